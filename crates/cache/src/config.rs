@@ -1,0 +1,75 @@
+//! What a cache is opened with.
+
+use std::sync::Arc;
+use terrace_device::Device;
+
+/// One medium below DRAM.
+#[derive(Clone)]
+pub struct Tier {
+    /// The opened device; the cache uses all of it.
+    pub device: Arc<dyn Device>,
+}
+
+/// What the operator decides.
+#[derive(Clone)]
+pub struct Config {
+    /// Everything that grows with data stays within this many bytes of DRAM (`-m`).
+    pub memory_bytes: u64,
+    /// Tiers in order, fastest first; empty for a plain DRAM cache.
+    pub tiers: Vec<Tier>,
+    /// `false` refuses new records when full instead of evicting old ones (`-M`).
+    pub evict: bool,
+    /// `false` saves the 8 bytes of CAS per record (`-C`).
+    pub cas: bool,
+    /// The longest value that is accepted, in bytes (`-I`).
+    pub item_bytes_max: u64,
+    /// Sessions (workers and background threads) that can exist at once.
+    pub sessions_max: usize,
+    /// What tests turn down so that rare events become common.
+    pub tuning: Tuning,
+}
+
+impl Config {
+    /// memcached's defaults with `memory_bytes` of DRAM and no tier.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            tiers: Vec::new(),
+            evict: true,
+            cas: true,
+            item_bytes_max: 1 << 20,
+            sessions_max: 72,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// Sizes that follow from the capacity unless a test sets them.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// Seed of the key hash; `None` takes one from the system.
+    pub seed: Option<u64>,
+    /// Number of shards, a power of two up to 256.
+    pub shards: Option<u32>,
+    /// Segment size in bytes, a multiple of 4096.
+    pub segment_bytes: Option<u32>,
+    /// Fingerprint bits in the sealed index, 1 to 15.
+    pub fingerprint_bits: u32,
+    /// A tier counts as full when live bytes pass this share of it, in percent.
+    pub full_percent: u32,
+    /// The share of `memory_bytes` that the sealed index may take, in percent.
+    pub index_percent: u32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            seed: None,
+            shards: None,
+            segment_bytes: None,
+            fingerprint_bits: 15,
+            full_percent: 80,
+            index_percent: 75,
+        }
+    }
+}

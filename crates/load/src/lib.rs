@@ -1,0 +1,2 @@
+//! Load generation and trace replay for memcached servers.
+#![forbid(unsafe_code)]
