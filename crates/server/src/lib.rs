@@ -1,0 +1,3 @@
+//! The memcached server: settings, workers and connections.
+
+pub mod settings;

@@ -1,0 +1,190 @@
+//! What the operator asked for: one plain struct, made from the command line and a configuration
+//! file, and read by everything else.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Everything that a server is started with. [`Settings::default`] is memcached's default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// TCP port of listeners without one of their own; 0 turns TCP off (`-p`).
+    pub tcp_port: u16,
+    /// Where to listen; empty for all addresses, IPv4 and IPv6 (`-l`). Not looked at when
+    /// `unix_socket` is set.
+    pub listen: Vec<ListenAddress>,
+    /// Listen on this socket and on no network at all (`-s`).
+    pub unix_socket: Option<PathBuf>,
+    /// Permission bits of the Unix socket (`-a`, octal on the command line).
+    pub unix_mask: u32,
+    /// Length of the kernel's queue of connections not yet accepted (`-b`).
+    pub listen_backlog: u32,
+    /// Connections at once (`-c`).
+    pub connections_max: u32,
+    /// Above `connections_max`: `true` answers `ERROR Too many open connections` and closes,
+    /// `false` leaves new connections in the backlog (`-o maxconns_fast`, `-o no_maxconns_fast`).
+    pub refuse_when_full: bool,
+    /// Close connections that were silent for this many seconds; 0 for never (`-o idle_timeout`).
+    pub idle_timeout_s: u32,
+    /// Cap on the bytes of all connections' buffers together; 0 for none
+    /// (`-o read_buf_mem_limit`, in megabytes on the command line).
+    pub connection_buffer_bytes_max: u64,
+    /// Worker threads (`-t`).
+    pub threads: u32,
+    /// Requests that one connection may have answered before the others get their turn (`-R`).
+    pub requests_per_event: u32,
+    /// The protocol that connections speak (`-B`).
+    pub protocol: Protocol,
+    /// Bytes of DRAM for everything that grows with data (`-m`, in megabytes on the command line).
+    pub memory_bytes: u64,
+    /// `false` answers an error instead of evicting when full (`-M`).
+    pub evict: bool,
+    /// `false` keeps no CAS numbers (`-C`).
+    pub cas: bool,
+    /// The longest value, in bytes (`-I`).
+    pub item_bytes_max: u64,
+    /// Drives below DRAM, fastest first (`--tier`, `-o ext_path`).
+    pub tiers: Vec<TierSpec>,
+    /// How drives are read and written (`--io-engine`).
+    pub io_engine: IoEngine,
+    /// The `shutdown` command works (`-A`).
+    pub shutdown_command: bool,
+    /// The `flush_all` command works (off with `-F`).
+    pub flush_all_command: bool,
+    /// Commands that list keys work (off with `-X`).
+    pub dump_commands: bool,
+    /// The `watch` command works (off with `-W`).
+    pub watch_command: bool,
+    /// What separates a key's prefix from the rest in `stats detail` (`-D`).
+    pub prefix_delimiter: u8,
+    /// Statistics per key prefix are collected from the start (`-D` given).
+    pub stats_detail: bool,
+    /// How much is logged: 0, 1 (`-v`), 2 (`-vv`), 3 (`-vvv`).
+    pub verbosity: u8,
+    /// Run in the background (`-d`).
+    pub daemon: bool,
+    /// Where to write the process id (`-P`).
+    pub pid_file: Option<PathBuf>,
+    /// Give up root for this user (`-u`).
+    pub user: Option<String>,
+    /// Allow core dumps of any size (`-r`).
+    pub core_dumps: bool,
+    /// Lock all memory (`-k`).
+    pub lock_memory: bool,
+    /// memcached's slab growth factor (`-f`): no effect here, shown by `stats settings`.
+    pub slab_growth_factor: f64,
+    /// memcached's smallest chunk in bytes (`-n`): no effect here, shown by `stats settings`.
+    pub slab_chunk_bytes_min: u32,
+    /// Lines for the log about options that were accepted and have no effect here.
+    pub notes: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tcp_port: 11211,
+            listen: Vec::new(),
+            unix_socket: None,
+            unix_mask: 0o700,
+            listen_backlog: 1024,
+            connections_max: 1024,
+            refuse_when_full: true,
+            idle_timeout_s: 0,
+            connection_buffer_bytes_max: 0,
+            threads: 4,
+            requests_per_event: 20,
+            protocol: Protocol::Auto,
+            memory_bytes: 64 << 20,
+            evict: true,
+            cas: true,
+            item_bytes_max: 1 << 20,
+            tiers: Vec::new(),
+            io_engine: IoEngine::Auto,
+            shutdown_command: false,
+            flush_all_command: true,
+            dump_commands: true,
+            watch_command: true,
+            prefix_delimiter: b':',
+            stats_detail: false,
+            verbosity: 0,
+            daemon: false,
+            pid_file: None,
+            user: None,
+            core_dumps: false,
+            lock_memory: false,
+            slab_growth_factor: 1.25,
+            slab_chunk_bytes_min: 48,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// One address of `-l`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// Host name or address, without brackets.
+    pub host: String,
+    /// Its own port; otherwise that of `-p`.
+    pub port: Option<u16>,
+}
+
+/// What connections speak (`-B`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Found out from the first byte of a connection.
+    Auto,
+    /// Classic ASCII and meta commands.
+    Ascii,
+}
+
+/// How drives are read and written (`--io-engine`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoEngine {
+    /// io_uring where the kernel allows it, the pool otherwise.
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// Threads with pread and pwrite.
+    Pool,
+}
+
+/// One `--tier ssd:PATH[:SIZE]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TierSpec {
+    /// The file or block device.
+    pub path: PathBuf,
+    /// Bytes to use; `None` for all of a block device or an existing file.
+    pub bytes: Option<u64>,
+}
+
+impl Settings {
+    /// The TCP addresses to listen on, names resolved; empty when TCP is off. Without `-l` these
+    /// are all addresses of IPv4 and of IPv6 (the latter to be bound for IPv6 only).
+    pub fn tcp_addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
+        use std::net::{Ipv4Addr, Ipv6Addr, ToSocketAddrs};
+        if self.unix_socket.is_some() {
+            return Ok(Vec::new());
+        }
+        if self.listen.is_empty() {
+            return Ok(match self.tcp_port {
+                0 => Vec::new(),
+                port => vec![
+                    SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+                    SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+                ],
+            });
+        }
+        let mut addresses = Vec::new();
+        for listen in &self.listen {
+            let port = listen.port.unwrap_or(self.tcp_port);
+            if port == 0 {
+                continue;
+            }
+            for address in (listen.host.as_str(), port).to_socket_addrs()? {
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        Ok(addresses)
+    }
+}
