@@ -1,6 +1,23 @@
 //! What the operator asked for: one plain struct, made from the command line and a configuration
 //! file, and read by everything else.
 
+mod address;
+mod arguments;
+mod assign;
+mod config_file;
+mod error;
+mod extended;
+mod help;
+mod size;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use error::UsageError;
+pub use help::{help, markdown};
+pub use size::display_bytes;
+
+use arguments::CommandLine;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -156,7 +173,76 @@ pub struct TierSpec {
     pub bytes: Option<u64>,
 }
 
+/// What a command line asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Invocation {
+    /// To serve.
+    Serve(Box<Settings>),
+    /// To print something and exit.
+    Print(Print),
+}
+
+/// What can be asked for instead of serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Print {
+    /// `-h`: [`help()`].
+    Help,
+    /// `-V`.
+    Version,
+    /// `-i`.
+    License,
+}
+
+impl Invocation {
+    /// Reads a command line (without the program's name) and the files that its `--config` names.
+    pub fn parse(arguments: &[String]) -> Result<Self, UsageError> {
+        let line = CommandLine::parse(arguments)?;
+        let mut assignments = Vec::new();
+        for file in &line.config_files {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| UsageError::at(format!("--config {file}"), error))?;
+            assignments.extend(config_file::parse(file, &text)?);
+        }
+        assignments.retain(|from_file| line.assignments.iter().all(|a| a.key() != from_file.key()));
+        assignments.extend(line.assignments);
+        let mut settings = Settings::default();
+        for assignment in assignments {
+            if let Some(print) = assignment.apply(&mut settings)? {
+                return Ok(Self::Print(print));
+            }
+        }
+        settings.check()?;
+        Ok(Self::Serve(Box::new(settings)))
+    }
+}
+
 impl Settings {
+    /// Finds settings that contradict each other.
+    fn check(&self) -> Result<(), UsageError> {
+        if self.tiers.is_empty() && self.item_bytes_max > self.memory_bytes / 2 {
+            return Err(UsageError::at(
+                format!("-I {}", self.item_bytes_max),
+                format!(
+                    "an item may be half of the memory at most; write -m {} or more, or a smaller -I",
+                    (self.item_bytes_max * 2).div_ceil(1 << 20)
+                ),
+            ));
+        }
+        if self.tcp_port == 0
+            && self.unix_socket.is_none()
+            && !self.listen.iter().any(|listen| listen.port.is_some())
+        {
+            return Err(UsageError::at("-p 0", "nothing to listen on; write a port or -s FILE"));
+        }
+        for (at, tier) in self.tiers.iter().enumerate() {
+            if self.tiers[..at].iter().any(|other| other.path == tier.path) {
+                let path = tier.path.display();
+                return Err(UsageError::at(path, "named twice; give each tier a file of its own"));
+            }
+        }
+        Ok(())
+    }
+
     /// The TCP addresses to listen on, names resolved; empty when TCP is off. Without `-l` these
     /// are all addresses of IPv4 and of IPv6 (the latter to be bound for IPv6 only).
     pub fn tcp_addresses(&self) -> std::io::Result<Vec<SocketAddr>> {

@@ -1,0 +1,137 @@
+//! Listeners and tiers as they are written on the command line.
+
+use super::size;
+use super::{ListenAddress, TierSpec};
+use std::path::PathBuf;
+
+/// The addresses of one `-l`, separated by `,` or `;`.
+pub(crate) fn listeners(text: &str) -> Result<Vec<ListenAddress>, String> {
+    text.split([',', ';']).map(listener).collect()
+}
+
+fn listener(text: &str) -> Result<ListenAddress, String> {
+    const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
+    if text.starts_with("btls:") || text.starts_with("mtls:") {
+        return Err("TLS is not in this version; write the address without it".into());
+    }
+    if text.starts_with("proto[") || text.starts_with("tag[") {
+        return Err("proto[] and tag[] are not in this version; write the address alone".into());
+    }
+    let text = text.strip_prefix("notls:").unwrap_or(text);
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or(FORM)?)),
+            None => return Err(FORM.into()),
+        },
+        // More than one colon without brackets: an IPv6 address alone.
+        None if text.matches(':').count() > 1 => (text, None),
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(FORM.into());
+    }
+    let port = port.map(|port| size::number(port, 1..=65535, "a port")).transpose()?;
+    Ok(ListenAddress { host: host.to_string(), port })
+}
+
+/// `KIND:PATH[:SIZE]` of `--tier`.
+pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
+    match text.split_once(':') {
+        Some(("ssd", rest)) => path_and_size(rest),
+        Some((kind @ ("pmem" | "nvme-tcp"), _)) => {
+            Err(format!("{kind} tiers are not in this version; use ssd:PATH:SIZE"))
+        }
+        _ => Err(format!("write the kind first: ssd:{text}")),
+    }
+}
+
+/// `FILE:SIZE[:BUCKET,...]` of memcached's `ext_path`. Buckets say what memcached puts there; here
+/// every tier takes everything.
+pub(crate) fn ext_path(text: &str) -> Result<TierSpec, String> {
+    const BUCKETS: [&str; 6] = ["default", "compact", "lowttl", "chunked", "coldcompact", "old"];
+    let text = match text.rsplit_once(':') {
+        Some((rest, bucket)) if bucket.split('|').all(|b| BUCKETS.contains(&b)) => rest,
+        _ => text,
+    };
+    let tier = path_and_size(text)?;
+    match tier.bytes {
+        Some(_) => Ok(tier),
+        None => Err(format!("say the size too: ext_path={text}:64g")),
+    }
+}
+
+fn path_and_size(text: &str) -> Result<TierSpec, String> {
+    let (path, bytes) = match text.rsplit_once(':') {
+        // What begins with a digit is meant as a size; a path that ends in such a part can be
+        // written with a size behind it.
+        Some((path, size)) if size.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            (path, Some(size::bytes(size, None)?))
+        }
+        _ => (text, None),
+    };
+    if path.is_empty() {
+        return Err("the path is missing; write ssd:/path/to/file:SIZE".into());
+    }
+    if bytes == Some(0) {
+        return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
+    }
+    Ok(TierSpec { path: PathBuf::from(path), bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str, port: Option<u16>) -> ListenAddress {
+        ListenAddress { host: host.into(), port }
+    }
+
+    #[test]
+    fn reads_listeners() {
+        assert_eq!(
+            listeners("127.0.0.1,localhost:1;[::1]:2,[::],fe80::1,notls:h"),
+            Ok(vec![
+                address("127.0.0.1", None),
+                address("localhost", Some(1)),
+                address("::1", Some(2)),
+                address("::", None),
+                address("fe80::1", None),
+                address("h", None),
+            ])
+        );
+        for wrong in ["", "a,", ":1", "h:", "h:0", "h:65536", "[::1", "[::1]1", "mtls:h", "a b"] {
+            assert!(listeners(wrong).is_err(), "{wrong:?} was taken for a listener");
+        }
+    }
+
+    #[test]
+    fn reads_tiers() {
+        let spec = |path: &str, bytes| Ok(TierSpec { path: path.into(), bytes });
+        assert_eq!(tier("ssd:/data/a:512G"), spec("/data/a", Some(512 << 30)));
+        assert_eq!(tier("ssd:/dev/nvme1n1"), spec("/dev/nvme1n1", None));
+        assert_eq!(
+            tier("ssd:/dev/disk/by-path/pci-0:a.b"),
+            spec("/dev/disk/by-path/pci-0:a.b", None)
+        );
+        assert!(tier("/data/a:1g").unwrap_err().contains("ssd:/data/a:1g"));
+        for kind in ["pmem:/a:1g", "nvme-tcp:h:4420/nqn"] {
+            assert!(tier(kind).unwrap_err().contains("not in this version"), "{kind}");
+        }
+        for wrong in
+            ["ssd:", "ssd::1g", "ssd:/a:1q", "ssd:/a:0g", "ssd:/a:-1g", "ssd:/a:64", "hdd:/a"]
+        {
+            assert!(tier(wrong).is_err(), "{wrong:?} was taken for a tier");
+        }
+    }
+
+    #[test]
+    fn reads_memcached_paths() {
+        assert_eq!(ext_path("/a:64m"), Ok(TierSpec { path: "/a".into(), bytes: Some(64 << 20) }));
+        assert_eq!(ext_path("/a:1G:compact").map(|t| t.bytes), Ok(Some(1 << 30)));
+        assert!(ext_path("/a").unwrap_err().contains("ext_path=/a:64g"));
+    }
+}

@@ -1,0 +1,49 @@
+//! What is said when the command line or the configuration can't be used.
+
+use std::fmt;
+
+/// Wrong usage: one line that says what to write instead. The process ends with
+/// [`UsageError::EXIT_CODE`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageError(pub(crate) String);
+
+impl UsageError {
+    /// `EX_USAGE` of sysexits.h.
+    pub const EXIT_CODE: u8 = 64;
+
+    /// Says where the `reason` was found: a flag, an option, a place in a file.
+    pub(crate) fn at(place: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        Self(format!("{place}: {reason}"))
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// The name that `wrong` was probably meant to be, if one is near enough.
+pub(crate) fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    names
+        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
+        .filter(|&(distance, name)| distance <= name.len().max(wrong.len()) / 3)
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn suggests_only_what_is_near() {
+        let names = ["port", "threads", "memory-limit"];
+        assert_eq!(nearest("thread", names.into_iter()), Some("threads"));
+        assert_eq!(nearest("prot", names.into_iter()), Some("port"));
+        assert_eq!(nearest("memorylimit", names.into_iter()), Some("memory-limit"));
+        assert_eq!(nearest("bogus", names.into_iter()), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! The options behind `-o`: one row each, like the flags.
+
+use super::{Settings, address, size};
+
+/// What an option does.
+pub(crate) enum Effect {
+    /// Changes the settings; the option has a value.
+    Set(fn(&mut Settings, &str) -> Result<(), String>),
+    /// Changes the settings; the option has no value.
+    Switch(fn(&mut Settings)),
+    /// Accepted, and noted in the log with this reason.
+    Note(&'static str),
+    /// Refused with this reason.
+    Refuse(&'static str),
+}
+
+/// One option; several names where they share their fate.
+pub(crate) struct Extended {
+    pub(crate) names: &'static [&'static str],
+    /// The placeholder of the value, where one is looked at.
+    pub(crate) argument: Option<&'static str>,
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) effect: Effect,
+}
+
+use Effect::{Note, Refuse, Set, Switch};
+
+const LRU: &str = "records are not kept in memcached's LRU queues";
+const SLABS: &str = "there are no slab classes";
+const HASH: &str = "the index has its own hash and grows by itself";
+const PAGES: &str = "tiers are laid out in segments that follow from their size";
+const PLACEMENT: &str = "every record goes to the tiers when DRAM needs its place";
+const TLS: &str = "TLS is not in this version; leave it out, or put a TLS proxy in front";
+const PROXY: &str = "there is no built-in proxy; run memcached's or mcrouter in front";
+
+const fn set(
+    name: &'static [&'static str],
+    argument: &'static str,
+    default: &'static str,
+    help: &'static str,
+    effect: fn(&mut Settings, &str) -> Result<(), String>,
+) -> Extended {
+    Extended { names: name, argument: Some(argument), default, help, effect: Set(effect) }
+}
+
+const fn switch(
+    name: &'static [&'static str],
+    default: &'static str,
+    help: &'static str,
+    effect: fn(&mut Settings),
+) -> Extended {
+    Extended { names: name, argument: None, default, help, effect: Switch(effect) }
+}
+
+const fn note(names: &'static [&'static str], reason: &'static str) -> Extended {
+    Extended { names, argument: None, default: "", help: reason, effect: Note(reason) }
+}
+
+const fn refuse(names: &'static [&'static str], reason: &'static str) -> Extended {
+    Extended { names, argument: None, default: "", help: reason, effect: Refuse(reason) }
+}
+
+/// Every option of memcached, first those that do something.
+#[rustfmt::skip]
+pub(crate) const OPTIONS: &[Extended] = &[
+    set(&["ext_path"], "FILE:SIZE", "none", "the same as --tier ssd:FILE:SIZE; repeatable", ext_path),
+    set(&["idle_timeout"], "SECONDS", "0", "close connections that were silent for so long; 0 for never", idle_timeout),
+    set(&["read_buf_mem_limit"], "MEGABYTES", "0", "cap on all connections' buffers together; 0 for none", buffer_limit),
+    switch(&["maxconns_fast"], "on", "above -c, answer an error and close", |s| s.refuse_when_full = true),
+    switch(&["no_maxconns_fast"], "", "above -c, leave new connections waiting", |s| s.refuse_when_full = false),
+
+    note(&["ext_page_size", "ext_wbuf_size", "ext_compact_under", "ext_drop_under", "ext_max_frag", "ext_max_sleep"], PAGES),
+    note(&["ext_threads", "ext_io_depth"], "workers read drives themselves, many reads at a time"),
+    note(&["ext_item_size", "ext_item_age", "ext_low_ttl", "ext_recache_rate", "ext_drop_unread"], PLACEMENT),
+    note(&["hashpower", "no_hashexpand", "hash_algorithm"], HASH),
+    note(&["slab_reassign", "no_slab_reassign", "slab_automove", "no_slab_automove", "slab_automove_ratio", "slab_automove_window", "slab_automove_freeratio", "slab_sizes", "slab_chunk_max", "no_chunked_items"], SLABS),
+    note(&["lru_crawler", "no_lru_crawler", "lru_crawler_sleep", "lru_crawler_tocrawl", "lru_maintainer", "no_lru_maintainer", "hot_lru_pct", "warm_lru_pct", "hot_max_factor", "warm_max_factor", "temporary_ttl", "tail_repair_time"], LRU),
+    note(&["track_sizes"], "`stats sizes` stays disabled"),
+    note(&["watcher_logbuf_size", "worker_logbuf_size"], "log buffers have a fixed size"),
+    note(&["inline_ascii_resp", "no_inline_ascii_resp", "resp_obj_mem_limit", "modern", "no_modern", "sock_cookie_id"], "nothing here depends on it"),
+    note(&["drop_privileges", "no_drop_privileges", "relaxed_privileges"], "no system call filter is set; use the service manager's"),
+
+    refuse(&["ssl_chain_cert", "ssl_key", "ssl_keyformat", "ssl_verify_mode", "ssl_ciphers", "ssl_ca_cert", "ssl_wbuf_size", "ssl_session_cache", "ssl_kernel_tls", "ssl_min_version"], TLS),
+    refuse(&["proxy_config", "proxy_arg", "proxy_uring", "proxy_memprofile"], PROXY),
+];
+
+fn ext_path(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.tiers.push(address::ext_path(text)?);
+    Ok(())
+}
+
+fn idle_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.idle_timeout_s = size::number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
+    Ok(())
+}
+
+fn buffer_limit(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.connection_buffer_bytes_max = size::bytes(text, Some(1 << 20))?;
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! `--help` and docs/flags.md, both from the tables.
+
+use super::extended::{Effect, Extended, OPTIONS};
+use super::table::{FLAGS, Flag, Section};
+use std::fmt::Write;
+
+const COLUMN: usize = 34;
+
+fn of(section: Section) -> impl Iterator<Item = &'static Flag> {
+    FLAGS.iter().filter(move |flag| flag.section == section)
+}
+
+fn spelled(flag: &Flag) -> String {
+    let short = flag.short.map_or("    ".to_string(), |letter| format!("-{letter}, "));
+    let argument = flag.argument.map_or(String::new(), |argument| format!(" {argument}"));
+    format!("{short}--{}{argument}", flag.long)
+}
+
+fn with_default(help: &str, default: &str) -> String {
+    match default {
+        "" => help.to_string(),
+        default => format!("{help} [{default}]"),
+    }
+}
+
+fn row(text: &mut String, left: &str, right: &str) {
+    let left = format!("  {left}");
+    // Writing to a String can't fail.
+    let _ = match left.len() < COLUMN {
+        true => writeln!(text, "{left:COLUMN$}{right}"),
+        false => writeln!(text, "{left}\n{:COLUMN$}{right}", ""),
+    };
+}
+
+fn option_name(option: &Extended) -> String {
+    let argument = option.argument.map_or(String::new(), |argument| format!("={argument}"));
+    format!("{}{argument}", option.names.join(", "))
+}
+
+/// What `--help` prints.
+pub fn help() -> String {
+    let mut text = format!(
+        "terrace {}: a memcached server whose cache is as large as its drives\n\n\
+         usage: terrace [serve] [FLAGS]\n\n\
+         Sizes take k, m, g, t or p (powers of 1024). Defaults stand in [brackets].\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for section in Section::ALL {
+        let _ = writeln!(text, "\n{}:", section.title());
+        for flag in of(section) {
+            row(&mut text, &spelled(flag), &with_default(flag.help, flag.default));
+        }
+    }
+    text.push_str("\nOptions for -o:\n");
+    for option in OPTIONS.iter().filter(|o| matches!(o.effect, Effect::Set(_) | Effect::Switch(_)))
+    {
+        row(&mut text, &option_name(option), &with_default(option.help, option.default));
+    }
+    text.push_str(
+        "\nmemcached's other -o options are accepted without effect, those for TLS and the\n",
+    );
+    text.push_str("proxy refused; docs/flags.md lists them.\n");
+    text
+}
+
+/// The content of docs/flags.md.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Flags\n\n\
+         Written from the tables in `crates/server/src/settings` by\n\
+         `TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib settings`; a test fails when it is out of date.\n\n\
+         Sizes take k, m, g, t or p (powers of 1024). In the TOML file of `--config` the long names are the\n\
+         keys (`memory-limit = \"4g\"`, `disable-cas = true`, `tier = [\"ssd:/data/a:512g\"]`), the options of\n\
+         `-o` stand under `[extended]`, and what the command line says wins.\n",
+    );
+    for section in Section::ALL {
+        let _ = writeln!(
+            text,
+            "\n## {}\n\n| flag | default | meaning |\n|---|---|---|",
+            section.title()
+        );
+        for flag in of(section) {
+            let spelled = spelled(flag).trim_start().replace('|', "\\|");
+            let _ = writeln!(text, "| `{spelled}` | {} | {} |", flag.default, flag.help);
+        }
+    }
+    text.push_str("\n## Options for -o\n\n| option | default | meaning |\n|---|---|---|\n");
+    for option in OPTIONS {
+        let fate = match option.effect {
+            Effect::Set(_) | Effect::Switch(_) => "",
+            Effect::Note(_) => "no effect: ",
+            Effect::Refuse(_) => "refused: ",
+        };
+        let names = option_name(option).replace(", ", "`, `");
+        let _ = writeln!(text, "| `{names}` | {} | {fate}{} |", option.default, option.help);
+    }
+    text
+}

@@ -1,0 +1,275 @@
+//! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
+
+use super::{IoEngine, Protocol, Settings, address, size};
+use std::path::PathBuf;
+
+/// Under which heading a flag stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    Network,
+    Cache,
+    Tiers,
+    Commands,
+    Process,
+    Other,
+    NoEffect,
+    NotYet,
+}
+
+impl Section {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Network,
+        Self::Cache,
+        Self::Tiers,
+        Self::Commands,
+        Self::Process,
+        Self::Other,
+        Self::NoEffect,
+        Self::NotYet,
+    ];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Network => "Network",
+            Self::Cache => "Cache",
+            Self::Tiers => "Tiers",
+            Self::Commands => "Commands",
+            Self::Process => "Process",
+            Self::Other => "Other",
+            Self::NoEffect => "memcached's, accepted without effect",
+            Self::NotYet => "memcached's, refused in this version",
+        }
+    }
+}
+
+/// What a flag does with its value. Flags without an argument get an empty one.
+pub(crate) enum Action {
+    /// Changes the settings.
+    Set(fn(&mut Settings, &str) -> Result<(), String>),
+    /// Asks for something to be printed instead of serving.
+    Print(super::Print),
+    /// Names a configuration file.
+    Config,
+    /// Carries options of the table in `extended.rs`.
+    Extended,
+    /// Accepted, and noted in the log with this reason.
+    Note(&'static str),
+    /// Refused with this reason: ignoring it would break what the operator relies on.
+    Refuse(&'static str),
+}
+
+/// One flag.
+pub(crate) struct Flag {
+    pub(crate) short: Option<char>,
+    pub(crate) long: &'static str,
+    /// The placeholder of its argument; `None` for a flag that takes none.
+    pub(crate) argument: Option<&'static str>,
+    pub(crate) default: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) section: Section,
+    pub(crate) action: Action,
+}
+
+use Action::{Config, Extended, Note, Print, Refuse, Set};
+use Section::{Cache, Commands, Network, NoEffect, NotYet, Other, Process, Tiers};
+
+/// A row, in the order in which it is read.
+const fn flag(
+    short: &'static str,
+    long: &'static str,
+    argument: &'static str,
+    default: &'static str,
+    help: &'static str,
+    section: Section,
+    action: Action,
+) -> Flag {
+    let short = match short.as_bytes() {
+        [] => None,
+        [letter, ..] => Some(*letter as char),
+    };
+    let argument = if argument.is_empty() { None } else { Some(argument) };
+    Flag { short, long, argument, default, help, section, action }
+}
+
+/// Every flag, by section.
+#[rustfmt::skip]
+pub(crate) const FLAGS: &[Flag] = &[
+    flag("p", "port", "NUM", "11211", "TCP port; 0 turns TCP off", Network, Set(port)),
+    flag("l", "listen", "ADDR", "all addresses", "where to listen: ADDR[:PORT], several with commas or by repeating", Network, Set(listen)),
+    flag("s", "unix-socket", "FILE", "", "listen on this Unix socket, and on no network", Network, Set(unix_socket)),
+    flag("a", "unix-mask", "MASK", "700", "permissions of the Unix socket, in octal", Network, Set(unix_mask)),
+    flag("c", "conn-limit", "NUM", "1024", "connections at once", Network, Set(conn_limit)),
+    flag("b", "listen-backlog", "NUM", "1024", "length of the kernel's queue of new connections", Network, Set(listen_backlog)),
+    flag("B", "protocol", "NAME", "auto", "what connections speak: auto or ascii", Network, Set(protocol)),
+    flag("R", "max-reqs-per-event", "NUM", "20", "requests of one connection before the others get their turn", Network, Set(requests_per_event)),
+
+    flag("m", "memory-limit", "SIZE", "64", "DRAM for everything that grows with data, in megabytes or with a suffix (4g)", Cache, Set(memory_limit)),
+    flag("M", "disable-evictions", "", "", "answer an error when full instead of evicting", Cache, Set(|s, _| set(&mut s.evict, false))),
+    flag("I", "max-item-size", "SIZE", "1m", "the longest value, 1k to 1g", Cache, Set(item_size)),
+    flag("C", "disable-cas", "", "", "keep no CAS numbers", Cache, Set(|s, _| set(&mut s.cas, false))),
+    flag("t", "threads", "NUM", "4", "worker threads, 1 to 256", Cache, Set(threads)),
+    flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
+    flag("D", "prefix-delimiter", "CHAR", ":", "what ends a key's prefix in `stats detail`, which it turns on", Cache, Set(prefix_delimiter)),
+
+    flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive below DRAM, fastest first, repeatable: ssd:/data/cache:512g or ssd:/dev/nvme1n1", Tiers, Set(tier)),
+    flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
+
+    flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
+    flag("F", "disable-flush-all", "", "", "refuse `flush_all`", Commands, Set(|s, _| set(&mut s.flush_all_command, false))),
+    flag("X", "disable-dumping", "", "", "refuse commands that list keys", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
+    flag("W", "disable-watch", "", "", "refuse `watch`", Commands, Set(|s, _| set(&mut s.watch_command, false))),
+
+    flag("u", "user", "NAME", "", "give up root for this user; root must say which, `-u root` to stay", Process, Set(user)),
+    flag("d", "daemon", "", "", "run in the background, once everything is ready", Process, Set(|s, _| set(&mut s.daemon, true))),
+    flag("P", "pidfile", "FILE", "", "write the process id there", Process, Set(pid_file)),
+    flag("r", "enable-coredumps", "", "", "allow core dumps of any size", Process, Set(|s, _| set(&mut s.core_dumps, true))),
+    flag("v", "verbose", "", "", "log more; -vv and -vvv still more", Process, Set(verbose)),
+    flag("", "config", "FILE", "", "read settings from this TOML file; what the command line says wins", Process, Config),
+
+    flag("o", "extended", "NAME[=VALUE],...", "", "memcached's extended options, listed below", Other, Extended),
+    flag("h", "help", "", "", "print this and exit", Other, Print(super::Print::Help)),
+    flag("V", "version", "", "", "print the version and exit", Other, Print(super::Print::Version)),
+    flag("i", "license", "", "", "print the licence and exit", Other, Print(super::Print::License)),
+
+    flag("f", "slab-growth-factor", "NUM", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
+    flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
+    flag("L", "enable-largepages", "", "", "the kernel is asked for huge pages anyway", NoEffect, Note("the kernel is asked for huge pages anyway")),
+    flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Note("workers share connections evenly")),
+
+    flag("U", "udp-port", "NUM", "0", "UDP; only 0 (off) is accepted", NotYet, Set(udp_port)),
+    flag("S", "enable-sasl", "", "", "SASL authentication", NotYet, Refuse("SASL is not in this version; leave it out, or run memcached where it is needed")),
+    flag("Y", "auth-file", "FILE", "", "ASCII authentication", NotYet, Refuse("authentication is not in this version; leave it out and restrict who can connect with -l or -s")),
+    flag("Z", "enable-ssl", "", "", "TLS", NotYet, Refuse("TLS is not in this version; leave it out, or put a TLS proxy in front")),
+    flag("e", "memory-file", "FILE", "", "restart with the content of memory", NotYet, Refuse("memory files are not in this version; leave it out")),
+];
+
+fn set<T>(field: &mut T, value: T) -> Result<(), String> {
+    *field = value;
+    Ok(())
+}
+
+fn port(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.tcp_port, size::number(text, 0..=65535, "a port")?)
+}
+
+fn listen(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.listen.extend(address::listeners(text)?);
+    Ok(())
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "" => Err("the path is empty; write the path of a file".into()),
+        text => Ok(PathBuf::from(text)),
+    }
+}
+
+fn unix_socket(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.unix_socket, Some(path(text)?))
+}
+
+fn unix_mask(s: &mut Settings, text: &str) -> Result<(), String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mask) if mask <= 0o777 => set(&mut s.unix_mask, mask),
+        _ => Err("a mask is an octal number such as 700 or 770".into()),
+    }
+}
+
+fn conn_limit(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.connections_max, size::number(text, 1..=1_000_000, "the connection limit")?)
+}
+
+fn listen_backlog(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.listen_backlog, size::number(text, 1..=65535, "the backlog")?)
+}
+
+fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
+    let protocol = match text {
+        "auto" | "auto-negotiate" => Protocol::Auto,
+        "ascii" => Protocol::Ascii,
+        "binary" => return Err("the binary protocol is not in this version; write ascii".into()),
+        _ => return Err("write auto or ascii".into()),
+    };
+    set(&mut s.protocol, protocol)
+}
+
+fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.requests_per_event, size::number(text, 1..=1_000_000, "requests per event")?)
+}
+
+fn memory_limit(s: &mut Settings, text: &str) -> Result<(), String> {
+    match size::bytes(text, Some(1 << 20))? {
+        0 => Err("there is no cache without memory; write megabytes (64) or a size (4g)".into()),
+        bytes => set(&mut s.memory_bytes, bytes),
+    }
+}
+
+fn item_size(s: &mut Settings, text: &str) -> Result<(), String> {
+    match size::bytes(text, Some(1))? {
+        bytes @ 0x400..=0x4000_0000 => set(&mut s.item_bytes_max, bytes),
+        _ => Err("the longest value can be set from 1k to 1g".into()),
+    }
+}
+
+fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.threads, size::number(text, 1..=256, "the count of threads")?)
+}
+
+fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
+    match text.as_bytes() {
+        &[byte] if byte.is_ascii_graphic() => {
+            s.stats_detail = true;
+            set(&mut s.prefix_delimiter, byte)
+        }
+        _ => Err("write one printable character".into()),
+    }
+}
+
+fn tier(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.tiers.push(address::tier(text)?);
+    Ok(())
+}
+
+fn io_engine(s: &mut Settings, text: &str) -> Result<(), String> {
+    let engine = match text {
+        "auto" => IoEngine::Auto,
+        "io_uring" => IoEngine::IoUring,
+        "pool" => IoEngine::Pool,
+        _ => return Err("write auto, io_uring or pool".into()),
+    };
+    set(&mut s.io_engine, engine)
+}
+
+fn user(s: &mut Settings, text: &str) -> Result<(), String> {
+    match text {
+        "" => Err("the user is empty; write a user's name".into()),
+        name => set(&mut s.user, Some(name.to_string())),
+    }
+}
+
+fn pid_file(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.pid_file, Some(path(text)?))
+}
+
+fn verbose(s: &mut Settings, _: &str) -> Result<(), String> {
+    let more = s.verbosity.saturating_add(1);
+    set(&mut s.verbosity, more)
+}
+
+fn growth_factor(s: &mut Settings, text: &str) -> Result<(), String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor > 1.0 && factor.is_finite() => set(&mut s.slab_growth_factor, factor),
+        _ => Err("the factor is a number greater than 1".into()),
+    }
+}
+
+fn chunk_size(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.slab_chunk_bytes_min, size::number(text, 1..=1 << 20, "the chunk size")?)
+}
+
+fn udp_port(_: &mut Settings, text: &str) -> Result<(), String> {
+    match size::number::<u16>(text, 0..=65535, "a port")? {
+        0 => Ok(()),
+        _ => Err("UDP is not in this version; write -U 0 or leave it out".into()),
+    }
+}

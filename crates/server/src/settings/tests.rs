@@ -1,0 +1,283 @@
+//! Command lines as people write them.
+
+use super::*;
+use proptest::prelude::*;
+
+fn invoke(line: &str) -> Result<Invocation, UsageError> {
+    let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
+    Invocation::parse(&arguments)
+}
+
+fn settings(line: &str) -> Settings {
+    match invoke(line) {
+        Ok(Invocation::Serve(settings)) => *settings,
+        other => panic!("{line:?} gave {other:?}"),
+    }
+}
+
+fn error(line: &str) -> String {
+    match invoke(line) {
+        Err(error) => error.to_string(),
+        other => panic!("{line:?} gave {other:?}"),
+    }
+}
+
+#[test]
+fn nothing_given_is_memcached_default() {
+    assert_eq!(settings(""), Settings::default());
+    assert_eq!(settings("serve"), Settings::default());
+}
+
+#[test]
+fn getopt_forms_mean_the_same() {
+    let expected = Settings {
+        memory_bytes: 128 << 20,
+        tcp_port: 1,
+        verbosity: 2,
+        daemon: true,
+        ..Settings::default()
+    };
+    for line in [
+        "-m 128 -p 1 -v -v -d",
+        "-m128 -p1 -vvd",
+        "-vvdm 128 -p1",
+        "--memory-limit=128 --port 1 --verbose --verbose --daemon",
+        "serve --memory-l 128 --po=1 -vv --daem",
+        "-m 128m -p 1 -vv -d",
+    ] {
+        assert_eq!(settings(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn every_common_flag_lands_in_its_field() {
+    let s = settings(
+        "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -A -F -X -W \
+         -D / -f 1.1 -n 64 -U 0 -B ascii -l 127.0.0.1:1,::1 --io-engine pool \
+         --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,read_buf_mem_limit=3",
+    );
+    let expected = Settings {
+        tcp_port: 0,
+        listen: vec![
+            ListenAddress { host: "127.0.0.1".into(), port: Some(1) },
+            ListenAddress { host: "::1".into(), port: None },
+        ],
+        unix_socket: Some("/tmp/s".into()),
+        unix_mask: 0o770,
+        listen_backlog: 7,
+        connections_max: 10,
+        refuse_when_full: false,
+        idle_timeout_s: 9,
+        connection_buffer_bytes_max: 3 << 20,
+        threads: 2,
+        requests_per_event: 5,
+        protocol: Protocol::Ascii,
+        memory_bytes: 64 << 20,
+        evict: false,
+        cas: false,
+        item_bytes_max: 2 << 20,
+        tiers: vec![
+            TierSpec { path: "/a".into(), bytes: Some(1 << 30) },
+            TierSpec { path: "/b".into(), bytes: Some(64 << 20) },
+        ],
+        io_engine: IoEngine::Pool,
+        shutdown_command: true,
+        flush_all_command: false,
+        dump_commands: false,
+        watch_command: false,
+        prefix_delimiter: b'/',
+        stats_detail: true,
+        verbosity: 0,
+        daemon: true,
+        pid_file: Some("/p".into()),
+        user: Some("nobody".into()),
+        core_dumps: true,
+        lock_memory: true,
+        slab_growth_factor: 1.1,
+        slab_chunk_bytes_min: 64,
+        notes: Vec::new(),
+    };
+    assert_eq!(s, expected);
+}
+
+#[test]
+fn options_without_effect_are_noted() {
+    let s = settings("-L -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
+    assert_eq!(s.notes.len(), 6, "{:?}", s.notes);
+    assert!(s.notes[1].starts_with("-o hashpower=20: "), "{:?}", s.notes);
+}
+
+#[test]
+fn errors_say_what_to_write() {
+    for (line, says) in [
+        ("-Q", "-Q: no such flag"),
+        ("-T 4", "did you mean -t (--threads)?"),
+        ("--thread-count 4", "--thread-count: no such flag"),
+        ("--memroy-limit 4", "did you mean --memory-limit?"),
+        ("--en", "could be --enable-shutdown or --enable-coredumps"),
+        ("--daemon=1", "--daemon: takes no value"),
+        ("-m", "-m: write -m SIZE"),
+        ("--tier", "--tier: write --tier KIND:PATH[:SIZE]"),
+        ("-m abc", "-m abc: a size is a whole number"),
+        ("-m 0", "-m 0: there is no cache without memory"),
+        ("-m -5", "-m -5: a size"),
+        ("-m 99999999999999999999", "-m 99999999999999999999: no such size"),
+        ("-p 70000", "-p 70000: a port is a number from 0 to 65535"),
+        ("-c 0", "-c 0: the connection limit is a number from 1 to"),
+        ("-t 0", "-t 0: the count of threads"),
+        ("-I 1", "-I 1: the longest value can be set from 1k to 1g"),
+        ("-I 2g", "-I 2g: the longest value can be set from 1k to 1g"),
+        ("-m 1", "write -m 2 or more"),
+        ("-a 9", "an octal number"),
+        ("-R 0", "requests per event"),
+        ("-f 1", "greater than 1"),
+        ("-D ab", "one printable character"),
+        ("-U 11211", "UDP is not in this version"),
+        ("-B binary", "not in this version"),
+        ("-B foo", "write auto or ascii"),
+        ("-S", "SASL is not in this version"),
+        ("-p 0", "nothing to listen on"),
+        ("-o bogus", "-o bogus: no such option"),
+        ("-o ext_pth=/a:1g", "did you mean ext_path?"),
+        ("-o ext_path", "write ext_path=FILE:SIZE"),
+        ("-o ext_path=/a", "say the size too"),
+        ("-o maxconns_fast=1", "takes no value"),
+        ("-o ssl_key=/k", "TLS is not in this version"),
+        ("--tier /a:1g", "write the kind first: ssd:/a:1g"),
+        ("--tier ssd:/a:1g --tier ssd:/a:2g", "/a: named twice"),
+        ("--io-engine aio", "write auto, io_uring or pool"),
+        ("--config /nonexistent.toml", "--config /nonexistent.toml: "),
+        ("bogus", "bogus: every setting is a flag"),
+        ("-- bogus", "bogus: every setting is a flag"),
+        ("-", "-: every setting is a flag"),
+    ] {
+        let text = error(line);
+        assert!(text.contains(says), "{line:?} says {text:?}");
+        assert!(!text.contains('\n'), "{line:?} says more than a line: {text:?}");
+    }
+}
+
+#[test]
+fn asks_to_print() {
+    assert_eq!(invoke("-h"), Ok(Invocation::Print(Print::Help)));
+    assert_eq!(invoke("--version"), Ok(Invocation::Print(Print::Version)));
+    assert_eq!(invoke("-m 64 -i"), Ok(Invocation::Print(Print::License)));
+}
+
+fn from_file(text: &str, line: &str) -> Result<Settings, UsageError> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let file = std::env::temp_dir().join(format!("terrace-{}-{number}.toml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let result = invoke(&format!("--config {} {line}", file.display()));
+    std::fs::remove_file(&file).unwrap();
+    match result? {
+        Invocation::Serve(settings) => Ok(*settings),
+        other => panic!("{other:?}"),
+    }
+}
+
+const FILE: &str = r#"
+port = 1234
+memory-limit = "1g"
+disable_cas = true
+disable-evictions = false
+verbose = 2
+tier = ["ssd:/a:1g", "ssd:/b:2g"]
+
+[extended]
+idle_timeout = 7
+no_maxconns_fast = true
+"#;
+
+#[test]
+fn a_file_means_what_the_flags_mean() {
+    assert_eq!(
+        from_file(FILE, "").unwrap(),
+        settings(
+            "-p 1234 -m 1g -C -vv --tier ssd:/a:1g --tier ssd:/b:2g -o idle_timeout=7,no_maxconns_fast"
+        )
+    );
+}
+
+#[test]
+fn the_command_line_wins_over_the_file() {
+    let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
+    assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (1, 1, true));
+    assert_eq!(s.tiers, vec![TierSpec { path: "/c".into(), bytes: Some(1 << 30) }]);
+    assert_eq!((s.memory_bytes, s.idle_timeout_s), (1 << 30, 7));
+}
+
+#[test]
+fn a_wrong_file_says_where() {
+    for (text, says) in [
+        ("port = 1\nthreads = = 2\n", "line 2: "),
+        ("portt = 1", "portt: no such flag; did you mean --port?"),
+        ("port = \"abc\"", "port = abc: a port is a number"),
+        ("port = -1", "port = -1: a port is a number"),
+        ("port = true", "port: write a value: NUM"),
+        ("daemon = \"yes\"", "daemon: write true or false"),
+        ("port = { a = 1 }", "port: write a number, a text"),
+        ("help = true", "help: works on the command line only"),
+        ("[extended]\nidle_timout = 1", "did you mean idle_timeout?"),
+        ("[extended]\nmaxconns_fst = false", "did you mean maxconns_fast?"),
+    ] {
+        let error = from_file(text, "").unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains('\n'), "{text:?} says {error:?}");
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    let mut longs: Vec<_> = table::FLAGS.iter().map(|flag| flag.long).collect();
+    let mut shorts: Vec<_> = table::FLAGS.iter().filter_map(|flag| flag.short).collect();
+    let mut options: Vec<_> = extended::OPTIONS.iter().flat_map(|o| o.names).collect();
+    let count = (longs.len(), shorts.len(), options.len());
+    longs.sort_unstable();
+    longs.dedup();
+    shorts.sort_unstable();
+    shorts.dedup();
+    options.sort_unstable();
+    options.dedup();
+    assert_eq!(count, (longs.len(), shorts.len(), options.len()));
+}
+
+#[test]
+fn help_names_every_flag() {
+    let help = help();
+    for flag in table::FLAGS {
+        assert!(help.contains(&format!("--{}", flag.long)), "--{} is missing", flag.long);
+    }
+    assert!(help.lines().all(|line| line.len() <= 140), "a line of --help is too long");
+}
+
+#[test]
+fn the_documentation_is_up_to_date() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/flags.md");
+    if std::env::var_os("TERRACE_UPDATE_DOCS").is_some() {
+        std::fs::write(file, markdown()).unwrap();
+    }
+    let written = std::fs::read_to_string(file).unwrap_or_default();
+    assert_eq!(
+        written,
+        markdown(),
+        "docs/flags.md: run TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib settings"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_command_line_panics(words in proptest::collection::vec(
+        prop_oneof![
+            "-[a-zA-Z]{1,3}[0-9]{0,3}",
+            "--[a-z-]{0,12}(=[ -~]{0,6})?",
+            "[ -~]{0,8}",
+            "[0-9]{1,22}[kmgtp]?",
+            "-o[a-z_]{1,12}(=[a-z0-9:/]{0,9})?",
+        ], 0..6))
+    {
+        if let Err(error) = Invocation::parse(&words) {
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}
