@@ -1,0 +1,19 @@
+//! Starts the real `terrace` binary and talks to it over its sockets.
+//!
+//! `TERRACE_E2E_SERVER=/usr/bin/memcached` runs the tests against another server: those that ask
+//! for what only Terrace has print that they are skipped.
+
+mod client;
+mod server;
+mod skip;
+
+pub use client::Client;
+pub use server::{Failed, Server, is_terrace};
+pub use skip::{run_as_root, skip};
+
+/// A value that says which key and which version of it it belongs to, `bytes` long: a foreign, old
+/// or torn value is recognised by its content.
+pub fn value_of(key: &str, version: u64, bytes: usize) -> Vec<u8> {
+    let stamp = format!("{key}#{version};");
+    stamp.bytes().cycle().take(bytes).collect()
+}

@@ -1,0 +1,206 @@
+//! One server process, with a directory of its own.
+
+use crate::Client;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Whether the server under test is Terrace itself.
+pub fn is_terrace() -> bool {
+    std::env::var_os("TERRACE_E2E_SERVER").is_none()
+}
+
+/// The binary under test, built if need be.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| match std::env::var_os("TERRACE_E2E_SERVER") {
+        Some(path) => PathBuf::from(path),
+        None => build(),
+    })
+}
+
+/// Cargo offers tests the binaries of their own package only, so this one is built here, with the
+/// profile of the test, into the folder that the test itself lies in.
+fn build() -> PathBuf {
+    let this = std::env::current_exe().expect("a test knows its path");
+    let profile = this.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "terrace", "--bin", "terrace"]);
+    cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    assert!(cargo.status().expect("cargo runs").success(), "terrace does not build");
+    profile.join("terrace")
+}
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    port: u16,
+    /// Files of this server; removed with it.
+    pub dir: Arc<TempDir>,
+    output: Arc<Mutex<String>>,
+}
+
+/// What is left of a server that ended by itself.
+pub struct Failed {
+    /// Its exit code; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// All it printed.
+    pub output: String,
+}
+
+impl Server {
+    /// Starts a server with `flags` (separated by blanks; `DIR` stands for a fresh directory) and
+    /// waits until it answers.
+    pub fn start(flags: &str) -> Self {
+        let dir = Arc::new(TempDir::new().expect("a temporary directory"));
+        match Self::try_start(flags, dir) {
+            Ok(server) => server,
+            Err(failed) => panic!("{flags}: exit code {:?}: {}", failed.code, failed.output),
+        }
+    }
+
+    /// As [`Server::start`] in a directory that exists; says how it ended if it does not serve.
+    pub fn try_start(flags: &str, dir: Arc<TempDir>) -> Result<Self, Failed> {
+        let port = free_port();
+        let mut command = command(flags, &dir);
+        command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
+        let mut child = command.spawn().expect("the binary under test starts");
+        let output = Arc::new(Mutex::new(String::new()));
+        let readers = [
+            child.stdout.take().map(|pipe| collect(pipe, &output)),
+            child.stderr.take().map(|pipe| collect(pipe, &output)),
+        ];
+        let mut server = Self { child, port, dir, output };
+        let end = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(status) = server.child.try_wait().expect("a child can be waited for") {
+                for reader in readers.into_iter().flatten() {
+                    let _ = reader.join();
+                }
+                return Err(Failed { code: status.code(), output: server.output() });
+            }
+            if TcpStream::connect(server.address()).is_ok() {
+                return Ok(server);
+            }
+            assert!(Instant::now() < end, "{flags}: no answer; it said: {}", server.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Runs the binary with `flags` only, until it ends by itself.
+    pub fn run(flags: &str) -> Failed {
+        let dir = TempDir::new().expect("a temporary directory");
+        let mut child = command(flags, &dir).spawn().expect("the binary under test starts");
+        let end = Instant::now() + START_TIMEOUT;
+        while child.try_wait().expect("a child can be waited for").is_none() {
+            if Instant::now() > end {
+                let _ = child.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let result = child.wait_with_output().expect("output of a finished child");
+        let text = [result.stdout, result.stderr].concat();
+        let output = String::from_utf8_lossy(&text).into_owned();
+        Failed { code: result.status.code(), output }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// A new connection.
+    pub fn client(&self) -> Client {
+        Client::connect(self.address())
+    }
+
+    /// Id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
+        let kib = line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+        kib.expect("resident memory of a running server") * 1024
+    }
+
+    /// All it printed so far.
+    pub fn output(&self) -> String {
+        self.output.lock().map(|text| text.clone()).unwrap_or_default()
+    }
+
+    /// Panics unless the server still runs and answers a new client.
+    pub fn assert_alive(&mut self) {
+        let ended = self.child.try_wait().expect("a child can be waited for");
+        assert!(ended.is_none(), "the server ended: {ended:?}: {}", self.output());
+        self.client().check("mn\r\n", "MN\r\n");
+    }
+
+    /// Asks it to stop, as a service manager would, and gives back its exit code.
+    pub fn stop(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+        let end = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "did not stop; it said: {}", self.output());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(flags: &str, dir: &TempDir) -> Command {
+    let mut command = Command::new(binary());
+    let path = dir.path().to_str().expect("temporary paths are text");
+    command.args(flags.split_whitespace().map(|flag| flag.replace("DIR", path)));
+    if rustix::process::geteuid().is_root() && !format!(" {flags}").contains(" -u") {
+        command.args(["-u", "root"]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn collect(
+    pipe: impl Read + Send + 'static,
+    output: &Arc<Mutex<String>>,
+) -> std::thread::JoinHandle<()> {
+    let output = Arc::clone(output);
+    std::thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if let Ok(mut text) = output.lock() {
+                text.push_str(&line);
+                text.push('\n');
+            }
+        }
+    })
+}
+
+/// A port that nobody listens on. Another process may take it before the server does; tests take
+/// that risk rather than ask the server for a flag that only they need.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("the port").port()
+}
