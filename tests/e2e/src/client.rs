@@ -81,6 +81,22 @@ impl Client {
         String::from_utf8(line).expect("a line of text")
     }
 
+    /// The next line, without its end; `None` when the connection ends instead.
+    pub fn try_line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => None,
+            Ok(_) => Some(line.trim_end().to_string()),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => None,
+            Err(error) => panic!("neither a line nor an end: {error}"),
+        }
+    }
+
+    /// Lets [`Client::try_send`] fail when the server takes nothing for so long.
+    pub fn set_send_timeout(&mut self, timeout: Duration) {
+        self.stream.get_ref().set_write_timeout(Some(timeout)).expect("a timeout");
+    }
+
     /// Sends a line and gives back the line that answers it.
     pub fn ask(&mut self, request: &str) -> String {
         self.send(format!("{request}\r\n"));

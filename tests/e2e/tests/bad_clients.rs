@@ -1,0 +1,174 @@
+//! Clients that behave badly in time: they stall, never read, come in crowds, vanish.
+
+use std::time::{Duration, Instant};
+use terrace_e2e::{Client, Server, value_of};
+
+#[test]
+fn a_stalled_client_holds_up_nobody() {
+    // One worker: the stalled and the others share it.
+    let mut server = Server::start("-m 64 -t 1");
+    let mut stalled: Vec<_> = (0..20).map(|_| server.client()).collect();
+    for (at, client) in stalled.iter_mut().enumerate() {
+        client.send(format!("set stalled{at} 0 0 10\r\n01234"));
+    }
+    let good = &mut server.client();
+    let start = Instant::now();
+    for at in 0..1000 {
+        let key = format!("k{at}");
+        let value = value_of(&key, 0, 100);
+        assert!(good.set(&key, &value));
+        assert_eq!(good.get(&key), Some(value));
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert_eq!(good.get("stalled0"), None, "half a value was stored");
+    for (at, client) in stalled.iter_mut().enumerate() {
+        client.check("56789\r\n", "STORED\r\n");
+        assert_eq!(good.get(&format!("stalled{at}")).as_deref(), Some(&b"0123456789"[..]));
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte() {
+    let server = Server::start("-m 64");
+    let client = &mut server.client();
+    for byte in b"set k 0 0 5 \r\nab\r\nc\r\nget k\r\nmg k v s\r\n" {
+        client.send([*byte]);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    client.expect("STORED\r\nVALUE k 0 5\r\nab\r\nc\r\nEND\r\nVA 5 s5\r\nab\r\nc\r\n");
+}
+
+#[test]
+fn a_client_that_never_reads_is_held_back() {
+    let mut server = Server::start("-m 64 -t 1");
+    let good = &mut server.client();
+    let value = value_of("big", 0, 512 << 10);
+    assert!(good.set("big", &value));
+    let before = server.resident_bytes();
+    let mut deaf: Vec<_> = (0..10).map(|_| server.client()).collect();
+    // 1000 half megabytes each would be 5 GB of replies.
+    let requests = "get big\r\n".repeat(1000);
+    for client in &mut deaf {
+        client.send(&requests);
+    }
+    for _ in 0..20 {
+        assert_eq!(good.get("big").as_ref(), Some(&value));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes kept for clients that do not read");
+    // One of them reads at last, and gets everything in order.
+    let mut reader = deaf.remove(0);
+    for _ in 0..1000 {
+        assert_eq!(reader.read_get("big").as_ref(), Some(&value));
+    }
+    drop(deaf);
+    server.assert_alive();
+}
+
+#[test]
+fn a_deaf_client_that_only_sends_is_held_back_too() {
+    let mut server = Server::start("-m 64 -t 1");
+    let before = server.resident_bytes();
+    let mut deaf = server.client();
+    deaf.set_send_timeout(Duration::from_millis(500));
+    let block = "version\r\n".repeat(10_000);
+    let end = Instant::now() + Duration::from_secs(3);
+    // The replies fill both socket buffers, then the server stops reading.
+    while Instant::now() < end && deaf.try_send(&block).is_ok() {}
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes kept for a client that does not read");
+    server.assert_alive();
+}
+
+/// What a connection above the limit gets to hear.
+fn turned_away(client: &mut Client) -> bool {
+    let said = client.closed();
+    assert!(said.is_empty() || said == "ERROR Too many open connections\r\n", "{said:?}");
+    !said.is_empty()
+}
+
+#[test]
+fn connections_above_the_limit_are_told() {
+    let mut server = Server::start("-m 64 -c 100 -t 2");
+    // The connections of the start are gone when the count says so.
+    let mut held: Vec<Client> = Vec::new();
+    let end = Instant::now() + Duration::from_secs(5);
+    let mut told = false;
+    while !told {
+        assert!(Instant::now() < end && held.len() <= 100, "{} connections at -c 100", held.len());
+        let mut client = server.client();
+        match client.try_send("mn\r\n").ok().and_then(|()| client.try_line()) {
+            Some(line) if line == "MN" => held.push(client),
+            Some(line) => {
+                assert_eq!(line, "ERROR Too many open connections");
+                told = true;
+            }
+            None => {}
+        }
+    }
+    // memcached counts some of its own descriptors in.
+    assert!(held.len() >= 70, "told after {} connections at -c 100", held.len());
+    let mut refused = server.client();
+    assert!(turned_away(&mut refused), "closed without a word");
+    // Those that are in are not disturbed, and a place that becomes free is given away.
+    for client in &mut held {
+        client.check("mn\r\n", "MN\r\n");
+    }
+    assert!(held[0].stat("", "rejected_connections") >= 1);
+    held.truncate(5);
+    std::thread::sleep(Duration::from_millis(200));
+    server.assert_alive();
+}
+
+#[test]
+fn without_fast_refusal_connections_wait_their_turn() {
+    let server = Server::start("-m 64 -c 50 -t 1 -o no_maxconns_fast");
+    std::thread::sleep(Duration::from_millis(100));
+    let mut held: Vec<_> = (0..80).map(|_| server.client()).collect();
+    for client in &mut held {
+        client.send("mn\r\n");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    // One after the other leaves; in the end all were served.
+    for mut client in held {
+        client.expect("MN\r\n");
+    }
+}
+
+#[test]
+fn silent_connections_are_closed_when_asked_for() {
+    let mut server = Server::start("-m 64 -o idle_timeout=1");
+    let mut silent = server.client();
+    silent.check("mn\r\n", "MN\r\n");
+    let start = Instant::now();
+    silent.closed();
+    let after = start.elapsed();
+    assert!(after > Duration::from_millis(500) && after < Duration::from_secs(15), "{after:?}");
+    assert!(server.client().stat("", "idle_kicks") >= 1);
+    server.assert_alive();
+}
+
+#[test]
+fn clients_that_vanish_leave_nothing_behind() {
+    let mut server = Server::start("-m 64");
+    let good = &mut server.client();
+    assert!(good.set("k", b"old"));
+    for at in 0..200 {
+        let mut client = server.client();
+        client.send(match at % 4 {
+            0 => "get k\r\nget k\r\n",
+            1 => "set k 0 0 10\r\n012",
+            2 => "set k 0 0 10",
+            _ => "",
+        });
+    }
+    let end = Instant::now() + Duration::from_secs(10);
+    while good.stat("", "curr_connections") > 8 {
+        assert!(Instant::now() < end, "connections stay open");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(good.get("k").as_deref(), Some(&b"old"[..]));
+    server.assert_alive();
+}
