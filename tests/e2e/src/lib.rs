@@ -4,10 +4,12 @@
 //! for what only Terrace has print that they are skipped.
 
 mod client;
+mod flash;
 mod server;
 mod skip;
 
 pub use client::Client;
+pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
 pub use server::{Failed, Server, is_terrace};
 pub use skip::{run_as_root, skip};
 
