@@ -100,7 +100,22 @@ impl Server {
     /// Runs the binary with `flags` only, until it ends by itself.
     pub fn run(flags: &str) -> Failed {
         let dir = TempDir::new().expect("a temporary directory");
-        let mut child = command(flags, &dir).spawn().expect("the binary under test starts");
+        Self::wait(command(flags, &dir))
+    }
+
+    /// As [`Server::run`], started by the command `wrapper` (such as `prlimit --fsize=1000`).
+    pub fn run_under(wrapper: &str, flags: &str) -> Failed {
+        let dir = TempDir::new().expect("a temporary directory");
+        let inner = command(flags, &dir);
+        let mut words = wrapper.split_whitespace();
+        let mut outer = Command::new(words.next().expect("a wrapper"));
+        outer.args(words).arg(inner.get_program()).args(inner.get_args());
+        outer.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::wait(outer)
+    }
+
+    fn wait(mut command: Command) -> Failed {
+        let mut child = command.spawn().expect("the binary under test starts");
         let end = Instant::now() + START_TIMEOUT;
         while child.try_wait().expect("a child can be waited for").is_none() {
             if Instant::now() > end {

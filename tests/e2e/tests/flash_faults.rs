@@ -1,0 +1,174 @@
+//! A drive that goes wrong under a running server: what it held is missed, never wrong, and the
+//! server stays up.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+use terrace_e2e::{
+    Client, Server, TIER_BYTES, fill, flash_server, is_terrace, push_to_flash, skip, tier_stat,
+    value_of,
+};
+
+const RECORDS: usize = 20_000;
+const BYTES: usize = 500;
+
+/// A server whose records `r0` to `r19999` lie on the drive.
+fn server_with_records(test: &str, flags: &str) -> Option<(Server, Client)> {
+    if !is_terrace() {
+        skip(test, "memcached evicts small records rather than write them out");
+        return None;
+    }
+    let server = flash_server(flags);
+    let mut client = server.client();
+    fill(&mut client, "r", RECORDS, BYTES);
+    push_to_flash(&mut client);
+    Some((server, client))
+}
+
+/// Reads every record: each is right or missed. Gives back how many are there.
+fn present(client: &mut Client) -> usize {
+    let mut hits = 0;
+    for at in 0..RECORDS {
+        let key = format!("r{at}");
+        if let Some(value) = client.get(&key) {
+            assert!(value == value_of(&key, 0, BYTES), "{key} has a wrong value");
+            hits += 1;
+        }
+    }
+    hits
+}
+
+fn works(client: &mut Client) {
+    for at in 0..100 {
+        let key = format!("after{at}");
+        assert!(client.set(&key, b"new"), "{key}");
+        assert_eq!(client.get(&key).as_deref(), Some(&b"new"[..]));
+    }
+}
+
+fn tier_file(server: &Server) -> std::fs::File {
+    OpenOptions::new().write(true).open(server.dir.path().join("tier")).unwrap()
+}
+
+#[test]
+fn single_flipped_bits_are_counted_misses() {
+    for engine in ["pool", "auto"] {
+        let flags = format!("--io-engine {engine}");
+        let Some((mut server, mut client)) =
+            server_with_records("single_flipped_bits_are_counted_misses", &flags)
+        else {
+            return;
+        };
+        assert_eq!(present(&mut client), RECORDS);
+        // One bit in every other page of the file.
+        let file =
+            OpenOptions::new().read(true).write(true).open(server.dir.path().join("tier")).unwrap();
+        let mut byte = [0];
+        for page in (2..TIER_BYTES / 4096).step_by(2) {
+            let offset = page * 4096 + (page * 977) % 4096;
+            file.read_exact_at(&mut byte, offset).unwrap();
+            byte[0] ^= 1 << (page % 8);
+            file.write_all_at(&byte, offset).unwrap();
+        }
+        file.sync_all().unwrap();
+        let hits = present(&mut client);
+        assert!(hits < RECORDS, "no record was hit by the flips");
+        assert!(hits > RECORDS / 5, "only {hits} of {RECORDS} are left after half the pages");
+        assert!(tier_stat(&mut client, "corrupt_pages") > 0, "nothing was counted");
+        works(&mut client);
+        server.assert_alive();
+    }
+}
+
+#[test]
+fn garbage_on_the_drive_is_missed() {
+    let Some((mut server, mut client)) = server_with_records("garbage_on_the_drive_is_missed", "")
+    else {
+        return;
+    };
+    // All but the beginning, while requests run.
+    let garbage: Vec<u8> =
+        (0..1 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let file = tier_file(&server);
+    for offset in ((1 << 20)..TIER_BYTES - (1 << 20)).step_by(1 << 20) {
+        file.write_all_at(&garbage, offset).unwrap();
+        let key = format!("r{}", offset >> 20);
+        let got = client.get(&key);
+        assert!(got.is_none_or(|value| value == value_of(&key, 0, BYTES)), "{key}");
+    }
+    file.sync_all().unwrap();
+    let hits = present(&mut client);
+    assert!(hits < RECORDS / 2, "{hits} hits on a drive of garbage");
+    // New records take the place of the garbage.
+    push_to_flash(&mut client);
+    works(&mut client);
+    for at in 0..1000 {
+        let key = format!("filler{at}");
+        assert!(client.get(&key).is_none_or(|value| value == value_of(&key, 0, 1000)), "{key}");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn reads_that_fail_are_misses_within_a_bounded_time() {
+    for engine in ["pool", "auto"] {
+        let flags = format!("--io-engine {engine}");
+        let Some((mut server, mut client)) =
+            server_with_records("reads_that_fail_are_misses_within_a_bounded_time", &flags)
+        else {
+            return;
+        };
+        // Reads beyond the end of a file come back short.
+        tier_file(&server).set_len(1 << 20).unwrap();
+        let start = Instant::now();
+        let hits = present(&mut client);
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(hits < RECORDS / 2, "{hits} hits without a drive");
+        let stats = client.stats("tiers");
+        let errors = tier_stat(&mut client, "read_errors");
+        assert!(errors > 0, "no read error was counted: {stats:?}");
+        works(&mut client);
+        server.assert_alive();
+    }
+}
+
+#[test]
+fn writes_that_fail_lose_records_at_most() {
+    for engine in ["pool", "auto"] {
+        let flags = format!("--io-engine {engine}");
+        let Some((mut server, mut client)) =
+            server_with_records("writes_that_fail_lose_records_at_most", &flags)
+        else {
+            return;
+        };
+        // From now on the kernel refuses every write behind the first mebibyte.
+        let limited = std::process::Command::new("prlimit")
+            .args([&format!("--pid={}", server.pid()), "--fsize=1048576"])
+            .status();
+        if !limited.is_ok_and(|status| status.success()) {
+            skip("writes_that_fail_lose_records_at_most", "prlimit does not work here");
+            return;
+        }
+        // Three times the DRAM: these must go somewhere, and can't.
+        for at in 0..200_000 {
+            let key = format!("more{at}");
+            client.send_set(&key, &value_of(&key, 0, 1000));
+            if at % 64 == 63 {
+                for _ in 0..64 {
+                    let line = client.line();
+                    assert!(line == "STORED" || line.starts_with("SERVER_ERROR"), "{line}");
+                }
+            }
+        }
+        assert!(tier_stat(&mut client, "write_errors") > 0, "no write error was counted");
+        present(&mut client);
+        for at in 0..200_000 {
+            let key = format!("more{at}");
+            if let Some(value) = client.get(&key) {
+                assert!(value == value_of(&key, 0, 1000), "{key} has a wrong value");
+            }
+        }
+        works(&mut client);
+        server.assert_alive();
+    }
+}
