@@ -187,6 +187,13 @@ impl Drop for Server {
     }
 }
 
+/// A bare process with `flags`, for tests that look after it themselves.
+pub fn spawn(flags: &str, dir: &TempDir) -> Child {
+    let mut command = command(flags, dir);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("the binary under test starts")
+}
+
 fn command(flags: &str, dir: &TempDir) -> Command {
     let mut command = Command::new(binary());
     let path = dir.path().to_str().expect("temporary paths are text");

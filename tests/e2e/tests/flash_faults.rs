@@ -47,7 +47,7 @@ fn works(client: &mut Client) {
 }
 
 fn tier_file(server: &Server) -> std::fs::File {
-    OpenOptions::new().write(true).open(server.dir.path().join("tier")).unwrap()
+    OpenOptions::new().write(true).open(server.dir.path().join("tier")).expect("the file")
 }
 
 #[test]
@@ -61,8 +61,11 @@ fn single_flipped_bits_are_counted_misses() {
         };
         assert_eq!(present(&mut client), RECORDS);
         // One bit in every other page of the file.
-        let file =
-            OpenOptions::new().read(true).write(true).open(server.dir.path().join("tier")).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(server.dir.path().join("tier"))
+            .expect("the file");
         let mut byte = [0];
         for page in (2..TIER_BYTES / 4096).step_by(2) {
             let offset = page * 4096 + (page * 977) % 4096;

@@ -1,0 +1,29 @@
+# What people do with the tree. The steps themselves are in scripts/.
+
+.PHONY: run test test-long bench fmt tools
+
+# Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
+run:
+	cargo build --release --package terrace
+	mkdir -p data
+	exec "$${CARGO_TARGET_DIR:-target}"/release/terrace -u "$$(id -un)" -m 256 \
+	    --tier ssd:data/tier:2g -l 127.0.0.1 -p 11211
+
+# Formatting, lints, and all tests with time limits; installs what they need.
+test: tools
+	scripts/test.sh
+
+# The same tests for longer, with more cases.
+test-long: tools
+	scripts/test-long.sh
+
+# The figures of the README.
+bench: tools
+	scripts/bench.sh
+
+fmt:
+	cargo fmt --all
+
+# memcached and what else tests and benchmarks compare with.
+tools:
+	scripts/tools.sh

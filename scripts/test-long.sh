@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The tests whose findings grow with time, for longer: mixed loads on the real binary in release
+# build, and more cases of every property.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/suites.sh
+source scripts/suites.sh
+
+export PROPTEST_CASES=${PROPTEST_CASES:-5000}
+export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-60}
+suite build 1200 cargo test --quiet --release --workspace --no-run
+for package in terrace-protocol terrace-device terrace-cache terrace; do
+    suite "$package" 600 cargo test --quiet --release --package "$package"
+done
+suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
+summary test-long

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Formatting, lints, and every test, each suite under a time limit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/suites.sh
+source scripts/suites.sh
+
+suite format 60 cargo fmt --all --check
+suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
+suite build 900 cargo test --quiet --workspace --no-run
+for package in terrace-protocol terrace-device terrace-cache terrace-load terrace; do
+    suite "$package" 600 cargo test --quiet --package "$package"
+done
+suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast
+summary test

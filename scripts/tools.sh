@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Installs what tests and benchmarks need: Debian packages where this user may, Rust components, and
+# Python clients in .venv. What can't be had is told here, and skipped by name in the tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+packages() {
+    local missing=()
+    command -v memcached >/dev/null || missing+=(memcached)
+    command -v fio >/dev/null || missing+=(fio)
+    command -v memccapable >/dev/null || missing+=(libmemcached-tools)
+    command -v losetup >/dev/null || missing+=(mount)
+    python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
+    [ ${#missing[@]} = 0 ] && return
+    echo "installing ${missing[*]}"
+    if ! { as_root apt-get update -qq &&
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            "${missing[@]}"; } >/tmp/terrace-tools.$$ 2>&1; then
+        tail -n 3 /tmp/terrace-tools.$$
+        echo "not installed: ${missing[*]}; tests that need them are skipped"
+    fi
+    rm -f /tmp/terrace-tools.$$
+    # The package starts a server of its own on port 11211.
+    if [[ " ${missing[*]} " = *" memcached "* ]]; then
+        as_root service memcached stop >/dev/null 2>&1 || true
+    fi
+}
+
+rust_components() {
+    cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+    cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+}
+
+python_clients() {
+    local list=scripts/requirements.txt
+    cmp -s "$list" .venv/installed.txt && return
+    rm -rf .venv
+    if python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r "$list"; then
+        cp "$list" .venv/installed.txt
+    else
+        echo "not installed: Python clients; tests that need them are skipped"
+    fi
+}
+
+packages
+rust_components
+python_clients

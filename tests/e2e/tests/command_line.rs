@@ -1,0 +1,223 @@
+//! The process: what it prints, exit codes, the background, pid files, signals, configuration.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_e2e::{Client, Server, is_terrace, run_as_root, skip};
+
+const USAGE: i32 = 64;
+
+/// Skips tests of what is Terrace's own.
+fn others(test: &str) -> bool {
+    if !is_terrace() {
+        skip(test, "another server's command line");
+    }
+    !is_terrace()
+}
+
+#[test]
+fn wrong_flags_end_with_one_line() {
+    if others("wrong_flags_end_with_one_line") {
+        return;
+    }
+    for (flags, says) in [
+        ("--bogus", "--bogus: no such flag"),
+        ("--thread 4 --porrt 1", "did you mean --port?"),
+        ("-m lots", "-m lots: a size is a whole number"),
+        ("-m 64 -I 2g", "-I 2g: the longest value can be set from 1k to 1g"),
+        ("--tier pmem:/mnt/p:1g", "not in this version"),
+        ("bench", "bench: every setting is a flag"),
+    ] {
+        let failed = Server::run(flags);
+        assert_eq!(failed.code, Some(USAGE), "{flags}: {}", failed.output);
+        assert_eq!(failed.output.lines().count(), 1, "{flags}: {}", failed.output);
+        assert!(failed.output.starts_with("terrace: "), "{flags}: {}", failed.output);
+        assert!(failed.output.contains(says), "{flags}: {}", failed.output);
+    }
+}
+
+#[test]
+fn help_version_and_licence_are_printed() {
+    if others("help_version_and_licence_are_printed") {
+        return;
+    }
+    for (flag, says) in [
+        ("-h", "--memory-limit"),
+        ("--help", "--tier"),
+        ("-V", "terrace 0."),
+        ("--version", "terrace 0."),
+        ("-i", "Apache License"),
+    ] {
+        let ended = Server::run(flag);
+        assert_eq!(ended.code, Some(0), "{flag}: {}", ended.output);
+        assert!(ended.output.contains(says), "{flag}: {}", ended.output);
+    }
+}
+
+#[test]
+fn it_says_what_it_runs_with() {
+    if others("it_says_what_it_runs_with") {
+        return;
+    }
+    let server = Server::start("-m 64 -t 2 --tier ssd:DIR/tier:128m -o hashpower=20");
+    server.client().check("mn\r\n", "MN\r\n");
+    let output = server.output();
+    let address = server.address().to_string();
+    for says in ["terrace 0.", &address, "/tier", "128 MiB", "2 threads", "-o hashpower=20: "] {
+        assert!(output.contains(says), "{says:?} is not in:\n{output}");
+    }
+    assert!(output.contains("io_uring") || output.contains("pool"), "no I/O engine in:\n{output}");
+    assert!(!output.contains("warning: listening"), "{output}");
+    assert!(output.lines().count() < 25, "{output}");
+}
+
+#[test]
+fn root_must_say_whom_to_run_as() {
+    if others("root_must_say_whom_to_run_as") {
+        return;
+    }
+    if !run_as_root() {
+        skip("root_must_say_whom_to_run_as", "this is not root");
+        return;
+    }
+    let failed = Server::run("-u no-such-user-here");
+    assert_eq!(failed.code, Some(67), "{}", failed.output);
+    let mut server = Server::start("-u nobody");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
+    let ids = status.lines().find(|line| line.starts_with("Uid:")).expect("its user");
+    assert!(!ids.split_whitespace().skip(1).any(|id| id == "0"), "still root: {ids}");
+    server.assert_alive();
+}
+
+#[test]
+fn signals_stop_it() {
+    let server = Server::start("-m 64");
+    let mut client = server.client();
+    assert!(client.set("k", b"v"));
+    let code = server.stop();
+    assert_eq!(code, Some(0));
+    client.closed();
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    let first = Server::start("-m 64");
+    let port = first.address().port();
+    let failed = Server::run(&format!("-m 64 -l 127.0.0.1 -p {port}"));
+    assert_eq!(failed.code, Some(71), "{}", failed.output);
+    assert!(failed.output.contains("in use"), "{}", failed.output);
+}
+
+#[test]
+fn a_unix_socket_serves_too() {
+    use std::io::{Read, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("socket");
+    let flags = format!("-m 64 -s {} -a 600", path.display());
+    let mut server = terrace_e2e::spawn(&flags, &dir);
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < end, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    stream.write_all(b"set k 0 0 1\r\nx\r\nget k\r\nquit\r\n").expect("it reads");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("it answers and closes");
+    assert_eq!(reply, "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    let mode = fs::metadata(&path).expect("the socket").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let _ = server.kill();
+    let _ = server.wait();
+}
+
+#[test]
+fn the_background_is_entered_when_ready() {
+    let dir = TempDir::new().expect("a directory");
+    let port = free_port();
+    let pid_file = dir.path().join("pid");
+    let flags = format!("-d -P {} -m 64 -l 127.0.0.1 -p {port}", pid_file.display());
+    let started = Server::run(&flags);
+    assert_eq!(started.code, Some(0), "{}", started.output);
+    // memcached's parent does not wait for its child.
+    let end = Instant::now() + Duration::from_secs(5);
+    while !is_terrace() && !pid_file.exists() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid: u32 = fs::read_to_string(&pid_file)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .expect("a process id in the pid file");
+    let stop = || Command::new("kill").arg(pid.to_string()).status().expect("kill runs");
+    let result = std::panic::catch_unwind(|| {
+        let address = ([127, 0, 0, 1], port).into();
+        Client::connect(address).check("mn\r\n", "MN\r\n");
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
+        let fields: Vec<_> =
+            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        assert_eq!(fields[3], pid.to_string(), "it leads no session of its own");
+        assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).ok(), Some("/".into()));
+        if is_terrace() {
+            // A second one can't have the port: the line and the exit code come through.
+            let failed = Server::run(&flags);
+            assert_eq!(failed.code, Some(71), "{}", failed.output);
+            assert!(failed.output.contains("in use"), "{}", failed.output);
+            let text = fs::read_to_string(&pid_file).expect("the pid file");
+            assert_eq!(text.trim(), pid.to_string(), "the second took the pid file");
+        }
+    });
+    assert!(stop().success());
+    let end = Instant::now() + Duration::from_secs(10);
+    while fs::metadata(format!("/proc/{pid}/exe")).is_ok() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    result.expect("the daemon behaves");
+    if is_terrace() {
+        assert!(!pid_file.exists(), "the pid file is left behind");
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[test]
+fn a_file_configures_it() {
+    if others("a_file_configures_it") {
+        return;
+    }
+    let dir = Arc::new(TempDir::new().expect("a directory"));
+    let text = format!(
+        "memory-limit = 96\nthreads = 1\ntier = \"ssd:{}/tier:128m\"\n\
+         [extended]\nidle_timeout = 77\n",
+        dir.path().display()
+    );
+    fs::write(dir.path().join("terrace.toml"), text).expect("the file");
+    let flags = "--config DIR/terrace.toml -t 3";
+    let server = match Server::try_start(flags, Arc::clone(&dir)) {
+        Ok(server) => server,
+        Err(failed) => panic!("{}", failed.output),
+    };
+    let settings = server.client().stats("settings");
+    for (name, value) in [("maxbytes", "100663296"), ("num_threads", "3"), ("idle_timeout", "77")] {
+        assert_eq!(settings.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    assert!(dir.path().join("tier").exists());
+}
+
+#[test]
+fn more_descriptors_are_asked_for() {
+    let mut server = Server::start("-m 64 -c 3000");
+    let mut clients: Vec<_> = (0..1500).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.check("mn\r\n", "MN\r\n");
+    }
+    server.assert_alive();
+}
