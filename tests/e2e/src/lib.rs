@@ -10,7 +10,7 @@ mod skip;
 
 pub use client::Client;
 pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
-pub use server::{Failed, Server, is_terrace, spawn};
+pub use server::{Failed, Server, free_port, is_terrace, spawn};
 pub use skip::{run_as_root, skip};
 
 /// A value that says which key and which version of it it belongs to, `bytes` long: a foreign, old

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, run_as_root, skip};
+use terrace_e2e::{Client, Server, free_port, is_terrace, run_as_root, skip};
 
 const USAGE: i32 = 64;
 
@@ -181,11 +181,6 @@ fn the_background_is_entered_when_ready() {
     if is_terrace() {
         assert!(!pid_file.exists(), "the pid file is left behind");
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }
 
 #[test]

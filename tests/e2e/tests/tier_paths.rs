@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Server, is_terrace, run_as_root, skip};
+use terrace_e2e::{Server, free_port, is_terrace, run_as_root, skip};
 
 /// Starts with `flags`, which must fail within seconds; gives back the line that says why.
 fn refusal(flags: &str) -> String {
@@ -18,7 +18,7 @@ fn refusal(flags: &str) -> String {
 /// As [`refusal`], started by the command `wrapper`.
 fn refusal_under(wrapper: &str, flags: &str) -> String {
     let start = Instant::now();
-    let flags = format!("-l 127.0.0.1 -p {} {flags}", unused_port());
+    let flags = format!("-l 127.0.0.1 -p {} {flags}", free_port());
     let failed = Server::run_under(wrapper, &flags);
     assert!(start.elapsed() < Duration::from_secs(10), "{flags}: took {:?}", start.elapsed());
     assert!(matches!(failed.code, Some(1..)), "{flags}: exit code {:?}", failed.code);
@@ -27,11 +27,6 @@ fn refusal_under(wrapper: &str, flags: &str) -> String {
     assert_eq!(complaints.len(), 1, "{flags} said: {}", failed.output);
     assert!(!failed.output.contains("panicked"), "{}", failed.output);
     complaints[0].to_string()
-}
-
-fn unused_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a free port").port()
 }
 
 fn not_for_others(test: &str) -> bool {
