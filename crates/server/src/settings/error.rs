@@ -25,11 +25,16 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// The name that `wrong` was probably meant to be, if one is near enough.
+/// The name that `wrong` was probably meant to be, if one is near enough to it as a whole or in its
+/// first word.
 pub(crate) fn nearest<'n>(wrong: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let near = |name: &str| {
+        let distance = strsim::damerau_levenshtein(wrong, name);
+        (distance <= name.len().max(wrong.len()) / 3).then_some(distance)
+    };
+    let first_word = |name: &'n str| name.split_once('-').and_then(|(word, _)| near(word));
     names
-        .map(|name| (strsim::damerau_levenshtein(wrong, name), name))
-        .filter(|&(distance, name)| distance <= name.len().max(wrong.len()) / 3)
+        .filter_map(|name| Some((near(name).or_else(|| first_word(name))?, name)))
         .min()
         .map(|(_, name)| name)
 }
@@ -44,6 +49,7 @@ mod tests {
         assert_eq!(nearest("thread", names.into_iter()), Some("threads"));
         assert_eq!(nearest("prot", names.into_iter()), Some("port"));
         assert_eq!(nearest("memorylimit", names.into_iter()), Some("memory-limit"));
+        assert_eq!(nearest("memry", names.into_iter()), Some("memory-limit"));
         assert_eq!(nearest("bogus", names.into_iter()), None);
     }
 }

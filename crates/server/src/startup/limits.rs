@@ -1,0 +1,51 @@
+//! Limits of the process: descriptors (`-c`), core dumps (`-r`), locked memory (`-k`).
+
+use super::Failure;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors besides those of clients: listeners, drives, rings, event queues.
+fn own_descriptors(threads: u32, tiers: usize) -> u64 {
+    64 + 8 * u64::from(threads) + 2 * tiers as u64
+}
+
+/// Raises the limit of open files so that `connections` fit.
+pub(crate) fn allow_descriptors(
+    connections: u32,
+    threads: u32,
+    tiers: usize,
+) -> Result<(), Failure> {
+    let wanted = u64::from(connections) + own_descriptors(threads, tiers);
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |have: Option<u64>| have.is_none_or(|have| have >= wanted);
+    if enough(limit.current) {
+        return Ok(());
+    }
+    let maximum = if enough(limit.maximum) { limit.maximum } else { Some(wanted) };
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).map_err(|_| {
+        let have = limit.maximum.unwrap_or(u64::MAX);
+        let most = have.saturating_sub(own_descriptors(threads, tiers));
+        Failure::system(format!(
+            "-c {connections}: the system allows {have} open files; write -c {most} or less, or \
+             raise `ulimit -n`"
+        ))
+    })
+}
+
+/// Lets a crash leave a core file as large as the system's hard limit allows.
+pub(crate) fn allow_core_dumps() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Core);
+    let unlimited = Rlimit { current: None, maximum: None };
+    let hard = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Core, unlimited)
+        .or_else(|_| setrlimit(Resource::Core, hard))
+        .ok()
+        .filter(|()| limit.maximum != Some(0))
+        .ok_or_else(|| Failure::system("-r: core dumps are not allowed here; leave -r out"))
+}
+
+/// Locks memory; what went wrong comes back as a warning, as in memcached.
+pub(crate) fn lock_memory() -> Option<String> {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    let error = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).err()?;
+    Some(format!("warning: -k: memory is not locked: {error}; raise `ulimit -l` or leave -k out"))
+}
