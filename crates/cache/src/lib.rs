@@ -7,92 +7,46 @@
 //! the result as [`Evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
 //! thread of their own.
 
+mod bucket;
+mod cache;
 mod config;
+mod counters;
+mod dram;
+mod geometry;
+mod grow;
+mod hot;
 mod key;
+mod layout;
+mod maintain;
 mod manifest;
+mod memory;
+mod pages;
+mod prefetch;
+mod probe;
+mod published;
+mod quiesce;
+mod reclaim;
 mod record;
+mod seal;
+mod sealed;
+mod segment;
 mod session;
+mod shard;
+mod slots;
 mod stats;
+mod table;
 
+pub use cache::{Cache, OpenError};
 pub use config::{Config, Tier, Tuning};
 pub use key::Key;
 pub use manifest::{ItemId, Manifest, Run};
+pub use probe::Probe;
 pub use record::{Body, NewRecord, NewValue, Record};
-pub use session::{
-    Access, Change, Checked, Evidence, Hit, Lookup, Probe, ReadPlan, Session, Update,
-};
+pub use session::{Access, Change, Checked, Evidence, Hit, Lookup, ReadPlan, Session, Update};
 pub use stats::{CacheStats, MemoryStats, TierStats};
 
-use std::sync::Arc;
-
-/// Why a cache could not be opened; the text says what to change.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The configuration contradicts itself or the devices.
-    #[error("{0}")]
-    Config(String),
-    /// A device holds something that is not Terrace's; it was not written.
-    #[error("{device}: holds data that Terrace did not write; give an empty file or wipe it first")]
-    Foreign {
-        /// The device's label.
-        device: String,
-    },
-    /// A device could not be read or written at start.
-    #[error("{device}: {source}")]
-    Device {
-        /// The device's label.
-        device: String,
-        /// What the device answered.
-        source: std::io::Error,
-    },
-}
-
-/// The cache; shared by all workers.
-pub struct Cache {
-    _private: (),
-}
-
-impl Cache {
-    /// Lays out memory and tiers; takes no longer than writing a superblock to each device.
-    pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
-        let _ = config;
-        Ok(Arc::new(Self { _private: () }))
-    }
-
-    /// A session for one worker thread. At most `Config::sessions_max` live at once.
-    pub fn session(self: &Arc<Self>) -> Session {
-        unimplemented!()
-    }
-
-    /// Does one slice of background work (seal, reclaim, grow, release) and says whether there was
-    /// any. To be called in a loop by one thread, which naps (about 1 ms) when it returns `false`.
-    pub fn maintain(&self, now: u32) -> bool {
-        let _ = now;
-        false
-    }
-
-    /// Makes every record stored so far invisible, at once.
-    pub fn flush_all(&self) {}
-
-    /// The longest value (bytes) that one record holds; longer ones are chunked, see
-    /// [`Session::store_chunk`].
-    pub fn inline_bytes_max(&self) -> usize {
-        0
-    }
-
-    /// The longest item (bytes of value) that fits: `Config::item_bytes_max` or an eighth of the
-    /// capacity, whichever is less.
-    pub fn item_bytes_max(&self) -> u64 {
-        0
-    }
-
-    /// A consistent-enough picture for `stats`, `stats tiers` and metrics.
-    pub fn stats(&self) -> CacheStats {
-        CacheStats::default()
-    }
-
-    /// Lines for the log at start: sizes, shards, segments, limits.
-    pub fn describe(&self) -> Vec<String> {
-        Vec::new()
-    }
+/// Locks, and goes on with what a panicking thread left: every critical section leaves its data
+/// consistent at each step that can panic.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

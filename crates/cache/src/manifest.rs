@@ -17,6 +17,9 @@ pub struct Run {
     pub last_bytes: u32,
 }
 
+/// Bytes of an encoded [`Run`].
+const RUN_BYTES: usize = 20;
+
 impl Run {
     /// Bytes of all chunks together.
     pub fn bytes(&self) -> u64 {
@@ -24,6 +27,23 @@ impl Run {
             0 => 0,
             n => u64::from(n - 1) * u64::from(self.chunk_bytes) + u64::from(self.last_bytes),
         }
+    }
+
+    fn encode(&self) -> [u8; RUN_BYTES] {
+        let mut out = [0; RUN_BYTES];
+        out[..8].copy_from_slice(&self.item.0.to_le_bytes());
+        out[8..12].copy_from_slice(&self.chunks.to_le_bytes());
+        out[12..16].copy_from_slice(&self.chunk_bytes.to_le_bytes());
+        out[16..].copy_from_slice(&self.last_bytes.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8; RUN_BYTES]) -> Self {
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let item = ItemId(u64::from(word(0)) | u64::from(word(4)) << 32);
+        Self { item, chunks: word(8), chunk_bytes: word(12), last_bytes: word(16) }
     }
 }
 
@@ -39,5 +59,19 @@ impl Manifest {
     /// Length of the value in bytes.
     pub fn bytes(&self) -> u64 {
         self.runs.iter().map(Run::bytes).sum()
+    }
+
+    /// Bytes of the record's value that carries this manifest.
+    pub fn encoded_bytes(&self) -> usize {
+        self.runs.len() * RUN_BYTES
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        self.runs.iter().flat_map(Run::encode).collect()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let (runs, _) = bytes.as_chunks::<RUN_BYTES>();
+        Self { runs: runs.iter().map(Run::decode).collect() }
     }
 }

@@ -1,7 +1,23 @@
 //! What one worker thread does with the cache.
 
-use crate::{ItemId, Key, Manifest, NewRecord, Record};
+use crate::Cache;
+use crate::cache::Engine;
+use crate::counters::count;
+use crate::hot;
+use crate::key::{Key, Name};
+use crate::manifest::{ItemId, Manifest, Run};
+use crate::memory::{Guard, Resident, mark};
+use crate::probe::{Probe, Rejected, Sight, look};
+use crate::quiesce::Participant;
+use crate::record::{Encoder, NewRecord, NewValue, Record};
+use crate::segment::{Place, Sealed};
+use crate::shard::{Asker, Lane, Locked, Shard};
+use crate::table::SlotAt;
+use arrayvec::ArrayVec;
+use std::cell::Cell;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Whether a read counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +35,7 @@ pub struct Hit<'a> {
     pub record: Record<'a>,
     /// It was read before this request (meta `h`).
     pub fetched: bool,
-    /// Seconds since its last use (meta `l`); on flash, since it was sealed, as far as known.
+    /// Seconds since its last use (meta `l`); on flash, since it was sealed.
     pub idle_seconds: u32,
     /// It was answered from DRAM.
     pub from_dram: bool,
@@ -28,9 +44,9 @@ pub struct Hit<'a> {
 /// Answer of [`Session::get`].
 #[derive(Debug)]
 pub enum Lookup<'a> {
-    /// There, in DRAM.
+    /// There it is.
     Hit(Hit<'a>),
-    /// Not there (or expired, see [`Session::get`]).
+    /// Not there, or expired.
     Miss,
     /// A page must be read first: read [`Probe::plan`], then [`Session::check`].
     Read(Probe),
@@ -45,20 +61,6 @@ pub struct ReadPlan {
     pub offset: u64,
     /// Bytes to read; a multiple of 4096.
     pub bytes: u32,
-}
-
-/// The flash copies that may be the wanted record, newest first, and which of them were looked at.
-/// Owned by the request; holds no reference into the cache.
-#[derive(Clone, Debug)]
-pub struct Probe {
-    pub(crate) plan: ReadPlan,
-}
-
-impl Probe {
-    /// What to read next.
-    pub fn plan(&self) -> ReadPlan {
-        self.plan
-    }
 }
 
 /// Answer of [`Session::check`].
@@ -107,7 +109,8 @@ pub enum Update {
     /// Not decided: buffers are full until background work has written some out. Try the same call
     /// again in about a millisecond.
     Wait,
-    /// Refused: the cache is full and must not evict (`-M`).
+    /// Refused: the cache is full and must not evict (`-M`), or the record is longer than
+    /// [`crate::Cache::inline_bytes_max`] allows.
     Full,
 }
 
@@ -116,18 +119,63 @@ pub enum Update {
 /// Records borrowed from a session stay valid until the next `&mut` call on it, which is what the
 /// borrow checker enforces: memory is reused only after every session has passed such a point.
 pub struct Session {
-    _private: (),
+    cache: Arc<Cache>,
+    participant: Participant,
+    parked: Cell<bool>,
+}
+
+/// The key's record as `update` finds it.
+enum Current<'a> {
+    Absent,
+    Resident(Resident<'a>, Record<'a>, SlotAt),
+    Sealed(Sealed, Record<'a>),
+}
+
+/// What `change` knows of the key's flash copies.
+enum Known<'a> {
+    Nothing,
+    /// The decision does not depend on them.
+    Irrelevant,
+    /// There never was a record of the key.
+    NeverStored,
+    Shown(Evidence<'a>),
 }
 
 impl Session {
+    pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
+        Self { cache, participant, parked: Cell::new(true) }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.cache.engine
+    }
+
+    /// Wakes the session if it was parked.
+    fn guard(&self) -> Guard<'_> {
+        if self.parked.replace(false) {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
+        Guard::new()
+    }
+
+    fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
+        let engine = self.engine();
+        (&engine.shards[engine.hasher.shard(key.hash)], engine.hasher.name(key.hash))
+    }
+
     /// Hashes a client's key.
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: 0, is_chunk: false }
+        self.engine().hasher.key(bytes, false)
     }
 
     /// Asks the processor for the index lines of `key`; worth it for a pipeline of requests.
     pub fn prefetch(&self, key: Key<'_>) {
-        let _ = key;
+        let (shard, name) = self.shard(&key);
+        let guard = self.guard();
+        shard.table.load(guard).prefetch(name.pos);
+        if self.engine().has_tiers() {
+            shard.index.load(guard).prefetch(name.pos);
+        }
     }
 
     /// Looks `key` up at time `now` (unix seconds). Expired records are misses.
@@ -142,14 +190,123 @@ impl Session {
         access: Access,
         evidence: Option<Evidence<'a>>,
     ) -> Lookup<'a> {
-        let _ = (key, now, access, evidence);
-        Lookup::Miss
+        let guard = self.guard();
+        let pool = &self.engine().pool;
+        let (shard, name) = self.shard(&key);
+        loop {
+            let moves = shard.moves.load(Ordering::Acquire);
+            if let Some((resident, record, _)) = shard.find_resident(pool, guard, &key, name.pos) {
+                if record.is_expired(now) {
+                    return Lookup::Miss;
+                }
+                return Lookup::Hit(hit_in_dram(&resident, record, now, access));
+            }
+            if !self.engine().has_tiers() {
+                return Lookup::Miss;
+            }
+            if let Some(evidence) = evidence
+                && let Some((sealed, record)) = matched(&evidence)
+                && shard.candidates(guard, name).any(|candidate| candidate == sealed)
+            {
+                if record.is_expired(now) {
+                    return Lookup::Miss;
+                }
+                return Lookup::Hit(self.hit_on_flash(
+                    &key,
+                    (name, sealed),
+                    evidence,
+                    record,
+                    now,
+                    access,
+                ));
+            }
+            if let Some(probe) = next_probe(shard, guard, name, evidence.map(|e| e.probe)) {
+                return Lookup::Read(probe);
+            }
+            if shard.moves.load(Ordering::Acquire) == moves {
+                return Lookup::Miss;
+            }
+        }
     }
 
-    /// Looks at what was read for `probe` (or at the error that came instead: a counted miss).
-    pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&[u8]>) -> Checked {
-        let _ = (probe, key, read);
-        Checked::Absent
+    fn hit_on_flash<'a>(
+        &self,
+        key: &Key<'_>,
+        (name, sealed): (Name, Sealed),
+        evidence: Evidence<'a>,
+        record: Record<'a>,
+        now: u32,
+        access: Access,
+    ) -> Hit<'a> {
+        let guard = self.guard();
+        let (shard, _) = self.shard(key);
+        let pool = &self.engine().pool;
+        let index = shard.index.load(guard);
+        let uses = match access {
+            Access::Use => index.note_use(name, sealed.number),
+            Access::Peek => index.get(name, sealed.number).map_or(0, |entry| entry.uses),
+        };
+        if access == Access::Use {
+            let tier = shard.segments.slot(sealed.number).tier;
+            count(&pool.counters.tier(tier).hits);
+        }
+        if access == Access::Use && uses > 0 {
+            let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
+            hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+        }
+        let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
+        Hit { record, fetched: uses > 0, idle_seconds, from_dram: false }
+    }
+
+    /// Looks at what was read for `probe` (or at the error that came instead: a counted miss). Two
+    /// pages are joined in place, so the bytes are not what the drive holds afterwards; they are to
+    /// be checked once.
+    pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&mut [u8]>) -> Checked {
+        let guard = self.guard();
+        let (shard, name) = self.shard(&key);
+        if !shard.segments.is_current(probe.sealed) {
+            return Checked::Restart;
+        }
+        let tier = shard.segments.slot(probe.sealed.number).tier;
+        let counters = self.engine().pool.counters.tier(tier);
+        count(&counters.reads);
+        let read_bytes = u64::from(probe.plan.bytes);
+        counters.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        let sight = match read {
+            Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
+            Err(_) => {
+                count(&counters.read_errors);
+                return reject(shard, guard, name, probe, true);
+            }
+        };
+        match sight {
+            Sight::Record(range) => {
+                probe.found = Some(range);
+                Checked::Match
+            }
+            Sight::Cut(page) => {
+                let slot = shard.segments.slot(probe.sealed.number);
+                let range = crate::pages::PageRange { first: page, pages: 2 };
+                if probe.place == Place::Pages(range) {
+                    count(&counters.corrupt_pages);
+                    return reject(shard, guard, name, probe, true);
+                }
+                probe.place = Place::Pages(range);
+                probe.plan = crate::segment::page_plan(slot, range);
+                Checked::Read
+            }
+            Sight::Others => {
+                count(&counters.false_reads);
+                reject(shard, guard, name, probe, false)
+            }
+            Sight::Replaced | Sight::Corrupt if !shard.segments.is_current(probe.sealed) => {
+                Checked::Restart
+            }
+            Sight::Replaced | Sight::Corrupt => {
+                count(&counters.corrupt_pages);
+                reject(shard, guard, name, probe, true)
+            }
+        }
     }
 
     /// Decides and changes one record, atomically with respect to every other request.
@@ -167,46 +324,355 @@ impl Session {
         blind: bool,
         decide: impl FnOnce(Option<Hit<'_>>) -> Change<'v>,
     ) -> Update {
-        let _ = (key, now, evidence, blind, decide);
-        Update::Done { cas: 0 }
+        let known = match evidence {
+            Some(evidence) => Known::Shown(evidence),
+            None if blind => Known::Irrelevant,
+            None => Known::Nothing,
+        };
+        self.change(key, now, known, decide)
+    }
+
+    fn change<'v>(
+        &self,
+        key: Key<'_>,
+        now: u32,
+        known: Known<'_>,
+        decide: impl FnOnce(Option<Hit<'_>>) -> Change<'v>,
+    ) -> Update {
+        let guard = self.guard();
+        let engine = self.engine();
+        let (shard, name) = self.shard(&key);
+        let mut locked = shard.lock(&engine.pool, guard);
+        let mut doomed = Vec::new();
+        let current = if let Some((resident, record, at)) =
+            shard.find_resident(&engine.pool, guard, &key, name.pos)
+        {
+            Current::Resident(resident, record, at)
+        } else if !engine.has_tiers() {
+            Current::Absent
+        } else {
+            match look_on_flash(&locked, name, &known) {
+                Ok(seen) => {
+                    doomed = seen.doomed;
+                    seen.current
+                }
+                Err(probe) => return Update::Read(probe),
+            }
+        };
+        let hit = locked.hit(name, &current, now);
+        let expired = hit.as_ref().is_some_and(|hit| hit.record.is_expired(now));
+        let change = decide(hit.filter(|_| !expired));
+        let before = current.manifest();
+        let (update, after) = match change {
+            Change::Keep if !expired => return Update::Done { cas: 0 },
+            Change::Keep | Change::Remove => {
+                if expired {
+                    count(&engine.pool.counters.expired);
+                }
+                locked.remove(name, &current);
+                (Update::Done { cas: 0 }, None)
+            }
+            Change::Store(new) => {
+                let stored = self.store(&mut locked, &key, name, &current, &new, now);
+                if !matches!(stored, Update::Done { .. }) {
+                    return stored;
+                }
+                (stored, new.value.manifest())
+            }
+        };
+        for sealed in doomed {
+            locked.unlink(name, sealed.number, None);
+        }
+        drop(locked);
+        if let Some(before) = before {
+            let in_use = |run: &Run| after.is_some_and(|after| after.runs.contains(run));
+            engine.discard_runs(before.runs.into_iter().filter(|run| !in_use(run)));
+        }
+        update
+    }
+
+    fn store(
+        &self,
+        locked: &mut Locked<'_>,
+        key: &Key<'_>,
+        name: Name,
+        current: &Current<'_>,
+        new: &NewRecord<'_>,
+        now: u32,
+    ) -> Update {
+        let engine = self.engine();
+        let is_new = matches!(current, Current::Absent);
+        if is_new && engine.refuses_new() {
+            return Update::Full;
+        }
+        let cas = match new.cas {
+            _ if !engine.with_cas => 0,
+            Some(cas) => cas,
+            None => locked.next_cas(),
+        };
+        let manifest = match new.value {
+            NewValue::Chunked(manifest) => manifest.encode(),
+            NewValue::Inline(..) => Vec::new(),
+        };
+        let encoder = Encoder::new(key, new, &manifest, cas);
+        if encoder.bytes() > engine.geometry.record_bytes_max as usize {
+            return Update::Full;
+        }
+        let Ok(addr) = locked.append_fresh(Asker::Request, &encoder, now) else {
+            count(&engine.pool.counters.waits);
+            return if engine.refuses_new() { Update::Full } else { Update::Wait };
+        };
+        match current {
+            Current::Resident(old, _, at) => {
+                locked.unlink_origin(name, old);
+                locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
+            }
+            Current::Sealed(sealed, record) => {
+                locked.enter(name.pos, addr, Lane::Fresh);
+                locked.unlink(name, sealed.number, Some(record.encoded_bytes));
+                locked.note_move();
+            }
+            Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
+        }
+        count(&engine.pool.counters.stored);
+        Update::Done { cas }
     }
 
     /// A fresh name for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
-        ItemId(0)
+        ItemId(self.engine().next_item.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Stores chunk `index` of an item (at most [`crate::Cache::inline_bytes_max`] bytes). The item
     /// appears when a record with its [`Manifest`] is stored; give up with
     /// [`Session::discard_chunks`].
     pub fn store_chunk(&self, item: ItemId, index: u32, bytes: &[u8], now: u32) -> Update {
-        let _ = (item, index, bytes, now);
-        Update::Done { cas: 0 }
+        let mut name = [0; 12];
+        let key = self.chunk_key(item, index, &mut name);
+        let new = NewRecord {
+            value: NewValue::Inline(bytes, &[]),
+            client_flags: 0,
+            expires: 0,
+            cas: Some(0),
+            stale: false,
+            win_sent: false,
+        };
+        self.change(key, now, Known::NeverStored, |_| Change::Store(new))
     }
 
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
     /// `name` is scratch space that the key borrows.
     pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
-        let _ = (item, index);
-        Key { bytes: name, hash: 0, is_chunk: true }
+        self.engine().chunk_key(item, index, name)
     }
 
-    /// Whether every chunk of the item is still there (no I/O); to be asked before the reply's
-    /// header is sent.
+    /// Whether every chunk of the item is still there (no I/O, so up to equal fingerprints); to be
+    /// asked before the reply's header is sent.
     pub fn has_chunks(&self, manifest: &Manifest) -> bool {
-        let _ = manifest;
-        true
+        let guard = self.guard();
+        let mut name = [0; 12];
+        manifest.runs.iter().all(|run| {
+            (0..run.chunks).all(|index| {
+                let key = self.chunk_key(run.item, index, &mut name);
+                let (shard, name) = self.shard(&key);
+                shard.find_resident(&self.engine().pool, guard, &key, name.pos).is_some()
+                    || shard.candidates(guard, name).next().is_some()
+                    || shard.find_resident(&self.engine().pool, guard, &key, name.pos).is_some()
+            })
+        })
     }
 
     /// Gives back the space of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
-        let _ = (item, chunks);
+        let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };
+        self.engine().discard_runs([run].into_iter());
     }
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
-    pub fn quiesce(&mut self) {}
+    pub fn quiesce(&mut self) {
+        if !self.parked.get() {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
+    }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
-    pub fn park(&mut self) {}
+    pub fn park(&mut self) {
+        self.parked.set(true);
+        self.engine().pool.quiesce.park(&self.participant);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine().pool.quiesce.leave(&self.participant);
+    }
+}
+
+fn hit_in_dram<'a>(
+    resident: &Resident<'a>,
+    record: Record<'a>,
+    now: u32,
+    access: Access,
+) -> Hit<'a> {
+    let accessed = resident.header.accessed.load(Ordering::Relaxed);
+    let hit = Hit {
+        record,
+        fetched: resident.has(mark::FETCHED),
+        idle_seconds: now.saturating_sub(accessed),
+        from_dram: true,
+    };
+    if access == Access::Use {
+        resident.set(mark::USED | mark::FETCHED);
+        if accessed != now {
+            resident.header.accessed.store(now, Ordering::Relaxed);
+        }
+    }
+    hit
+}
+
+/// The record that evidence shows.
+fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>)> {
+    let found = evidence.probe.found.clone()?;
+    let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
+    Some((evidence.probe.sealed, record))
+}
+
+/// The read of the newest candidate that was not looked at yet.
+fn next_probe(
+    shard: &Shard,
+    guard: Guard<'_>,
+    name: Name,
+    before: Option<&Probe>,
+) -> Option<Probe> {
+    let fresh = |sealed: &Sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed));
+    let mut candidates: ArrayVec<Sealed, 36> =
+        shard.candidates(guard, name).filter(fresh).collect();
+    // A segment that goes away while it is being planned is no candidate any more.
+    while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
+        if let Some((place, plan)) = shard.segments.plan(newest, name.pos, 0) {
+            let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
+            return Some(Probe { plan, place, sealed: newest, skip: 0, rejected, found: None });
+        }
+        candidates.retain(|sealed| *sealed != newest);
+    }
+    None
+}
+
+/// The segment of `probe` does not hold the key's record, at least not where it was looked for.
+fn reject(
+    shard: &Shard,
+    guard: Guard<'_>,
+    name: Name,
+    probe: &mut Probe,
+    unreadable: bool,
+) -> Checked {
+    if matches!(probe.place, Place::Extent(_))
+        && let Some((place, plan)) = shard.segments.plan(probe.sealed, name.pos, probe.skip + 1)
+    {
+        (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);
+        return Checked::Read;
+    }
+    probe.rejected.push(Rejected { sealed: probe.sealed, unreadable });
+    match next_probe(shard, guard, name, Some(probe)) {
+        Some(next) => {
+            *probe = next;
+            Checked::Read
+        }
+        None => Checked::Absent,
+    }
+}
+
+/// What flash holds of a name, as far as is known.
+struct Seen<'a> {
+    current: Current<'a>,
+    /// Entries that may be older records of the key: they go when the key changes.
+    doomed: Vec<Sealed>,
+}
+
+fn look_on_flash<'a>(
+    locked: &Locked<'_>,
+    name: Name,
+    known: &Known<'a>,
+) -> Result<Seen<'a>, Probe> {
+    let candidates = || locked.shard.candidates(locked.guard, name);
+    let absent = |doomed: Vec<Sealed>| Ok(Seen { current: Current::Absent, doomed });
+    if matches!(known, Known::NeverStored) || candidates().next().is_none() {
+        return absent(Vec::new());
+    }
+    if matches!(known, Known::Irrelevant) && locked.pool.counters.is_full() {
+        let doomed: Vec<_> = candidates().collect();
+        // One of them may be the key's own.
+        locked.pool.counters.collisions.fetch_add(doomed.len() as u64 - 1, Ordering::Relaxed);
+        return absent(doomed);
+    }
+    let Known::Shown(evidence) = known else {
+        return unread(locked, name, None);
+    };
+    // What could not be read may be an older record of the key that turns up again later.
+    let rejected = &evidence.probe.rejected;
+    let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
+    let doomed = candidates().filter(unreadable).collect();
+    if let Some((sealed, record)) = matched(evidence)
+        && candidates().any(|candidate| candidate == sealed)
+    {
+        return Ok(Seen { current: Current::Sealed(sealed, record), doomed });
+    }
+    if candidates().all(|candidate| evidence.probe.was_rejected(candidate)) {
+        return absent(doomed);
+    }
+    unread(locked, name, Some(evidence.probe))
+}
+
+/// Asks for the next read.
+fn unread<'a>(locked: &Locked<'_>, name: Name, before: Option<&Probe>) -> Result<Seen<'a>, Probe> {
+    match next_probe(locked.shard, locked.guard, name, before) {
+        Some(probe) => Err(probe),
+        // Entries without a place to read can only be remains; they serve nobody.
+        None => Ok(Seen {
+            current: Current::Absent,
+            doomed: locked.shard.candidates(locked.guard, name).collect(),
+        }),
+    }
+}
+
+impl Current<'_> {
+    fn manifest(&self) -> Option<Manifest> {
+        match self {
+            Current::Resident(_, record, _) | Current::Sealed(_, record) if record.is_manifest => {
+                Some(Manifest::decode(record.raw))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Locked<'_> {
+    fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {
+        match current {
+            Current::Absent => None,
+            Current::Resident(resident, record, _) => {
+                Some(hit_in_dram(resident, *record, now, Access::Peek))
+            }
+            Current::Sealed(sealed, record) => Some(Hit {
+                record: *record,
+                fetched: self.index().get(name, sealed.number).is_some_and(|e| e.uses > 0),
+                idle_seconds: now.saturating_sub(self.shard.segments.sealed_at(sealed.number)),
+                from_dram: false,
+            }),
+        }
+    }
+
+    fn remove(&mut self, name: Name, current: &Current<'_>) {
+        match current {
+            Current::Absent => {}
+            Current::Resident(old, _, at) => {
+                self.unlink_origin(name, old);
+                self.forget(name.pos, old, *at);
+            }
+            Current::Sealed(sealed, record) => {
+                self.unlink(name, sealed.number, Some(record.encoded_bytes));
+            }
+        }
+    }
 }

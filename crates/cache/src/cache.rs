@@ -1,0 +1,484 @@
+//! The cache as a whole: opening, statistics, and what its parts share.
+
+use crate::bucket::SLOTS;
+use crate::config::{Config, Tuning};
+use crate::counters::{Counters, TierCounters};
+use crate::geometry::Geometry;
+use crate::key::{Hasher, Key};
+use crate::lock;
+use crate::maintain::Maintenance;
+use crate::manifest::{ItemId, Run};
+use crate::memory::{Arena, Budget, Guard};
+use crate::quiesce::Quiesce;
+use crate::sealed::SealedIndex;
+use crate::segment::SegmentTable;
+use crate::session::Session;
+use crate::shard::{Lane, Locked, Pool, Shard};
+use crate::slots::{Slots, TierStore};
+use crate::stats::{CacheStats, MemoryStats, TierStats};
+use crate::table::DramTable;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use terrace_device::AlignedBuf;
+
+/// Blocks that only background work may take, at least.
+const RESERVE_MIN: u64 = 4;
+/// Without tiers, this much of DRAM is left to the open blocks and to work in progress, in percent.
+const WORKING_PERCENT: u64 = 4;
+
+/// Why a cache could not be opened; the text says what to change.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The configuration contradicts itself or the devices.
+    #[error("{0}")]
+    Config(String),
+    /// A device holds something that is not Terrace's; it was not written.
+    #[error("{device}: holds data that Terrace did not write; give an empty file or wipe it first")]
+    Foreign {
+        /// The device's label.
+        device: String,
+    },
+    /// A device could not be read or written at start.
+    #[error("{device}: {source}")]
+    Device {
+        /// The device's label.
+        device: String,
+        /// What the device answered.
+        source: io::Error,
+    },
+    /// No address space, or no random seed.
+    #[error("the system refused memory or randomness: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The cache; shared by all workers.
+pub struct Cache {
+    pub(crate) engine: Engine,
+}
+
+/// What the parts of the cache share.
+pub(crate) struct Engine {
+    pub(crate) geometry: Geometry,
+    pub(crate) tuning: Tuning,
+    pub(crate) hasher: Hasher,
+    pub(crate) pool: Pool,
+    pub(crate) shards: Box<[Shard]>,
+    pub(crate) slots: Slots,
+    pub(crate) evicts: bool,
+    pub(crate) with_cas: bool,
+    pub(crate) next_seq: AtomicU64,
+    pub(crate) next_item: AtomicU64,
+    index_is_full: AtomicBool,
+    /// Chunks whose item is gone.
+    doomed: Mutex<Vec<Run>>,
+    maintenance: Mutex<Option<Maintenance>>,
+    fixed_bytes: u64,
+}
+
+impl Cache {
+    /// Lays out memory and tiers; takes no longer than writing a superblock to each device.
+    pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
+        let engine = Engine::new(&config)?;
+        let participant = engine.pool.quiesce.join();
+        if let Some(participant) = participant {
+            let buffer_bytes = engine.geometry.segment_bytes as usize;
+            *lock(&engine.maintenance) = Some(Maintenance::new(participant, buffer_bytes));
+        }
+        Ok(Arc::new(Self { engine }))
+    }
+
+    /// A session for one worker thread.
+    ///
+    /// # Panics
+    /// If more than `Config::sessions_max` live at once.
+    pub fn session(self: &Arc<Self>) -> Session {
+        let participant = self.engine.pool.quiesce.join();
+        let participant = participant.expect("no more sessions than Config::sessions_max");
+        Session::new(Arc::clone(self), participant)
+    }
+
+    /// Does one slice of background work (seal, reclaim, grow, release) and says whether there was
+    /// any. To be called in a loop by one thread, which naps (about 1 ms) when it returns `false`.
+    pub fn maintain(&self, now: u32) -> bool {
+        let mut maintenance = lock(&self.engine.maintenance);
+        maintenance.as_mut().is_some_and(|maintenance| maintenance.slice(&self.engine, now))
+    }
+
+    /// Makes every record stored so far invisible, at once.
+    pub fn flush_all(&self) {
+        let Some(participant) = self.engine.pool.quiesce.join() else { return };
+        self.engine.pool.quiesce.refresh(&participant);
+        for shard in &self.engine.shards {
+            self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()));
+        }
+        lock(&self.engine.doomed).clear();
+        self.engine.pool.quiesce.leave(&participant);
+    }
+
+    /// The longest value (bytes) that one record holds; longer ones are chunked, see
+    /// [`Session::store_chunk`].
+    pub fn inline_bytes_max(&self) -> usize {
+        self.engine.geometry.inline_bytes_max() as usize
+    }
+
+    /// The longest item (bytes of value) that fits: `Config::item_bytes_max` or an eighth of the
+    /// capacity, whichever is less.
+    pub fn item_bytes_max(&self) -> u64 {
+        self.engine.geometry.item_bytes_max
+    }
+
+    /// A consistent-enough picture for `stats`, `stats tiers` and metrics.
+    pub fn stats(&self) -> CacheStats {
+        self.engine.stats()
+    }
+
+    /// Lines for the log at start: sizes, shards, segments, limits.
+    pub fn describe(&self) -> Vec<String> {
+        self.engine.describe()
+    }
+}
+
+impl Engine {
+    fn new(config: &Config) -> Result<Self, OpenError> {
+        let geometry = Geometry::derive(config)?;
+        let seed = match config.tuning.seed {
+            Some(seed) => seed,
+            None => random_seed()?,
+        };
+        let hasher = Hasher {
+            seed,
+            shard_bits: geometry.shard_bits(),
+            fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
+        };
+        let slots = Slots::open(config, geometry.segment_bytes, geometry.shards, seed)?;
+        let arena = Arena::new(config.memory_bytes, geometry.block_bytes)?;
+        let blocks = u64::from(arena.blocks());
+        let pool = Pool {
+            arena,
+            budget: Budget::new(config.memory_bytes),
+            quiesce: Quiesce::new(config.sessions_max + 2),
+            counters: Counters::new(config.tiers.len()),
+            garbage: Mutex::default(),
+            reserve: (blocks / 128).clamp(RESERVE_MIN, 64),
+            hasher,
+        };
+        let buckets = initial_buckets(&geometry);
+        let first_cas = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
+        let shard = |at| Shard::new(at, &geometry, buckets, first_cas);
+        let shards: Box<[Shard]> = (0..geometry.shards).map(shard).collect();
+        let index_bytes = SealedIndex::bytes_for(buckets) * geometry.shards as u64;
+        let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
+        let fixed_bytes = 2 * u64::from(geometry.segment_bytes);
+        pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
+        pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
+        pool.budget.force(index_bytes + table_bytes + fixed_bytes);
+        Ok(Self {
+            geometry,
+            tuning: config.tuning.clone(),
+            hasher,
+            pool,
+            shards,
+            slots,
+            evicts: config.evict,
+            with_cas: config.cas,
+            next_seq: AtomicU64::new(1),
+            next_item: AtomicU64::new(first_cas << 32 | 1),
+            index_is_full: AtomicBool::new(false),
+            doomed: Mutex::default(),
+            maintenance: Mutex::default(),
+            fixed_bytes,
+        })
+    }
+
+    pub(crate) fn has_tiers(&self) -> bool {
+        !self.slots.tiers.is_empty()
+    }
+
+    pub(crate) fn has_working_tiers(&self) -> bool {
+        self.slots.tiers.iter().any(|tier| !tier.has_failed())
+    }
+
+    /// Whether a new record must be refused (`-M`).
+    pub(crate) fn refuses_new(&self) -> bool {
+        !self.evicts && self.pool.counters.is_full()
+    }
+
+    /// Encoded bytes of fresh records that fill a segment.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.geometry.segment_bytes.into()
+    }
+
+    /// Records that the next segment of a shard will have, at most.
+    pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
+        let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
+        self.seal_bytes() / average.max(1)
+    }
+
+    /// Places for segments that are kept free, so that sealing never waits.
+    pub(crate) fn places_kept_free(&self) -> u32 {
+        (self.slots.total() / 200).max(2)
+    }
+
+    /// Whether requests find enough blocks for the next moments.
+    pub(crate) fn has_spare_blocks(&self) -> bool {
+        let arena = &self.pool.arena;
+        let spare = self.pool.reserve * 2 + u64::from(arena.blocks()) / 64;
+        arena.available(&self.pool.budget) + arena.retired() as u64 >= spare + self.pool.reserve
+    }
+
+    /// Decides whether the cache is full: whether records may be dropped.
+    pub(crate) fn judge_fullness(&self) {
+        let counters = &self.pool.counters;
+        let live: u64 = if self.has_working_tiers() {
+            counters.tiers().iter().map(|tier| tier.live_bytes.load(Ordering::Relaxed)).sum()
+        } else {
+            // Blocks are charged with the headers of their records.
+            let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
+            counters.fresh_bytes.load(Ordering::Relaxed) + records * 20
+        };
+        let full = live * 100 >= self.capacity() * u64::from(self.full_percent());
+        let full = full || self.index_is_full.swap(false, Ordering::Relaxed);
+        counters.full.store(full, Ordering::Relaxed);
+    }
+
+    fn full_percent(&self) -> u32 {
+        self.tuning.full_percent
+    }
+
+    /// Bytes that records can take.
+    fn capacity(&self) -> u64 {
+        if self.has_working_tiers() {
+            return u64::from(self.slots.total()) * u64::from(self.geometry.segment_bytes);
+        }
+        let tables = self.pool.counters.table_bytes.load(Ordering::Relaxed) + self.fixed_bytes;
+        let blocks = self.pool.budget.limit().saturating_sub(tables);
+        blocks / 100 * (100 - WORKING_PERCENT)
+    }
+
+    pub(crate) fn note_index_is_full(&self) {
+        self.index_is_full.store(true, Ordering::Relaxed);
+        self.pool.counters.full.store(true, Ordering::Relaxed);
+    }
+
+    /// Accounts for a segment that came into use, or is about to go out of it.
+    pub(crate) fn note_segment(&self, segments: &SegmentTable, number: u16, used: bool) {
+        let tables = segments.table_bytes(number);
+        let footer = segments.footer_bytes(number) as u64;
+        let counters = &self.pool.counters;
+        let tier = counters.tier(segments.slot(number).tier);
+        let changes = [
+            (&counters.page_table_bytes, tables),
+            (&tier.footer_bytes, footer),
+            (&tier.segments_used, 1),
+        ];
+        for (counter, amount) in changes {
+            let change = if used { AtomicU64::fetch_add } else { AtomicU64::fetch_sub };
+            change(counter, amount, Ordering::Relaxed);
+        }
+        if used {
+            self.pool.budget.force(tables + SegmentTable::ROW_BYTES);
+        } else {
+            self.pool.budget.give(tables + SegmentTable::ROW_BYTES);
+        }
+    }
+
+    /// Gives number and place of a segment back; its entries are gone already.
+    pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
+        let segments = &locked.shard.segments;
+        self.note_segment(segments, number, false);
+        let left = segments.usage(number);
+        let slot = segments.retract(number);
+        let tier = self.pool.counters.tier(slot.tier);
+        tier.records.fetch_sub(left.live_records.into(), Ordering::Relaxed);
+        tier.live_bytes.fetch_sub(left.live_bytes.into(), Ordering::Relaxed);
+        locked.state.numbers.push(number);
+        self.slots.give(slot);
+    }
+
+    /// Drops everything of a shard.
+    fn flush(&self, locked: &mut Locked<'_>) {
+        locked.state.generation += 1;
+        let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN);
+        self.pool.budget.force(table_bytes);
+        locked.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
+        locked.clear_lane(Lane::Fresh);
+        locked.clear_lane(Lane::Hot);
+        let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
+        self.pool.counters.fresh_bytes.fetch_sub(fresh_bytes, Ordering::Relaxed);
+        let buckets = initial_buckets(&self.geometry);
+        let bytes = SealedIndex::bytes_for(buckets);
+        self.pool.budget.force(bytes);
+        let old = locked.shard.index.replace(SealedIndex::new(buckets));
+        let old_bytes = old.bytes();
+        self.pool.counters.index_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pool.counters.index_bytes.fetch_sub(old_bytes, Ordering::Relaxed);
+        self.pool.discard(old, old_bytes);
+        let segments: Vec<_> = locked.shard.segments.iter().collect();
+        segments.iter().for_each(|sealed| self.free_segment(locked, sealed.number));
+        // A segment that is being written right now holds a number that no row shows yet: it is
+        // lost to the list unless all numbers are put back.
+        let rows = self.geometry.segments_per_shard as u16;
+        locked.state.numbers = (0..rows).rev().collect();
+    }
+
+    pub(crate) fn chunk_key<'k>(
+        &self,
+        item: ItemId,
+        index: u32,
+        name: &'k mut [u8; 12],
+    ) -> Key<'k> {
+        name[..8].copy_from_slice(&item.0.to_le_bytes());
+        name[8..].copy_from_slice(&index.to_le_bytes());
+        self.hasher.key(name, true)
+    }
+
+    /// Has the chunks of items that are gone removed in the background.
+    pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
+        lock(&self.doomed).extend(runs.filter(|run| run.chunks > 0));
+    }
+
+    /// Removes some chunks of items that are gone.
+    pub(crate) fn discard_some(&self, _buffer: &mut AlignedBuf, _now: u32) -> bool {
+        let Some(mut run) = lock(&self.doomed).pop() else { return false };
+        run.chunks -= 1;
+        self.discard_chunk(run.item, run.chunks);
+        self.discard_runs([run].into_iter());
+        true
+    }
+
+    /// Removes one chunk. On flash it is told by its position in hash order, which for an extent the
+    /// directory holds in full; a chunk short enough to lie in a page stays until reclaim.
+    fn discard_chunk(&self, item: ItemId, index: u32) {
+        let mut name = [0; 12];
+        let key = self.chunk_key(item, index, &mut name);
+        let shard = &self.shards[self.hasher.shard(key.hash)];
+        let name = self.hasher.name(key.hash);
+        let guard = Guard::new();
+        let mut locked = shard.lock(&self.pool, guard);
+        if let Some((resident, _, at)) = shard.find_resident(&self.pool, guard, &key, name.pos) {
+            locked.unlink_origin(name, &resident);
+            return locked.forget(name.pos, &resident, at);
+        }
+        let holder = shard.candidates(guard, name).find(|sealed| {
+            shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
+        });
+        if let Some(sealed) = holder {
+            locked.unlink(name, sealed.number, None);
+        }
+    }
+
+    fn stats(&self) -> CacheStats {
+        let counters = &self.pool.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let block = u64::from(self.geometry.block_bytes);
+        let tiers: Vec<_> = self
+            .slots
+            .tiers
+            .iter()
+            .zip(counters.tiers())
+            .map(|(store, counters)| self.tier_stats(store, counters))
+            .collect();
+        let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
+        let memory = MemoryStats {
+            limit: self.pool.budget.limit(),
+            sealed_index: get(&counters.index_bytes),
+            page_tables: get(&counters.page_table_bytes),
+            segment_table: segments_used * SegmentTable::ROW_BYTES,
+            dram_table: get(&counters.table_bytes),
+            fresh: get(counters.blocks(Lane::Fresh)) * block,
+            hot: get(counters.blocks(Lane::Hot)) * block,
+            staging: self.fixed_bytes,
+            fresh_records: get(counters.records(Lane::Fresh)),
+            hot_records: get(counters.records(Lane::Hot)),
+        };
+        CacheStats {
+            records: memory.fresh_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
+            bytes: get(&counters.fresh_bytes) + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
+            memory,
+            stored_total: get(&counters.stored),
+            evictions: get(&counters.evictions),
+            reclaimed_expired: get(&counters.expired),
+            evicted_unfetched: get(&counters.evicted_unfetched),
+            lost_to_collisions: get(&counters.collisions),
+            waits: get(&counters.waits),
+            promotions: get(&counters.promotions),
+            demotions: get(&counters.demotions),
+            tiers,
+        }
+    }
+
+    fn tier_stats(&self, store: &TierStore, counters: &TierCounters) -> TierStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let segment_bytes = u64::from(self.geometry.segment_bytes);
+        let segments_used = get(&counters.segments_used);
+        let live_bytes = get(&counters.live_bytes);
+        let footer_bytes = get(&counters.footer_bytes);
+        TierStats {
+            label: store.device.label().to_owned(),
+            capacity_bytes: u64::from(store.segments) * segment_bytes,
+            records: get(&counters.records),
+            live_bytes,
+            payload_bytes: 0,
+            padding_bytes: (segments_used * segment_bytes)
+                .saturating_sub(live_bytes + footer_bytes),
+            footer_bytes,
+            segments: store.segments.into(),
+            segments_used,
+            segment_bytes,
+            hits: get(&counters.hits),
+            false_reads: get(&counters.false_reads),
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            background_reads: get(&counters.background_reads),
+            background_read_bytes: get(&counters.background_read_bytes),
+            segment_writes: get(&counters.segment_writes),
+            written_bytes: get(&counters.written_bytes),
+            stored_payload_bytes: get(&counters.stored_payload_bytes),
+            reinserted_records: get(&counters.reinserted_records),
+            corrupt_pages: get(&counters.corrupt_pages),
+            read_errors: get(&counters.read_errors),
+            write_errors: get(&counters.write_errors),
+            failed: store.has_failed(),
+        }
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let geometry = &self.geometry;
+        let mut lines = vec![format!(
+            "memory: {} MiB in blocks of {} KiB, {} shards; values above {} bytes are chunked, items up to {} bytes",
+            self.pool.budget.limit() >> 20,
+            geometry.block_bytes >> 10,
+            geometry.shards,
+            geometry.inline_bytes_max(),
+            geometry.item_bytes_max,
+        )];
+        for tier in &self.slots.tiers {
+            lines.push(format!(
+                "tier: {}: {} segments of {} KiB",
+                tier.device.label(),
+                tier.segments,
+                geometry.segment_bytes >> 10,
+            ));
+        }
+        if self.has_tiers() {
+            lines.push(format!(
+                "sealed index: up to {} % of the memory, about {} million records",
+                self.tuning.index_percent,
+                self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent) / 4_000_000,
+            ));
+        }
+        lines
+    }
+}
+
+/// Buckets of a new index: room for a few segments of small records.
+fn initial_buckets(geometry: &Geometry) -> usize {
+    (geometry.segment_bytes as usize / 64 / SLOTS).max(2)
+}
+
+fn random_seed() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}

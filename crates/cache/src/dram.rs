@@ -1,0 +1,190 @@
+//! Making room in DRAM: hot copies that cooled down are dropped, sparse blocks are compacted, and
+//! without tiers the oldest unused records are evicted.
+
+use crate::cache::Engine;
+use crate::counters::count;
+use crate::memory::{Addr, Guard, Resident, Stamp, mark};
+use crate::record::Record;
+use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
+use std::sync::atomic::Ordering;
+
+/// Blocks freed per call at most, so that other background work gets its turn.
+const BLOCKS_PER_SLICE: usize = 8;
+/// Blocks looked at to find a sparse one.
+const SAMPLE: usize = 64;
+/// A block with more of it alive than this is not worth compacting, in percent.
+const SPARSE_PERCENT: u64 = 95;
+
+/// What to do with a live record of a block that is being emptied.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Move,
+    Drop,
+}
+
+/// Frees blocks until requests find some without waiting. Says whether there was anything to do.
+pub(crate) fn make_room(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    let mut worked = false;
+    for _ in 0..BLOCKS_PER_SLICE {
+        if engine.has_spare_blocks() || !free_one(engine, guard, turn, now) {
+            break;
+        }
+        worked = true;
+    }
+    worked
+}
+
+fn free_one(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    if engine.has_working_tiers() {
+        return drop_hot_block(engine, guard, turn, now);
+    }
+    if !engine.pool.counters.is_full() && compact_sparsest(engine, guard, turn, now) {
+        return true;
+    }
+    engine.evicts && evict_oldest(engine, guard, turn, now)
+}
+
+/// Empties the oldest block of hot copies of the next shard that has one: copies used since last
+/// looked at move on (CLOCK, Corbató 1968), the others are dropped.
+pub(crate) fn drop_hot_block(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    now: u32,
+) -> bool {
+    each_shard(engine, guard, turn, |locked| {
+        let Some(&block) = locked.state.hot.full.front() else { return false };
+        let mut room = engine.geometry.block_bytes / 2;
+        empty(locked, Lane::Hot, block, now, |resident| keep_if_used(resident, &mut room));
+        true
+    })
+}
+
+/// Without tiers: as for hot copies, but what is dropped is lost.
+fn evict_oldest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    each_shard(engine, guard, turn, |locked| {
+        let Some(&block) = locked.state.fresh.full.front() else { return false };
+        let mut room = engine.geometry.block_bytes / 2;
+        empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, &mut room));
+        true
+    })
+}
+
+/// Moves the live records of the sparsest of some blocks together; loses nothing.
+fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    let mut best: Option<(u32, usize)> = None;
+    let mut seen = 0;
+    for _ in 0..engine.shards.len() {
+        let at = *turn % engine.shards.len();
+        *turn += 1;
+        let locked = engine.shards[at].lock(&engine.pool, guard);
+        for block in &locked.state.fresh.full {
+            let live = engine.pool.arena.live(block.id);
+            if best.is_none_or(|(least, _)| live < least) {
+                best = Some((live, at));
+            }
+            seen += 1;
+        }
+        if seen >= SAMPLE {
+            break;
+        }
+    }
+    let Some((live, at)) = best else { return false };
+    let sparse = u64::from(live) * 100 < u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
+    sparse && compact(&mut engine.shards[at].lock(&engine.pool, guard), now)
+}
+
+/// Empties the sparsest full block of a shard's fresh lane into its open block.
+pub(crate) fn compact(locked: &mut Locked<'_>, now: u32) -> bool {
+    let arena = &locked.pool.arena;
+    let sparsest = locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied();
+    let Some(block) = sparsest else { return false };
+    empty(locked, Lane::Fresh, block, now, |_| Fate::Move)
+}
+
+fn keep_if_used(resident: &Resident<'_>, room: &mut u32) -> Fate {
+    // At least half of a block is freed, however much of it was used.
+    if !resident.has(mark::USED) || resident.footprint() > *room {
+        return Fate::Drop;
+    }
+    *room -= resident.footprint();
+    Fate::Move
+}
+
+/// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
+/// back to the pool with the last of them. `false` if there was no room to move to.
+fn empty(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    block: FullBlock,
+    now: u32,
+    mut fate: impl FnMut(&Resident<'_>) -> Fate,
+) -> bool {
+    let (guard, arena) = (locked.guard, &locked.pool.arena);
+    for resident in arena.records(guard, block.id, block.fill) {
+        if resident.has(mark::VOID) {
+            continue;
+        }
+        let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+        let key = locked.pool.hasher.key(record.key, record.is_chunk);
+        let pos = locked.pool.hasher.name(key.hash).pos;
+        let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
+        if record.is_expired(now) {
+            count(&locked.pool.counters.expired);
+            locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
+            locked.forget(pos, &resident, at);
+        } else if fate(&resident) == Fate::Move {
+            let Ok(addr) = relocate(locked, lane, &resident) else { return false };
+            locked.supersede(pos, &resident, at, addr, lane);
+        } else {
+            note_drop(locked, lane, &resident);
+            locked.forget(pos, &resident, at);
+        }
+    }
+    true
+}
+
+fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>) {
+    let counters = &locked.pool.counters;
+    match lane {
+        Lane::Hot => count(&counters.demotions),
+        Lane::Fresh => {
+            count(&counters.evictions);
+            if !resident.has(mark::FETCHED) {
+                count(&counters.evicted_unfetched);
+            }
+        }
+    }
+}
+
+/// Copies a record to a lane's open block, as unused.
+pub(crate) fn relocate(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    resident: &Resident<'_>,
+) -> Result<Addr, NoBlock> {
+    let marks = resident.header.mark.load(Ordering::Relaxed) & !(mark::USED | mark::VOID);
+    let hot = if lane == Lane::Hot { marks | mark::HOT } else { marks & !mark::HOT };
+    let stamp = Stamp {
+        mark: hot,
+        accessed: resident.header.accessed.load(Ordering::Relaxed),
+        origin: if lane == Lane::Hot { resident.header.origin } else { 0 },
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
+    locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)
+}
+
+/// Offers shards, one after the other and from where the last call ended, until one has something to
+/// do.
+fn each_shard(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    mut act: impl FnMut(&mut Locked<'_>) -> bool,
+) -> bool {
+    (0..engine.shards.len()).any(|_| {
+        let at = *turn % engine.shards.len();
+        *turn += 1;
+        act(&mut engine.shards[at].lock(&engine.pool, guard))
+    })
+}

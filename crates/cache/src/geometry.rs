@@ -1,0 +1,120 @@
+//! The sizes that follow from memory and capacity.
+
+use crate::OpenError;
+use crate::bucket::SEGMENTS_MAX;
+use crate::config::Config;
+use crate::layout::{EXTENT_HEADER, PAGE, SEGMENTS_AT};
+use crate::record::HEADER_BYTES_MAX;
+
+/// Longest key, in bytes.
+const KEY_BYTES_MAX: u32 = 250;
+/// Longest record that lies in one piece, whatever the segment size: a read of this size reaches a
+/// drive's bandwidth, and its buffers stay small.
+const RECORD_BYTES_MAX: u32 = 128 << 10;
+const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=64 << 20;
+/// Segments of a shard, when size follows from capacity; leaves numbers for imbalance between shards.
+const SEGMENTS_PER_SHARD: u64 = 1024;
+/// Capacity for which one more shard pays.
+const BYTES_PER_SHARD: u64 = 64 << 20;
+const SHARDS_MAX: u64 = 256;
+
+/// Sizes, fixed while the cache is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) shards: usize,
+    /// Bytes per segment; 0 without tiers.
+    pub(crate) segment_bytes: u32,
+    /// Rows of each shard's segment table.
+    pub(crate) segments_per_shard: usize,
+    /// Bytes per DRAM block.
+    pub(crate) block_bytes: u32,
+    /// Longest encoded record.
+    pub(crate) record_bytes_max: u32,
+    pub(crate) item_bytes_max: u64,
+}
+
+impl Geometry {
+    pub(crate) fn derive(config: &Config) -> Result<Self, OpenError> {
+        let capacity: u64 = config.tiers.iter().map(|t| t.device.geometry().bytes).sum();
+        if capacity == 0 { Self::of_dram(config) } else { Self::of_tiers(config, capacity) }
+    }
+
+    fn of_dram(config: &Config) -> Result<Self, OpenError> {
+        let memory = config.memory_bytes;
+        if memory < 1 << 20 {
+            return Err(OpenError::Config(format!(
+                "{memory} bytes of memory are too few; give at least 1 MiB (-m 1)"
+            )));
+        }
+        let block_bytes = (memory / 1024).next_power_of_two().clamp(32 << 10, 512 << 10) as u32;
+        let wanted = (memory / u64::from(block_bytes) / 16).max(1);
+        let shards = power_of_two_below(wanted).min(SHARDS_MAX);
+        let shards = config.tuning.shards.map_or(shards, u64::from) as usize;
+        Ok(Self {
+            shards,
+            segment_bytes: 0,
+            segments_per_shard: 0,
+            block_bytes,
+            record_bytes_max: (block_bytes / 2).min(RECORD_BYTES_MAX),
+            item_bytes_max: config.item_bytes_max.min(memory / 8),
+        })
+    }
+
+    fn of_tiers(config: &Config, capacity: u64) -> Result<Self, OpenError> {
+        let mut shards = power_of_two_below((capacity / BYTES_PER_SHARD).clamp(1, SHARDS_MAX));
+        // Every shard fills a segment's worth of DRAM blocks before it is sealed, and some more;
+        // a quarter of the memory is enough for that.
+        let segment_for = |shards: u64| {
+            let even = (capacity / shards / SEGMENTS_PER_SHARD).max(1).next_power_of_two();
+            even.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+        };
+        while shards > 1 && shards * segment_for(shards) * 2 > config.memory_bytes / 4 {
+            shards /= 2;
+        }
+        let shards = config.tuning.shards.map_or(shards, u64::from);
+        let segment_bytes = config.tuning.segment_bytes.map_or(segment_for(shards), u64::from);
+        let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
+        // Twice the even share, so that a shard is never out of numbers before the tier is full.
+        let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
+        let buffers = shards * segment_bytes * 2;
+        if buffers > config.memory_bytes / 2 || segments / shards > rows * 9 / 10 {
+            return Err(OpenError::Config(format!(
+                "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m)",
+                config.memory_bytes >> 20,
+                capacity >> 20,
+                (buffers * 4 >> 20).max(capacity / 1024 >> 20) + 1,
+            )));
+        }
+        if segments < shards * 4 {
+            return Err(OpenError::Config(format!(
+                "tiers of {} MiB are too small; give at least {} MiB",
+                capacity >> 20,
+                (shards * segment_bytes * 4 + SEGMENTS_AT >> 20) + 1,
+            )));
+        }
+        let record_bytes_max =
+            (segment_bytes as u32 / 8).min(RECORD_BYTES_MAX) - EXTENT_HEADER as u32;
+        let block_bytes = (segment_bytes as u32 / 4).clamp(PAGE as u32, 4 * RECORD_BYTES_MAX);
+        Ok(Self {
+            shards: shards as usize,
+            segment_bytes: segment_bytes as u32,
+            segments_per_shard: rows as usize,
+            block_bytes,
+            record_bytes_max,
+            item_bytes_max: config.item_bytes_max.min(capacity / 8),
+        })
+    }
+
+    pub(crate) fn shard_bits(&self) -> u32 {
+        self.shards.trailing_zeros()
+    }
+
+    /// The longest value that fits into one record with any key.
+    pub(crate) fn inline_bytes_max(&self) -> u32 {
+        self.record_bytes_max - HEADER_BYTES_MAX as u32 - KEY_BYTES_MAX
+    }
+}
+
+fn power_of_two_below(n: u64) -> u64 {
+    1 << n.max(1).ilog2()
+}

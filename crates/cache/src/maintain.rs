@@ -1,0 +1,114 @@
+//! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
+
+use crate::cache::Engine;
+use crate::dram;
+use crate::grow::{self, Need, Stopped};
+use crate::memory::Guard;
+use crate::quiesce::Participant;
+use crate::reclaim;
+use crate::seal::{self, Outcome};
+use terrace_device::AlignedBuf;
+
+/// What background work keeps from one slice to the next.
+pub(crate) struct Maintenance {
+    participant: Participant,
+    /// One segment, to write.
+    segment: AlignedBuf,
+    /// One segment, to read.
+    reading: AlignedBuf,
+    /// The shard whose turn it is to give up a block, and to seal.
+    dram_turn: usize,
+    seal_turn: usize,
+}
+
+impl Maintenance {
+    pub(crate) fn new(participant: Participant, segment_bytes: usize) -> Self {
+        Self {
+            participant,
+            segment: AlignedBuf::zeroed(segment_bytes),
+            reading: AlignedBuf::zeroed(segment_bytes),
+            dram_turn: 0,
+            seal_turn: 0,
+        }
+    }
+
+    /// Does one slice and says whether there was anything to do.
+    pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
+        let quiesce = &engine.pool.quiesce;
+        quiesce.refresh(&self.participant);
+        let guard = Guard::new();
+        engine.judge_fullness();
+        let mut worked = engine.pool.collect();
+        worked |= dram::make_room(engine, guard, &mut self.dram_turn, now);
+        if engine.has_tiers() {
+            worked |= self.keep_places_free(engine, guard, now);
+            worked |= self.seal_next(engine, guard, now);
+        }
+        worked |= engine.discard_some(&mut self.reading, now);
+        quiesce.park(&self.participant);
+        worked
+    }
+
+    fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        if engine.slots.free() >= engine.places_kept_free() {
+            return false;
+        }
+        self.take_back(engine, guard, 0..engine.shards.len(), now)
+    }
+
+    fn take_back(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        shards: std::ops::Range<usize>,
+        now: u32,
+    ) -> bool {
+        let Some(victim) = reclaim::choose(engine, shards) else { return false };
+        // When there is no room for the records to keep, their shard has to be sealed first.
+        reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
+            || self.seal(engine, guard, victim.shard, now)
+            || dram::drop_hot_block(engine, guard, &mut self.dram_turn, now)
+    }
+
+    /// Seals the next shard that has enough for a segment.
+    fn seal_next(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        (0..engine.shards.len()).any(|_| {
+            self.seal_turn = (self.seal_turn + 1) % engine.shards.len();
+            self.seal(engine, guard, self.seal_turn, now)
+        })
+    }
+
+    fn seal(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
+        let shard = &engine.shards[at];
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.fresh_bytes < engine.seal_bytes() {
+            // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
+            let blocks = locked.state.fresh.full.len() as u64;
+            let taken = blocks * u64::from(engine.geometry.block_bytes);
+            return taken > 2 * engine.seal_bytes() && dram::compact(&mut locked, now);
+        }
+        let coming = engine.records_per_segment(&locked);
+        let is_out_of_numbers = locked.state.numbers.is_empty();
+        drop(locked);
+        if is_out_of_numbers {
+            return self.take_back(engine, guard, at..at + 1, now);
+        }
+        match grow::need(engine, shard, guard, coming) {
+            Need::Nothing => {}
+            Need::Evict => {
+                engine.note_index_is_full();
+                return self.take_back(engine, guard, at..at + 1, now);
+            }
+            Need::Grow(buckets) => {
+                match grow::grow(engine, shard, guard, buckets, &mut self.reading) {
+                    Ok(()) => {}
+                    Err(Stopped::Again) => return true,
+                    Err(Stopped::NoMemory) => {
+                        return dram::drop_hot_block(engine, guard, &mut self.dram_turn, now);
+                    }
+                }
+            }
+        }
+        seal::seal(engine, guard, at, &mut self.segment, now) == Outcome::Sealed
+    }
+}

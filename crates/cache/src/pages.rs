@@ -1,0 +1,172 @@
+//! Which page of a sealed segment a record is in, from two bytes of DRAM per page.
+//!
+//! Records lie in hash order, so a record's position in it says roughly which page; the table holds,
+//! for each page, how far the first position in it is from where an even spread would put it, in
+//! steps of 2^shift (15 bits), and whether the page before ends within the same step (1 bit). Interpolation search over such a table is described by Perl, Itai and Avni
+//! ("Interpolation Search", CACM 1978); here the table is exact and the search walks a page or two.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// "No record straddles out of this page."
+const NONE: u16 = 0x7fff;
+/// Offsets are within this range; it leaves out what would look like `NONE`.
+const OFFSETS: std::ops::Range<i64> = -(1 << 14)..(1 << 14) - 1;
+/// With this shift positions have 13 bits and every offset fits.
+const SHIFT_MAX: u8 = 19;
+
+/// Pages to read: the first, and how many (1 or 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageRange {
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+}
+
+/// The encoded tables of one segment, as built at the seal.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tables {
+    pub(crate) shift: u8,
+    pub(crate) starts: Vec<u16>,
+    pub(crate) straddlers: Vec<u16>,
+}
+
+/// The position at which an even spread over `pages` would begin `page`, in steps of 2^shift.
+fn even(page: usize, pages: usize, shift: u8) -> i64 {
+    (((page as u64) << 32) / pages as u64 >> shift) as i64
+}
+
+fn offset(pos: u32, page: usize, pages: usize, shift: u8) -> i64 {
+    i64::from(pos >> shift) - even(page, pages, shift)
+}
+
+impl Tables {
+    /// Encodes, for every page, the position of the first record that begins in it and of the last
+    /// one, and whether that one straddles into the next page. All ascending.
+    pub(crate) fn encode(firsts: &[u32], lasts: &[u32], straddles: &[bool]) -> Self {
+        let pages = firsts.len();
+        let fits = |shift: &u8| {
+            let mut positions = firsts.iter().chain(lasts).zip((0..pages).chain(0..pages));
+            positions.all(|(&pos, page)| OFFSETS.contains(&offset(pos, page, pages, *shift)))
+        };
+        let shift = (0..SHIFT_MAX).find(fits).unwrap_or(SHIFT_MAX);
+        let code = |page: usize, pos: u32, shared: bool| {
+            (offset(pos, page, pages, shift) as u16) << 1 | u16::from(shared)
+        };
+        let shares = |page: usize| page > 0 && lasts[page - 1] >> shift == firsts[page] >> shift;
+        let starts = (0..pages).map(|page| code(page, firsts[page], shares(page))).collect();
+        let straddler =
+            |page: usize| if straddles[page] { code(page, lasts[page], false) } else { NONE };
+        let any = straddles.contains(&true);
+        let straddlers = if any { (0..pages).map(straddler).collect() } else { Vec::new() };
+        Self { shift, starts, straddlers }
+    }
+}
+
+/// The tables of one segment in DRAM.
+#[derive(Clone, Copy)]
+pub(crate) struct PageTable<'a> {
+    pub(crate) shift: u8,
+    pub(crate) starts: &'a [AtomicU16],
+    /// As long as `starts`, or empty.
+    pub(crate) straddlers: &'a [AtomicU16],
+}
+
+impl PageTable<'_> {
+    fn bound(&self, table: &[AtomicU16], page: usize) -> i64 {
+        let code = table[page].load(Ordering::Relaxed) as i16;
+        even(page, self.starts.len(), self.shift) + i64::from(code >> 1)
+    }
+
+    /// Whether the record at `wanted` may as well be the last of the page before.
+    fn is_shared(&self, page: usize, wanted: i64) -> bool {
+        page > 0
+            && self.starts[page].load(Ordering::Relaxed) & 1 == 1
+            && self.bound(self.starts, page) == wanted
+    }
+
+    fn straddles(&self, page: usize, wanted: i64) -> bool {
+        !self.straddlers.is_empty()
+            && self.straddlers[page].load(Ordering::Relaxed) != NONE
+            && self.bound(self.straddlers, page) <= wanted
+    }
+
+    /// The pages that hold the record at `pos`, if the segment has it. One or two pages; two where
+    /// the record straddles, or where rounding leaves open on which side of a page border it is.
+    pub(crate) fn locate(&self, pos: u32) -> Option<PageRange> {
+        let pages = self.starts.len();
+        if pages == 0 {
+            return None;
+        }
+        let wanted = i64::from(pos >> self.shift);
+        let mut page = ((u64::from(pos) * pages as u64) >> 32) as usize;
+        while page + 1 < pages && self.bound(self.starts, page + 1) <= wanted {
+            page += 1;
+        }
+        while page > 0 && self.bound(self.starts, page) > wanted {
+            page -= 1;
+        }
+        if self.is_shared(page, wanted) {
+            return Some(PageRange { first: page as u32 - 1, pages: 2 });
+        }
+        Some(PageRange { first: page as u32, pages: 1 + u32::from(self.straddles(page, wanted)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn atomics(codes: &[u16]) -> Vec<AtomicU16> {
+        codes.iter().copied().map(AtomicU16::new).collect()
+    }
+
+    proptest! {
+        /// The page of every record is among those located. Positions are hash bits, so they spread
+        /// evenly; a skew that no hash has could put three pages into one step.
+        #[test]
+        fn every_record_is_in_the_located_pages(
+            mut positions in prop::collection::vec(any::<u32>(), 1..400),
+            per_page in 1usize..40,
+            straddle in any::<bool>(),
+        ) {
+            positions.sort_unstable();
+            let groups: Vec<_> = positions.chunks(per_page).collect();
+            let firsts: Vec<_> = groups.iter().map(|g| g[0]).collect();
+            let lasts: Vec<_> = groups.iter().map(|g| g[g.len() - 1]).collect();
+            let tables = Tables::encode(&firsts, &lasts, &vec![straddle; groups.len()]);
+            let (starts, straddlers) = (atomics(&tables.starts), atomics(&tables.straddlers));
+            let table = PageTable { shift: tables.shift, starts: &starts, straddlers: &straddlers };
+            for (p, group) in groups.iter().enumerate() {
+                for (n, pos) in group.iter().enumerate() {
+                    let found = table.locate(*pos).unwrap();
+                    let range = found.first as usize..(found.first + found.pages) as usize;
+                    // Equal positions may lie on several pages; real ones are 32 random bits.
+                    let unique = positions.iter().filter(|q| *q == pos).count() == 1;
+                    prop_assert!(!unique || range.contains(&p), "page {p} not in {found:?}");
+                    if straddle && n + 1 == group.len() && unique && found.first as usize == p {
+                        prop_assert_eq!(found.pages, 2);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nearly_every_record_needs_one_page() {
+        let mut seed = 1u64;
+        let mut positions: Vec<u32> = (0..2196)
+            .map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
+                (seed >> 32) as u32
+            })
+            .collect();
+        positions.sort_unstable();
+        let firsts: Vec<_> = positions.chunks(36).map(|g| g[0]).collect();
+        let lasts: Vec<_> = positions.chunks(36).map(|g| g[g.len() - 1]).collect();
+        let tables = Tables::encode(&firsts, &lasts, &vec![false; firsts.len()]);
+        let starts = atomics(&tables.starts);
+        let table = PageTable { shift: tables.shift, starts: &starts, straddlers: &[] };
+        let two = positions.iter().filter(|&&p| table.locate(p).unwrap().pages == 2).count();
+        assert!(two <= 10, "{two} of {} records need two pages", positions.len());
+    }
+}

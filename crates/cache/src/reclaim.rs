@@ -1,0 +1,276 @@
+//! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
+//! the fresh lane once more; when full, only those that were used since they were sealed (gear A).
+
+use crate::cache::Engine;
+use crate::counters::count;
+use crate::key::Name;
+use crate::layout::{
+    EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent,
+    check_page,
+};
+use crate::memory::{Guard, Stamp, mark};
+use crate::record::Record;
+use crate::segment::Sealed;
+use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
+use std::collections::HashSet;
+use std::ops::Range;
+use terrace_device::AlignedBuf;
+
+/// Records looked at per hold of the shard's lock.
+const BATCH: usize = 64;
+/// When full, at most this share of a segment's records is kept, in percent, so that reclaim always
+/// gains space.
+const KEEP_PERCENT: usize = 60;
+
+/// A segment to take back.
+#[derive(Clone, Copy)]
+pub(crate) struct Victim {
+    pub(crate) shard: usize,
+    pub(crate) sealed: Sealed,
+}
+
+/// The segment to take next: one without live records if there is one; else the oldest when full, or
+/// the emptiest.
+pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
+    let full = engine.pool.counters.is_full();
+    let rank = |victim: &Victim| {
+        let usage = engine.shards[victim.shard].segments.usage(victim.sealed.number);
+        match usage.live_records {
+            0 => (0, victim.sealed.seq),
+            _ if full => (1, victim.sealed.seq),
+            _ => (1, usage.live_bytes.into()),
+        }
+    };
+    shards
+        .flat_map(|shard| {
+            engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed })
+        })
+        .min_by_key(rank)
+}
+
+/// Why a segment could not be taken back now.
+#[derive(Debug)]
+pub(crate) struct NoRoomForRecords;
+
+/// Takes a segment back.
+pub(crate) fn reclaim(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let shard = &engine.shards[victim.shard];
+    let number = victim.sealed.number;
+    if shard.segments.usage(number).live_records > 0 {
+        let Some(footer) = read_footer(engine, shard, number, buffer) else {
+            purge(engine, shard, guard, victim.sealed);
+            return Ok(());
+        };
+        let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
+        if !keep.is_empty() {
+            reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now)?;
+        }
+    }
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(victim.sealed) {
+        engine.free_segment(&mut locked, number);
+    }
+    Ok(())
+}
+
+/// Reads and checks the footer of a segment.
+pub(crate) fn read_footer(
+    engine: &Engine,
+    shard: &Shard,
+    number: u16,
+    buffer: &mut AlignedBuf,
+) -> Option<Footer> {
+    let slot = shard.segments.slot(number);
+    let counters = engine.pool.counters.tier(slot.tier);
+    let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
+    buffer.set_len(bytes.min(buffer.capacity()));
+    engine.slots.read_tail(slot, buffer, counters).ok()?;
+    let footer = Footer::decode(buffer);
+    if footer.is_none() {
+        count(&counters.corrupt_pages);
+    }
+    footer
+}
+
+/// Gives up everything that a segment held, when its footer can't be read.
+pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(sealed) {
+        if let Some(growing) = &locked.state.growing {
+            growing.purge(sealed.number);
+        }
+        locked.index().purge(sealed.number);
+        engine.free_segment(&mut locked, sealed.number);
+    }
+}
+
+/// Drops the entries of records that are not worth keeping and returns the names of the others.
+fn sort_out(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    names: &[Name],
+) -> HashSet<Name> {
+    let full = engine.pool.counters.is_full();
+    let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
+    let mut keep = HashSet::new();
+    for batch in names.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return HashSet::new();
+        }
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            if keep.len() < keep_max && (!full || entry.uses > 0 || has_copy(&locked, name, sealed))
+            {
+                keep.insert(name);
+            } else {
+                locked.unlink(name, sealed.number, None);
+                count(&engine.pool.counters.evictions);
+                if entry.uses == 0 {
+                    count(&engine.pool.counters.evicted_unfetched);
+                }
+            }
+        }
+    }
+    keep
+}
+
+/// Whether the record of a name has a hot copy.
+fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
+    let origin = crate::hot::Origin::of(sealed).to_bits();
+    let is_copy = |addr| {
+        let resident = locked.pool.arena.view(locked.guard, addr);
+        resident.has(mark::HOT) && resident.header.origin == origin
+    };
+    locked.table().find(name.pos, is_copy).is_some()
+}
+
+/// Reads the whole segment and puts the records of `keep` back into the fresh lane.
+fn reinsert_all(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    keep: &HashSet<Name>,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let slot = shard.segments.slot(sealed.number);
+    let counters = engine.pool.counters.tier(slot.tier);
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    if engine.slots.read_tail(slot, buffer, counters).is_err() {
+        purge(engine, shard, guard, sealed);
+        return Ok(());
+    }
+    let extents: Vec<_> = shard.segments.extents(sealed.number).collect();
+    for extent in extents {
+        let at = extent.unit as usize * EXTENT_UNIT;
+        match buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit)) {
+            Some((seq, record)) if seq == sealed.seq => {
+                reinsert_if(engine, shard, guard, sealed, record, keep, now)?;
+            }
+            _ => count(&counters.corrupt_pages),
+        }
+    }
+    let pages = shard.segments.pages(sealed.number);
+    for run in join_pages(buffer, pages, sealed.seq) {
+        let Run { mut at, records } = run;
+        for _ in 0..records {
+            let Some((_, taken)) = buffer.get(at..).and_then(Record::decode) else { break };
+            let record = &buffer[at..at + taken];
+            reinsert_if(engine, shard, guard, sealed, record, keep, now)?;
+            at += taken;
+        }
+        if records == 0 {
+            count(&counters.corrupt_pages);
+        }
+    }
+    // What is left lay in damaged pages: those records are lost.
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(sealed) {
+        keep.iter().for_each(|&name| {
+            if locked.unlink(name, sealed.number, None) {
+                count(&engine.pool.counters.evictions);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Consecutive records in joined pages; none where a page is damaged.
+struct Run {
+    at: usize,
+    records: u16,
+}
+
+/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
+/// are in one piece, and says where the records of each page begin.
+fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Run> {
+    let mut runs = Vec::with_capacity(pages);
+    for page in 0..pages {
+        let bytes = &segment[page * PAGE..(page + 1) * PAGE];
+        let header = check_page(bytes, page as u32).filter(|header| header.seq == seq);
+        runs.push(match header {
+            None => Run { at: 0, records: 0 },
+            Some(header) if header.first == NO_FIRST => continue_at(page),
+            Some(header) => {
+                Run { at: page * PAGE_ROOM + usize::from(header.first), records: header.records }
+            }
+        });
+        segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
+    }
+    runs.retain(|run| run.at != usize::MAX);
+    runs
+}
+
+/// Marks a sound page in which no record begins.
+fn continue_at(_page: usize) -> Run {
+    Run { at: usize::MAX, records: 0 }
+}
+
+fn reinsert_if(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    bytes: &[u8],
+    keep: &HashSet<Name>,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    let name = engine.hasher.name(key.hash);
+    if !keep.contains(&name) {
+        return Ok(());
+    }
+    let mut locked = shard.lock(&engine.pool, guard);
+    let still_there =
+        shard.segments.is_current(sealed) && locked.index().get(name, sealed.number).is_some();
+    if !still_there {
+        return Ok(());
+    }
+    if record.is_expired(now) {
+        locked.unlink(name, sealed.number, Some(taken as u32));
+        count(&engine.pool.counters.expired);
+        return Ok(());
+    }
+    let stamp = Stamp { mark: mark::REINSERTED, accessed: now, ..Stamp::default() };
+    let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
+    let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
+    let addr = appended.map_err(|NoBlock| NoRoomForRecords)?;
+    match shard.find_resident(&engine.pool, guard, &key, name.pos) {
+        Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
+        None => locked.enter(name.pos, addr, Lane::Fresh),
+    }
+    locked.unlink(name, sealed.number, Some(taken as u32));
+    locked.note_move();
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! Sealing: the oldest fresh records of a shard become a segment in hash order, written in one
+//! stream; then index entries take the place of the records in DRAM.
+
+use crate::cache::Engine;
+use crate::counters::count;
+use crate::key::Name;
+use crate::layout::{
+    EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, NO_FIRST, PACKED_MAX, PAGE, PAGE_HEADER, PAGE_ROOM,
+    WHOLE_MAX, finish_extent, finish_page,
+};
+use crate::memory::{Guard, Resident, mark};
+use crate::pages::Tables;
+use crate::record::Record;
+use crate::shard::{Lane, Locked, Shard};
+use std::sync::atomic::Ordering;
+use terrace_device::AlignedBuf;
+
+/// Records published per hold of the shard's lock.
+const BATCH: usize = 64;
+
+/// A record on its way to a segment.
+#[derive(Clone, Copy)]
+struct Item<'g> {
+    name: Name,
+    resident: Resident<'g>,
+    /// How many came before it.
+    arrival: u32,
+    at: At,
+}
+
+/// Where a record will lie in the segment.
+#[derive(Clone, Copy)]
+enum At {
+    /// Offset in the stream of the pages' rooms.
+    Stream(usize),
+    /// First unit, from the first extent on.
+    Extent(usize),
+}
+
+impl Item<'_> {
+    fn bytes(&self) -> usize {
+        self.resident.bytes.len()
+    }
+}
+
+/// What became of an attempt to seal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A segment was written.
+    Sealed,
+    /// The shard has too few records, or none that a segment can take.
+    NotDue,
+    /// No place, no segment number, or the device refused.
+    Blocked,
+}
+
+/// Seals one segment of a shard if there are enough records for it.
+pub(crate) fn seal(
+    engine: &Engine,
+    guard: Guard<'_>,
+    shard_at: usize,
+    segment: &mut AlignedBuf,
+    now: u32,
+) -> Outcome {
+    let shard = &engine.shards[shard_at];
+    let Some((mut items, generation)) = gather(engine, shard, guard) else {
+        return Outcome::NotDue;
+    };
+    defer_equal_names(&mut items, shard.index.load(guard).bucket_width());
+    fit(&mut items, engine.geometry.segment_bytes as usize);
+    if items.is_empty() {
+        return Outcome::NotDue;
+    }
+    let Some(slot) = engine.slots.take() else { return Outcome::Blocked };
+    let mut locked = shard.lock(&engine.pool, guard);
+    let Some(number) = locked.state.numbers.pop() else {
+        engine.slots.give(slot);
+        return Outcome::Blocked;
+    };
+    drop(locked);
+    let seq = engine.next_seq.fetch_add(1, Ordering::Relaxed);
+    let mut footer = Footer {
+        seq,
+        shard: shard_at as u16,
+        number,
+        sealed: now,
+        names: items.iter().map(|item| item.name).collect(),
+        record_bytes: items.iter().map(|item| item.bytes() as u64).sum(),
+        ..Footer::default()
+    };
+    assemble(&items, segment, &mut footer);
+    let counters = engine.pool.counters.tier(slot.tier);
+    if engine.slots.write(slot, segment, counters).is_err() {
+        // The place is not used again; the records stay in DRAM and go to another.
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.generation == generation {
+            locked.state.numbers.push(number);
+        }
+        return Outcome::Blocked;
+    }
+    locked = shard.lock(&engine.pool, guard);
+    if locked.state.generation != generation {
+        // Everything was flushed meanwhile, segment numbers too.
+        engine.slots.give(slot);
+        return Outcome::Sealed;
+    }
+    shard.segments.publish(slot, &footer);
+    engine.note_segment(&shard.segments, number, true);
+    drop(locked);
+    publish(engine, shard, guard, &items, number, generation);
+    Outcome::Sealed
+}
+
+/// The oldest live records in full blocks, enough for a segment, in hash order.
+fn gather<'g>(
+    engine: &'g Engine,
+    shard: &'g Shard,
+    guard: Guard<'g>,
+) -> Option<(Vec<Item<'g>>, u64)> {
+    let (blocks, generation) = {
+        let locked = shard.lock(&engine.pool, guard);
+        let open = locked.state.fresh.open.as_ref().map_or(0, |block| block.fill() as u64);
+        if locked.state.fresh_bytes.saturating_sub(open) < engine.seal_bytes() {
+            return None;
+        }
+        (locked.state.fresh.full.clone(), locked.state.generation)
+    };
+    let wanted = u64::from(engine.geometry.segment_bytes);
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    // Blocks that are full do not change, and what they hold stays under the guard.
+    for block in blocks {
+        for resident in engine.pool.arena.records(guard, block.id, block.fill) {
+            if bytes >= wanted {
+                break;
+            }
+            let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+            if resident.has(mark::VOID) {
+                continue;
+            }
+            let key = engine.hasher.key(record.key, record.is_chunk);
+            let (name, arrival) = (engine.hasher.name(key.hash), items.len() as u32);
+            bytes += resident.bytes.len() as u64;
+            items.push(Item { name, resident, arrival, at: At::Stream(0) });
+        }
+    }
+    items.sort_unstable_by_key(|item| (item.name, item.arrival));
+    Some((items, generation))
+}
+
+/// Leaves all but the first of records that could come to share bucket and fingerprint for a later
+/// segment, so that (name, segment) means one record at every size of the index.
+fn defer_equal_names(items: &mut Vec<Item<'_>>, width: u32) {
+    let mut kept: Vec<Name> = Vec::with_capacity(items.len());
+    items.retain(|item| {
+        let near = kept.iter().rev().take_while(|name| item.name.pos - name.pos < width);
+        let clashes = near.into_iter().any(|name| name.fingerprint == item.name.fingerprint);
+        if !clashes {
+            kept.push(item.name);
+        }
+        !clashes
+    });
+}
+
+/// Finds places for the items, leaving out the latest arrivals until the rest fits.
+fn fit(items: &mut Vec<Item<'_>>, segment_bytes: usize) {
+    let mut limit = items.len() as u32;
+    loop {
+        let needed = place(items);
+        if needed <= segment_bytes || items.is_empty() {
+            return;
+        }
+        let excess = (needed - segment_bytes) * items.len() / needed;
+        limit = limit.saturating_sub(excess.max(1) as u32).min(items.len() as u32);
+        // Arrival numbers have gaps after a deferral, so a round may leave out fewer than counted;
+        // the next one goes on.
+        items.retain(|item| item.arrival < limit);
+    }
+}
+
+/// Gives every item its place and says how many bytes the segment needs.
+fn place(items: &mut [Item<'_>]) -> usize {
+    let (mut stream, mut unit, mut extents, mut straddling) = (0usize, 0usize, 0, false);
+    for item in items.iter_mut() {
+        let bytes = item.bytes();
+        if bytes > PACKED_MAX {
+            item.at = At::Extent(unit);
+            unit += (EXTENT_HEADER + bytes).div_ceil(EXTENT_UNIT);
+            extents += 1;
+            continue;
+        }
+        let offset = stream % PAGE_ROOM;
+        let room = if bytes <= WHOLE_MAX { PAGE_ROOM } else { 2 * PAGE_ROOM };
+        if offset + bytes > room {
+            stream += PAGE_ROOM - offset;
+        }
+        item.at = At::Stream(stream);
+        straddling |= stream % PAGE_ROOM + bytes > PAGE_ROOM;
+        stream += bytes;
+    }
+    let pages = stream.div_ceil(PAGE_ROOM);
+    pages * PAGE + unit * EXTENT_UNIT + Footer::bytes_for(items.len(), pages, straddling, extents)
+}
+
+/// Writes pages, extents and footer into `segment` and completes `footer`.
+fn assemble(items: &[Item<'_>], segment: &mut AlignedBuf, footer: &mut Footer) {
+    segment.fill(0);
+    let packed: Vec<_> = items
+        .iter()
+        .filter_map(|item| match item.at {
+            At::Stream(at) => Some((at, item)),
+            At::Extent(_) => None,
+        })
+        .collect();
+    write_pages(&packed, segment, footer);
+    let first_unit = footer.starts.len() * PAGE / EXTENT_UNIT;
+    for item in items {
+        let At::Extent(unit) = item.at else { continue };
+        let (unit, start) = (first_unit + unit, (first_unit + unit) * EXTENT_UNIT);
+        let end = start + EXTENT_HEADER + item.bytes();
+        segment[start + EXTENT_HEADER..end].copy_from_slice(item.resident.bytes);
+        finish_extent(&mut segment[start..end], unit as u32, footer.seq);
+        footer.extents.push(Extent {
+            pos: item.name.pos,
+            unit: unit as u32,
+            units: (end - start).div_ceil(EXTENT_UNIT) as u32,
+        });
+    }
+    footer.encode(segment);
+}
+
+fn write_pages(packed: &[(usize, &Item<'_>)], segment: &mut [u8], footer: &mut Footer) {
+    let end = packed.last().map_or(0, |(at, item)| at + item.bytes());
+    let pages = end.div_ceil(PAGE_ROOM);
+    let mut heads = vec![(0u16, NO_FIRST); pages];
+    let (mut firsts, mut lasts) = (vec![None; pages], vec![0; pages]);
+    let mut straddles = vec![false; pages];
+    for (at, item) in packed {
+        let page = at / PAGE_ROOM;
+        let (records, first) = &mut heads[page];
+        if *records == 0 {
+            *first = (at % PAGE_ROOM) as u16;
+            firsts[page] = Some(item.name.pos);
+        }
+        *records += 1;
+        lasts[page] = item.name.pos;
+        straddles[page] = at % PAGE_ROOM + item.bytes() > PAGE_ROOM;
+        copy_to_stream(segment, *at, item.resident.bytes);
+    }
+    for (page, (records, first)) in heads.into_iter().enumerate() {
+        let bytes = &mut segment[page * PAGE..(page + 1) * PAGE];
+        finish_page(bytes, page as u32, footer.seq, records, first);
+    }
+    // A page in which no record begins is never the one to start reading at: it takes the first
+    // position of the page after it.
+    let mut next = u32::MAX;
+    for page in (0..pages).rev() {
+        next = firsts[page].unwrap_or(next);
+        lasts[page] = if firsts[page].is_some() { lasts[page] } else { next };
+        firsts[page] = Some(next);
+    }
+    let firsts: Vec<_> = firsts.into_iter().flatten().collect();
+    let tables = Tables::encode(&firsts, &lasts, &straddles);
+    (footer.shift, footer.starts, footer.straddlers) =
+        (tables.shift, tables.starts, tables.straddlers);
+}
+
+/// Copies a record to its place in the stream, around page headers.
+fn copy_to_stream(segment: &mut [u8], mut at: usize, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let (page, offset) = (at / PAGE_ROOM, at % PAGE_ROOM);
+        let (part, rest) = bytes.split_at(bytes.len().min(PAGE_ROOM - offset));
+        let start = page * PAGE + PAGE_HEADER + offset;
+        segment[start..start + part.len()].copy_from_slice(part);
+        (at, bytes) = (at + part.len(), rest);
+    }
+}
+
+/// Puts index entries in the place of records in DRAM, except for what changed while the segment was
+/// written.
+fn publish(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    items: &[Item<'_>],
+    number: u16,
+    generation: u64,
+) {
+    for batch in items.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.generation != generation {
+            return;
+        }
+        batch.iter().for_each(|item| hand_over(&mut locked, item, number));
+    }
+}
+
+fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
+    let (name, resident) = (item.name, &item.resident);
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return };
+    let used = resident.has(mark::USED);
+    let uses = u8::from(resident.has(mark::FETCHED));
+    if locked.link(name, number, uses, item.bytes() as u32).is_err() {
+        // The index is as full as it gets; the record stays in DRAM for a later segment.
+        return;
+    }
+    let tier = locked.pool.counters.tier(locked.shard.segments.slot(number).tier);
+    if resident.has(mark::REINSERTED) {
+        count(&tier.reinserted_records);
+    } else if let Some((record, _)) = Record::decode(resident.bytes) {
+        count(&tier.stored_records);
+        tier.stored_payload_bytes.fetch_add(record.payload_bytes() as u64, Ordering::Relaxed);
+    }
+    let sealed = locked.shard.segments.sealed(number);
+    match sealed.filter(|_| used).map(|sealed| crate::hot::keep(locked, resident, sealed)) {
+        Some(Ok(addr)) => locked.supersede(name.pos, resident, at, addr, Lane::Hot),
+        _ => locked.forget(name.pos, resident, at),
+    }
+}

@@ -1,0 +1,268 @@
+//! The segment table of a shard: where each numbered segment lies, and what of it is alive.
+//!
+//! Readers look without a lock. A row's seal sequence is set last and cleared first, so reading it
+//! before and after tells whether what was read in between belongs together.
+
+use crate::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
+use crate::pages::{PageRange, PageTable};
+use crate::session::ReadPlan;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+/// A place for one segment on one tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotId {
+    pub(crate) tier: u16,
+    /// Byte offset on the tier's device.
+    pub(crate) offset: u64,
+}
+
+impl SlotId {
+    fn to_bits(self) -> u64 {
+        u64::from(self.tier) << 48 | self.offset / PAGE as u64
+    }
+
+    fn from_bits(bits: u64) -> Self {
+        Self { tier: (bits >> 48) as u16, offset: (bits & ((1 << 48) - 1)) * PAGE as u64 }
+    }
+}
+
+/// A segment as one seal made it; numbers are reused, this is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) number: u16,
+    pub(crate) seq: u64,
+}
+
+/// Where in its segment a record is to be looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In one or two pages.
+    Pages(PageRange),
+    /// In the extent that begins with this unit.
+    Extent(u32),
+}
+
+#[derive(bytemuck::Zeroable)]
+struct Row {
+    /// Seal sequence; 0 while the row holds no readable segment.
+    seq: AtomicU64,
+    slot: AtomicU64,
+    /// Pages of small records (16 bits) | shift (8) | any straddle (8) | extents (32).
+    shape: AtomicU64,
+    /// Records at the seal.
+    records: AtomicU32,
+    /// Bytes of all records at the seal; a segment is at most 64 MiB.
+    record_bytes: AtomicU32,
+    live_records: AtomicU32,
+    live_bytes: AtomicU32,
+    /// Unix seconds of the seal.
+    sealed: AtomicU32,
+}
+
+/// What is alive in a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) live_records: u32,
+    pub(crate) live_bytes: u32,
+    pub(crate) records: u32,
+    pub(crate) record_bytes: u32,
+}
+
+/// All rows of a shard, with their page tables and extent directories.
+pub(crate) struct SegmentTable {
+    rows: Box<[Row]>,
+    pages_max: usize,
+    extents_max: usize,
+    starts: Box<[AtomicU16]>,
+    straddlers: Box<[AtomicU16]>,
+    extents: Box<[AtomicU64]>,
+}
+
+impl SegmentTable {
+    /// Room for `rows` segments; memory is touched only as they come into use.
+    pub(crate) fn new(rows: usize, segment_bytes: u32) -> Self {
+        let pages_max = segment_bytes as usize / PAGE;
+        let extents_max = segment_bytes as usize / PACKED_MAX + 1;
+        Self {
+            rows: bytemuck::zeroed_slice_box(rows),
+            pages_max,
+            extents_max,
+            starts: bytemuck::zeroed_slice_box(rows * pages_max),
+            straddlers: bytemuck::zeroed_slice_box(rows * pages_max),
+            extents: bytemuck::zeroed_slice_box(rows * extents_max),
+        }
+    }
+
+    pub(crate) const ROW_BYTES: u64 = size_of::<Row>() as u64;
+
+    /// The segment that now has this number.
+    pub(crate) fn sealed(&self, number: u16) -> Option<Sealed> {
+        let seq = self.rows[usize::from(number)].seq.load(Ordering::Acquire);
+        (seq != 0).then_some(Sealed { number, seq })
+    }
+
+    pub(crate) fn is_current(&self, sealed: Sealed) -> bool {
+        self.sealed(sealed.number) == Some(sealed)
+    }
+
+    /// All readable segments.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Sealed> {
+        (0..self.rows.len()).filter_map(|number| self.sealed(number as u16))
+    }
+
+    /// Makes a written segment readable. Under the shard's lock; the row is unused.
+    pub(crate) fn publish(&self, slot: SlotId, footer: &Footer) {
+        let row = &self.rows[usize::from(footer.number)];
+        let at = usize::from(footer.number);
+        copy(&self.starts[at * self.pages_max..], &footer.starts);
+        copy(&self.straddlers[at * self.pages_max..], &footer.straddlers);
+        for (to, extent) in self.extents[at * self.extents_max..].iter().zip(&footer.extents) {
+            to.store(extent.to_bits(), Ordering::Relaxed);
+        }
+        let shape = footer.starts.len() as u64
+            | u64::from(footer.shift) << 16
+            | u64::from(!footer.straddlers.is_empty()) << 24
+            | (footer.extents.len() as u64) << 32;
+        row.shape.store(shape, Ordering::Relaxed);
+        row.slot.store(slot.to_bits(), Ordering::Relaxed);
+        row.records.store(footer.names.len() as u32, Ordering::Relaxed);
+        row.record_bytes.store(footer.record_bytes as u32, Ordering::Relaxed);
+        row.live_records.store(0, Ordering::Relaxed);
+        row.live_bytes.store(0, Ordering::Relaxed);
+        row.sealed.store(footer.sealed, Ordering::Relaxed);
+        row.seq.store(footer.seq, Ordering::Release);
+    }
+
+    /// Makes a segment unreadable and says where it lay. Under the shard's lock.
+    pub(crate) fn retract(&self, number: u16) -> SlotId {
+        let row = &self.rows[usize::from(number)];
+        row.seq.store(0, Ordering::Relaxed);
+        // Whoever sees a later use of the row sees that the sequence has changed.
+        fence(Ordering::Release);
+        SlotId::from_bits(row.slot.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn slot(&self, number: u16) -> SlotId {
+        SlotId::from_bits(self.rows[usize::from(number)].slot.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn sealed_at(&self, number: u16) -> u32 {
+        self.rows[usize::from(number)].sealed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn usage(&self, number: u16) -> Usage {
+        let row = &self.rows[usize::from(number)];
+        Usage {
+            live_records: row.live_records.load(Ordering::Relaxed),
+            live_bytes: row.live_bytes.load(Ordering::Relaxed),
+            records: row.records.load(Ordering::Relaxed),
+            record_bytes: row.record_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// One more live record. Under the shard's lock.
+    pub(crate) fn add_live(&self, number: u16, bytes: u32) {
+        let row = &self.rows[usize::from(number)];
+        row.live_records.fetch_add(1, Ordering::Relaxed);
+        row.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// One live record less; where its size is not known, the segment's average is taken. Returns
+    /// the bytes. Under the shard's lock.
+    pub(crate) fn sub_live(&self, number: u16, bytes: Option<u32>) -> u32 {
+        let row = &self.rows[usize::from(number)];
+        let usage = self.usage(number);
+        let bytes = bytes.unwrap_or(usage.record_bytes / usage.records.max(1));
+        let bytes = if usage.live_records <= 1 { usage.live_bytes } else { bytes };
+        let bytes = bytes.min(usage.live_bytes);
+        row.live_records.store(usage.live_records.saturating_sub(1), Ordering::Relaxed);
+        row.live_bytes.store(usage.live_bytes - bytes, Ordering::Relaxed);
+        bytes
+    }
+
+    /// Bytes of DRAM of the page table and directory of a segment.
+    pub(crate) fn table_bytes(&self, number: u16) -> u64 {
+        let (pages, _, straddling, extents) = self.shape(number);
+        (pages * if straddling { 4 } else { 2 } + extents * 8) as u64
+    }
+
+    /// Bytes of the footer of a segment, and pages and extents: what [`Footer::bytes_for`] needs.
+    pub(crate) fn footer_bytes(&self, number: u16) -> usize {
+        let (pages, _, straddling, extents) = self.shape(number);
+        Footer::bytes_for(self.usage(number).records as usize, pages, straddling, extents)
+    }
+
+    /// Pages of small records.
+    pub(crate) fn pages(&self, number: u16) -> usize {
+        self.shape(number).0
+    }
+
+    /// The extents of a segment. Under the shard's lock, or followed by a check of the sequence.
+    pub(crate) fn extents(&self, number: u16) -> impl Iterator<Item = Extent> {
+        let at = usize::from(number) * self.extents_max;
+        let (_, _, _, extents) = self.shape(number);
+        let words = &self.extents[at..at + extents.min(self.extents_max)];
+        words.iter().map(|word| Extent::from_bits(word.load(Ordering::Relaxed)))
+    }
+
+    fn shape(&self, number: u16) -> (usize, u8, bool, usize) {
+        let shape = self.rows[usize::from(number)].shape.load(Ordering::Relaxed);
+        let pages = (shape as u16 as usize).min(self.pages_max);
+        (pages, (shape >> 16) as u8, shape >> 24 & 1 == 1, (shape >> 32) as usize)
+    }
+
+    /// Where the record at `pos` may lie: extents at exactly this position first, then pages.
+    /// `skip` of these were looked at already. `None` when there is no further place or the segment
+    /// is gone.
+    pub(crate) fn plan(&self, sealed: Sealed, pos: u32, skip: u16) -> Option<(Place, ReadPlan)> {
+        let number = usize::from(sealed.number);
+        if !self.is_current(sealed) {
+            return None;
+        }
+        let (pages, shift, straddling, extents) = self.shape(sealed.number);
+        let at = number * self.extents_max;
+        let extents = &self.extents[at..at + extents.min(self.extents_max)];
+        let position = |word: &AtomicU64| word.load(Ordering::Relaxed) as u32;
+        let first = extents.partition_point(|word| position(word) < pos) + usize::from(skip);
+        let extent = extents.get(first).map(|word| Extent::from_bits(word.load(Ordering::Relaxed)));
+        let slot = self.slot(sealed.number);
+        let planned = if let Some(extent) = extent.filter(|extent| extent.pos == pos) {
+            Some((Place::Extent(extent.unit), extent_plan(slot, extent)))
+        } else {
+            let equal = extents[..first.min(extents.len())].iter().rev();
+            let looked_at = equal.take_while(|word| position(word) == pos).count();
+            let table = PageTable {
+                shift,
+                starts: &self.starts[number * self.pages_max..][..pages],
+                straddlers: if straddling {
+                    &self.straddlers[number * self.pages_max..][..pages]
+                } else {
+                    &[]
+                },
+            };
+            let range = table.locate(pos).filter(|_| usize::from(skip) == looked_at);
+            range.map(|range| (Place::Pages(range), page_plan(slot, range)))
+        };
+        fence(Ordering::Acquire);
+        planned.filter(|_| self.is_current(sealed))
+    }
+}
+
+fn copy(to: &[AtomicU16], from: &[u16]) {
+    to.iter().zip(from).for_each(|(to, &from)| to.store(from, Ordering::Relaxed));
+}
+
+/// The read of a page range.
+pub(crate) fn page_plan(slot: SlotId, range: PageRange) -> ReadPlan {
+    let offset = slot.offset + u64::from(range.first) * PAGE as u64;
+    ReadPlan { tier: slot.tier.into(), offset, bytes: range.pages * PAGE as u32 }
+}
+
+/// The read of the pages that an extent touches.
+fn extent_plan(slot: SlotId, extent: Extent) -> ReadPlan {
+    let start = extent.unit as usize * EXTENT_UNIT;
+    let end = (start + extent.units as usize * EXTENT_UNIT).next_multiple_of(PAGE);
+    let start = start / PAGE * PAGE;
+    let bytes = (end - start) as u32;
+    ReadPlan { tier: slot.tier.into(), offset: slot.offset + start as u64, bytes }
+}

@@ -1,0 +1,427 @@
+//! A shard: all records whose hash begins with its number, and the lock under which they change.
+
+use crate::counters::Counters;
+use crate::geometry::Geometry;
+use crate::hot::Origin;
+use crate::key::{Hasher, Key, Name};
+use crate::lock;
+use crate::memory::{Addr, Arena, Block, Budget, Guard, Resident, Stamp, mark};
+use crate::published::Published;
+use crate::quiesce::Quiesce;
+use crate::record::{Encoder, Record};
+use crate::sealed::{NoRoom, SealedIndex};
+use crate::segment::{Sealed, SegmentTable};
+use crate::table::{DramTable, SlotAt};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// What all shards share.
+pub(crate) struct Pool {
+    pub(crate) arena: Arena,
+    pub(crate) budget: Budget,
+    pub(crate) quiesce: Quiesce,
+    pub(crate) counters: Counters,
+    pub(crate) garbage: Mutex<Vec<Garbage>>,
+    /// Blocks that only background work may take, so that it can always make room.
+    pub(crate) reserve: u64,
+    pub(crate) hasher: Hasher,
+}
+
+/// Something unlinked that readers may still look at.
+pub(crate) struct Garbage {
+    epoch: u64,
+    /// Goes back to the budget when it is dropped.
+    bytes: u64,
+    _value: Box<dyn Send>,
+}
+
+impl Pool {
+    /// Keeps `value` until no session can see it, then drops it and returns `bytes` to the budget.
+    pub(crate) fn discard(&self, value: Box<dyn Send>, bytes: u64) {
+        let epoch = self.quiesce.retire();
+        lock(&self.garbage).push(Garbage { epoch, bytes, _value: value });
+    }
+
+    /// Drops what nobody can see any more, and makes retired blocks free.
+    pub(crate) fn collect(&self) -> bool {
+        let recycled = self.arena.recycle(&self.quiesce) > 0;
+        let mut garbage = lock(&self.garbage);
+        if garbage.is_empty() {
+            return recycled;
+        }
+        let reached = self.quiesce.reached();
+        garbage.retain(|item| {
+            let keep = item.epoch > reached;
+            if !keep {
+                self.budget.give(item.bytes);
+            }
+            keep
+        });
+        recycled
+    }
+}
+
+/// Which blocks a record in DRAM lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Records that are nowhere else: not yet sealed, or the cache itself without tiers.
+    Fresh,
+    /// Copies of sealed records.
+    Hot,
+}
+
+/// A block that is no longer filled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FullBlock {
+    pub(crate) id: u32,
+    pub(crate) fill: u32,
+}
+
+/// The blocks of one lane: the one being filled, and the full ones, oldest first.
+#[derive(Default)]
+pub(crate) struct LaneBlocks {
+    pub(crate) open: Option<Block>,
+    pub(crate) full: VecDeque<FullBlock>,
+    /// Records of this lane in the table.
+    pub(crate) records: u64,
+}
+
+/// What changes only under the shard's lock.
+pub(crate) struct ShardState {
+    pub(crate) fresh: LaneBlocks,
+    pub(crate) hot: LaneBlocks,
+    /// Encoded bytes of live fresh records: what sealing them takes on flash, without page headers.
+    pub(crate) fresh_bytes: u64,
+    /// Free segment numbers, lowest last.
+    pub(crate) numbers: Vec<u16>,
+    /// Counts `flush_all`; background work that began before one must not finish.
+    pub(crate) generation: u64,
+    next_cas: u64,
+    /// The index being built while the shard's index grows; changes go to both.
+    pub(crate) growing: Option<Box<SealedIndex>>,
+}
+
+/// A shard.
+pub(crate) struct Shard {
+    pub(crate) table: Published<DramTable>,
+    pub(crate) index: Published<SealedIndex>,
+    pub(crate) segments: SegmentTable,
+    /// Counts moves of records from the sealed index into the DRAM table. A reader that found a
+    /// record in neither, while this changed, looks again.
+    pub(crate) moves: AtomicU32,
+    state: Mutex<ShardState>,
+    cas_step: u64,
+}
+
+/// No block to be had at the moment.
+#[derive(Debug)]
+pub(crate) struct NoBlock;
+
+/// Who asks for a block.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    Request,
+    Background,
+}
+
+impl Shard {
+    pub(crate) fn new(at: usize, geometry: &Geometry, buckets: usize, first_cas: u64) -> Self {
+        let rows = geometry.segments_per_shard;
+        let state = ShardState {
+            fresh: LaneBlocks::default(),
+            hot: LaneBlocks::default(),
+            fresh_bytes: 0,
+            numbers: (0..rows as u16).rev().collect(),
+            generation: 0,
+            // Every shard counts through its own residue class, so that CAS numbers are unique
+            // without a shared counter.
+            next_cas: first_cas * geometry.shards as u64 + at as u64 + 1,
+            growing: None,
+        };
+        Self {
+            table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
+            index: Published::new(SealedIndex::new(buckets)),
+            segments: SegmentTable::new(rows, geometry.segment_bytes),
+            moves: AtomicU32::new(0),
+            state: Mutex::new(state),
+            cas_step: geometry.shards as u64,
+        }
+    }
+
+    pub(crate) fn lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Locked<'s> {
+        Locked { shard: self, pool, guard, state: lock(&self.state) }
+    }
+
+    /// As [`Shard::lock`], or `None` when somebody else has it.
+    pub(crate) fn try_lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Option<Locked<'s>> {
+        let state = self.state.try_lock().ok()?;
+        Some(Locked { shard: self, pool, guard, state })
+    }
+
+    /// The key's record in DRAM.
+    pub(crate) fn find_resident<'g>(
+        &'g self,
+        pool: &Pool,
+        guard: Guard<'g>,
+        key: &Key<'_>,
+        pos: u32,
+    ) -> Option<(Resident<'g>, Record<'g>, SlotAt)> {
+        let mut found = None;
+        let (_, at) = self.table.load(guard).find(pos, |addr| {
+            let resident = pool.arena.view(guard, addr);
+            let record = Record::decode(resident.bytes).map(|(record, _)| record);
+            found = record.filter(|record| record.is_of(key)).map(|record| (resident, record));
+            found.is_some()
+        })?;
+        found.map(|(resident, record)| (resident, record, at))
+    }
+
+    /// The sealed segments that may hold the record of a name.
+    pub(crate) fn candidates(&self, guard: Guard<'_>, name: Name) -> impl Iterator<Item = Sealed> {
+        let segments = self.index.load(guard).find(name);
+        segments.into_iter().filter_map(|number| self.segments.sealed(number))
+    }
+}
+
+/// A shard with its lock held. Every change of what keys mean goes through here.
+pub(crate) struct Locked<'s> {
+    pub(crate) shard: &'s Shard,
+    pub(crate) pool: &'s Pool,
+    pub(crate) guard: Guard<'s>,
+    pub(crate) state: MutexGuard<'s, ShardState>,
+}
+
+impl<'s> Locked<'s> {
+    pub(crate) fn table(&self) -> &'s DramTable {
+        self.shard.table.load(self.guard)
+    }
+
+    pub(crate) fn index(&self) -> &'s SealedIndex {
+        self.shard.index.load(self.guard)
+    }
+
+    pub(crate) fn next_cas(&mut self) -> u64 {
+        let cas = self.state.next_cas;
+        self.state.next_cas += self.shard.cas_step;
+        cas
+    }
+
+    pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneBlocks {
+        match lane {
+            Lane::Fresh => &mut self.state.fresh,
+            Lane::Hot => &mut self.state.hot,
+        }
+    }
+
+    /// Writes a record into a lane's open block. It is not visible before it is in the table.
+    pub(crate) fn append(
+        &mut self,
+        lane: Lane,
+        asker: Asker,
+        bytes: usize,
+        stamp: Stamp,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Addr, NoBlock> {
+        let pool = self.pool;
+        let has_room = |block: &Block| {
+            crate::memory::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
+        };
+        if !self.lane(lane).open.as_ref().is_some_and(has_room) {
+            self.open_block(lane, asker)?;
+        }
+        let block = self.lane(lane).open.as_mut().ok_or(NoBlock)?;
+        let addr = block.append(&pool.arena, bytes, stamp, write).ok_or(NoBlock)?;
+        if lane == Lane::Fresh {
+            self.state.fresh_bytes += bytes as u64;
+            pool.counters.fresh_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        Ok(addr)
+    }
+
+    fn open_block(&mut self, lane: Lane, asker: Asker) -> Result<(), NoBlock> {
+        let pool = self.pool;
+        // Copies of hot records leave the last blocks to records that are nowhere else.
+        let reserve = match (asker, lane) {
+            (Asker::Background, _) => 0,
+            (Asker::Request, Lane::Fresh) => pool.reserve,
+            (Asker::Request, Lane::Hot) => pool.reserve * 2,
+        };
+        if pool.arena.available(&pool.budget) <= reserve {
+            return Err(NoBlock);
+        }
+        let block = pool.arena.take(&pool.budget).ok_or(NoBlock)?;
+        pool.counters.blocks(lane).fetch_add(1, Ordering::Relaxed);
+        if let Some(old) = self.lane(lane).open.replace(block) {
+            self.shelve(lane, old);
+        }
+        Ok(())
+    }
+
+    fn shelve(&mut self, lane: Lane, block: Block) {
+        if self.pool.arena.live(block.id) == 0 {
+            self.retire(lane, block.id);
+        } else {
+            let full = FullBlock { id: block.id, fill: block.fill() };
+            self.lane(lane).full.push_back(full);
+        }
+    }
+
+    /// Closes the open block of a lane, so that all its records can be walked.
+    pub(crate) fn close(&mut self, lane: Lane) {
+        if let Some(block) = self.lane(lane).open.take() {
+            self.shelve(lane, block);
+        }
+    }
+
+    /// Drops every record and every block of a lane; the table no longer points to any of them.
+    pub(crate) fn clear_lane(&mut self, lane: Lane) {
+        let blocks = std::mem::take(self.lane(lane));
+        self.pool.counters.records(lane).fetch_sub(blocks.records, Ordering::Relaxed);
+        let full = blocks.full.iter().map(|block| block.id);
+        full.chain(blocks.open.map(|block| block.id)).for_each(|id| self.retire(lane, id));
+    }
+
+    fn retire(&mut self, lane: Lane, id: u32) {
+        self.pool.counters.blocks(lane).fetch_sub(1, Ordering::Relaxed);
+        self.pool.arena.retire(id, &self.pool.quiesce);
+    }
+
+    /// Points the table to a record of a key that has none there.
+    pub(crate) fn enter(&mut self, pos: u32, addr: Addr, lane: Lane) {
+        self.grow_table();
+        self.table().insert(pos, addr);
+        self.lane(lane).records += 1;
+        self.pool.counters.records(lane).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Points the table to a newer record of the same key and voids the older one.
+    pub(crate) fn supersede(
+        &mut self,
+        pos: u32,
+        old: &Resident<'_>,
+        at: SlotAt,
+        addr: Addr,
+        lane: Lane,
+    ) {
+        self.table().replace(pos, at, addr);
+        self.lane(lane).records += 1;
+        self.pool.counters.records(lane).fetch_add(1, Ordering::Relaxed);
+        self.void(old);
+    }
+
+    /// Takes a record out of the table and voids it.
+    pub(crate) fn forget(&mut self, pos: u32, old: &Resident<'_>, at: SlotAt) {
+        self.table().remove(pos, at);
+        self.void(old);
+    }
+
+    fn void(&mut self, old: &Resident<'_>) {
+        let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
+        self.lane(lane).records -= 1;
+        self.pool.counters.records(lane).fetch_sub(1, Ordering::Relaxed);
+        if lane == Lane::Fresh {
+            self.state.fresh_bytes -= old.bytes.len() as u64;
+            self.pool.counters.fresh_bytes.fetch_sub(old.bytes.len() as u64, Ordering::Relaxed);
+        }
+        if !self.pool.arena.void(old) {
+            return;
+        }
+        let id = self.pool.arena.block_of(old.addr);
+        let blocks = &mut self.lane(lane).full;
+        if let Some(at) = blocks.iter().position(|block| block.id == id) {
+            blocks.remove(at);
+            self.retire(lane, id);
+        }
+    }
+
+    fn grow_table(&mut self) {
+        let table = self.table();
+        if !table.is_crowded() {
+            return;
+        }
+        let bits = table.bucket_bits() + 1;
+        let bytes = DramTable::bytes_for(bits);
+        if !self.pool.budget.take(bytes) {
+            if !table.is_full() {
+                return;
+            }
+            // Without a larger table the record can't be found; background work pays it back.
+            self.pool.budget.force(bytes);
+        }
+        self.swap_table(table.resized(bits));
+    }
+
+    /// Puts a table in place whose bytes are already taken from the budget.
+    pub(crate) fn swap_table(&mut self, table: DramTable) {
+        let bytes = self.table().bytes();
+        self.pool.counters.table_bytes.fetch_add(table.bytes(), Ordering::Relaxed);
+        self.pool.counters.table_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.pool.discard(self.shard.table.replace(table), bytes);
+    }
+
+    /// Adds the entry (name, segment) to the index, and its record to what lives in the segment.
+    pub(crate) fn link(
+        &mut self,
+        name: Name,
+        number: u16,
+        uses: u8,
+        bytes: u32,
+    ) -> Result<(), NoRoom> {
+        self.index().insert(name, number, uses)?;
+        if let Some(growing) = &self.state.growing
+            && let Err(no_room) = growing.insert(name, number, uses)
+        {
+            self.index().remove(name, number);
+            return Err(no_room);
+        }
+        self.shard.segments.add_live(number, bytes);
+        let tier = self.shard.segments.slot(number).tier;
+        self.pool.counters.tier(tier).add_live(bytes);
+        Ok(())
+    }
+
+    /// Takes the entry (name, segment) out of the index, and the record from what lives in the
+    /// segment; `bytes` is its encoded size where known. Says whether there was an entry.
+    pub(crate) fn unlink(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
+        if let Some(growing) = &self.state.growing {
+            growing.remove(name, number);
+        }
+        let removed = self.index().remove(name, number);
+        if removed {
+            let bytes = self.shard.segments.sub_live(number, bytes);
+            let tier = self.shard.segments.slot(number).tier;
+            self.pool.counters.tier(tier).sub_live(bytes);
+        }
+        removed
+    }
+
+    /// The sealed copy of a hot record is no longer the key's: takes it out of the index, if it is
+    /// still there.
+    pub(crate) fn unlink_origin(&mut self, name: Name, hot: &Resident<'_>) {
+        if !hot.has(mark::HOT) {
+            return;
+        }
+        let origin = Origin::from_bits(hot.header.origin);
+        let sealed = self.shard.segments.sealed(origin.number());
+        if sealed.is_some_and(|sealed| origin.is_of(sealed)) {
+            self.unlink(name, origin.number(), Some(hot.bytes.len() as u32));
+        }
+    }
+
+    /// A sealed record was moved into the table; readers that saw neither look again.
+    pub(crate) fn note_move(&self) {
+        self.shard.moves.fetch_add(1, Ordering::Release);
+    }
+
+    /// Writes a record into the fresh lane.
+    pub(crate) fn append_fresh(
+        &mut self,
+        asker: Asker,
+        encoder: &Encoder<'_>,
+        now: u32,
+    ) -> Result<Addr, NoBlock> {
+        let stamp = Stamp { accessed: now, ..Stamp::default() };
+        self.append(Lane::Fresh, asker, encoder.bytes(), stamp, |out| encoder.write(out))
+    }
+}

@@ -1,0 +1,216 @@
+//! A client of the cache that does the reads itself, and a drive in memory.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use terrace_cache::{
+    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, NewRecord, NewValue,
+    Probe, Session, Tier, Update,
+};
+use terrace_device::{AlignedBuf, Device, Geometry};
+
+/// A drive in memory that counts.
+pub struct RamDevice {
+    bytes: Mutex<Vec<u8>>,
+    pub reads: AtomicU64,
+}
+
+impl RamDevice {
+    pub fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { bytes: Mutex::new(vec![0; bytes]), reads: AtomicU64::new(0) })
+    }
+
+    /// Changes stored bytes behind the cache's back.
+    pub fn tamper(&self, change: impl FnOnce(&mut [u8])) {
+        change(&mut self.bytes.lock().unwrap());
+    }
+}
+
+impl Device for RamDevice {
+    fn label(&self) -> &str {
+        "ram"
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.bytes.lock().unwrap().len() as u64, block_bytes: 4096 }
+    }
+    fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let bytes = self.bytes.lock().unwrap();
+        let end = offset as usize + buf.len();
+        buf.copy_from_slice(bytes.get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+    fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+        let mut bytes = self.bytes.lock().unwrap();
+        let end = offset as usize + buf.len();
+        bytes.get_mut(offset as usize..end).ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(buf);
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn raw_fd(&self) -> Option<RawFd> {
+        None
+    }
+}
+
+/// A cache with a session, driven from one thread.
+pub struct Client {
+    pub cache: Arc<Cache>,
+    pub session: Session,
+    devices: Vec<Arc<dyn Device>>,
+    pub now: u32,
+}
+
+/// A value found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub value: Vec<u8>,
+    pub client_flags: u32,
+    pub expires: u32,
+    pub cas: u64,
+    pub fetched: bool,
+    pub from_dram: bool,
+}
+
+impl From<Hit<'_>> for Found {
+    fn from(hit: Hit<'_>) -> Self {
+        let Body::Inline(value) = hit.record.body() else { panic!("not a small record") };
+        Self {
+            value: value.to_vec(),
+            client_flags: hit.record.client_flags,
+            expires: hit.record.expires,
+            cas: hit.record.cas,
+            fetched: hit.fetched,
+            from_dram: hit.from_dram,
+        }
+    }
+}
+
+pub fn record(value: &[u8]) -> NewRecord<'_> {
+    NewRecord {
+        value: NewValue::Inline(value, &[]),
+        client_flags: 0,
+        expires: 0,
+        cas: None,
+        stale: false,
+        win_sent: false,
+    }
+}
+
+/// What was read for a probe, and what it showed.
+pub struct Seen {
+    pub probe: Probe,
+    pub bytes: AlignedBuf,
+    pub usable: bool,
+}
+
+impl Client {
+    pub fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+        config.tiers = devices.iter().map(|d| Tier { device: Arc::clone(d) }).collect();
+        let cache = Cache::open(config).expect("opens");
+        let session = cache.session();
+        Self { cache, session, devices, now: 1_000_000 }
+    }
+
+    /// All background work that there is.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            self.session.park();
+            if !self.cache.maintain(self.now) {
+                return;
+            }
+        }
+        panic!("background work does not end");
+    }
+
+    /// Reads until the probe is decided.
+    pub fn read(&self, key: &[u8], mut probe: Probe) -> Seen {
+        loop {
+            let plan = probe.plan();
+            let mut bytes = AlignedBuf::zeroed(plan.bytes as usize);
+            let read = self.devices[plan.tier].read_at(plan.offset, &mut bytes);
+            let key = self.session.key(key);
+            match self.session.check(&mut probe, key, read.map(|()| &mut bytes[..])) {
+                Checked::Match | Checked::Absent => return Seen { probe, bytes, usable: true },
+                Checked::Read => {}
+                Checked::Restart => return Seen { probe, bytes, usable: false },
+            }
+        }
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<Found> {
+        self.get_as(key, Access::Use)
+    }
+
+    pub fn get_as(&self, key: &[u8], access: Access) -> Option<Found> {
+        let mut seen: Option<Seen> = None;
+        loop {
+            let evidence =
+                seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
+            match self.session.get(self.session.key(key), self.now, access, evidence) {
+                Lookup::Hit(hit) => return Some(hit.into()),
+                Lookup::Miss => return None,
+                Lookup::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
+            }
+        }
+    }
+
+    /// One read-modify-write; `false` if it was refused.
+    pub fn update<'v>(
+        &mut self,
+        key: &[u8],
+        blind: bool,
+        mut decide: impl FnMut(Option<Found>) -> Change<'v>,
+    ) -> bool {
+        let mut seen: Option<Seen> = None;
+        for _ in 0..10_000 {
+            let evidence =
+                seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
+            let decide = |hit: Option<Hit<'_>>| decide(hit.map(Found::from));
+            let key_ = self.session.key(key);
+            match self.session.update(key_, self.now, evidence, blind, decide) {
+                Update::Done { .. } => return true,
+                Update::Full => return false,
+                Update::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
+                Update::Wait => {
+                    self.session.park();
+                    self.cache.maintain(self.now);
+                }
+            }
+        }
+        panic!("waits for ever");
+    }
+
+    pub fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.update(key, true, |_| Change::Store(record(value)))
+    }
+
+    pub fn delete(&mut self, key: &[u8]) -> bool {
+        let mut was_there = false;
+        self.update(key, false, |found| {
+            was_there = found.is_some();
+            Change::Remove
+        });
+        was_there
+    }
+}
+
+/// A small deterministic random number generator (SplitMix64, Steele et al. 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
