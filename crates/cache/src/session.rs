@@ -315,14 +315,15 @@ impl Session {
     /// most once per call, under the shard's lock: it must be short and must not call the session.
     /// When the answer is `Read` or `Wait` nothing was changed and the call is to be repeated (after
     /// `Read`, with evidence). `blind` says that `decide` doesn't look at the record (a plain `set`):
-    /// then no page is read when the cache is full.
+    /// then no page is read when the cache is full. The change may borrow from the hit, so that a
+    /// touch or an append copies the old value once.
     pub fn update<'v>(
-        &self,
+        &'v self,
         key: Key<'_>,
         now: u32,
-        evidence: Option<Evidence<'_>>,
+        evidence: Option<Evidence<'v>>,
         blind: bool,
-        decide: impl FnOnce(Option<Hit<'_>>) -> Change<'v>,
+        decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
     ) -> Update {
         let known = match evidence {
             Some(evidence) => Known::Shown(evidence),
@@ -333,11 +334,11 @@ impl Session {
     }
 
     fn change<'v>(
-        &self,
+        &'v self,
         key: Key<'_>,
         now: u32,
-        known: Known<'_>,
-        decide: impl FnOnce(Option<Hit<'_>>) -> Change<'v>,
+        known: Known<'v>,
+        decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
     ) -> Update {
         let guard = self.guard();
         let engine = self.engine();
