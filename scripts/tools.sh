@@ -13,7 +13,7 @@ packages() {
     command -v memcached >/dev/null || missing+=(memcached)
     command -v fio >/dev/null || missing+=(fio)
     command -v memccapable >/dev/null || missing+=(libmemcached-tools)
-    command -v losetup >/dev/null || missing+=(mount)
+    command -v unshare >/dev/null || missing+=(util-linux)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"
