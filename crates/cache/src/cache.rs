@@ -377,7 +377,8 @@ impl Engine {
             .tiers
             .iter()
             .zip(counters.tiers())
-            .map(|(store, counters)| self.tier_stats(store, counters))
+            .zip(self.live_payload_bytes())
+            .map(|((store, counters), payload)| self.tier_stats(store, counters, payload))
             .collect();
         let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
         let memory = MemoryStats {
@@ -408,7 +409,24 @@ impl Engine {
         }
     }
 
-    fn tier_stats(&self, store: &TierStore, counters: &TierCounters) -> TierStats {
+    /// Bytes of keys and values of live records on each tier.
+    fn live_payload_bytes(&self) -> Vec<u64> {
+        let mut tiers = vec![0; self.slots.tiers.len()];
+        for segments in self.shards.iter().map(|shard| &shard.segments) {
+            for sealed in segments.iter() {
+                let tier = usize::from(segments.slot(sealed.number).tier);
+                tiers[tier] += segments.live_payload_bytes(sealed.number);
+            }
+        }
+        tiers
+    }
+
+    fn tier_stats(
+        &self,
+        store: &TierStore,
+        counters: &TierCounters,
+        payload_bytes: u64,
+    ) -> TierStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let segment_bytes = u64::from(self.geometry.segment_bytes);
         let segments_used = get(&counters.segments_used);
@@ -419,7 +437,7 @@ impl Engine {
             capacity_bytes: u64::from(store.segments) * segment_bytes,
             records: get(&counters.records),
             live_bytes,
-            payload_bytes: 0,
+            payload_bytes,
             padding_bytes: (segments_used * segment_bytes)
                 .saturating_sub(live_bytes + footer_bytes),
             footer_bytes,

@@ -178,6 +178,8 @@ pub(crate) struct Footer {
     pub(crate) expires: u32,
     /// Bytes of all records with their headers.
     pub(crate) record_bytes: u64,
+    /// Bytes of their keys and values.
+    pub(crate) payload_bytes: u64,
     /// See [`crate::pages::PageTable`].
     pub(crate) shift: u8,
     /// In hash order.
@@ -240,6 +242,7 @@ impl Footer {
         put_u32(header, 40, self.sealed);
         put_u32(header, 44, self.expires);
         put_u64(header, 48, self.record_bytes);
+        put_u64(header, 56, self.payload_bytes);
         let crc = footer_checksum(out);
         put_u32(&mut out[header_at..], 12, crc);
     }
@@ -281,6 +284,7 @@ impl Footer {
             sealed: u32_at(header, 40),
             expires: u32_at(header, 44),
             record_bytes: u64_at(header, 48),
+            payload_bytes: u64_at(header, 56),
             shift: header[30],
             names: decode_names(counts, names)?,
             starts: words(starts),
@@ -371,7 +375,7 @@ mod tests {
         ) {
             names.sort_unstable();
             let footer = Footer {
-                seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 35,
+                seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 35, payload_bytes: 1 << 34,
                 shift: 13,
                 names: names.into_iter().map(|(pos, fingerprint)| Name { pos, fingerprint }).collect(),
                 straddlers: if straddling { starts.clone() } else { Vec::new() },

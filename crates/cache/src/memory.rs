@@ -137,10 +137,6 @@ impl Resident<'_> {
         }
     }
 
-    pub(crate) fn clear(&self, bits: u32) {
-        self.header.mark.fetch_and(!bits, Ordering::Relaxed);
-    }
-
     /// Bytes that the record takes in its block.
     pub(crate) fn footprint(&self) -> u32 {
         footprint(self.bytes.len())

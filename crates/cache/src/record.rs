@@ -121,17 +121,6 @@ impl<'a> Record<'a> {
         };
         Some((record, taken))
     }
-
-    /// How many bytes the record at the front of `bytes` takes; `None` if its header is cut off.
-    pub(crate) fn encoded_bytes(bytes: &[u8]) -> Option<usize> {
-        let (&[key_bytes, flags], rest) = bytes.split_first_chunk()?;
-        let value_bytes = if flags & WIDE != 0 {
-            u32::from_le_bytes(*rest.first_chunk()?) as usize
-        } else {
-            usize::from(u16::from_le_bytes(*rest.first_chunk()?))
-        };
-        Some(header_bytes(flags) + usize::from(key_bytes) + value_bytes)
-    }
 }
 
 fn optional_u32(present: bool, bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -275,7 +264,6 @@ mod tests {
             let encoder = Encoder::new(&Key { bytes: &key, hash: 0, is_chunk }, &new, &[], cas);
             let mut bytes = vec![0; encoder.bytes()];
             encoder.write(&mut bytes);
-            prop_assert_eq!(Record::encoded_bytes(&bytes), Some(bytes.len()));
             let (record, taken) = Record::decode(&bytes).expect("whole");
             prop_assert_eq!(taken, bytes.len());
             prop_assert_eq!(record.key, &key[..]);

@@ -38,6 +38,10 @@ enum At {
 }
 
 impl Item<'_> {
+    fn payload_bytes(&self) -> u64 {
+        Record::decode(self.resident.bytes).map_or(0, |(record, _)| record.payload_bytes() as u64)
+    }
+
     fn bytes(&self) -> usize {
         self.resident.bytes.len()
     }
@@ -86,6 +90,7 @@ pub(crate) fn seal(
         sealed: now,
         names: items.iter().map(|item| item.name).collect(),
         record_bytes: items.iter().map(|item| item.bytes() as u64).sum(),
+        payload_bytes: items.iter().map(Item::payload_bytes).sum(),
         ..Footer::default()
     };
     assemble(&items, segment, &mut footer);

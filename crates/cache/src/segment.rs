@@ -53,6 +53,8 @@ struct Row {
     records: AtomicU32,
     /// Bytes of all records at the seal; a segment is at most 64 MiB.
     record_bytes: AtomicU32,
+    /// Of that, keys and values.
+    payload_bytes: AtomicU32,
     live_records: AtomicU32,
     live_bytes: AtomicU32,
     /// Unix seconds of the seal.
@@ -127,6 +129,7 @@ impl SegmentTable {
         row.slot.store(slot.to_bits(), Ordering::Relaxed);
         row.records.store(footer.names.len() as u32, Ordering::Relaxed);
         row.record_bytes.store(footer.record_bytes as u32, Ordering::Relaxed);
+        row.payload_bytes.store(footer.payload_bytes as u32, Ordering::Relaxed);
         row.live_records.store(0, Ordering::Relaxed);
         row.live_bytes.store(0, Ordering::Relaxed);
         row.sealed.store(footer.sealed, Ordering::Relaxed);
@@ -158,6 +161,14 @@ impl SegmentTable {
             records: row.records.load(Ordering::Relaxed),
             record_bytes: row.record_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    /// Bytes of keys and values of live records, as their share was at the seal.
+    pub(crate) fn live_payload_bytes(&self, number: u16) -> u64 {
+        let row = &self.rows[usize::from(number)];
+        let [live, payload, all] = [&row.live_bytes, &row.payload_bytes, &row.record_bytes]
+            .map(|bytes| u64::from(bytes.load(Ordering::Relaxed)));
+        live * payload / all.max(1)
     }
 
     /// One more live record. Under the shard's lock.

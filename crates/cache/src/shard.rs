@@ -267,13 +267,6 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Closes the open block of a lane, so that all its records can be walked.
-    pub(crate) fn close(&mut self, lane: Lane) {
-        if let Some(block) = self.lane(lane).open.take() {
-            self.shelve(lane, block);
-        }
-    }
-
     /// Drops every record and every block of a lane; the table no longer points to any of them.
     pub(crate) fn clear_lane(&mut self, lane: Lane) {
         let blocks = std::mem::take(self.lane(lane));

@@ -115,6 +115,12 @@ impl Client {
         Self { cache, session, devices, now: 1_000_000 }
     }
 
+    /// Another session on the same cache.
+    pub fn sibling(&self) -> Self {
+        let (cache, session) = (Arc::clone(&self.cache), self.cache.session());
+        Self { cache, session, devices: self.devices.clone(), now: self.now }
+    }
+
     /// All background work that there is.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
@@ -177,7 +183,9 @@ impl Client {
                 Update::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
                 Update::Wait => {
                     self.session.park();
-                    self.cache.maintain(self.now);
+                    if !self.cache.maintain(self.now) {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
                 }
             }
         }

@@ -1,0 +1,52 @@
+//! How much DRAM and drive a record takes when a tier is filled until it evicts.
+
+mod common;
+
+use common::{Client, RamDevice, Random};
+use std::sync::Arc;
+use terrace_cache::Config;
+use terrace_device::Device;
+
+/// 256 MiB of 100-byte records: 20 bytes of key, 80 of value.
+#[test]
+fn index_and_file_are_used_well_when_full() {
+    const FILE: usize = 256 << 20;
+    let device: Arc<dyn Device> = RamDevice::new(FILE);
+    let mut client = Client::open(Config::new(24 << 20), vec![device]);
+    let records = 2_800_000u64;
+    for n in 0..records {
+        let key = format!("key:{n:016}");
+        assert!(client.set(key.as_bytes(), &[n as u8; 80]));
+        if n.is_multiple_of(200) {
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+    }
+    client.settle();
+    let stats = client.cache.stats();
+    let (memory, tier) = (&stats.memory, &stats.tiers[0]);
+    let overhead = memory.sealed_index + memory.page_tables + memory.segment_table;
+    let per_record = overhead as f64 / tier.records as f64;
+    let live_share = tier.live_bytes as f64 / FILE as f64;
+    let amplification = tier.written_bytes as f64 / tier.stored_payload_bytes as f64;
+    println!(
+        "{per_record:.3} B of DRAM per record, {:.1} % of the file live, {amplification:.3} bytes \
+         written per byte, {} records, {} evicted\n{stats:#?}",
+        live_share * 100.0,
+        tier.records,
+        stats.evictions
+    );
+    assert!(per_record <= 4.1, "{per_record:.3} bytes per record");
+    assert!(live_share >= 0.90, "{live_share:.3} of the file is live");
+    assert!(amplification <= 1.25, "write amplification {amplification:.3}");
+    let mut random = Random(5);
+    let oldest = records - tier.records * 95 / 100;
+    let found = (0..20_000).filter(|_| {
+        let n = oldest + random.below(records - oldest);
+        let found = client.get(format!("key:{n:016}").as_bytes());
+        assert!(found.as_ref().is_none_or(|found| found.value == [n as u8; 80]));
+        found.is_some()
+    });
+    let found = found.count();
+    assert!(found >= 19_900, "{found} of 20,000 of the newest are there");
+}
