@@ -5,7 +5,7 @@ use crate::bucket::SLOTS;
 use crate::cache::Engine;
 use crate::key::Name;
 use crate::memory::Guard;
-use crate::reclaim::{purge, read_footer};
+use crate::reclaim::{Unreadable, purge, read_footer};
 use crate::sealed::SealedIndex;
 use crate::segment::{Sealed, SegmentTable};
 use crate::shard::Shard;
@@ -73,7 +73,7 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
 pub(crate) enum Stopped {
     /// No memory at the moment; hot copies have to give way.
     NoMemory,
-    /// Everything was flushed meanwhile, or entries found no room; try again.
+    /// Everything was flushed meanwhile, a drive did not answer, or entries found no room; later.
     Again,
 }
 
@@ -129,9 +129,14 @@ fn carry_segment(
     if shard.segments.usage(sealed.number).live_records == 0 {
         return true;
     }
-    let Some(footer) = read_footer(engine, shard, sealed.number, buffer) else {
-        purge(engine, shard, guard, sealed);
-        return true;
+    let footer = match read_footer(engine, shard, sealed.number, buffer) {
+        Ok(footer) => footer,
+        // Nothing is given up for a drive that may answer again: the index just does not grow now.
+        Err(Unreadable::Device) => return false,
+        Err(Unreadable::Corrupt) => {
+            purge(engine, shard, guard, sealed);
+            return true;
+        }
     };
     footer.names.chunks(BATCH).all(|batch| {
         let locked = shard.lock(&engine.pool, guard);

@@ -102,7 +102,7 @@ impl Maintenance {
             Need::Grow(buckets) => {
                 match grow::grow(engine, shard, guard, buckets, &mut self.reading) {
                     Ok(()) => {}
-                    Err(Stopped::Again) => return true,
+                    Err(Stopped::Again) => return false,
                     Err(Stopped::NoMemory) => {
                         return dram::drop_hot_block(engine, guard, &mut self.dram_turn, now);
                     }

@@ -63,7 +63,7 @@ pub(crate) fn reclaim(
     let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
     if shard.segments.usage(number).live_records > 0 {
-        let Some(footer) = read_footer(engine, shard, number, buffer) else {
+        let Ok(footer) = read_footer(engine, shard, number, buffer) else {
             purge(engine, shard, guard, victim.sealed);
             return Ok(());
         };
@@ -79,23 +79,32 @@ pub(crate) fn reclaim(
     Ok(())
 }
 
+/// Why a footer is not to be had.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The device failed; it may answer another time.
+    Device,
+    /// What it answered does not check out.
+    Corrupt,
+}
+
 /// Reads and checks the footer of a segment.
 pub(crate) fn read_footer(
     engine: &Engine,
     shard: &Shard,
     number: u16,
     buffer: &mut AlignedBuf,
-) -> Option<Footer> {
+) -> Result<Footer, Unreadable> {
     let slot = shard.segments.slot(number);
     let counters = engine.pool.counters.tier(slot.tier);
     let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
     buffer.set_len(bytes.min(buffer.capacity()));
-    engine.slots.read_tail(slot, buffer, counters).ok()?;
+    engine.slots.read_tail(slot, buffer, counters).map_err(|_| Unreadable::Device)?;
     let footer = Footer::decode(buffer);
     if footer.is_none() {
         count(&counters.corrupt_pages);
     }
-    footer
+    footer.ok_or(Unreadable::Corrupt)
 }
 
 /// Gives up everything that a segment held, when its footer can't be read.

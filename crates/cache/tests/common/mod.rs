@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use terrace_cache::{
     Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, NewRecord, NewValue,
@@ -15,11 +15,18 @@ use terrace_device::{AlignedBuf, Device, Geometry};
 pub struct RamDevice {
     bytes: Mutex<Vec<u8>>,
     pub reads: AtomicU64,
+    pub fail_reads: AtomicBool,
+    pub fail_writes: AtomicBool,
 }
 
 impl RamDevice {
     pub fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { bytes: Mutex::new(vec![0; bytes]), reads: AtomicU64::new(0) })
+        Arc::new(Self {
+            bytes: Mutex::new(vec![0; bytes]),
+            reads: AtomicU64::new(0),
+            fail_reads: AtomicBool::new(false),
+            fail_writes: AtomicBool::new(false),
+        })
     }
 
     /// Changes stored bytes behind the cache's back.
@@ -37,12 +44,18 @@ impl Device for RamDevice {
     }
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        if self.fail_reads.load(Ordering::Relaxed) {
+            return Err(io::Error::other("injected read error"));
+        }
         let bytes = self.bytes.lock().unwrap();
         let end = offset as usize + buf.len();
         buf.copy_from_slice(bytes.get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+        if self.fail_writes.load(Ordering::Relaxed) {
+            return Err(io::Error::other("injected write error"));
+        }
         let mut bytes = self.bytes.lock().unwrap();
         let end = offset as usize + buf.len();
         bytes.get_mut(offset as usize..end).ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(buf);
