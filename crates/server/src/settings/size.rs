@@ -52,7 +52,7 @@ pub fn display_bytes(bytes: u64) -> String {
         [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
         None => format!("{bytes} B"),
-        Some((name, unit)) if bytes % unit == 0 => format!("{} {name}", bytes / unit),
+        Some((name, unit)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
         Some((name, unit)) => {
             let tenths = u128::from(bytes) * 10 / u128::from(*unit);
             format!("{}.{} {name}", tenths / 10, tenths % 10)
