@@ -1,0 +1,145 @@
+//! Which record is next.
+
+use crate::plan::Popularity;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+
+/// The records of one connection: every `stride`-th.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) first: u64,
+    pub(crate) stride: u64,
+    pub(crate) count: u64,
+}
+
+impl Share {
+    /// Part `part` of `parts` of `records` records from `first` on.
+    pub(crate) fn of(first: u64, records: u64, part: u64, parts: u64) -> Self {
+        Self { first: first + part, stride: parts, count: (records - part).div_ceil(parts) }
+    }
+
+    pub(crate) fn number(&self, index: u64) -> u64 {
+        self.first + index * self.stride
+    }
+}
+
+/// Draws indexes into a [`Share`].
+#[derive(Debug)]
+pub(crate) enum Pick {
+    /// One after the other, each once.
+    Sequence {
+        next: u64,
+        count: u64,
+    },
+    Uniform {
+        random: SmallRng,
+        count: u64,
+    },
+    Hot {
+        random: SmallRng,
+        count: u64,
+        hot: u64,
+    },
+    Zipf {
+        random: SmallRng,
+        count: u64,
+        step: u64,
+        ranks: Zipf<f64>,
+    },
+}
+
+impl Pick {
+    pub(crate) fn sequence(count: u64) -> Self {
+        Self::Sequence { next: 0, count }
+    }
+
+    /// `None` if the exponent is not one that Zipf's law has.
+    pub(crate) fn random(popularity: Popularity, count: u64, seed: u64) -> Option<Self> {
+        let random = SmallRng::seed_from_u64(seed);
+        Some(match popularity {
+            Popularity::Uniform => Self::Uniform { random, count },
+            Popularity::Hot => Self::Hot { random, count, hot: (count / 5).max(1) },
+            Popularity::Zipf(s) => {
+                let ranks = Zipf::new(count as f64, s).ok()?;
+                Self::Zipf {
+                    random,
+                    count,
+                    step: coprime_near(count / 2 + count / 9, count),
+                    ranks,
+                }
+            }
+        })
+    }
+
+    /// `None` at the end of a sequence.
+    pub(crate) fn next(&mut self) -> Option<u64> {
+        match self {
+            Self::Sequence { next, count } => {
+                let index = *next;
+                *next += 1;
+                (index < *count).then_some(index)
+            }
+            Self::Uniform { random, count } => Some(below(random, *count)),
+            Self::Hot { random, count, hot } => {
+                let among = if random.next_u32() % 5 < 4 { *hot } else { *count };
+                Some(below(random, among))
+            }
+            // Ranks scattered, lest the popular records be those that were stored first.
+            Self::Zipf { random, count, step, ranks } => {
+                let rank = ranks.sample(random) as u64 - 1;
+                Some((u128::from(rank) * u128::from(*step) % u128::from(*count)) as u64)
+            }
+        }
+    }
+}
+
+fn below(random: &mut SmallRng, count: u64) -> u64 {
+    random.random_range(0..count)
+}
+
+fn coprime_near(number: u64, count: u64) -> u64 {
+    (number.max(1)..).find(|candidate| gcd(*candidate, count) == 1).unwrap_or(1)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_all_records_once() {
+        for (records, parts) in [(10, 3), (7, 7), (100, 1)] {
+            let mut numbers: Vec<u64> = (0..parts)
+                .map(|part| Share::of(5, records, part, parts))
+                .flat_map(|share| (0..share.count).map(move |index| share.number(index)))
+                .collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, (5..5 + records).collect::<Vec<_>>());
+        }
+    }
+
+    fn draws(popularity: Popularity) -> Vec<u32> {
+        let mut pick = Pick::random(popularity, 1000, 1).unwrap();
+        let mut counts = vec![0; 1000];
+        (0..200_000).for_each(|_| counts[pick.next().unwrap() as usize] += 1);
+        counts
+    }
+
+    #[test]
+    fn popularity_is_as_told() {
+        let uniform = draws(Popularity::Uniform);
+        assert!(uniform.iter().all(|count| (120..300).contains(count)));
+        let hot: u32 = draws(Popularity::Hot)[..200].iter().sum();
+        // A fifth of the remaining fifth falls on the hot ones too.
+        assert!((165_000..171_000).contains(&hot), "{hot}");
+        let mut zipf = draws(Popularity::Zipf(1.0));
+        zipf.sort_unstable();
+        let (first, second) = (f64::from(zipf[999]), f64::from(zipf[998]));
+        assert!((1.9..2.1).contains(&(first / second)), "{first} {second}");
+        assert!(Pick::random(Popularity::Zipf(f64::NAN), 10, 1).is_none());
+    }
+}

@@ -1,0 +1,97 @@
+//! What a process has used, as Linux counts it.
+
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// A process of this machine.
+#[derive(Clone, Debug)]
+pub struct Process {
+    dir: PathBuf,
+}
+
+/// Counters of a process; unknown ones (of a process that has ended, or is somebody else's) are 0.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    /// Processor time of all threads that still run, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident memory now, in bytes.
+    pub resident_bytes: u64,
+    /// The most that was ever resident, in bytes.
+    pub resident_bytes_max: u64,
+    /// Bytes that drives read for it.
+    pub drive_read_bytes: u64,
+    /// Bytes that drives wrote, or will write, for it.
+    pub drive_write_bytes: u64,
+}
+
+impl Process {
+    /// The process `pid`, if it is there and not known to be another machine's.
+    pub fn new(pid: u32) -> Option<Self> {
+        let dir = PathBuf::from(format!("/proc/{pid}"));
+        dir.join("task").is_dir().then_some(Self { dir })
+    }
+
+    /// The counters now.
+    pub fn usage(&self) -> Usage {
+        let kib = |name| self.field("status", name) * 1024;
+        Usage {
+            cpu_ns: self.cpu_ns(),
+            resident_bytes: kib("VmRSS:"),
+            resident_bytes_max: kib("VmHWM:"),
+            drive_read_bytes: self.field("io", "read_bytes:"),
+            drive_write_bytes: self.field("io", "write_bytes:"),
+        }
+    }
+
+    fn field(&self, file: &str, name: &str) -> u64 {
+        let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let word = line.and_then(|rest| rest.split_whitespace().next());
+        word.and_then(|word| word.parse().ok()).unwrap_or_default()
+    }
+
+    /// The scheduler's own clock, which counts nanoseconds; the one in `stat` counts 10 ms ticks.
+    fn cpu_ns(&self) -> u64 {
+        let Ok(threads) = std::fs::read_dir(self.dir.join("task")) else { return 0 };
+        let of_thread = |thread: std::fs::DirEntry| {
+            let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        threads.flatten().filter_map(of_thread).sum()
+    }
+}
+
+/// Processor time of this process in nanoseconds, threads that have ended included.
+pub(crate) fn own_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    (time.tv_sec * 1_000_000_000 + time.tv_nsec).unsigned_abs()
+}
+
+impl Usage {
+    /// What was used after `earlier`; memory as it is now.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            drive_read_bytes: self.drive_read_bytes.saturating_sub(earlier.drive_read_bytes),
+            drive_write_bytes: self.drive_write_bytes.saturating_sub(earlier.drive_write_bytes),
+            ..*self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let (own, cpu) = (Process::new(std::process::id()).unwrap(), own_cpu_ns());
+        let before = own.usage();
+        let mut sum = 0_u64;
+        (0..20_000_000_u64).for_each(|n| sum = std::hint::black_box(sum ^ n));
+        let used = own.usage().since(&before);
+        assert!(used.cpu_ns > 100_000 && own_cpu_ns() - cpu > 100_000, "{used:?}");
+        assert!(used.resident_bytes > 100_000 && used.resident_bytes_max >= used.resident_bytes);
+        assert!(Process::new(u32::MAX).is_none());
+    }
+}

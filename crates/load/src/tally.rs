@@ -1,0 +1,92 @@
+//! What came back.
+
+use hdrhistogram::Histogram;
+
+/// Longest latency that is told apart, in nanoseconds: a minute.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+const SIGNIFICANT_DIGITS: u8 = 2;
+/// How many unexpected answers are kept as examples.
+const EXAMPLES_MAX: usize = 5;
+
+/// Counts of one connection, one thread, or a run.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Keys whose value came back right.
+    pub hits: u64,
+    /// Keys that were not there.
+    pub misses: u64,
+    /// Keys whose value came back old, torn or foreign, or with wrong flags.
+    pub wrong: u64,
+    /// Records stored.
+    pub stored: u64,
+    /// Records that the server would not store, and other errors it told.
+    pub errors: u64,
+    /// Time from the sending of a request to its whole answer, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// The first wrong values and errors.
+    pub examples: Vec<String>,
+    run: Run,
+}
+
+/// Equal latencies in a row, of the requests of a batch: counted together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    nanos: u64,
+    count: u64,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        let latency = Histogram::new_with_max(LATENCY_NS_MAX, SIGNIFICANT_DIGITS);
+        Self {
+            requests: 0,
+            hits: 0,
+            misses: 0,
+            wrong: 0,
+            stored: 0,
+            errors: 0,
+            latency: latency.expect("the bounds are within the histogram's own"),
+            examples: Vec::new(),
+            run: Run::default(),
+        }
+    }
+
+    /// Counts an answered request.
+    pub(crate) fn answered(&mut self, nanos: u64) {
+        self.requests += 1;
+        if self.run.nanos != nanos {
+            self.flush();
+            self.run.nanos = nanos;
+        }
+        self.run.count += 1;
+    }
+
+    pub(crate) fn example(&mut self, text: impl FnOnce() -> String) {
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(text());
+        }
+    }
+
+    fn flush(&mut self) {
+        self.latency.saturating_record_n(self.run.nanos.max(1), self.run.count);
+        self.run = Run::default();
+    }
+
+    pub(crate) fn add(&mut self, mut other: Self) {
+        other.flush();
+        self.flush();
+        self.requests += other.requests;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.wrong += other.wrong;
+        self.stored += other.stored;
+        self.errors += other.errors;
+        for example in other.examples {
+            self.example(|| example);
+        }
+        // Fails only on histograms of other bounds.
+        let _ = self.latency.add(&other.latency);
+    }
+}
