@@ -6,8 +6,15 @@
 //! **An operation owns its buffer until its completion.**
 
 mod buffer;
+mod event;
+mod file;
+mod pool;
+mod queue;
+mod uring;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use file::{FileDevice, OpenError};
+pub use queue::{Engine, Opened, open_queue};
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -68,8 +75,8 @@ pub trait ReadQueue {
     fn flush(&mut self) -> io::Result<()>;
     /// Appends finished reads to `done`; never blocks.
     fn reap(&mut self, done: &mut Vec<Done>);
-    /// Becomes readable when completions wait; register it in the worker's epoll set
-    /// (edge-triggered, or read 8 bytes from it to clear it).
+    /// Readable when completions may wait; [`ReadQueue::reap`] clears it first, so a level-triggered
+    /// epoll set neither spins nor sleeps through one.
     fn event_fd(&self) -> BorrowedFd<'_>;
     /// Reads submitted and not yet reaped.
     fn in_flight(&self) -> usize;
