@@ -19,6 +19,7 @@ pub(crate) struct Connection {
     replies: Replies,
     window: Window,
     depth: usize,
+    batch: bool,
     out: Vec<u8>,
     /// How much of `out` the kernel has taken.
     sent: usize,
@@ -41,6 +42,7 @@ impl Connection {
             replies: Replies::new(plan, values)?,
             window: Window::default(),
             depth: plan.depth,
+            batch: plan.batch,
             out: Vec::new(),
             sent: 0,
             input: vec![0; INPUT_BYTES + values.bytes() + 512],
@@ -69,7 +71,8 @@ impl Connection {
 
     /// Fills the window and sends.
     pub(crate) fn send(&mut self, now: u64) -> Result<(), LoadError> {
-        while self.window.requests.len() < self.depth {
+        let may_send = !self.batch || self.is_done();
+        while may_send && self.window.requests.len() < self.depth {
             if !self.requests.next(now, &mut self.out, &mut self.window) {
                 break;
             }

@@ -44,6 +44,9 @@ struct Arguments {
     /// Requests in flight per connection.
     #[arg(short, long, default_value_t = 32)]
     depth: usize,
+    /// Wait for all replies of --depth requests before the next so many.
+    #[arg(long)]
+    batch: bool,
     /// What to speak.
     #[arg(long, value_enum, default_value_t = Speech::Ascii)]
     protocol: Speech,
@@ -141,6 +144,7 @@ impl Arguments {
             connections: self.connections,
             threads: self.threads,
             depth: self.depth,
+            batch: self.batch,
             protocol: match self.protocol {
                 Speech::Ascii => Protocol::Ascii,
                 Speech::Meta => Protocol::Meta,

@@ -53,7 +53,7 @@ pub enum End {
     Time(Duration),
 }
 
-/// A closed loop: every connection keeps `depth` requests in flight.
+/// A closed loop: every connection has at most `depth` requests in flight.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
@@ -74,6 +74,9 @@ pub struct Plan {
     pub threads: usize,
     /// Requests in flight per connection.
     pub depth: usize,
+    /// Sends `depth` requests at once and then waits for all their replies, instead of sending the
+    /// next request for each reply.
+    pub batch: bool,
     /// What is spoken.
     pub protocol: Protocol,
     /// Keys per `get`; more than one with [`Protocol::Ascii`] only.
