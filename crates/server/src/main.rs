@@ -3,9 +3,16 @@
 mod startup;
 
 use startup::daemon::{self, Side};
-use startup::{Failure, banner, limits, user};
+use startup::pid_file::PidFile;
+use startup::{Failure, banner, limits, tiers, user};
 use std::process::ExitCode;
+use std::sync::Arc;
 use terrace::settings::{self, Invocation, Print, Settings};
+use terrace_cache::{Cache, Config, Tier};
+use terrace_device::Device;
+
+/// Sessions of the cache besides those of the workers.
+const SESSIONS_BESIDES: usize = 8;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> =
@@ -49,13 +56,41 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         limits::allow_core_dumps()?;
     }
     limits::allow_descriptors(settings.connections_max, settings.threads, settings.tiers.len())?;
+    limits::take_file_size_signal()?;
     user::change(settings.user.as_deref())?;
     if let Some(daemon) = &daemon {
         daemon.detach()?;
     }
     println!("{}", banner::version());
-    for note in &settings.notes {
-        println!("{note}");
+    let tiers = tiers::open(settings)?;
+    let cache = open_cache(settings, &tiers.devices)?;
+    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+
+    say(settings.notes.iter().chain(&tiers.lines).chain(&cache.describe()));
+    println!("{}", banner::limits(settings));
+    if settings.lock_memory {
+        say(&limits::lock_memory());
+    }
+    if let Some(daemon) = daemon {
+        daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
     }
     Err(Failure::system("this build does not serve yet"))
+}
+
+fn open_cache(settings: &Settings, devices: &[Arc<dyn Device>]) -> Result<Arc<Cache>, Failure> {
+    let config = Config {
+        tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
+        evict: settings.evict,
+        cas: settings.cas,
+        item_bytes_max: settings.item_bytes_max,
+        sessions_max: settings.threads as usize + SESSIONS_BESIDES,
+        ..Config::new(settings.memory_bytes)
+    };
+    Cache::open(config).map_err(Failure::system)
+}
+
+fn say<'l>(lines: impl IntoIterator<Item = &'l String>) {
+    for line in lines {
+        println!("{line}");
+    }
 }

@@ -16,6 +16,7 @@ mod tests;
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use size::display_bytes;
+pub use terrace_device::Engine as IoEngine;
 
 use arguments::CommandLine;
 use std::net::SocketAddr;
@@ -151,17 +152,6 @@ pub enum Protocol {
     Auto,
     /// Classic ASCII and meta commands.
     Ascii,
-}
-
-/// How drives are read and written (`--io-engine`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoEngine {
-    /// io_uring where the kernel allows it, the pool otherwise.
-    Auto,
-    /// io_uring or nothing.
-    IoUring,
-    /// Threads with pread and pwrite.
-    Pool,
 }
 
 /// One `--tier ssd:PATH[:SIZE]`.

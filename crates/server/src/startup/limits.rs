@@ -2,6 +2,8 @@
 
 use super::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Descriptors besides those of clients: listeners, drives, rings, event queues.
 fn own_descriptors(threads: u32, tiers: usize) -> u64 {
@@ -41,6 +43,16 @@ pub(crate) fn allow_core_dumps() -> Result<(), Failure> {
         .ok()
         .filter(|()| limit.maximum != Some(0))
         .ok_or_else(|| Failure::system("-r: core dumps are not allowed here; leave -r out"))
+}
+
+/// Makes a write beyond the limit of a file's size an error like any other, as on a full disk. The
+/// kernel sends a signal besides, which would end the process if nobody took it.
+pub(crate) fn take_file_size_signal() -> Result<(), Failure> {
+    let seen = Arc::new(AtomicBool::new(false));
+    match signal_hook::flag::register(nix::libc::SIGXFSZ, seen) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::system(format!("SIGXFSZ can't be handled: {error}"))),
+    }
 }
 
 /// Locks memory; what went wrong comes back as a warning, as in memcached.
