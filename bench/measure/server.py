@@ -1,0 +1,142 @@
+"""Servers under measurement: Terrace, and memcached to compare with."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from . import process
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+START_SECONDS = 20
+
+
+class Server:
+    """One server process on loopback, with a directory of its own; ends with its `with` block.
+
+    `DIR` in an argument stands for the directory, which lies on the same drive as the tree: the
+    figures of a tier in memory would say nothing. `cpus` pins all its threads; `group` (a
+    `MemoryLimit`) is joined before it allocates anything.
+    """
+
+    def __init__(self, name, command, cpus=None, group=None):
+        self.name = name
+        parent = os.environ.get("TERRACE_BENCH_DIR") or os.path.join(ROOT, "target")
+        os.makedirs(parent, exist_ok=True)
+        self.dir = tempfile.mkdtemp(prefix="bench-", dir=parent)
+        self.port = free_port()
+        arguments = [argument.replace("DIR", self.dir) for argument in command]
+        arguments += ["-l", "127.0.0.1", "-p", str(self.port)]
+        if os.geteuid() == 0:
+            arguments += ["-u", "root"]
+        self.command = " ".join([name, *arguments[1:]])
+        self.log = open(os.path.join(self.dir, "log"), "w+")
+
+        def prepare():
+            if group:
+                group.add(os.getpid())
+            if cpus is not None:
+                os.sched_setaffinity(0, cpus)
+
+        try:
+            self.child = subprocess.Popen(
+                arguments, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=prepare
+            )
+            self.pid = self.child.pid
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait(self):
+        end = time.monotonic() + START_SECONDS
+        while True:
+            if self.child.poll() is not None:
+                raise RuntimeError(f"{self.command} ended: {self.output()}")
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), 1):
+                    return
+            except OSError:
+                if time.monotonic() > end:
+                    raise RuntimeError(f"{self.command} does not answer: {self.output()}")
+                time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        """Ends the process and removes its directory."""
+        child = getattr(self, "child", None)
+        if child:
+            child.kill()
+            child.wait()
+        self.log.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def output(self):
+        """The last of what it printed."""
+        self.log.flush()
+        with open(self.log.name, errors="replace") as file:
+            return file.read()[-2000:].strip()
+
+    def usage(self):
+        return process.usage(self.pid)
+
+    def stats(self, what=""):
+        """The answer of `stats WHAT`; whole numbers as such."""
+        stats = {}
+        with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
+            connection.sendall(f"stats {what}".strip().encode() + b"\r\n")
+            for line in connection.makefile("rb"):
+                words = line.decode().split(None, 2)
+                if words[0] != "STAT":
+                    if words[0] != "END":
+                        raise RuntimeError(f"stats {what}: {line!r}")
+                    return stats
+                value = words[2].strip() if len(words) > 2 else ""
+                stats[words[1]] = int(value) if value.lstrip("-").isdigit() else value
+        raise RuntimeError(f"stats {what}: {self.name} closed the connection")
+
+    def settle(self, quiet=1.0, timeout=60):
+        """Waits until the process has written nothing to its drive for `quiet` seconds."""
+        end = time.monotonic() + timeout
+        last, since = None, time.monotonic()
+        while time.monotonic() < end:
+            written = self.usage().drive_written
+            if written != last:
+                last, since = written, time.monotonic()
+            elif time.monotonic() - since >= quiet:
+                return
+            time.sleep(0.1)
+
+
+def terrace(*flags, **how):
+    """Terrace with `flags`, from `TERRACE_BENCH_SERVER` or the release build."""
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    built = os.path.join(target, "release", "terrace")
+    binary = os.environ.get("TERRACE_BENCH_SERVER", built)
+    return Server("terrace", [binary, *flags], **how)
+
+
+def memcached(*flags, **how):
+    """Debian's memcached with `flags`."""
+    binary = shutil.which("memcached")
+    if not binary:
+        raise RuntimeError("memcached is not installed; `make tools` installs it")
+    return Server("memcached", [binary, *flags], **how)
+
+
+def free_port():
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,54 @@
+"""The counters of a server's drives, whatever server it is."""
+
+
+def of_terrace(server):
+    """`stats tiers`: names of tiers without their number, added up over all tiers."""
+    stats = server.stats("tiers")
+    sums = {}
+    for name, value in stats.items():
+        words = name.split(":", 2)
+        if words[0] == "tier" and isinstance(value, int):
+            sums[words[2]] = sums.get(words[2], 0) + value
+        elif words[0] != "tier":
+            sums[name] = value
+    return sums
+
+
+def flash(server):
+    """Hits from flash, reads for requests, bytes written; `None` for a server without a tier."""
+    if server.name == "terrace":
+        stats = of_terrace(server)
+        if "reads" not in stats:
+            return None
+        return {key: stats[name] for key, name in _TERRACE}
+    stats = server.stats()
+    if "extstore_objects_read" not in stats:
+        return None
+    return {key: stats[name] for key, name in _EXTSTORE}
+
+
+def dram_for_data(server):
+    """Bytes of DRAM that the server says it has taken for records and indexes."""
+    if server.name == "terrace":
+        stats = server.stats("tiers")
+        return sum(stats[name] for name in MEMORY if name in stats)
+    return server.stats("slabs")["total_malloced"] + server.stats()["hash_bytes"]
+
+
+# Where Terrace's DRAM goes; together all that `-m` bounds.
+MEMORY = [
+    "memory_sealed_index",
+    "memory_page_tables",
+    "memory_segment_table",
+    "memory_dram_table",
+    "memory_fresh",
+    "memory_hot",
+    "memory_staging",
+]
+
+_TERRACE = [("hits", "hits"), ("reads", "reads"), ("written", "written_bytes")]
+_EXTSTORE = [
+    ("hits", "get_extstore"),
+    ("reads", "extstore_objects_read"),
+    ("written", "extstore_bytes_written"),
+]
