@@ -1,0 +1,273 @@
+//! The classic commands.
+
+use crate::parser::Reject;
+use crate::token::{Tokens, number_i32, number_u32, number_u64};
+use crate::{KEY_BYTES_MAX, Request, reply};
+use arrayvec::ArrayVec;
+
+/// More words than any classic command but the gets has.
+const WORDS_MAX: usize = 8;
+
+/// Which of the gets it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeysKind {
+    /// `gets`, `gats`: the reply shows the CAS number.
+    pub with_cas: bool,
+    /// `gat`, `gats`: the new expiry time.
+    pub touch: Option<i32>,
+}
+
+/// Keys to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys<'a> {
+    /// The command.
+    pub kind: KeysKind,
+    /// The keys; each is 1 to 250 bytes long.
+    pub keys: Tokens<'a>,
+    /// The line ends here: the reply is to be ended. Otherwise more keys follow as the next request.
+    pub is_last: bool,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn checked(kind: KeysKind, text: &'a [u8], is_last: bool) -> Result<Self, Reject> {
+        let keys = Tokens::new(text);
+        // Checked before the first is answered, so that an error comes alone.
+        if text.len() > KEY_BYTES_MAX && keys.clone().any(|key| key.len() > KEY_BYTES_MAX) {
+            return Err(Reject::line(reply::BAD_FORMAT));
+        }
+        Ok(Self { kind, keys, is_last })
+    }
+}
+
+/// How to store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `set`.
+    Set,
+    /// `add`: only if absent.
+    Add,
+    /// `replace`: only if present.
+    Replace,
+    /// `append`: behind the value that is there.
+    Append,
+    /// `prepend`: before it.
+    Prepend,
+    /// `cas`: only if its CAS number is this.
+    Cas(u64),
+}
+
+/// A storage command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<'a> {
+    /// Which.
+    pub verb: Verb,
+    /// The key.
+    pub key: &'a [u8],
+    /// Client flags.
+    pub client_flags: u32,
+    /// As sent; see [`crate::expiry`].
+    pub exptime: i32,
+    /// Length of the value; two bytes of line end follow it.
+    pub value_bytes: u32,
+    /// No answer wanted.
+    pub noreply: bool,
+}
+
+/// `delete`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// No answer wanted.
+    pub noreply: bool,
+}
+
+/// `incr` or `decr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arith<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// `incr`.
+    pub increments: bool,
+    /// By how much.
+    pub delta: u64,
+    /// No answer wanted.
+    pub noreply: bool,
+}
+
+/// `touch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// As sent; see [`crate::expiry`].
+    pub exptime: i32,
+    /// No answer wanted.
+    pub noreply: bool,
+}
+
+/// A command for the server or the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin<'a> {
+    /// Which.
+    pub kind: AdminKind,
+    /// The words behind it, `noreply` too.
+    pub arguments: Tokens<'a>,
+    /// The last word is `noreply`.
+    pub noreply: bool,
+}
+
+/// Which command for the server or the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the commands")]
+pub enum AdminKind {
+    CacheMemlimit,
+    Extstore,
+    FlushAll,
+    FreeMemchunks,
+    Lru,
+    LruCrawler,
+    Quit,
+    RefreshCerts,
+    Shutdown,
+    Slabs,
+    Stats,
+    Verbosity,
+    Version,
+    Watch,
+}
+
+pub(crate) fn request<'a>(
+    command: &'a [u8],
+    tokens: Tokens<'a>,
+    line: &'a [u8],
+) -> Result<Request<'a>, Reject> {
+    let store = |verb| store(verb, tokens);
+    match command {
+        b"get" => keys(KeysKind { with_cas: false, touch: None }, tokens),
+        b"gets" => keys(KeysKind { with_cas: true, touch: None }, tokens),
+        b"gat" => touching_keys(false, tokens),
+        b"gats" => touching_keys(true, tokens),
+        b"set" => store(Verb::Set),
+        b"add" => store(Verb::Add),
+        b"replace" => store(Verb::Replace),
+        b"append" => store(Verb::Append),
+        b"prepend" => store(Verb::Prepend),
+        b"cas" => store(Verb::Cas(0)),
+        b"delete" => delete(tokens),
+        b"incr" => arith(true, tokens),
+        b"decr" => arith(false, tokens),
+        b"touch" => touch(tokens),
+        _ => admin(command, tokens, line),
+    }
+}
+
+fn keys(kind: KeysKind, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    if tokens.clone().next().is_none() {
+        return Err(Reject::line(reply::ERROR));
+    }
+    Ok(Request::Keys(Keys::checked(kind, tokens.rest(), true)?))
+}
+
+fn touching_keys(with_cas: bool, mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let exptime = tokens.next().ok_or(Reject::line(reply::ERROR))?;
+    let touch = Some(number_i32(exptime).ok_or(Reject::line(reply::INVALID_EXPTIME))?);
+    keys(KeysKind { with_cas, touch }, tokens)
+}
+
+/// The words behind a command, and whether the last is `noreply`. `None` for too many.
+fn words(tokens: Tokens<'_>) -> Option<(ArrayVec<&[u8], WORDS_MAX>, bool)> {
+    let mut words = ArrayVec::new();
+    for word in tokens {
+        words.try_push(word).ok()?;
+    }
+    let noreply = words.last().is_some_and(|word| *word == b"noreply");
+    Some((words, noreply))
+}
+
+/// As memcached does, an error under `noreply` is not sent either.
+fn refuse(reply: &'static [u8], noreply: bool) -> Reject {
+    Reject::line(if noreply { b"" } else { reply })
+}
+
+fn key(word: &[u8], noreply: bool) -> Result<&[u8], Reject> {
+    if word.len() > KEY_BYTES_MAX { Err(refuse(reply::BAD_FORMAT, noreply)) } else { Ok(word) }
+}
+
+fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
+    let needed = if matches!(verb, Verb::Cas(_)) { 5 } else { 4 };
+    if words.len() != needed && words.len() != needed + 1 {
+        return Err(Reject::line(reply::ERROR));
+    }
+    let bad = || refuse(reply::BAD_FORMAT, noreply);
+    let store = Store {
+        verb: match verb {
+            Verb::Cas(_) => Verb::Cas(number_u64(words[4]).ok_or_else(bad)?),
+            verb => verb,
+        },
+        key: key(words[0], noreply)?,
+        client_flags: number_u32(words[1]).ok_or_else(bad)?,
+        exptime: number_i32(words[2]).ok_or_else(bad)?,
+        value_bytes: number_i32(words[3])
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|&bytes| bytes <= i32::MAX as u32 - 2)
+            .ok_or_else(bad)?,
+        noreply,
+    };
+    Ok(Request::Store(store))
+}
+
+fn delete(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
+    let first = words.first().ok_or(Reject::line(reply::ERROR))?;
+    Ok(Request::Delete(Delete { key: key(first, noreply)?, noreply }))
+}
+
+fn arith(increments: bool, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
+    if words.len() != 2 && words.len() != 3 {
+        return Err(Reject::line(reply::ERROR));
+    }
+    let key = key(words[0], noreply)?;
+    let delta = number_u64(words[1]).ok_or(refuse(reply::INVALID_DELTA, noreply))?;
+    Ok(Request::Arith(Arith { key, increments, delta, noreply }))
+}
+
+fn touch(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
+    if words.len() != 2 && words.len() != 3 {
+        return Err(Reject::line(reply::ERROR));
+    }
+    let key = key(words[0], noreply)?;
+    let exptime = number_i32(words[1]).ok_or(refuse(reply::INVALID_EXPTIME, noreply))?;
+    Ok(Request::Touch(Touch { key, exptime, noreply }))
+}
+
+fn admin<'a>(command: &[u8], arguments: Tokens<'a>, line: &[u8]) -> Result<Request<'a>, Reject> {
+    let kind = match command {
+        b"cache_memlimit" => AdminKind::CacheMemlimit,
+        b"extstore" => AdminKind::Extstore,
+        b"flush_all" => AdminKind::FlushAll,
+        b"free_memchunks" => AdminKind::FreeMemchunks,
+        b"lru" => AdminKind::Lru,
+        b"lru_crawler" => AdminKind::LruCrawler,
+        b"quit" => AdminKind::Quit,
+        b"refresh_certs" => AdminKind::RefreshCerts,
+        b"shutdown" => AdminKind::Shutdown,
+        b"slabs" => AdminKind::Slabs,
+        b"stats" => AdminKind::Stats,
+        b"verbosity" => AdminKind::Verbosity,
+        b"version" => AdminKind::Version,
+        b"watch" => AdminKind::Watch,
+        // A web browser, or somebody who makes one talk to us.
+        _ if is_http(line) => return Err(Reject { close: true, ..Reject::line(b"") }),
+        _ => return Err(Reject::line(reply::ERROR)),
+    };
+    let noreply = Tokens::last(arguments).is_some_and(|word| word == b"noreply");
+    Ok(Request::Admin(Admin { kind, arguments, noreply }))
+}
+
+fn is_http(line: &[u8]) -> bool {
+    Tokens::new(line).last().is_some_and(|word| word.starts_with(b"HTTP/"))
+}

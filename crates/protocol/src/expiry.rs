@@ -1,0 +1,43 @@
+//! What an expiry time on the wire means.
+
+/// Longer than this, in seconds, and the number is a point in time (30 days).
+const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
+
+/// When a record is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// Never.
+    Never,
+    /// At once.
+    Expired,
+    /// At this unix time, in seconds.
+    At(u32),
+}
+
+/// The meaning of `exptime` at time `now` (unix seconds): 0 is never, a negative number at once, up to
+/// 30 days counts from now, more is a unix time.
+pub fn expiry(exptime: i32, now: u32) -> Expiry {
+    let at = match exptime {
+        0 => return Expiry::Never,
+        ..0 => return Expiry::Expired,
+        1..=RELATIVE_MAX => now.saturating_add(exptime.unsigned_abs()),
+        _ => exptime.unsigned_abs(),
+    };
+    if at <= now { Expiry::Expired } else { Expiry::At(at) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thirty_days_divide_relative_from_absolute() {
+        let now = 1_700_000_000;
+        assert_eq!(expiry(0, now), Expiry::Never);
+        assert_eq!(expiry(-1, now), Expiry::Expired);
+        assert_eq!(expiry(1, now), Expiry::At(now + 1));
+        assert_eq!(expiry(2_592_000, now), Expiry::At(now + 2_592_000));
+        assert_eq!(expiry(2_592_001, now), Expiry::Expired);
+        assert_eq!(expiry(1_700_000_001, now), Expiry::At(1_700_000_001));
+    }
+}

@@ -1,0 +1,136 @@
+//! Replies as bytes.
+
+/// Fixed replies, each with its line end.
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* #[allow(missing_docs, reason = "the text says it")]
+        pub const $name: &[u8] = concat!($text, "\r\n").as_bytes();)*
+    };
+}
+
+replies! {
+    STORED = "STORED";
+    NOT_STORED = "NOT_STORED";
+    EXISTS = "EXISTS";
+    NOT_FOUND = "NOT_FOUND";
+    DELETED = "DELETED";
+    TOUCHED = "TOUCHED";
+    OK = "OK";
+    END = "END";
+    RESET = "RESET";
+    ERROR = "ERROR";
+    META_NOOP = "MN";
+    META_MISS = "EN";
+    BAD_FORMAT = "CLIENT_ERROR bad command line format";
+    BAD_DATA_CHUNK = "CLIENT_ERROR bad data chunk";
+    BAD_TOKEN = "CLIENT_ERROR bad token in command line format";
+    BAD_BASE64 = "CLIENT_ERROR error decoding key";
+    INVALID_EXPTIME = "CLIENT_ERROR invalid exptime argument";
+    INVALID_DELTA = "CLIENT_ERROR invalid numeric delta argument";
+    INVALID_DELTA_VALUE = "CLIENT_ERROR invalid numeric delta value";
+    INVALID_INITIAL_VALUE = "CLIENT_ERROR invalid numeric initial value";
+    NON_NUMERIC = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+    INVALID_FLAG = "CLIENT_ERROR invalid flag";
+    DUPLICATE_FLAG = "CLIENT_ERROR duplicate flag";
+    INVALID_OR_DUPLICATE_FLAG = "CLIENT_ERROR invalid or duplicate flag";
+    OPTIONS_TOO_LONG = "CLIENT_ERROR options flags are too long";
+    OPAQUE_TOO_LONG = "CLIENT_ERROR opaque token too long";
+    INVALID_MODE_SET = "CLIENT_ERROR invalid mode for ms M token";
+    INVALID_MODE_ARITH = "CLIENT_ERROR invalid mode for ma M token";
+    MODE_LENGTH = "CLIENT_ERROR incorrect length for M token";
+    FLUSH_NOT_ALLOWED = "CLIENT_ERROR flush_all not allowed";
+    TOO_LARGE = "SERVER_ERROR object too large for cache";
+    OUT_OF_MEMORY = "SERVER_ERROR out of memory storing object";
+    TOO_MANY_CONNECTIONS = "ERROR Too many open connections";
+}
+
+const LINE_END: &[u8] = b"\r\n";
+
+/// Appends a number in decimal.
+pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        // A digit is below ten.
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends `VALUE <key> <flags> <bytes> [<cas>]` and the line end.
+pub fn put_value_line(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    client_flags: u32,
+    bytes: u64,
+    cas: Option<u64>,
+) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    put_number(out, client_flags.into());
+    out.push(b' ');
+    put_number(out, bytes);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        put_number(out, cas);
+    }
+    out.extend_from_slice(LINE_END);
+}
+
+/// Appends a value and the line end behind it.
+pub fn put_block(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend_from_slice(value);
+    out.extend_from_slice(LINE_END);
+}
+
+/// Appends `STAT <name> <value>` and the line end.
+pub fn put_stat(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(b"STAT ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b' ');
+    put_block(out, value.as_bytes());
+}
+
+/// A meta reply under construction: the code, then flags, then the line end.
+#[derive(Debug)]
+pub struct MetaReply<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl<'o> MetaReply<'o> {
+    /// Begins with a code such as `HD`.
+    pub fn begin(out: &'o mut Vec<u8>, code: &[u8]) -> Self {
+        out.extend_from_slice(code);
+        Self { out }
+    }
+
+    /// Begins with `VA <bytes>`.
+    pub fn begin_value(out: &'o mut Vec<u8>, bytes: u64) -> Self {
+        out.extend_from_slice(b"VA ");
+        put_number(out, bytes);
+        Self { out }
+    }
+
+    /// Adds a flag, with what follows its letter.
+    pub fn flag(&mut self, letter: u8, operand: &[u8]) {
+        self.out.extend_from_slice(&[b' ', letter]);
+        self.out.extend_from_slice(operand);
+    }
+
+    /// Adds a flag with a number.
+    pub fn number(&mut self, letter: u8, number: u64) {
+        self.out.extend_from_slice(&[b' ', letter]);
+        put_number(self.out, number);
+    }
+
+    /// Ends the line.
+    pub fn end(self) {
+        self.out.extend_from_slice(LINE_END);
+    }
+}

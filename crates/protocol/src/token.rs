@@ -1,0 +1,90 @@
+//! Words and numbers of a line.
+
+/// The words of a line, separated by spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    pub(crate) fn new(line: &'a [u8]) -> Self {
+        Self { rest: line }
+    }
+
+    /// What was not looked at yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut rest = self.rest;
+        while let [b' ', tail @ ..] = rest {
+            rest = tail;
+        }
+        if rest.is_empty() {
+            self.rest = rest;
+            return None;
+        }
+        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+        let (word, tail) = rest.split_at(end);
+        self.rest = tail;
+        Some(word)
+    }
+}
+
+/// An unsigned number, digits only.
+pub fn number_u64(word: &[u8]) -> Option<u64> {
+    if word.is_empty() || word.len() > 20 {
+        return None;
+    }
+    word.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(digit.into()) }
+    })
+}
+
+/// An unsigned number of 32 bits.
+pub fn number_u32(word: &[u8]) -> Option<u32> {
+    number_u64(word)?.try_into().ok()
+}
+
+/// A signed number of 32 bits.
+pub fn number_i32(word: &[u8]) -> Option<i32> {
+    let (negative, digits) = match word {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    let number = i64::try_from(number_u64(digits)?).ok()?;
+    i32::try_from(if negative { -number } else { number }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_their_limits() {
+        assert_eq!(number_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(number_u64(b"18446744073709551616"), None);
+        assert_eq!(number_u64(b""), None);
+        assert_eq!(number_u64(b"-1"), None);
+        assert_eq!(number_u64(b"1x"), None);
+        assert_eq!(number_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(number_u32(b"4294967296"), None);
+        assert_eq!(number_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(number_i32(b"2147483648"), None);
+        assert_eq!(number_i32(b"-"), None);
+    }
+
+    #[test]
+    fn words_are_separated_by_any_number_of_spaces() {
+        let words: Vec<_> = Tokens::new(b"  a bc   d ").collect();
+        assert_eq!(words, [&b"a"[..], b"bc", b"d"]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Lines and what becomes of them. The answers to bad lines are those of a real memcached, asked over a
+//! socket.
+
+use terrace_protocol::{
+    AdminKind, Arith, Delete, Keys, MetaCommand, MetaMode, MetaRequest, Parse, Parser, Reject,
+    Request, Store, Touch, Verb,
+};
+
+fn parse(line: &[u8]) -> Parse<'_> {
+    Parser::default().parse(line)
+}
+
+fn request(line: &str) -> Request<'_> {
+    match parse(line.as_bytes()) {
+        Parse::Request { request, consumed } if consumed == line.len() => request,
+        other => panic!("{line:?}: {other:?}"),
+    }
+}
+
+fn reject(line: &[u8]) -> Reject {
+    match parse(line) {
+        Parse::Reject(reject) => reject,
+        other => panic!("{}: {other:?}", line.escape_ascii()),
+    }
+}
+
+fn meta(line: &str) -> MetaRequest<'_> {
+    match request(line) {
+        Request::Meta(meta) => meta,
+        other => panic!("{line:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn classic_requests() {
+    let store = Store {
+        verb: Verb::Set,
+        key: b"k",
+        client_flags: 7,
+        exptime: -1,
+        value_bytes: 5,
+        noreply: false,
+    };
+    assert_eq!(request("set k 7 -1 5\r\n"), Request::Store(store));
+    assert_eq!(request("set k 7 -1 5\n"), Request::Store(store));
+    assert_eq!(request("set k 7 -1 5 other\r\n"), Request::Store(store));
+    let noreply = Store { noreply: true, ..store };
+    assert_eq!(request("set k 7 -1 5 noreply\r\n"), Request::Store(noreply));
+    for (word, verb) in [
+        ("add", Verb::Add),
+        ("replace", Verb::Replace),
+        ("append", Verb::Append),
+        ("prepend", Verb::Prepend),
+    ] {
+        assert_eq!(
+            request(&format!("{word} k 7 -1 5\r\n")),
+            Request::Store(Store { verb, ..store })
+        );
+    }
+    let cas = Store { verb: Verb::Cas(u64::MAX), ..store };
+    assert_eq!(request("cas k 7 -1 5 18446744073709551615\r\n"), Request::Store(cas));
+    assert_eq!(request("delete k\r\n"), Request::Delete(Delete { key: b"k", noreply: false }));
+    assert_eq!(
+        request("delete k 0 noreply\r\n"),
+        Request::Delete(Delete { key: b"k", noreply: true })
+    );
+    let arith = Arith { key: b"n", increments: true, delta: 3, noreply: false };
+    assert_eq!(request("incr n 3\r\n"), Request::Arith(arith));
+    let arith = Arith { increments: false, noreply: true, ..arith };
+    assert_eq!(request("decr n 3 noreply\r\n"), Request::Arith(arith));
+    let touch = Touch { key: b"k", exptime: 9, noreply: false };
+    assert_eq!(request("touch k 9\r\n"), Request::Touch(touch));
+}
+
+#[test]
+fn gets_of_many_keys() {
+    let keys = |line: &'static str| match request(line) {
+        Request::Keys(Keys { kind, keys, is_last: true }) => {
+            (kind.with_cas, kind.touch, keys.map(|key| key.to_vec()).collect::<Vec<_>>())
+        }
+        other => panic!("{other:?}"),
+    };
+    let abc = || vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()];
+    assert_eq!(keys("get a b  c\r\n"), (false, None, abc()));
+    assert_eq!(keys("gets a b c\r\n"), (true, None, abc()));
+    assert_eq!(keys("gat 10 a b c\r\n"), (false, Some(10), abc()));
+    assert_eq!(keys("gats -1 a b c\r\n"), (true, Some(-1), abc()));
+}
+
+#[test]
+fn admin_requests() {
+    let kind = |line: &'static str| match request(line) {
+        Request::Admin(admin) => (admin.kind, admin.arguments.count(), admin.noreply),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kind("flush_all 10 noreply\r\n"), (AdminKind::FlushAll, 2, true));
+    assert_eq!(kind("stats settings\r\n"), (AdminKind::Stats, 1, false));
+    assert_eq!(kind("version\r\n"), (AdminKind::Version, 0, false));
+    assert_eq!(kind("quit now\r\n"), (AdminKind::Quit, 1, false));
+}
+
+#[test]
+fn meta_requests() {
+    let get = meta("mg key v f Oabc R30 N60\r\n");
+    assert_eq!((get.command, get.key.bytes()), (MetaCommand::Get, &b"key"[..]));
+    assert!(get.flags.has(b'v') && get.flags.has(b'O') && !get.flags.has(b'q'));
+    assert_eq!((get.flags.recache, get.flags.vivify), (30, 60));
+    let order: Vec<_> = get.flags.iter().collect();
+    assert_eq!(order, [&b"v"[..], b"f", b"Oabc", b"R30", b"N60"]);
+    let set = meta("ms Zm9v 3 b T90 F5 MA C7 E9 I\r\n");
+    assert_eq!((set.key.raw, set.key.bytes()), (&b"Zm9v"[..], &b"foo"[..]));
+    assert_eq!(set.command, MetaCommand::Set { value_bytes: 3 });
+    assert_eq!((set.flags.exptime, set.flags.client_flags), (90, 5));
+    assert_eq!((set.flags.compare, set.flags.assign), (7, 9));
+    assert_eq!(set.flags.mode, MetaMode::Append);
+    let arith = meta("ma n M- D5 J100\r\n");
+    assert_eq!((arith.flags.mode, arith.flags.delta), (MetaMode::Decrement, 5));
+    assert_eq!(arith.flags.initial, 100);
+    assert_eq!(meta("ma n\r\n").flags.delta, 1);
+    assert_eq!(meta("md k q\r\n").command, MetaCommand::Delete);
+    assert!(meta("me Zm9v b\r\n").key.is_base64());
+    assert_eq!(request("mn\r\n"), Request::MetaNoop);
+}
+
+#[test]
+fn bad_lines_get_memcacheds_answers() {
+    let long = "k".repeat(251);
+    let format = "CLIENT_ERROR bad command line format";
+    let table: &[(&str, &str)] = &[
+        ("", "ERROR"),
+        (" ", "ERROR"),
+        ("foo", "ERROR"),
+        ("GET a", "ERROR"),
+        ("get", "ERROR"),
+        ("get ", "ERROR"),
+        ("gat", "ERROR"),
+        ("gat x a", "CLIENT_ERROR invalid exptime argument"),
+        ("get LONG", format),
+        ("get a LONG", format),
+        ("set", "ERROR"),
+        ("set a 0 0", "ERROR"),
+        ("set a b 0 1", format),
+        ("set a 0 b 1", format),
+        ("set a 0 0 b", format),
+        ("set a -1 0 1", format),
+        ("set a 0 0 -1", format),
+        ("set a 0 0 2147483647", format),
+        ("set a b 0 1 noreply", ""),
+        ("set a 0 0 1 noreply foo", "ERROR"),
+        ("set LONG 0 0 1", format),
+        ("cas a 0 0 1", "ERROR"),
+        ("cas a 0 0 1 x", format),
+        ("delete", "ERROR"),
+        ("delete LONG", format),
+        ("incr a", "ERROR"),
+        ("incr a x", "CLIENT_ERROR invalid numeric delta argument"),
+        ("incr a -1", "CLIENT_ERROR invalid numeric delta argument"),
+        ("incr a 1 f g", "ERROR"),
+        ("touch a", "ERROR"),
+        ("touch a x", "CLIENT_ERROR invalid exptime argument"),
+        ("touch a 5 6 7", "ERROR"),
+        ("mg", "ERROR"),
+        ("mg LONG", format),
+        ("mg a v v", "CLIENT_ERROR duplicate flag"),
+        ("mg a !", "CLIENT_ERROR invalid flag"),
+        ("mg a S", "CLIENT_ERROR invalid flag"),
+        ("mg zz O12345678901234567890123456789012", "CLIENT_ERROR opaque token too long"),
+        ("mg zz b k", "CLIENT_ERROR error decoding key"),
+        ("mg zz T", "CLIENT_ERROR bad token in command line format"),
+        ("mg zz Tx", "CLIENT_ERROR bad token in command line format"),
+        ("mg a a b c d e f g h i j k l m n o p q r s t", "CLIENT_ERROR invalid flag"),
+        (
+            "mg a b c f h k l q s t u v x I L P O1 C1 E1 F1",
+            "CLIENT_ERROR options flags are too long",
+        ),
+        ("ms", "ERROR"),
+        ("ms a", format),
+        ("ms a x", format),
+        ("ms a -1", format),
+        ("ms a S1", format),
+        ("md", "ERROR"),
+        ("ma", "ERROR"),
+        ("ma zz MX", "CLIENT_ERROR invalid mode for ma M token"),
+        ("ma zz v v", "CLIENT_ERROR invalid or duplicate flag"),
+        ("ma zz !", "CLIENT_ERROR invalid or duplicate flag"),
+        ("ma zz Dx", "CLIENT_ERROR invalid numeric delta value"),
+        ("ma zz N0 Jx", "CLIENT_ERROR invalid numeric initial value"),
+        ("me", format),
+        ("mx a", "ERROR"),
+        ("m", "ERROR"),
+    ];
+    for (line, expected) in table {
+        let line = format!("{}\r\n", line.replace("LONG", &long));
+        let reject = reject(line.as_bytes());
+        let end = if expected.is_empty() { "" } else { "\r\n" };
+        assert_eq!(String::from_utf8_lossy(reject.reply), format!("{expected}{end}"), "{line:?}");
+        assert_eq!(
+            (reject.consumed, reject.swallow, reject.close),
+            (line.len(), 0, false),
+            "{line:?}"
+        );
+    }
+}
+
+#[test]
+fn the_data_block_of_a_bad_ms_is_swallowed() {
+    for flags in ["!", "MX", "M", "Mset", "Fx", "T1 T2", "b"] {
+        let line = format!("ms a 10 {flags}\r\n");
+        let reject = reject(line.as_bytes());
+        assert!(reject.reply.starts_with(b"CLIENT_ERROR "), "{line:?}");
+        assert_eq!((reject.swallow, reject.close), (12, false), "{line:?}");
+    }
+}
+
+#[test]
+fn what_is_no_client_is_cut_off() {
+    assert!(reject(b"GET / HTTP/1.1\r\n").close);
+    assert!(reject(&[b'x'; 2049]).close);
+    assert!(reject(&[&b"set "[..], &[b'x'; 2100]].concat()).close);
+    assert_eq!(parse(&[b'x'; 2048]), Parse::NeedMore);
+    // One endless key.
+    assert!(reject(&[&b"get "[..], &[b'x'; 2100]].concat()).close);
+}
