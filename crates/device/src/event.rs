@@ -1,10 +1,11 @@
-//! An eventfd: wakes a worker's epoll set.
+//! An eventfd: how completions wake a worker.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Readable from [`Event::signal`] until [`Event::clear`].
+/// Readable after [`Event::signal`] until [`Event::clear`].
+#[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
@@ -13,21 +14,24 @@ impl Event {
     }
 
     pub(crate) fn signal(&self) {
-        // It only fails when the counter is at its limit, and then it is readable already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        #[expect(clippy::host_endian_bytes, reason = "the kernel's counter is of this host")]
+        let one = 1u64.to_ne_bytes();
+        // It can only fail when the counter is about to overflow, and then it is readable anyway.
+        let _ = rustix::io::write(&self.0, &one);
     }
 
     pub(crate) fn clear(&self) {
-        let mut count = [0; 8];
-        // "Would block" means that it is clear.
-        let _ = rustix::io::read(&self.0, &mut count);
-    }
-
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        // It can only fail when there is nothing to clear.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
     pub(crate) fn raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

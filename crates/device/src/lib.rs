@@ -6,6 +6,8 @@
 //! **An operation owns its buffer until its completion.**
 
 mod buffer;
+mod claim;
+mod error;
 mod event;
 mod file;
 mod pool;
@@ -13,7 +15,8 @@ mod queue;
 mod uring;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
-pub use file::{FileDevice, OpenError};
+pub use error::OpenError;
+pub use file::FileDevice;
 pub use queue::{Engine, Opened, open_queue};
 
 use std::io;
@@ -26,6 +29,23 @@ pub struct Geometry {
     pub bytes: u64,
     /// Offsets and lengths of every transfer are multiples of this; a power of two, at most 4096.
     pub block_bytes: u32,
+}
+
+impl Geometry {
+    /// Whether a transfer of `len` bytes at `offset` is made of whole blocks inside the device.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it isn't whole blocks, `UnexpectedEof` if it ends behind the device.
+    pub fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        let (len, block) = (len as u64, u64::from(self.block_bytes));
+        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
 }
 
 /// A drive: local file, block device, or a simulated one.
@@ -66,18 +86,34 @@ pub struct Done {
     pub result: io::Result<()>,
 }
 
-/// The reads of one worker. Not shared between threads.
+/// The reads of one worker. Belongs to the thread that opened it.
+///
+/// Dropping a queue waits for the reads that the drive has begun, since it writes into their
+/// buffers; their completions, and reads that wait inside, are dropped.
 pub trait ReadQueue {
     /// Takes a read for the next [`ReadQueue::flush`]; never blocks and never refuses: what exceeds
-    /// the queue depth waits inside.
+    /// the queue depth waits inside. A read that is not whole blocks inside its device comes back
+    /// with an error like any other.
     fn submit(&mut self, read: Read);
     /// Hands everything that was submitted to the kernel (or the pool) in one batch.
+    ///
+    /// # Errors
+    /// The kernel refuses the queue as a whole; its reads may never come back.
     fn flush(&mut self) -> io::Result<()>;
-    /// Appends finished reads to `done`; never blocks.
+    /// Appends finished reads to `done`, and starts what waited for room; never blocks. Without
+    /// reads in flight it costs no system call.
     fn reap(&mut self, done: &mut Vec<Done>);
-    /// Readable when completions may wait; [`ReadQueue::reap`] clears it first, so a level-triggered
-    /// epoll set neither spins nor sleeps through one.
+    /// Becomes readable when [`ReadQueue::reap`] has something to do, and stays so until
+    /// [`ReadQueue::clear_event`]. In an epoll set it may stand in two ways:
+    ///
+    /// * edge-triggered: every new occasion to reap is a new edge, and nothing is ever cleared;
+    /// * level-triggered: upon each wake-up first clear, then reap.
+    ///
+    /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
+    /// Makes [`ReadQueue::event_fd`] unreadable until there is a new occasion to reap. Whoever
+    /// calls it must reap afterwards: what finished before no longer signals.
+    fn clear_event(&mut self);
     /// Reads submitted and not yet reaped.
     fn in_flight(&self) -> usize;
 }

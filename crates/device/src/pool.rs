@@ -1,110 +1,96 @@
-//! Reads by a few threads that block: where io_uring is not to be had, and for devices without a
-//! descriptor.
+//! Reads by a few threads: for kernels that forbid io_uring, and devices without a descriptor.
 
 use crate::event::Event;
+use crate::queue::no_such_device;
 use crate::{Device, Done, Read, ReadQueue};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
+
+/// More threads than this only wait for each other, whatever the depth.
+const THREADS_MAX: u32 = 16;
+/// A reader's stack, in bytes: its calls are shallow.
+const STACK_BYTES: usize = 128 << 10;
+
+/// A queue whose reads are blocking calls on its own threads. At most [`THREADS_MAX`] of them.
+pub(crate) struct PoolQueue {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// For the next flush.
+    submitted: Vec<Read>,
+    in_flight: usize,
+}
 
 struct Shared {
     devices: Vec<Arc<dyn Device>>,
     state: Mutex<State>,
+    /// Waited on by threads without work.
     work: Condvar,
+    /// Signalled whenever `State::done` stops being empty.
     event: Event,
 }
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Read>,
+    jobs: VecDeque<Read>,
     done: Vec<Done>,
-    closing: bool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A queue served by threads.
-pub(crate) struct PoolQueue {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
-    /// Submitted and not yet flushed.
-    batch: Vec<Read>,
-    in_flight: usize,
+    stopping: bool,
 }
 
 impl PoolQueue {
-    /// Starts `threads` threads; as many reads are under way at once.
-    pub(crate) fn open(devices: &[Arc<dyn Device>], threads: u32) -> io::Result<Self> {
+    pub(crate) fn open(devices: &[Arc<dyn Device>], depth: u32) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             devices: devices.to_vec(),
             state: Mutex::default(),
             work: Condvar::new(),
             event: Event::new()?,
         });
-        let mut queue = Self { shared, threads: Vec::new(), batch: Vec::new(), in_flight: 0 };
-        for n in 0..threads.max(1) {
+        // Built first, so that dropping it stops the threads if one of them can't be started.
+        let mut queue = Self { shared, threads: Vec::new(), submitted: Vec::new(), in_flight: 0 };
+        for at in 0..depth.clamp(1, THREADS_MAX) {
             let shared = Arc::clone(&queue.shared);
-            let thread = std::thread::Builder::new().name(format!("read-{n}"));
-            queue.threads.push(thread.spawn(move || serve(&shared))?);
+            let builder = Builder::new().name(format!("read-{at}")).stack_size(STACK_BYTES);
+            queue.threads.push(builder.spawn(move || shared.serve())?);
         }
         Ok(queue)
     }
 }
 
-fn serve(shared: &Shared) {
-    loop {
-        let mut state = shared.lock();
-        let mut read = loop {
-            if let Some(read) = state.waiting.pop_front() {
-                break read;
-            }
-            if state.closing {
-                return;
-            }
-            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(state);
-        let result = match shared.devices.get(read.device) {
-            Some(device) => device.read_at(read.offset, &mut read.buf),
-            None => Err(io::Error::from(io::ErrorKind::NotFound)),
-        };
-        shared.lock().done.push(Done { token: read.token, buf: read.buf, result });
-        shared.event.signal();
-    }
-}
-
 impl ReadQueue for PoolQueue {
     fn submit(&mut self, read: Read) {
-        self.batch.push(read);
         self.in_flight += 1;
+        self.submitted.push(read);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !self.batch.is_empty() {
-            self.shared.lock().waiting.extend(self.batch.drain(..));
-            self.shared.work.notify_all();
+        let reads = self.submitted.len();
+        if reads == 0 {
+            return Ok(());
+        }
+        self.shared.lock().jobs.extend(self.submitted.drain(..));
+        for _ in 0..reads.min(self.threads.len()) {
+            self.shared.work.notify_one();
         }
         Ok(())
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
-        if self.in_flight == 0 {
+        if self.in_flight == self.submitted.len() {
             return;
         }
-        self.shared.event.clear();
-        let finished = std::mem::take(&mut self.shared.lock().done);
-        self.in_flight -= finished.len();
-        done.extend(finished);
+        let mut state = self.shared.lock();
+        self.in_flight -= state.done.len();
+        done.append(&mut state.done);
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.fd()
+        self.shared.event.as_fd()
+    }
+
+    fn clear_event(&mut self) {
+        self.shared.event.clear();
     }
 
     fn in_flight(&self) -> usize {
@@ -113,16 +99,59 @@ impl ReadQueue for PoolQueue {
 }
 
 impl Drop for PoolQueue {
+    /// Waits for the reads that a thread has begun; the others are dropped.
     fn drop(&mut self) {
-        {
-            let mut state = self.shared.lock();
-            state.closing = true;
-            state.waiting.clear();
-        }
+        self.shared.lock().stopping = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has nothing more to say.
+            // A reader that panicked has nothing left to wait for.
             let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing inside the lock panics half-way; a poisoned state is as good as any.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread's life.
+    fn serve(&self) {
+        while let Some(read) = self.next() {
+            self.finish(self.carry_out(read));
+        }
+    }
+
+    fn next(&self) -> Option<Read> {
+        let mut state = self.lock();
+        loop {
+            if state.stopping {
+                return None;
+            }
+            if let Some(read) = state.jobs.pop_front() {
+                return Some(read);
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
+        let result = match self.devices.get(device) {
+            Some(device) => device.read_at(offset, &mut buf),
+            None => Err(no_such_device(device)),
+        };
+        Done { token, buf, result }
+    }
+
+    fn finish(&self, done: Done) {
+        let mut state = self.lock();
+        let was_empty = state.done.is_empty();
+        state.done.push(done);
+        drop(state);
+        // While it was not empty, an earlier signal is still to be answered by a reap.
+        if was_empty {
+            self.event.signal();
         }
     }
 }

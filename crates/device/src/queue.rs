@@ -39,11 +39,13 @@ pub struct Opened {
     pub fallback: Option<io::Error>,
 }
 
-/// Threads of a pool: about what keeps one drive busy, and few enough to be cheap.
-const POOL_THREADS_MAX: u32 = 16;
-
-/// Opens a queue over `devices` for one worker; at most `depth` reads are under way at once. To be
-/// called on the thread that will use it.
+/// Opens a queue over `devices` for one worker; at most `depth` reads (0 counts as 1) are under way
+/// at once. To be called on the thread that will use it. Devices without a descriptor are served by
+/// the pool only.
+///
+/// # Errors
+/// With [`Engine::IoUring`] where the system forbids it or a device has no descriptor; else when
+/// descriptors, threads or memory run out.
 pub fn open_queue(devices: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io::Result<Opened> {
     let fallback = match engine {
         Engine::Pool => None,
@@ -56,6 +58,11 @@ pub fn open_queue(devices: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io
             Err(error) => Some(error),
         },
     };
-    let queue = PoolQueue::open(devices, depth.min(POOL_THREADS_MAX))?;
+    let queue = PoolQueue::open(devices, depth)?;
     Ok(Opened { queue: Box::new(queue), engine: Engine::Pool, fallback })
+}
+
+/// What a read of a device that the queue does not have comes back with.
+pub(crate) fn no_such_device(device: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("the queue has no device {device}"))
 }

@@ -1,190 +1,283 @@
 //! Reads through io_uring: one ring per worker over all drives, submitted in batches.
 
 use crate::event::Event;
-use crate::{AlignedBuf, Device, Done, Read, ReadQueue};
-use io_uring::{IoUring, opcode, types};
+use crate::queue::no_such_device;
+use crate::{Device, Done, Read, ReadQueue};
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-/// A read that the kernel works on; it owns the buffer until the completion.
-struct Flying {
-    token: u64,
-    buf: AlignedBuf,
-}
+const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
+/// How often a read is tried again that the kernel interrupted or had no memory for.
+const TRIES_MAX: u8 = 16;
+/// Naps of [`NAP`] in which the kernel may find memory for a submission, before giving up.
+const NAPS_MAX: u32 = 1000;
+const NAP: Duration = Duration::from_millis(1);
 
 /// A queue on a ring of its own.
 pub(crate) struct UringQueue {
     ring: IoUring,
+    /// Registered with the ring.
     event: Event,
-    devices: usize,
-    /// By slot number, which is the ring's user data. Never longer than the depth.
-    flying: Vec<Option<Flying>>,
+    /// Registered with the ring in this order. Kept because their descriptors are.
+    devices: Vec<Arc<dyn Device>>,
+    /// Reads that the ring knows, by the number that is their user data. As many places as the
+    /// submission queue has, so that this never overflows, nor the twice as long completion queue.
+    slots: Vec<Option<Job>>,
+    /// Empty places of `slots`.
     free: Vec<usize>,
-    /// What exceeds the depth.
-    waiting: VecDeque<Read>,
-    /// Entries pushed and not yet handed to the kernel.
-    pushed: usize,
-    failed: Vec<Done>,
+    /// For the next flush, or for when a slot is free.
+    waiting: VecDeque<Job>,
+    /// Reads that never went to the kernel.
+    refused: Vec<Done>,
+    /// What the kernel said when it last refused the ring; the next flush reports it.
+    broken: Option<io::Error>,
+}
+
+struct Job {
+    read: Read,
+    tries: u8,
 }
 
 impl UringQueue {
     /// A ring of `depth` reads over devices that all have a descriptor.
     pub(crate) fn open(devices: &[Arc<dyn Device>], depth: u32) -> io::Result<Self> {
-        let fds: Option<Vec<RawFd>> = devices.iter().map(|device| device.raw_fd()).collect();
-        let fds = fds.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))?;
-        let depth = depth.max(1).next_power_of_two();
-        // Completions are processed when this thread asks for them, not by interrupting it. Older
-        // kernels know none of this and do without.
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_cqsize(depth * 2)
-            .build(depth)
-            .or_else(|_| IoUring::new(depth))?;
+        let Some(fds) = devices.iter().map(|d| d.raw_fd()).collect::<Option<Vec<RawFd>>>() else {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a device has no descriptor for io_uring",
+            ));
+        };
+        let depth = depth.max(1);
+        let ring = build(depth)?;
         let event = Event::new()?;
-        ring.submitter().register_files(&fds)?;
+        if !fds.is_empty() {
+            ring.submitter().register_files(&fds)?;
+        }
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
         Ok(Self {
             ring,
             event,
-            devices: fds.len(),
-            flying: (0..slots).map(|_| None).collect(),
+            devices: devices.to_vec(),
+            slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
-            pushed: 0,
-            failed: Vec::new(),
+            refused: Vec::new(),
+            broken: None,
         })
     }
 
-    /// Puts a read into the ring if a slot is free; gives it back otherwise.
-    fn push(&mut self, read: Read) -> Option<Read> {
-        if read.device >= self.devices {
-            let result = Err(io::Error::from(io::ErrorKind::NotFound));
-            self.failed.push(Done { token: read.token, buf: read.buf, result });
-            return None;
-        }
-        let Some(slot) = self.free.pop() else { return Some(read) };
-        let Read { device, offset, mut buf, token } = read;
-        let target = types::Fixed(device as u32);
-        let entry = opcode::Read::new(target, buf.as_mut_ptr(), buf.len() as u32)
-            .offset(offset)
-            .build()
-            .user_data(slot as u64);
-        // Moving the buffer moves its owner, not the memory that the entry points to.
-        self.flying[slot] = Some(Flying { token, buf });
-        // SAFETY: `flying` keeps the buffer, of this address and length, until the completion for
-        // the slot was reaped; `drop` waits for all of them. The ring has as many entries as there
-        // are slots, so it can't be full.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
-        debug_assert!(pushed.is_ok(), "as many entries as slots");
-        self.pushed += 1;
-        None
+    /// Reads that the ring knows.
+    fn started(&self) -> usize {
+        self.slots.len() - self.free.len()
     }
 
-    fn push_waiting(&mut self) {
-        while let Some(read) = self.waiting.pop_front() {
-            if let Some(read) = self.push(read) {
-                self.waiting.push_front(read);
-                return;
+    /// Moves waiting reads into the ring while there are slots.
+    fn fill(&mut self) {
+        let mut ring = self.ring.submission();
+        while !self.waiting.is_empty() {
+            let Some(slot) = self.free.pop() else { return };
+            let Some(job) = self.waiting.pop_front() else { return };
+            let entry = entry(self.slots[slot].insert(job), slot);
+            // SAFETY: the slot owns the buffer at this address until the completion for the slot
+            // was taken from the ring (moving the owner does not move the memory), and `drop`
+            // waits for all of them.
+            let pushed = unsafe { ring.push(&entry) };
+            debug_assert!(pushed.is_ok(), "the ring has an entry for every slot");
+        }
+    }
+
+    /// Hands what is in the ring to the kernel.
+    fn enter(&mut self) -> io::Result<()> {
+        for _ in 0..NAPS_MAX {
+            match self.ring.submit() {
+                Ok(_) if self.ring.submission().is_empty() => return Ok(()),
+                Ok(_) => {}
+                Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::INTR) => {}
+                    Some(Errno::AGAIN | Errno::BUSY) => {
+                        // Completions of others will bring us here again; without any, only we do.
+                        if self.started() > self.ring.submission().len() {
+                            return Ok(());
+                        }
+                        thread::sleep(NAP);
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
+        Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Takes completions out of the ring.
+    fn collect(&mut self, done: &mut Vec<Done>) {
+        for completion in self.ring.completion() {
+            let slot = completion.user_data() as usize;
+            let Some(mut job) = self.slots.get_mut(slot).and_then(Option::take) else { continue };
+            self.free.push(slot);
+            match outcome(&completion, job.read.buf.len()) {
+                Err(error) if is_passing(&error) && job.tries < TRIES_MAX => {
+                    job.tries += 1;
+                    self.waiting.push_front(job);
+                }
+                result => done.push(Done { token: job.read.token, buf: job.read.buf, result }),
             }
         }
     }
 
-    fn collect(&mut self, done: &mut Vec<Done>) {
-        for entry in self.ring.completion() {
-            let slot = entry.user_data() as usize;
-            let Some(Flying { token, buf }) = self.flying.get_mut(slot).and_then(Option::take)
-            else {
-                continue;
-            };
-            self.free.push(slot);
-            let result = match usize::try_from(entry.result()) {
-                Ok(bytes) if bytes == buf.len() => Ok(()),
-                Ok(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
-                Err(_) => Err(io::Error::from_raw_os_error(-entry.result())),
-            };
-            done.push(Done { token, buf, result });
+    /// Whether the kernel has completions that it posts only when entered. Set before the event is
+    /// signalled, and after an entry that left some behind.
+    fn has_deferred(&mut self) -> bool {
+        let ring = self.ring.submission();
+        ring.taskrun() || ring.cq_overflow()
+    }
+
+    /// Has the kernel post deferred completions.
+    fn run_deferred(&mut self) -> io::Result<()> {
+        // SAFETY: an entry that submits nothing and passes no argument.
+        match unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS.bits(), None) } {
+            Err(error) if !is_passing(&error) => Err(error),
+            _ => Ok(()),
         }
     }
 
-    fn in_kernel(&self) -> usize {
-        self.flying.len() - self.free.len()
+    fn note_failure(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.broken = Some(error);
+        }
     }
 }
 
 impl ReadQueue for UringQueue {
     fn submit(&mut self, read: Read) {
-        if let Some(read) = self.push(read) {
-            self.waiting.push_back(read);
+        let checked = match self.devices.get(read.device) {
+            Some(device) => device.geometry().check(read.offset, read.buf.len()),
+            None => Err(no_such_device(read.device)),
+        };
+        match checked {
+            Ok(()) => self.waiting.push_back(Job { read, tries: 0 }),
+            Err(error) => {
+                self.refused.push(Done { token: read.token, buf: read.buf, result: Err(error) });
+            }
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while self.pushed > 0 {
-            match self.ring.submit() {
-                Ok(taken) => self.pushed -= taken.min(self.pushed),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel is short of memory or of room for completions: they go with a later
-                // flush, after some were reaped.
-                Err(error) if matches!(error.raw_os_error(), Some(11 | 16)) => return Ok(()),
-                Err(error) => return Err(error),
-            }
+        if let Some(error) = self.broken.take() {
+            return Err(error);
         }
-        Ok(())
+        if !self.refused.is_empty() {
+            self.event.signal();
+        }
+        self.fill();
+        if self.ring.submission().is_empty() { Ok(()) } else { self.enter() }
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
-        done.append(&mut self.failed);
-        if self.in_kernel() == 0 {
+        done.append(&mut self.refused);
+        if self.started() == 0 {
             return;
         }
-        self.event.clear();
-        // With deferred task work, completions appear when the ring is entered.
-        // An error here shows up again at the next flush.
-        let _ = self.ring.submitter().enter_for_completions();
+        while self.has_deferred() && self.broken.is_none() {
+            let ran = self.run_deferred();
+            self.note_failure(ran);
+        }
         self.collect(done);
-        if !self.waiting.is_empty() {
-            self.push_waiting();
+        if !self.waiting.is_empty() && self.broken.is_none() {
+            let flushed = self.flush();
+            self.note_failure(flushed);
         }
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event.fd()
+        self.event.as_fd()
+    }
+
+    fn clear_event(&mut self) {
+        self.event.clear();
     }
 
     fn in_flight(&self) -> usize {
-        self.in_kernel() + self.waiting.len() + self.failed.len()
+        self.started() + self.waiting.len() + self.refused.len()
     }
 }
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        // The kernel writes into the buffers until their reads are completed.
         self.waiting.clear();
         let mut done = Vec::new();
-        while self.in_kernel() > 0 {
-            if self.ring.submit_and_wait(1).is_err_and(|e| e.kind() != io::ErrorKind::Interrupted) {
-                // Can't wait: rather leak the buffers than free what the kernel may write to.
-                std::mem::forget(std::mem::take(&mut self.flying));
-                return;
+        while self.started() > 0 {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => thread::yield_now(),
+                Err(_) => {
+                    // No way to wait: better to leak the buffers than to free what the kernel may
+                    // still write to.
+                    mem::forget(mem::take(&mut self.slots));
+                    return;
+                }
             }
             self.collect(&mut done);
+            self.waiting.clear();
         }
     }
 }
 
-/// Entering the ring only to have completions posted.
-trait EnterForCompletions {
-    fn enter_for_completions(&self) -> io::Result<usize>;
+/// The best ring that the kernel has for us.
+fn build(depth: u32) -> io::Result<IoUring> {
+    let ring = build_deferring(depth).or_else(|_| build_cooperating(depth));
+    let ring = ring.or_else(|_| IoUring::new(depth))?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    if !probe.is_supported(opcode::Read::CODE) {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this kernel's io_uring is too old",
+        ));
+    }
+    Ok(ring)
 }
 
-impl EnterForCompletions for io_uring::Submitter<'_> {
-    fn enter_for_completions(&self) -> io::Result<usize> {
-        const GETEVENTS: u32 = 1;
-        // SAFETY: nothing is submitted and no argument is passed.
-        unsafe { self.enter::<()>(0, 0, GETEVENTS, None) }
+/// Since Linux 6.1: completions are processed in batches when this thread asks for them.
+fn build_deferring(depth: u32) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    builder.build(depth)
+}
+
+/// Since Linux 5.19: completions don't interrupt this thread, they wait for its next system call.
+fn build_cooperating(depth: u32) -> io::Result<IoUring> {
+    IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(depth)
+}
+
+fn entry(job: &mut Job, slot: usize) -> squeue::Entry {
+    let Read { device, offset, buf, .. } = &mut job.read;
+    // `Geometry::check` bounds neither length nor number of devices by 32 bits; a longer read comes
+    // back as one that was too short.
+    let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
+    opcode::Read::new(types::Fixed(*device as u32), buf.as_mut_ptr(), len)
+        .offset(*offset)
+        .build()
+        .user_data(slot as u64)
+}
+
+/// A short read is one that reached the end: the kernel itself goes on after an interruption.
+fn outcome(completion: &cqueue::Entry, wanted: usize) -> io::Result<()> {
+    match usize::try_from(completion.result()) {
+        Ok(bytes) if bytes == wanted => Ok(()),
+        Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Err(_) => Err(io::Error::from_raw_os_error(-completion.result())),
     }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
 }

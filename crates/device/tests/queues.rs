@@ -64,6 +64,7 @@ fn storm(engine: Engine) {
         epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&timeout)).unwrap();
         assert!(!events.is_empty(), "slept through {} completions", queue.in_flight());
         wakes += 1;
+        queue.clear_event();
         queue.reap(&mut done);
         for done in done.drain(..) {
             done.result.unwrap();
@@ -132,12 +133,12 @@ fn a_queue_dropped_with_reads_in_flight_waits_for_them() {
 fn what_can_not_be_a_tier_is_refused_with_advice() {
     let directory = std::env::temp_dir();
     let refused = |path: &std::path::Path, bytes| FileDevice::open(path, bytes).err().unwrap();
-    assert!(matches!(refused(&directory, Some(1 << 20)), OpenError::Directory(_)));
-    assert!(matches!(refused("/dev/null".as_ref(), Some(1 << 20)), OpenError::Kind(_)));
+    assert!(matches!(refused(&directory, Some(1 << 20)), OpenError::IsDirectory(_)));
+    assert!(matches!(refused("/dev/null".as_ref(), Some(1 << 20)), OpenError::NotStorage(_)));
     let nowhere = directory.join("terrace-no-such-folder/tier");
     assert!(matches!(refused(&nowhere, Some(1 << 20)), OpenError::NoParent(_)));
     let scratch = Scratch::new("refused");
-    assert!(matches!(refused(&scratch.0, Some(100)), OpenError::TooSmall { .. }));
+    assert!(matches!(refused(&scratch.0, Some(100)), OpenError::Empty { .. }));
     assert!(matches!(refused(&scratch.0, None), OpenError::NoSize(_)));
     let asked = 1 << 50;
     assert!(matches!(refused(&scratch.0, Some(asked)), OpenError::Full { .. }));

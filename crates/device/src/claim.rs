@@ -1,0 +1,238 @@
+//! Opening a file or block device: what it is, that nobody else has it, its space, direct I/O.
+
+use crate::{ALIGNMENT, OpenError};
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use std::fs::{self, File, FileType, OpenOptions, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Block size where the kernel does not name one.
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+/// The smallest block that is worth anything: a sector.
+const BLOCK_BYTES_MIN: u32 = 512;
+
+/// An opened, locked and allocated file or block device.
+pub(crate) struct Claimed {
+    pub(crate) file: File,
+    pub(crate) bytes: u64,
+    pub(crate) block_bytes: u32,
+    pub(crate) direct: bool,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Claimed {
+    pub(crate) fn take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
+        if let Some(bytes) = size.filter(|&bytes| bytes < u64::from(DEFAULT_BLOCK_BYTES)) {
+            return Err(OpenError::Empty { path: path.to_owned(), bytes });
+        }
+        let mut claim = Claim { path, notes: Vec::new() };
+        let (file, created) = claim.open(size)?;
+        let bytes = claim.lock(&file).and_then(|()| claim.size(&file, size));
+        let bytes = bytes.inspect_err(|_| {
+            if created {
+                // The error that led here matters more than one from tidying up.
+                let _ = fs::remove_file(path);
+            }
+        })?;
+        let block_bytes = claim.enable_direct(&file);
+        Ok(Self {
+            file,
+            bytes,
+            block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+            direct: block_bytes.is_some(),
+            notes: claim.notes,
+        })
+    }
+}
+
+struct Claim<'a> {
+    path: &'a Path,
+    notes: Vec<String>,
+}
+
+impl Claim<'_> {
+    /// The file, and whether it was created.
+    fn open(&self, size: Option<u64>) -> Result<(File, bool), OpenError> {
+        // Asked before opening, which for a pipe or a terminal would have effects.
+        match fs::metadata(self.path) {
+            Ok(meta) => {
+                self.refuse_other_types(meta.file_type())?;
+                let mut options = Self::options();
+                if meta.file_type().is_block_device() {
+                    // Without O_CREAT it means: not mounted, and nobody else's.
+                    options.custom_flags(OFlags::EXCL.bits() as i32);
+                }
+                options.open(self.path).map(|file| (file, false)).map_err(|e| self.why_not(e))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if size.is_none() {
+                    return Err(OpenError::NoSize(self.path.to_owned()));
+                }
+                let created = Self::options().create_new(true).mode(0o600).open(self.path);
+                created.map(|file| (file, true)).map_err(|e| self.why_not(e))
+            }
+            Err(error) => Err(self.why_not(error)),
+        }
+    }
+
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options
+    }
+
+    fn refuse_other_types(&self, kind: FileType) -> Result<(), OpenError> {
+        if kind.is_dir() {
+            return Err(OpenError::IsDirectory(self.path.to_owned()));
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(OpenError::NotStorage(self.path.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn why_not(&self, error: io::Error) -> OpenError {
+        use io::ErrorKind::{
+            AlreadyExists, IsADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+            ResourceBusy, StorageFull,
+        };
+        let path = self.path.to_owned();
+        match error.kind() {
+            IsADirectory => OpenError::IsDirectory(path),
+            NotFound => OpenError::NoParent(path),
+            PermissionDenied | ReadOnlyFilesystem => {
+                OpenError::NotPermitted { path, source: error }
+            }
+            // Created by somebody else in the moment after we looked.
+            ResourceBusy | AlreadyExists => OpenError::InUse(path),
+            StorageFull => OpenError::Full { path, asked: 0, missing: 0, free: 0 },
+            _ => self.failed("open", error),
+        }
+    }
+
+    fn failed(&self, step: &'static str, source: impl Into<io::Error>) -> OpenError {
+        OpenError::Io { path: self.path.to_owned(), step, source: source.into() }
+    }
+
+    fn lock(&self, file: &File) -> Result<(), OpenError> {
+        match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse(self.path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(self.failed("lock", error)),
+        }
+    }
+
+    /// Usable bytes, all of them allocated.
+    fn size(&mut self, file: &File, asked: Option<u64>) -> Result<u64, OpenError> {
+        let meta = file.metadata().map_err(|e| self.failed("stat", e))?;
+        self.refuse_other_types(meta.file_type())?;
+        if meta.file_type().is_block_device() {
+            return self.size_of_block_device(file, asked);
+        }
+        let has = meta.len();
+        let bytes = asked.unwrap_or(has);
+        if bytes == 0 {
+            return Err(OpenError::NoSize(self.path.to_owned()));
+        }
+        self.allocate(file, bytes, has).inspect_err(|_| {
+            // What an unsuccessful allocation took is given back; `has` is what was there before.
+            let _ = file.set_len(has);
+        })?;
+        Ok(bytes)
+    }
+
+    fn size_of_block_device(&self, mut file: &File, asked: Option<u64>) -> Result<u64, OpenError> {
+        let has = file.seek(SeekFrom::End(0)).map_err(|e| self.failed("ask for the size", e))?;
+        match asked {
+            Some(asked) if asked > has => {
+                Err(OpenError::Smaller { path: self.path.to_owned(), asked, has })
+            }
+            _ => Ok(asked.unwrap_or(has)),
+        }
+    }
+
+    /// Makes the first `bytes` of a file real without changing what they hold.
+    fn allocate(&mut self, file: &File, bytes: u64, has: u64) -> Result<(), OpenError> {
+        self.check_process_limit(bytes)?;
+        match retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.notes.push(format!(
+                    "{}: its file system can't reserve space, a full disk will show only later",
+                    self.path.display()
+                ));
+                let grown = if bytes > has { file.set_len(bytes) } else { Ok(()) };
+                grown.map_err(|e| self.failed("grow", e))
+            }
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(self.full(file, bytes, has)),
+            Err(Errno::FBIG) => Err(self.too_large(bytes, "its file system has no larger files")),
+            Err(error) => Err(self.failed("reserve space", error)),
+        }
+    }
+
+    /// Asked first because exceeding it would kill the process with a signal.
+    fn check_process_limit(&self, bytes: u64) -> Result<(), OpenError> {
+        match getrlimit(Resource::Fsize).current {
+            Some(limit) if bytes > limit => {
+                let limit = format!("this process may write files of {limit} bytes (ulimit -f)");
+                Err(self.too_large(bytes, &limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn too_large(&self, asked: u64, limit: &str) -> OpenError {
+        OpenError::TooLarge { path: self.path.to_owned(), asked, limit: limit.to_owned() }
+    }
+
+    fn full(&self, file: &File, asked: u64, has: u64) -> OpenError {
+        // So that `free` counts what the attempt itself took.
+        let _ = file.set_len(has);
+        let allocated = file.metadata().map_or(0, |meta| meta.blocks() * 512);
+        let free = rustix::fs::fstatvfs(file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
+        let missing = asked.saturating_sub(allocated);
+        OpenError::Full { path: self.path.to_owned(), asked, missing, free }
+    }
+
+    /// Switches to direct I/O and says in which blocks, if the file system can.
+    fn enable_direct(&mut self, file: &File) -> Option<u32> {
+        let enabled = direct_block_bytes(file).and_then(|block_bytes| {
+            let flags = rustix::fs::fcntl_getfl(file).ok()?;
+            rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
+            Some(block_bytes)
+        });
+        if enabled.is_none() {
+            self.notes.push(format!(
+                "{}: its file system has no direct I/O, transfers go through the page cache",
+                self.path.display()
+            ));
+        }
+        enabled
+    }
+}
+
+/// The unit of direct I/O; `None` if there is none, or none that our buffers satisfy.
+fn direct_block_bytes(file: &File) -> Option<u32> {
+    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
+        return Some(DEFAULT_BLOCK_BYTES);
+    };
+    if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        // An older kernel: it will say when asked for direct I/O.
+        return Some(DEFAULT_BLOCK_BYTES);
+    }
+    let (offset, memory) = (stat.stx_dio_offset_align, stat.stx_dio_mem_align);
+    let fits = |align: u32| align.is_power_of_two() && align as usize <= ALIGNMENT;
+    (fits(offset) && fits(memory)).then_some(offset.max(BLOCK_BYTES_MIN))
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
