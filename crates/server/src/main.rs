@@ -7,6 +7,7 @@ use startup::pid_file::PidFile;
 use startup::{Failure, banner, limits, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
+use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
 use terrace_cache::{Cache, Config, Tier};
 use terrace_device::Device;
@@ -64,17 +65,21 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     println!("{}", banner::version());
     let tiers = tiers::open(settings)?;
     let cache = open_cache(settings, &tiers.devices)?;
+    let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
 
     say(settings.notes.iter().chain(&tiers.lines).chain(&cache.describe()));
     println!("{}", banner::limits(settings));
+    let addresses: Vec<_> = listeners.iter().filter_map(Listener::tcp_address).collect();
+    say(&banner::listening(listeners.iter().map(Listener::name), &addresses));
     if settings.lock_memory {
         say(&limits::lock_memory());
     }
     if let Some(daemon) = daemon {
         daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
     }
-    Err(Failure::system("this build does not serve yet"))
+    server::run(settings, cache, &tiers.devices, listeners).map_err(Failure::system)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn open_cache(settings: &Settings, devices: &[Arc<dyn Device>]) -> Result<Arc<Cache>, Failure> {

@@ -17,7 +17,7 @@ pub fn flash_server(flags: &str) -> Server {
 
 /// A counter of the first tier, such as `records` or `reads`.
 pub fn tier_stat(client: &mut Client, name: &str) -> u64 {
-    client.stat("tiers", &format!("0:{name}"))
+    client.stat("tiers", &format!("tier:0:{name}"))
 }
 
 /// Stores `count` records of `bytes` each under `PREFIX0`, `PREFIX1` and so on, many at a time.
