@@ -1,7 +1,8 @@
 //! Starts the real `terrace` binary and talks to it over its sockets.
 //!
 //! `TERRACE_E2E_SERVER=/usr/bin/memcached` runs the tests against another server: those that ask
-//! for what only Terrace has print that they are skipped.
+//! for what only Terrace has print that they are skipped. `TERRACE_E2E_BINARY` names a Terrace that
+//! is built or installed already.
 
 mod client;
 mod flash;

@@ -20,10 +20,9 @@ pub fn is_terrace() -> bool {
 /// The binary under test, built if need be.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| match std::env::var_os("TERRACE_E2E_SERVER") {
-        Some(path) => PathBuf::from(path),
-        None => build(),
-    })
+    let given =
+        || std::env::var_os("TERRACE_E2E_SERVER").or(std::env::var_os("TERRACE_E2E_BINARY"));
+    BINARY.get_or_init(|| given().map_or_else(build, PathBuf::from))
 }
 
 /// Cargo offers tests the binaries of their own package only, so this one is built here, with the

@@ -55,7 +55,7 @@ fn a_path_that_leads_nowhere() {
     let line = refusal("--tier ssd:DIR/new");
     assert!(line.contains("size"), "a new file needs a size: {line}");
     let line = refusal("--tier ssd:DIR/new:4k");
-    assert!(line.contains("DIR") || line.contains("/new"), "too small: {line}");
+    assert!(line.contains("too small"), "{line}");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn on_a_full_disk() {
     };
     let path = disk.path().join("tier");
     let line = refusal(&format!("--tier ssd:{}:256m", path.display()));
-    assert!(line.contains("space"), "{line}");
+    assert!(line.contains("is full"), "{line}");
     // What could not be had is given back.
     let left = fs::metadata(&path).map_or(0, |file| std::os::unix::fs::MetadataExt::blocks(&file));
     assert_eq!(left, 0, "{left} blocks of the full disk are still taken");
