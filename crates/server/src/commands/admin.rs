@@ -1,0 +1,90 @@
+//! Commands that concern the server, not one key.
+
+use super::executor::Executor;
+use super::expiry::Expiry;
+use crate::stats::general::VERSION;
+use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
+
+mod stats;
+mod tuning;
+
+/// What becomes of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    GoOn,
+    Close,
+}
+
+/// Executes a command that names no key.
+pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<u8>) -> After {
+    if admin.kind == AdminKind::Quit {
+        return After::Close;
+    }
+    let arguments = without_noreply(admin);
+    let mut text = Vec::new();
+    match admin.kind {
+        AdminKind::Version => text.extend_from_slice(format!("VERSION {VERSION}\r\n").as_bytes()),
+        AdminKind::Stats => stats::execute(executor, arguments, &mut text),
+        AdminKind::FlushAll => text.extend_from_slice(flush_all(executor, arguments)),
+        AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
+        AdminKind::Shutdown => return shutdown(executor, arguments, out),
+        kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
+    }
+    if !admin.noreply {
+        out.append(&mut text);
+    }
+    After::GoOn
+}
+
+/// The words of a command, without `noreply` at the end.
+fn without_noreply<'a>(admin: &Admin<'a>) -> Vec<&'a [u8]> {
+    let mut words: Vec<_> = Tokens::collect(admin.arguments);
+    if admin.noreply {
+        words.pop();
+    }
+    words
+}
+
+fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
+    let shared = executor.shared;
+    if !shared.settings.flush_all_command {
+        return reply::FLUSH_NOT_ALLOWED;
+    }
+    let delay = match arguments.first() {
+        None => 0,
+        Some(word) => match number_i32(word) {
+            Some(delay) => delay,
+            None => return reply::BAD_FORMAT,
+        },
+    };
+    executor.counters.cmd_flush.add(1);
+    match Expiry::new(delay, executor.now) {
+        Expiry::At(due) if due > 0 => shared.flush.plan(due),
+        _ => shared.flush.run_now(&shared.cache),
+    }
+    reply::OK
+}
+
+fn verbosity(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
+    let Some(word) = arguments.first() else { return reply::ERROR };
+    let Some(level) = number_u32(word) else { return reply::BAD_FORMAT };
+    executor.shared.set_verbosity(level.min(2) as u8);
+    reply::OK
+}
+
+fn shutdown(executor: &Executor<'_>, arguments: Vec<&[u8]>, out: &mut Vec<u8>) -> After {
+    if !executor.shared.settings.shutdown_command {
+        out.extend_from_slice(b"ERROR: shutdown not enabled\r\n");
+        return After::GoOn;
+    }
+    match arguments[..] {
+        [] | [b"graceful"] => {
+            executor.shared.stop();
+            After::Close
+        }
+        _ => {
+            out.extend_from_slice(b"CLIENT_ERROR invalid shutdown mode\r\n");
+            After::GoOn
+        }
+    }
+}

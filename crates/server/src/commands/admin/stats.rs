@@ -1,0 +1,52 @@
+//! `stats`.
+
+use crate::commands::executor::Executor;
+use crate::stats::view::{self, View};
+use crate::stats::{general, items, settings, tiers};
+use terrace_protocol::reply;
+
+pub(super) fn execute(executor: &Executor<'_>, arguments: Vec<&[u8]>, out: &mut Vec<u8>) {
+    let shared = executor.shared;
+    let view = || View::new(shared, executor.now);
+    let text = match arguments[..] {
+        [] => {
+            general::write(out, &view());
+            reply::END
+        }
+        [b"settings"] => {
+            settings::write(out, &view());
+            reply::END
+        }
+        [b"items"] => {
+            items::write_items(out, &view());
+            reply::END
+        }
+        [b"slabs"] => {
+            items::write_slabs(out, &view());
+            reply::END
+        }
+        [b"tiers"] => {
+            tiers::write_tiers(out, &view());
+            reply::END
+        }
+        [b"sizes"] => {
+            view::write(out, "sizes_status", "disabled");
+            reply::END
+        }
+        // Nothing is collected by prefix, by connection or by class.
+        [b"conns"] | [b"extstore"] => reply::END,
+        [b"cachedump", ..] | [b"detail", ..] if !shared.settings.dump_commands => {
+            b"CLIENT_ERROR stats cachedump not allowed\r\n"
+        }
+        [b"cachedump", _, _] | [b"detail", b"dump"] => reply::END,
+        [b"detail", b"on" | b"off"] => reply::OK,
+        [b"detail", ..] => b"CLIENT_ERROR usage: stats detail on|off|dump\r\n",
+        [b"cachedump", ..] => b"CLIENT_ERROR bad command line\r\n",
+        [b"reset"] => {
+            view::reset(shared);
+            reply::RESET
+        }
+        _ => reply::ERROR,
+    };
+    out.extend_from_slice(text);
+}

@@ -1,0 +1,124 @@
+//! Appending where the result is too long for one piece: the old value and the added one become, or
+//! are, chunks, and a manifest that names them all takes the record's place.
+
+use super::executor::{Executor, Unfinished};
+use super::store::{Mode, Store, Stored};
+use terrace_cache::{
+    Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
+};
+
+/// An item is appended to so many times; then its manifest would be longer than is sensible.
+const RUNS_MAX: usize = 256;
+
+/// Chunks of this operation that nobody can find yet; given back unless they are published.
+struct Unpublished<'e> {
+    executor: &'e Executor<'e>,
+    runs: Vec<Run>,
+}
+
+impl Drop for Unpublished<'_> {
+    fn drop(&mut self) {
+        for run in &self.runs {
+            self.executor.session.discard_chunks(run.item, run.chunks);
+        }
+    }
+}
+
+/// Does what `store` asks for with a record that it makes longer than one piece. Whatever comes in
+/// between, or is not ready, is answered by `Wait`: the operation starts over.
+pub(crate) fn into_chunks(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    store: &Store<'_>,
+    evidence: Option<Evidence<'_>>,
+) -> Result<Stored, Unfinished> {
+    let hit = match executor.session.get(key, executor.now, Access::Peek, evidence) {
+        Lookup::Hit(hit) => hit,
+        Lookup::Read(probe) => return Err(Unfinished::Read(probe)),
+        Lookup::Miss => return Err(Unfinished::Wait),
+    };
+    let seen = hit.record;
+    let mut unpublished = Unpublished { executor, runs: Vec::new() };
+    let present = match seen.body() {
+        Body::Chunked(manifest) => manifest.runs,
+        Body::Inline(value) => match unpublished.store(value)? {
+            Some(run) => vec![run],
+            None => return Ok(Stored::NoMemory),
+        },
+    };
+    let added = match store.value {
+        NewValue::Chunked(manifest) => manifest.runs.clone(),
+        NewValue::Inline(value, _) => match unpublished.store(value)? {
+            Some(run) => vec![run],
+            None => return Ok(Stored::NoMemory),
+        },
+    };
+    let mut runs = match store.mode {
+        Mode::Prepend => [added, present].concat(),
+        _ => [present, added].concat(),
+    };
+    runs.retain(|run| run.chunks > 0);
+    let manifest = Manifest { runs };
+    let too_many =
+        manifest.runs.len() > RUNS_MAX || manifest.encoded_bytes() > executor.inline_bytes_max;
+    if too_many || manifest.bytes() > executor.item_bytes_max {
+        return Ok(Stored::TooLarge);
+    }
+    let mut is_same = false;
+    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+        match hit.filter(|hit| is_unchanged(&seen, &hit.record)) {
+            None => Change::Keep,
+            Some(hit) => {
+                is_same = true;
+                let value = NewValue::Chunked(&manifest);
+                Change::Store(super::kept(&hit.record, value, store.assign))
+            }
+        }
+    });
+    match update {
+        Update::Done { cas } if is_same => {
+            unpublished.runs.clear();
+            Ok(Stored::Stored { cas, value_bytes: manifest.bytes() })
+        }
+        Update::Full => Ok(Stored::NoMemory),
+        Update::Read(probe) => Err(Unfinished::Read(probe)),
+        Update::Done { .. } | Update::Wait => Err(Unfinished::Wait),
+    }
+}
+
+impl Unpublished<'_> {
+    /// Stores `value` as chunks; `None` if there is no room and nothing may be evicted.
+    fn store(&mut self, value: &[u8]) -> Result<Option<Run>, Unfinished> {
+        let Executor { session, now, chunk_bytes, .. } = *self.executor;
+        let item = session.begin_item();
+        let mut run = Run { item, chunks: 0, chunk_bytes: chunk_bytes as u32, last_bytes: 0 };
+        for (index, chunk) in (0..).zip(value.chunks(chunk_bytes)) {
+            match session.store_chunk(item, index, chunk, now) {
+                Update::Done { .. } => {
+                    run.chunks = index + 1;
+                    run.last_bytes = chunk.len() as u32;
+                }
+                other => {
+                    self.runs.push(run);
+                    return match other {
+                        Update::Full => Ok(None),
+                        _ => Err(Unfinished::Wait),
+                    };
+                }
+            }
+        }
+        self.runs.push(run);
+        Ok(Some(run))
+    }
+}
+
+/// Whether nobody has changed the record since it was seen. Without CAS numbers the value itself
+/// must tell.
+fn is_unchanged(seen: &Record<'_>, now: &Record<'_>) -> bool {
+    let same_value = || match (seen.body(), now.body()) {
+        (Body::Inline(a), Body::Inline(b)) => a == b,
+        (Body::Chunked(a), Body::Chunked(b)) => a == b,
+        _ => false,
+    };
+    seen.cas == now.cas && (seen.cas != 0 || same_value())
+}

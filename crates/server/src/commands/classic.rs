@@ -1,0 +1,131 @@
+//! The classic commands for one key: what they ask for, and their replies.
+
+use super::arith::{self as calculation, Arith, Calculated};
+use super::delete::{self as deletion, Delete, Deleted};
+use super::executor::{Executor, Unfinished};
+use super::expiry::Expiry;
+use super::keyed::Executed;
+use super::lookup::{self, Effects, Outcome};
+use super::store::{self as storage, Mode, Store, Stored};
+use terrace_cache::{Evidence, Key, NewValue};
+use terrace_protocol::{Verb, reply};
+
+const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
+
+pub(crate) fn store(
+    executor: &Executor<'_>,
+    request: &terrace_protocol::Store<'_>,
+    key: Key<'_>,
+    value: NewValue<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let (mode, compare) = match request.verb {
+        Verb::Set => (Mode::Set, None),
+        Verb::Add => (Mode::Add, None),
+        Verb::Replace => (Mode::Replace, None),
+        Verb::Append => (Mode::Append, None),
+        Verb::Prepend => (Mode::Prepend, None),
+        Verb::Cas(cas) => (Mode::Set, Some(cas)),
+    };
+    if u64::from(request.value_bytes) > executor.item_bytes_max {
+        storage::refuse_too_large(executor, key, mode, evidence)?;
+        return replied(out, false, reply::TOO_LARGE);
+    }
+    let store = Store {
+        mode,
+        value,
+        client_flags: request.client_flags,
+        expiry: Expiry::new(request.exptime, executor.now),
+        compare,
+        assign: None,
+        invalidate: false,
+        vivify: None,
+    };
+    let text = match storage::store(executor, key, &store, evidence)? {
+        Stored::Stored { .. } => reply::STORED,
+        Stored::NotStored => reply::NOT_STORED,
+        Stored::Exists => reply::EXISTS,
+        Stored::NotFound => reply::NOT_FOUND,
+        Stored::TooLarge => reply::TOO_LARGE,
+        Stored::NoMemory => reply::OUT_OF_MEMORY,
+    };
+    replied(out, request.noreply, text)
+}
+
+pub(crate) fn delete(
+    executor: &Executor<'_>,
+    request: &terrace_protocol::Delete<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let text = match deletion::delete(executor, key, &Delete::default(), evidence)? {
+        Deleted::Deleted => reply::DELETED,
+        Deleted::NotFound | Deleted::Exists => reply::NOT_FOUND,
+        Deleted::NotStored => OUT_OF_MEMORY,
+    };
+    replied(out, request.noreply, text)
+}
+
+pub(crate) fn arith(
+    executor: &Executor<'_>,
+    request: &terrace_protocol::Arith<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let arith = Arith {
+        increments: request.increments,
+        delta: request.delta,
+        compare: None,
+        assign: None,
+        create: None,
+        expiry: None,
+    };
+    let text = match calculation::calculate(executor, key, &arith, evidence)? {
+        Calculated::Stored { number, .. } => {
+            if !request.noreply {
+                reply::put_number(out, number);
+                out.extend_from_slice(b"\r\n");
+            }
+            return Ok(Executed::Replied);
+        }
+        Calculated::NotNumeric => reply::NON_NUMERIC,
+        Calculated::NotFound | Calculated::Exists => reply::NOT_FOUND,
+        Calculated::NoMemory => OUT_OF_MEMORY,
+    };
+    replied(out, request.noreply, text)
+}
+
+pub(crate) fn touch(
+    executor: &Executor<'_>,
+    request: &terrace_protocol::Touch<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let touch = Some(Expiry::new(request.exptime, executor.now));
+    let effects = Effects { touch, ..Effects::default() };
+    let outcome = lookup::with_effects(executor, key, &effects, evidence, |_| {})?;
+    executor.counters.cmd_touch.add(1);
+    let text = match outcome {
+        Outcome::Found => {
+            executor.counters.touch_hits.add(1);
+            reply::TOUCHED
+        }
+        Outcome::Missing | Outcome::Created { .. } => {
+            executor.counters.touch_misses.add(1);
+            reply::NOT_FOUND
+        }
+        Outcome::NoMemory => OUT_OF_MEMORY,
+    };
+    replied(out, request.noreply, text)
+}
+
+fn replied(out: &mut Vec<u8>, noreply: bool, text: &[u8]) -> Result<Executed, Unfinished> {
+    if !noreply {
+        out.extend_from_slice(text);
+    }
+    Ok(Executed::Replied)
+}

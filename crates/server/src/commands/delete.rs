@@ -1,0 +1,88 @@
+//! What `delete` and `md` do to a record.
+
+use super::executor::{Executor, Unfinished};
+use super::expiry::Expiry;
+use terrace_cache::{Change, Evidence, Hit, Key, Manifest, NewRecord, NewValue, Update};
+
+/// One deletion.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delete {
+    /// Only if the record has this CAS number.
+    pub(crate) compare: Option<u64>,
+    /// The CAS number to give a record that stays, in place of the next.
+    pub(crate) assign: Option<u64>,
+    /// Don't remove the record, mark it stale: the next reader may renew it.
+    pub(crate) invalidate: bool,
+    /// Don't remove the record, but its value, and give it these client flags.
+    pub(crate) empty: Option<u32>,
+    /// The expiry of a record that stays.
+    pub(crate) expiry: Option<Expiry>,
+}
+
+/// How a deletion ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deleted {
+    Deleted,
+    NotFound,
+    /// The CAS number differs.
+    Exists,
+    /// Full, and not allowed to evict: the record could not be changed.
+    NotStored,
+}
+
+pub(crate) fn delete(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    delete: &Delete,
+    evidence: Option<Evidence<'_>>,
+) -> Result<Deleted, Unfinished> {
+    let mut outcome = Deleted::NotFound;
+    let mut manifest = None;
+    let place = &mut manifest;
+    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+        let Some(hit) = hit else { return Change::Keep };
+        if delete.compare.is_some_and(|cas| cas != hit.record.cas) {
+            outcome = Deleted::Exists;
+            return Change::Keep;
+        }
+        outcome = Deleted::Deleted;
+        change(delete, hit, place)
+    });
+    match update {
+        Update::Done { .. } => {}
+        Update::Read(probe) => return Err(Unfinished::Read(probe)),
+        Update::Wait => return Err(Unfinished::Wait),
+        Update::Full => outcome = Deleted::NotStored,
+    }
+    match outcome {
+        Deleted::Deleted => executor.counters.delete_hits.add(1),
+        Deleted::NotFound | Deleted::Exists => executor.counters.delete_misses.add(1),
+        Deleted::NotStored => {}
+    }
+    Ok(outcome)
+}
+
+fn change<'v>(delete: &Delete, hit: Hit<'v>, place: &'v mut Option<Manifest>) -> Change<'v> {
+    let old = hit.record;
+    if !delete.invalidate && delete.empty.is_none() {
+        return Change::Remove;
+    }
+    let expires = match (delete.expiry, delete.empty) {
+        (Some(Expiry::Already), _) => return Change::Remove,
+        (Some(Expiry::At(expires)), _) => expires,
+        (None, Some(_)) => 0,
+        (None, None) => old.expires,
+    };
+    let value = match delete.empty {
+        Some(_) => NewValue::Inline(&[], &[]),
+        None => super::same_value(&old, place),
+    };
+    Change::Store(NewRecord {
+        value,
+        client_flags: delete.empty.unwrap_or(old.client_flags),
+        expires,
+        cas: delete.assign,
+        stale: delete.invalidate,
+        win_sent: false,
+    })
+}

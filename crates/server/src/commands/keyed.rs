@@ -1,0 +1,89 @@
+//! Requests for one key.
+
+use super::executor::{Executor, Unfinished};
+use super::{classic, meta};
+use terrace_cache::{Evidence, Key, Manifest, NewValue};
+use terrace_protocol::{MetaCommand, Parse, Parser, Request};
+
+/// A request was executed; what there is to say was written.
+#[derive(Debug)]
+pub(crate) enum Executed {
+    Replied,
+    /// The reply goes on with the chunks of a large item.
+    Streams(Manifest),
+}
+
+/// The key that a request is about; that of a line of keys is its first.
+pub(crate) fn key_of<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
+    match request {
+        Request::Keys(keys) => keys.keys.clone().next(),
+        Request::Store(store) => Some(store.key),
+        Request::Delete(delete) => Some(delete.key),
+        Request::Arith(arith) => Some(arith.key),
+        Request::Touch(touch) => Some(touch.key),
+        Request::Meta(meta) => Some(meta.key.bytes()),
+        Request::MetaNoop | Request::Admin(_) => None,
+    }
+}
+
+/// Length of the data block that follows a request, without its line end.
+pub(crate) fn value_bytes(request: &Request<'_>) -> Option<u64> {
+    match request {
+        Request::Store(store) => Some(store.value_bytes.into()),
+        Request::Meta(meta) => match meta.command {
+            MetaCommand::Set { value_bytes } => Some(value_bytes.into()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a request may change its record.
+pub(crate) fn is_write(request: &Request<'_>) -> bool {
+    match request {
+        Request::Keys(keys) => keys.kind.touch.is_some(),
+        Request::Meta(meta) => match meta.command {
+            MetaCommand::Get => meta::get::changes(&meta.flags),
+            MetaCommand::Debug => false,
+            _ => true,
+        },
+        _ => true,
+    }
+}
+
+/// Executes a request that was kept as it was received.
+pub(crate) fn execute_bytes(
+    executor: &Executor<'_>,
+    bytes: &[u8],
+    key: Key<'_>,
+    chunks: Option<NewValue<'_>>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let Parse::Request { request, consumed } = Parser::default().parse(bytes) else {
+        // Only what was parsed before is kept.
+        return Ok(Executed::Replied);
+    };
+    let data = &bytes[consumed..];
+    let inline = NewValue::Inline(data.strip_suffix(b"\r\n").unwrap_or(data), &[]);
+    execute(executor, &request, key, chunks.unwrap_or(inline), evidence, out)
+}
+
+/// Executes a request; `value` is that of a store.
+pub(crate) fn execute(
+    executor: &Executor<'_>,
+    request: &Request<'_>,
+    key: Key<'_>,
+    value: NewValue<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    match request {
+        Request::Meta(request) => meta::execute(executor, request, key, value, evidence, out),
+        Request::Store(store) => classic::store(executor, store, key, value, evidence, out),
+        Request::Delete(delete) => classic::delete(executor, delete, key, evidence, out),
+        Request::Arith(arith) => classic::arith(executor, arith, key, evidence, out),
+        Request::Touch(touch) => classic::touch(executor, touch, key, evidence, out),
+        Request::Keys(_) | Request::MetaNoop | Request::Admin(_) => Ok(Executed::Replied),
+    }
+}

@@ -1,0 +1,156 @@
+//! Reading a record, with what a read may change: its expiry, its marks, and, where it is missing,
+//! its existence.
+
+use super::executor::{Executor, Unfinished};
+use super::expiry::Expiry;
+use super::keyed::Executed;
+use terrace_cache::{
+    Access, Change, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue, Record, Update,
+};
+
+/// What a read may change.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Effects {
+    /// The record's new expiry.
+    pub(crate) touch: Option<Expiry>,
+    /// A missing record is created, empty, with this expiry.
+    pub(crate) vivify: Option<Expiry>,
+    /// The CAS number of a record so created.
+    pub(crate) assign: Option<u64>,
+    /// Who reads a record with fewer seconds to live than this wins the right to renew it.
+    pub(crate) recache_below: Option<i64>,
+}
+
+/// A record as one reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) record: Record<'a>,
+    /// When it is gone, after this request; 0 for never.
+    pub(crate) expires: u32,
+    pub(crate) fetched: bool,
+    pub(crate) idle_seconds: u32,
+    /// This reader has the right to renew it.
+    pub(crate) won: bool,
+}
+
+/// Reads a record that nothing is done to; `None` if there is none.
+pub(crate) fn read<'a>(
+    executor: &Executor<'a>,
+    key: Key<'_>,
+    access: Access,
+    evidence: Option<Evidence<'a>>,
+) -> Result<Option<Hit<'a>>, Unfinished> {
+    match executor.session.get(key, executor.now, access, evidence) {
+        Lookup::Hit(hit) => Ok(Some(hit)),
+        Lookup::Miss => Ok(None),
+        Lookup::Read(probe) => Err(Unfinished::Read(probe)),
+    }
+}
+
+/// Whether all that was promised is there: the chunks of a large item may be lost one by one. To be
+/// asked before the promise is sent.
+pub(crate) fn can_be_sent(executor: &Executor<'_>, executed: &Executed) -> bool {
+    match executed {
+        Executed::Replied => true,
+        Executed::Streams(manifest) => executor.session.has_chunks(manifest),
+    }
+}
+
+/// What [`with_effects`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Found,
+    Missing,
+    /// Created by this request, with this CAS number and expiry (unix time; 0 for never).
+    Created {
+        cas: u64,
+        expires: u32,
+    },
+    /// Full, and not allowed to evict.
+    NoMemory,
+}
+
+/// Reads a record and changes it as asked. `see` is shown a record that was found; what it writes
+/// counts only if this returns `Ok`.
+pub(crate) fn with_effects(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    effects: &Effects,
+    evidence: Option<Evidence<'_>>,
+    see: impl FnOnce(&Seen<'_>),
+) -> Result<Outcome, Unfinished> {
+    let now = executor.now;
+    let mut outcome = Outcome::Missing;
+    let mut manifest: Option<Manifest> = None;
+    let place = &mut manifest;
+    let update = executor.session.update(key, now, evidence, false, |hit| match hit {
+        Some(hit) => {
+            outcome = Outcome::Found;
+            let (seen, expiry) = look(effects, &hit, now);
+            see(&seen);
+            change(&seen, expiry, place)
+        }
+        None => match effects.vivify {
+            None => Change::Keep,
+            Some(expiry) => {
+                let expires = match expiry {
+                    Expiry::At(expires) => expires,
+                    Expiry::Already => now,
+                };
+                outcome = Outcome::Created { cas: 0, expires };
+                vivify(expiry, effects.assign)
+            }
+        },
+    });
+    match (update, &mut outcome) {
+        (Update::Done { cas: new }, Outcome::Created { cas, .. }) => *cas = new,
+        (Update::Done { .. }, _) => {}
+        (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
+        (Update::Wait, _) => return Err(Unfinished::Wait),
+        (Update::Full, outcome) => *outcome = Outcome::NoMemory,
+    }
+    Ok(outcome)
+}
+
+fn look<'a>(effects: &Effects, hit: &Hit<'a>, now: u32) -> (Seen<'a>, Expiry) {
+    let old = hit.record;
+    let is_short_lived = effects
+        .recache_below
+        .is_some_and(|token| old.expires != 0 && i64::from(old.expires) - i64::from(now) < token);
+    let won = !old.win_sent && (old.stale || is_short_lived);
+    let expiry = effects.touch.unwrap_or(Expiry::At(old.expires));
+    let expires = match expiry {
+        Expiry::At(expires) => expires,
+        Expiry::Already => now,
+    };
+    let Hit { fetched, idle_seconds, .. } = *hit;
+    (Seen { record: old, expires, fetched, idle_seconds, won }, expiry)
+}
+
+fn change<'v>(seen: &Seen<'v>, expiry: Expiry, place: &'v mut Option<Manifest>) -> Change<'v> {
+    let old = seen.record;
+    match expiry {
+        Expiry::Already => Change::Remove,
+        Expiry::At(expires) if expires == old.expires && !seen.won => Change::Keep,
+        Expiry::At(expires) => Change::Store(NewRecord {
+            expires,
+            win_sent: old.win_sent || seen.won,
+            // What is read stays the same: so does its CAS number.
+            cas: Some(old.cas),
+            ..super::kept(&old, super::same_value(&old, place), None)
+        }),
+    }
+}
+
+fn vivify<'v>(expiry: Expiry, assign: Option<u64>) -> Change<'v> {
+    let Expiry::At(expires) = expiry else { return Change::Keep };
+    Change::Store(NewRecord {
+        value: NewValue::Inline(&[], &[]),
+        client_flags: 0,
+        expires,
+        cas: assign,
+        stale: false,
+        // Whoever creates it wins: others are told so.
+        win_sent: true,
+    })
+}

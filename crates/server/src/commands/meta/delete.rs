@@ -1,0 +1,34 @@
+//! `md`.
+
+use super::{expiry, operand, write_code};
+use crate::commands::delete::{self, Delete, Deleted};
+use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::keyed::Executed;
+use terrace_cache::{Evidence, Key};
+use terrace_protocol::MetaRequest;
+
+pub(super) fn execute(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let flags = &request.flags;
+    let delete = Delete {
+        compare: operand(flags, b'C', flags.compare),
+        assign: operand(flags, b'E', flags.assign),
+        invalidate: flags.has(b'I'),
+        empty: operand(flags, b'x', flags.client_flags),
+        expiry: expiry(executor, flags, b'T', flags.exptime),
+    };
+    let code = match delete::delete(executor, key, &delete, evidence)? {
+        Deleted::Deleted if flags.has(b'q') => return Ok(Executed::Replied),
+        Deleted::Deleted => b"HD",
+        Deleted::NotFound => b"NF",
+        Deleted::Exists => b"EX",
+        Deleted::NotStored => b"NS",
+    };
+    write_code(out, code, request);
+    Ok(Executed::Replied)
+}

@@ -1,0 +1,200 @@
+//! `mg`.
+
+use super::{expiry, operand, write_code, write_flags, write_time_left};
+use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::keyed::Executed;
+use crate::commands::lookup::{self, Effects, Outcome, Seen};
+use terrace_cache::{Access, Body, Evidence, Hit, Key};
+use terrace_protocol::reply::{self, MetaReply};
+use terrace_protocol::{MetaFlags, MetaRequest};
+
+/// Whether flags ask for more than a look.
+pub(crate) fn changes(flags: &MetaFlags<'_>) -> bool {
+    flags.has(b'T') || flags.has(b'N') || flags.has(b'R')
+}
+
+pub(super) fn execute(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    if changes(&request.flags) {
+        return with_effects(executor, request, key, evidence, out);
+    }
+    let access = if request.flags.has(b'u') { Access::Peek } else { Access::Use };
+    let Some(hit) = lookup::read(executor, key, access, evidence)? else {
+        return Ok(missing(executor, request, evidence.is_some(), out));
+    };
+    if hit.record.stale && !hit.record.win_sent {
+        // The first to see it so wins the right to renew it, which is noted in the record.
+        return with_effects(executor, request, key, evidence, out);
+    }
+    let Hit { record, fetched, idle_seconds, from_dram } = hit;
+    let seen = Seen { record, expires: record.expires, fetched, idle_seconds, won: false };
+    let before = out.len();
+    let executed = write(executor, request, &seen, out);
+    if !lookup::can_be_sent(executor, &executed) {
+        out.truncate(before);
+        return Ok(missing(executor, request, true, out));
+    }
+    found(executor, request, from_dram);
+    Ok(executed)
+}
+
+fn with_effects(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let flags = &request.flags;
+    let effects = Effects {
+        touch: expiry(executor, flags, b'T', flags.exptime),
+        vivify: expiry(executor, flags, b'N', flags.vivify),
+        assign: operand(flags, b'E', flags.assign),
+        recache_below: operand(flags, b'R', i64::from(flags.recache)),
+    };
+    let before = out.len();
+    let mut written = None;
+    let result = lookup::with_effects(executor, key, &effects, evidence, |seen| {
+        written = Some((write(executor, request, seen, out), evidence.is_none()));
+    });
+    let outcome = match result {
+        Ok(outcome) => outcome,
+        Err(unfinished) => {
+            out.truncate(before);
+            return Err(unfinished);
+        }
+    };
+    match (outcome, written) {
+        (Outcome::Found, Some((executed, from_dram)))
+            if lookup::can_be_sent(executor, &executed) =>
+        {
+            found(executor, request, from_dram);
+            return Ok(executed);
+        }
+        (Outcome::Created { cas, expires }, _) => {
+            write_created(executor, request, (cas, expires), out);
+            count_miss(executor, request, evidence.is_some());
+            return Ok(Executed::Replied);
+        }
+        _ => out.truncate(before),
+    }
+    if outcome == Outcome::NoMemory {
+        out.extend_from_slice(reply::OUT_OF_MEMORY);
+        return Ok(Executed::Replied);
+    }
+    Ok(missing(executor, request, evidence.is_some(), out))
+}
+
+/// Writes a record, or the line before a value that is sent chunk by chunk.
+fn write(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    seen: &Seen<'_>,
+    out: &mut Vec<u8>,
+) -> Executed {
+    let (record, flags) = (&seen.record, &request.flags);
+    let body = record.body();
+    let value_bytes = match &body {
+        Body::Inline(value) => value.len() as u64,
+        Body::Chunked(manifest) => manifest.bytes(),
+    };
+    // With `C`, who has this version already gets no value.
+    let is_known = flags.has(b'C') && flags.compare == record.cas;
+    let with_value = flags.has(b'v') && !is_known;
+    let mut reply = match with_value {
+        true => MetaReply::begin_value(out, value_bytes),
+        false => MetaReply::begin(out, b"HD"),
+    };
+    write_flags(&mut reply, request, |reply, letter| match letter {
+        b's' => reply.number(b's', value_bytes),
+        b't' => write_time_left(reply, seen.expires, executor.now),
+        b'c' => reply.number(b'c', record.cas),
+        b'f' => reply.number(b'f', record.client_flags.into()),
+        b'l' => reply.number(b'l', seen.idle_seconds.into()),
+        b'h' => reply.number(b'h', seen.fetched.into()),
+        _ => {}
+    });
+    for (letter, is_so) in [(b'Z', record.win_sent), (b'X', record.stale), (b'W', seen.won)] {
+        if is_so {
+            reply.flag(letter, b"");
+        }
+    }
+    reply.end();
+    match body {
+        _ if !with_value => Executed::Replied,
+        Body::Chunked(manifest) => Executed::Streams(manifest),
+        Body::Inline(value) => {
+            reply::put_block(out, value);
+            Executed::Replied
+        }
+    }
+}
+
+/// Writes the empty record that the request has created.
+fn write_created(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    (cas, expires): (u64, u32),
+    out: &mut Vec<u8>,
+) {
+    let with_value = request.flags.has(b'v');
+    let mut reply = match with_value {
+        true => MetaReply::begin_value(out, 0),
+        false => MetaReply::begin(out, b"HD"),
+    };
+    write_flags(&mut reply, request, |reply, letter| match letter {
+        b't' => write_time_left(reply, expires, executor.now),
+        b'c' => reply.number(b'c', cas),
+        b's' | b'f' | b'l' | b'h' => reply.number(letter, 0),
+        _ => {}
+    });
+    reply.flag(b'W', b"");
+    reply.end();
+    if with_value {
+        reply::put_block(out, b"");
+    }
+}
+
+fn missing(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    was_read: bool,
+    out: &mut Vec<u8>,
+) -> Executed {
+    count_miss(executor, request, was_read);
+    if !request.flags.has(b'q') {
+        write_code(out, b"EN", request);
+    }
+    Executed::Replied
+}
+
+fn found(executor: &Executor<'_>, request: &MetaRequest<'_>, from_dram: bool) {
+    let counters = executor.counters;
+    counters.cmd_get.add(1);
+    counters.get_hits.add(1);
+    if !from_dram {
+        counters.get_extstore.add(1);
+    }
+    if request.flags.has(b'T') {
+        counters.cmd_touch.add(1);
+        counters.touch_hits.add(1);
+    }
+}
+
+fn count_miss(executor: &Executor<'_>, request: &MetaRequest<'_>, was_read: bool) {
+    let counters = executor.counters;
+    counters.cmd_get.add(1);
+    counters.get_misses.add(1);
+    if was_read {
+        counters.miss_from_extstore.add(1);
+    }
+    if request.flags.has(b'T') {
+        counters.cmd_touch.add(1);
+        counters.touch_misses.add(1);
+    }
+}

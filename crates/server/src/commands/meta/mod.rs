@@ -1,0 +1,81 @@
+//! The meta commands: what their flags ask for, and their replies.
+
+mod arith;
+mod debug;
+mod delete;
+pub(crate) mod get;
+mod set;
+
+use super::executor::{Executor, Unfinished};
+use super::expiry::Expiry;
+use super::keyed::Executed;
+use terrace_cache::{Evidence, Key, NewValue};
+use terrace_protocol::reply::MetaReply;
+use terrace_protocol::{MetaCommand, MetaFlags, MetaRequest};
+
+/// Executes a meta command; `value` is that of a store.
+pub(crate) fn execute(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    key: Key<'_>,
+    value: NewValue<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let executed = match request.command {
+        MetaCommand::Get => get::execute(executor, request, key, evidence, out)?,
+        MetaCommand::Set { value_bytes } => {
+            set::execute(executor, request, key, (value, value_bytes.into()), evidence, out)?
+        }
+        MetaCommand::Delete => delete::execute(executor, request, key, evidence, out)?,
+        MetaCommand::Arith => arith::execute(executor, request, key, evidence, out)?,
+        MetaCommand::Debug => debug::execute(executor, request, key, evidence, out)?,
+    };
+    executor.counters.cmd_meta.add(1);
+    Ok(executed)
+}
+
+/// The operand of a flag, if the flag was given.
+fn operand<T>(flags: &MetaFlags<'_>, letter: u8, value: T) -> Option<T> {
+    flags.has(letter).then_some(value)
+}
+
+/// The expiry that a flag gives, if it was given.
+fn expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>, letter: u8, time: i32) -> Option<Expiry> {
+    operand(flags, letter, time).map(|time| Expiry::new(time, executor.now))
+}
+
+/// Repeats what the client asked to have repeated; `more` adds what this reply knows of another flag.
+fn write_flags(
+    reply: &mut MetaReply<'_>,
+    request: &MetaRequest<'_>,
+    mut more: impl FnMut(&mut MetaReply<'_>, u8),
+) {
+    for word in request.flags.iter() {
+        match word[0] {
+            b'O' => reply.flag(b'O', &word[1..]),
+            b'k' => {
+                reply.flag(b'k', request.key.raw);
+                if request.key.is_base64() {
+                    reply.flag(b'b', b"");
+                }
+            }
+            letter => more(reply, letter),
+        }
+    }
+}
+
+/// Writes a reply that is only a code and what is repeated.
+fn write_code(out: &mut Vec<u8>, code: &[u8], request: &MetaRequest<'_>) {
+    let mut reply = MetaReply::begin(out, code);
+    write_flags(&mut reply, request, |_, _| {});
+    reply.end();
+}
+
+/// Adds the seconds that are left, or -1.
+fn write_time_left(reply: &mut MetaReply<'_>, expires: u32, now: u32) {
+    match expires {
+        0 => reply.flag(b't', b"-1"),
+        expires => reply.number(b't', expires.saturating_sub(now).into()),
+    }
+}

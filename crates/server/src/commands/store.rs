@@ -1,0 +1,217 @@
+//! What `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms` do to a record.
+
+use super::executor::{Executor, Unfinished};
+use super::expiry::Expiry;
+use terrace_cache::{Body, Change, Evidence, Hit, Key, Manifest, NewRecord, NewValue, Run, Update};
+
+/// Under which condition, and how, a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+}
+
+/// One store, as classic and meta commands ask for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Store<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) value: NewValue<'a>,
+    pub(crate) client_flags: u32,
+    pub(crate) expiry: Expiry,
+    /// Only if the record has this CAS number.
+    pub(crate) compare: Option<u64>,
+    /// The CAS number to give the record, in place of the next.
+    pub(crate) assign: Option<u64>,
+    /// With `compare`: a record with a higher CAS number is replaced too, and marked stale.
+    pub(crate) invalidate: bool,
+    /// Append and prepend create a missing record, with this expiry.
+    pub(crate) vivify: Option<Expiry>,
+}
+
+/// How a store ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Stored {
+        cas: u64,
+        /// Length of the value that is stored now.
+        value_bytes: u64,
+    },
+    NotStored,
+    /// The CAS number differs.
+    Exists,
+    /// There is no record whose CAS number could be compared.
+    NotFound,
+    TooLarge,
+    /// Full, and not allowed to evict.
+    NoMemory,
+}
+
+/// What the decision under the shard's lock came to.
+enum Decision {
+    Not(Stored),
+    /// `is_kept` is false for what has expired already.
+    Stores {
+        value_bytes: u64,
+        is_kept: bool,
+    },
+    /// Appended to, the record is too long for one piece.
+    Outgrows,
+}
+
+/// Stores, or says why not.
+pub(crate) fn store(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    store: &Store<'_>,
+    evidence: Option<Evidence<'_>>,
+) -> Result<Stored, Unfinished> {
+    let is_blind = store.mode == Mode::Set && store.compare.is_none();
+    let mut decision = Decision::Not(Stored::NotStored);
+    let update = executor.session.update(key, executor.now, evidence, is_blind, |hit| {
+        let change;
+        (change, decision) = decide(executor, store, hit);
+        change
+    });
+    let mut is_kept = true;
+    let stored = match (update, decision) {
+        (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
+        (Update::Wait, _) => return Err(Unfinished::Wait),
+        (Update::Full, _) => Stored::NoMemory,
+        (Update::Done { .. }, Decision::Not(reason)) => reason,
+        (Update::Done { .. }, Decision::Outgrows) => {
+            super::append::into_chunks(executor, key, store, evidence)?
+        }
+        (Update::Done { cas }, Decision::Stores { value_bytes, is_kept: kept }) => {
+            is_kept = kept;
+            Stored::Stored { cas, value_bytes }
+        }
+    };
+    count(executor, store, stored);
+    let is_in_use = is_kept && matches!(stored, Stored::Stored { .. });
+    if let (NewValue::Chunked(manifest), false) = (store.value, is_in_use) {
+        let discard = |run: &Run| executor.session.discard_chunks(run.item, run.chunks);
+        manifest.runs.iter().for_each(discard);
+    }
+    Ok(stored)
+}
+
+fn decide<'v>(
+    executor: &Executor<'_>,
+    store: &Store<'v>,
+    hit: Option<Hit<'v>>,
+) -> (Change<'v>, Decision) {
+    let not = |reason| (Change::Keep, Decision::Not(reason));
+    let Some(hit) = hit else {
+        return match store.mode {
+            Mode::Set | Mode::Replace if store.compare.is_some() => not(Stored::NotFound),
+            Mode::Set | Mode::Add => stores(store, store.expiry, None),
+            Mode::Append | Mode::Prepend => match store.vivify {
+                Some(expiry) => stores(store, expiry, None),
+                None => not(Stored::NotStored),
+            },
+            Mode::Replace => not(Stored::NotStored),
+        };
+    };
+    let old = hit.record;
+    let is_older = store.compare.is_some_and(|cas| cas < old.cas);
+    match store.mode {
+        Mode::Add => not(Stored::NotStored),
+        _ if store.compare.is_none_or(|cas| cas == old.cas) => match store.mode {
+            Mode::Append | Mode::Prepend => extend(executor, store, hit),
+            _ => stores(store, store.expiry, None),
+        },
+        Mode::Set | Mode::Replace if store.invalidate && is_older => {
+            // The writer was late: what it brings is better than nothing, but not good for longer.
+            stores(store, Expiry::At(old.expires), Some(old.win_sent))
+        }
+        _ => not(Stored::Exists),
+    }
+}
+
+/// Stores the value as it came; `stale` says that it is, and whether the right to renew it was given
+/// away.
+fn stores<'v>(store: &Store<'v>, expiry: Expiry, stale: Option<bool>) -> (Change<'v>, Decision) {
+    let value_bytes = value_bytes(store.value);
+    let Expiry::At(expires) = expiry else {
+        return (Change::Remove, Decision::Stores { value_bytes, is_kept: false });
+    };
+    let new = NewRecord {
+        value: store.value,
+        client_flags: store.client_flags,
+        expires,
+        cas: store.assign,
+        stale: stale.is_some(),
+        win_sent: stale == Some(true),
+    };
+    (Change::Store(new), Decision::Stores { value_bytes, is_kept: true })
+}
+
+/// Appends or prepends where both parts fit into one piece.
+fn extend<'v>(executor: &Executor<'_>, store: &Store<'v>, hit: Hit<'v>) -> (Change<'v>, Decision) {
+    let old = hit.record;
+    let total = old.value_bytes() + value_bytes(store.value);
+    if total > executor.item_bytes_max {
+        return (Change::Keep, Decision::Not(Stored::TooLarge));
+    }
+    let (Body::Inline(present), NewValue::Inline(added, _)) = (old.body(), store.value) else {
+        return (Change::Keep, Decision::Outgrows);
+    };
+    if total > executor.inline_bytes_max as u64 {
+        return (Change::Keep, Decision::Outgrows);
+    }
+    let (head, tail) = match store.mode {
+        Mode::Prepend => (added, present),
+        _ => (present, added),
+    };
+    // What is appended to is as good as new.
+    let (stale, win_sent) = (false, false);
+    let kept = super::kept(&old, NewValue::Inline(head, tail), store.assign);
+    let change = Change::Store(NewRecord { stale, win_sent, ..kept });
+    (change, Decision::Stores { value_bytes: total, is_kept: true })
+}
+
+/// Length of a value that is to be stored.
+pub(crate) fn value_bytes(value: NewValue<'_>) -> u64 {
+    match value {
+        NewValue::Inline(head, tail) => (head.len() + tail.len()) as u64,
+        NewValue::Chunked(manifest) => Manifest::bytes(manifest),
+    }
+}
+
+fn count(executor: &Executor<'_>, store: &Store<'_>, stored: Stored) {
+    let counters = executor.counters;
+    counters.cmd_set.add(1);
+    if stored == Stored::NoMemory {
+        counters.store_no_memory.add(1);
+    }
+    if store.compare.is_some() && matches!(store.mode, Mode::Set | Mode::Replace) {
+        match stored {
+            Stored::Stored { .. } => counters.cas_hits.add(1),
+            Stored::Exists => counters.cas_badval.add(1),
+            Stored::NotFound => counters.cas_misses.add(1),
+            _ => {}
+        }
+    }
+}
+
+/// A value that is too long is refused; what a `set` would have replaced must not stay, or the
+/// client would go on reading what it meant to overwrite.
+pub(crate) fn refuse_too_large(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    mode: Mode,
+    evidence: Option<Evidence<'_>>,
+) -> Result<(), Unfinished> {
+    if mode == Mode::Set {
+        match executor.session.update(key, executor.now, evidence, false, |_| Change::Remove) {
+            Update::Read(probe) => return Err(Unfinished::Read(probe)),
+            Update::Wait => return Err(Unfinished::Wait),
+            Update::Done { .. } | Update::Full => {}
+        }
+    }
+    executor.counters.store_too_large.add(1);
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The thread that takes connections in and deals them out to the workers in turn.
+
+use super::inbox::Arrival;
+use super::listener::{Listener, OUT_OF_DESCRIPTORS_NAP};
+use super::shared::Shared;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What memcached says when `-c` is reached.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Accepts until the server stops.
+pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
+    let names: Vec<Arc<str>> = listeners.iter().map(|listener| listener.name().into()).collect();
+    let mut next_worker = 0;
+    while !shared.is_stopping() {
+        wait(shared, listeners);
+        shared.acceptor_waker.clear();
+        for (listener, name) in listeners.iter().zip(&names) {
+            while let Some(socket) = accept(shared, listener) {
+                let inbox = &shared.inboxes[next_worker];
+                inbox.send(Arrival { socket, listener: Arc::clone(name) });
+                next_worker = (next_worker + 1) % shared.inboxes.len();
+            }
+        }
+    }
+}
+
+/// Until somebody wants to connect and may, or the waker is used.
+fn wait(shared: &Shared, listeners: &[Listener]) {
+    let waker = shared.acceptor_waker.fd();
+    let mut fds = vec![PollFd::new(&waker, PollFlags::IN)];
+    if !shared.must_leave_in_backlog() {
+        fds.extend(listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
+    }
+    // An interrupted wait is followed by a look at all listeners, which does no harm.
+    let _ = poll(&mut fds, None);
+}
+
+/// The next connection of a listener that can be served; the ones too many are told so.
+fn accept(shared: &Shared, listener: &Listener) -> Option<OwnedFd> {
+    while !shared.is_stopping() && !shared.must_leave_in_backlog() {
+        match listener.accept() {
+            Ok(socket) if shared.connections.try_open() => return Some(socket),
+            Ok(socket) => refuse(shared, &socket),
+            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => return None,
+            Err(error) => recover(shared, &error),
+        }
+    }
+    None
+}
+
+fn refuse(shared: &Shared, socket: &impl AsFd) {
+    shared.connections.rejected.fetch_add(1, Ordering::Relaxed);
+    // The send buffer of a new connection is empty: this never waits, and if it fails the client
+    // sees the connection closed, which says the same.
+    let _ = rustix::net::send(socket, TOO_MANY, rustix::net::SendFlags::NOSIGNAL);
+}
+
+/// Errors of `accept` are those of the connection that was to be accepted, or no descriptors left;
+/// neither ends the server.
+fn recover(shared: &Shared, error: &std::io::Error) {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    if exhausted.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error())) {
+        shared.connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
+        shared.log(1, || format!("accept: {error}"));
+        std::thread::sleep(OUT_OF_DESCRIPTORS_NAP);
+    }
+}

@@ -1,0 +1,33 @@
+//! Memory that connections use while they are busy.
+//!
+//! Idle connections hold none. What was used last is handed out first, so that a worker's few busy
+//! buffers stay in the processor's caches however many connections there are.
+
+use super::input::BUFFER_BYTES;
+
+/// Buffers kept for later.
+const KEPT_MAX: usize = 64;
+/// Buffers that grew beyond this are freed.
+const KEPT_BYTES_MAX: usize = 4 * BUFFER_BYTES;
+
+/// One worker's empty buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    kept: Vec<Vec<u8>>,
+}
+
+impl Buffers {
+    /// An empty buffer with some room.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.kept.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
+        let is_usable = (BUFFER_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity());
+        if is_usable && self.kept.len() < KEPT_MAX {
+            buffer.clear();
+            self.kept.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! One client.
+
+use super::conflicts::Conflicts;
+use super::context::Context;
+use super::input::{Input, Received};
+use super::pending::{Answer, Pending, Work, read_chunk};
+use super::poll::Ready;
+use super::replies::Replies;
+use super::requests::KeysLeft;
+use super::slab::Id;
+use super::stream::Stream;
+use super::upload::Upload;
+use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::keyed::Executed;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use terrace_cache::Key;
+use terrace_protocol::Parser;
+
+/// No further request is begun while so many bytes wait for the client to take them.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// No further request is begun while so many are unfinished.
+const UNFINISHED_MAX: usize = 1024;
+/// A stream puts no further chunk into the output while so many bytes stand there.
+const STREAM_BYTES_MAX: usize = 256 << 10;
+/// Replies are sent before the requests behind them are executed once they are so many bytes.
+const SEND_BYTES: usize = 16 << 10;
+/// Receives per turn.
+const RECEIVES_MAX: usize = 4;
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There is nothing to do until something happens.
+    Idle,
+    /// There is more to do, when others have had their turn.
+    More,
+    /// The cache has no buffers: again in a millisecond.
+    Wait,
+    /// It is over.
+    Close,
+}
+
+/// Why requests are not executed further for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// More input is needed.
+    Starved,
+    /// This turn's share is used up.
+    Yield,
+    /// An unfinished operation must finish, or the client must take replies.
+    Blocked,
+    /// The cache has no buffers.
+    Wait,
+}
+
+/// What the next bytes of input are.
+pub(crate) enum Mode {
+    /// Requests.
+    Requests,
+    /// The rest of a line of keys.
+    Keys(KeysLeft),
+    /// The value of a large item.
+    Upload(Box<Upload>),
+    /// So many bytes that nobody wants.
+    Swallow(u64),
+}
+
+/// A connection and what it is in the middle of.
+pub(crate) struct Connection {
+    socket: OwnedFd,
+    listener: Arc<str>,
+    pub(super) input: Input,
+    pub(super) replies: Replies,
+    pub(super) conflicts: Conflicts,
+    pub(super) mode: Mode,
+    pub(super) parser: Parser,
+    /// Unread bytes that the request at the front takes in all, where known.
+    pub(super) needed: usize,
+    /// The socket may have more.
+    is_readable: bool,
+    /// The client has sent its last byte, whether or not it was received.
+    has_hung_up: bool,
+    /// The last byte was received.
+    has_ended: bool,
+    /// No further request is executed.
+    pub(super) is_closing: bool,
+    /// What was promised to the client can't be kept.
+    is_broken: bool,
+    /// The cache has no buffers.
+    is_waiting: bool,
+    /// Listed for a turn; kept by the worker.
+    pub(super) is_ready: bool,
+    last_active: u32,
+}
+
+impl Connection {
+    pub(crate) fn new(socket: OwnedFd, listener: Arc<str>, now: u32) -> Self {
+        Self {
+            socket,
+            listener,
+            input: Input::default(),
+            replies: Replies::default(),
+            conflicts: Conflicts::default(),
+            mode: Mode::Requests,
+            parser: Parser::default(),
+            needed: 0,
+            is_readable: false,
+            has_hung_up: false,
+            has_ended: false,
+            is_closing: false,
+            is_broken: false,
+            is_waiting: false,
+            is_ready: false,
+            last_active: now,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> impl AsFd + '_ {
+        &self.socket
+    }
+
+    /// Takes note of an event.
+    pub(crate) fn note(&mut self, ready: Ready) {
+        self.is_readable |= ready.readable;
+        self.has_hung_up |= ready.hung_up;
+    }
+
+    /// Executes what was received, within limits, and sends what there is to send.
+    pub(crate) fn turn(&mut self, id: Id, cx: &mut Context) -> Turn {
+        self.last_active = cx.now;
+        if !self.replies.has_memory() {
+            self.replies.give_memory(cx.buffers.take());
+        }
+        // An error of the socket ends it: nobody is left to be told.
+        let turn = self.advance(id, cx).unwrap_or(Turn::Close);
+        if self.input.is_empty() && self.input.capacity() > 0 {
+            cx.buffers.put(self.input.take_memory());
+        }
+        if let Some(memory) = self.replies.take_memory() {
+            cx.buffers.put(memory);
+        }
+        turn
+    }
+
+    fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
+        let stop = self.execute_received(id, cx)?;
+        let was_full = self.is_full();
+        let has_more_to_stream = self.send_streams(id, cx);
+        if self.is_broken {
+            return Ok(Turn::Close);
+        }
+        if stop == Stop::Yield && self.replies.sendable() < SEND_BYTES {
+            cx.stats.counters.conn_yields.add(1);
+            return Ok(Turn::More);
+        }
+        let mut sent = 0;
+        let is_sent = self.replies.send(&self.socket, &mut sent)?;
+        cx.stats.counters.bytes_written.add(sent);
+        if is_sent && self.is_over(stop) {
+            return Ok(Turn::Close);
+        }
+        self.is_waiting |= stop == Stop::Wait;
+        Ok(match stop {
+            Stop::Wait => Turn::Wait,
+            Stop::Yield => Turn::More,
+            Stop::Blocked if was_full && !self.is_full() => Turn::More,
+            _ if has_more_to_stream && is_sent => Turn::More,
+            Stop::Blocked | Stop::Starved => Turn::Idle,
+        })
+    }
+
+    /// Executes what was received, and receives more.
+    fn execute_received(&mut self, id: Id, cx: &mut Context) -> io::Result<Stop> {
+        let mut budget = cx.shared.settings.requests_per_event;
+        let mut receives = 0;
+        loop {
+            match self.process(id, cx, &mut budget) {
+                Stop::Starved if self.is_readable && receives < RECEIVES_MAX => {
+                    self.receive(cx)?;
+                    receives += 1;
+                }
+                Stop::Starved if self.is_readable => return Ok(Stop::Yield),
+                stop => return Ok(stop),
+            }
+        }
+    }
+
+    fn receive(&mut self, cx: &mut Context) -> io::Result<()> {
+        if self.input.capacity() == 0 {
+            self.input.give_memory(cx.buffers.take());
+        }
+        let before = self.input.unread().len();
+        let received = self.input.receive(&self.socket, self.needed)?;
+        cx.stats.counters.bytes_read.add((self.input.unread().len() - before) as u64);
+        match received {
+            Received::More => {}
+            // Behind the last bytes stands the end, of which there is no further event.
+            Received::Drained => self.is_readable = self.has_hung_up,
+            Received::End => {
+                self.is_readable = false;
+                self.has_ended = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that will ever be answered was answered.
+    fn is_over(&self, stop: Stop) -> bool {
+        let no_more = self.is_closing || self.has_ended && stop == Stop::Starved;
+        no_more && self.replies.is_settled()
+    }
+
+    /// Whether no further request may be begun until others are finished or sent.
+    pub(super) fn is_full(&self) -> bool {
+        self.replies.unsent() > UNSENT_BYTES_MAX
+            || self.replies.unfinished() >= UNFINISHED_MAX
+            || self.replies.has_stream()
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_closing || self.is_waiting || self.is_full()
+    }
+
+    /// A millisecond has passed: the cache may have buffers again.
+    pub(crate) fn stop_waiting(&mut self) {
+        self.is_waiting = false;
+    }
+
+    /// Executes an operation now, or begins what it needs first; an unfinished one on the same key must
+    /// finish before. `run` executes it; `work` makes an owned copy of it.
+    pub(super) fn begin(
+        &mut self,
+        cx: &mut Context,
+        id: Id,
+        (key, is_write): (Key<'_>, bool),
+        run: impl FnOnce(&Executor<'_>, &mut Vec<u8>) -> Result<Executed, Unfinished>,
+        work: impl FnOnce() -> Work,
+    ) -> Result<(), Stop> {
+        if self.conflicts.holds_back(key.hash(), is_write) {
+            return Err(Stop::Blocked);
+        }
+        let result = self.replies.append(|out| run(&cx.executor(), out));
+        match result {
+            Ok(Executed::Replied) => Ok(()),
+            Ok(Executed::Streams(manifest)) => {
+                self.replies.reserve_stream(Box::new(Stream::new(Vec::new(), manifest)));
+                Ok(())
+            }
+            Err(Unfinished::Wait) => Err(Stop::Wait),
+            Err(Unfinished::Read(probe)) => {
+                let hash = key.hash();
+                let slot = self.replies.reserve();
+                self.conflicts.add(hash, is_write);
+                let operation = Pending::new(id, slot, work(), (hash, is_write));
+                cx.read_for(Box::new(operation), probe);
+                Ok(())
+            }
+        }
+    }
+
+    /// An operation has its result; what is to be sent stands in `reply`.
+    pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
+        if !matches!(operation.work, Work::Chunk(_)) {
+            self.conflicts.remove(operation.hash, operation.is_write);
+        }
+        match answer {
+            Answer::Reply => self.replies.fulfil(operation.slot, reply),
+            Answer::Stream(manifest) => {
+                let stream = Stream::new(std::mem::take(reply), manifest);
+                self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
+            }
+            Answer::Chunk(chunk) => {
+                if let Some(stream) = self.replies.stream(operation.slot) {
+                    stream.put(chunk.number, std::mem::take(reply));
+                }
+            }
+            Answer::Broken => self.is_broken = true,
+        }
+    }
+
+    /// Goes on with the large item that is at the front of the replies. `true` if it could go on
+    /// further once the output is sent.
+    fn send_streams(&mut self, id: Id, cx: &mut Context) -> bool {
+        while let Some((slot, stream, output)) = self.replies.front_stream() {
+            if stream.advance(output) {
+                self.replies.finish_front_stream();
+                continue;
+            }
+            if output.len() >= STREAM_BYTES_MAX {
+                return true;
+            }
+            let Some(chunk) = stream.begin_next() else { return false };
+            let mut name = [0; 12];
+            let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
+            let mut bytes = Vec::new();
+            match read_chunk(&cx.executor(), key, chunk, None, &mut bytes) {
+                Ok(Answer::Chunk(_)) => stream.put(chunk.number, bytes),
+                Err(Unfinished::Read(probe)) => {
+                    let operation = Pending::new(id, slot, Work::Chunk(chunk), (key.hash(), false));
+                    cx.read_for(Box::new(operation), probe);
+                }
+                Ok(_) | Err(Unfinished::Wait) => {
+                    self.is_broken = true;
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether it was silent, and owed nothing, since before `then`.
+    pub(crate) fn is_idle_since(&self, then: u32) -> bool {
+        self.last_active < then && self.replies.is_settled()
+    }
+
+    /// The listener that it came in by.
+    pub(crate) fn listener(&self) -> &str {
+        &self.listener
+    }
+
+    /// Cleans up; the socket closes itself.
+    pub(crate) fn close(self, cx: &mut Context) {
+        if let Mode::Upload(upload) = &self.mode {
+            upload.discard(&cx.executor());
+        }
+    }
+}

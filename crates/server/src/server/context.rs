@@ -1,0 +1,56 @@
+//! What a worker has besides its connections.
+
+use super::buffers::Buffers;
+use super::pending::{Pending, Waiter};
+use super::reads::Reads;
+use super::shared::{Shared, WorkerStats};
+use super::slab::{Id, Slab};
+use crate::commands::executor::{Executor, Limits};
+use std::sync::Arc;
+use terrace_cache::{Probe, Session};
+
+/// One per worker.
+pub(crate) struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) stats: Arc<WorkerStats>,
+    pub(crate) session: Session,
+    pub(crate) reads: Reads,
+    /// Operations that wait for a read or a retry.
+    pub(crate) pending: Slab<Box<Pending>>,
+    /// Who is to be tried again in a millisecond.
+    pub(crate) waiting: Vec<Waiter>,
+    pub(crate) buffers: Buffers,
+    pub(crate) limits: Limits,
+    /// Unix time in seconds, as of the start of this loop.
+    pub(crate) now: u32,
+}
+
+impl Context {
+    pub(crate) fn executor(&self) -> Executor<'_> {
+        let Limits { inline_bytes_max, chunk_bytes, item_bytes_max } = self.limits;
+        Executor {
+            session: &self.session,
+            shared: &self.shared,
+            counters: &self.stats.counters,
+            now: self.now,
+            inline_bytes_max,
+            chunk_bytes,
+            item_bytes_max,
+        }
+    }
+
+    /// Reads what `probe` names; `operation` goes on when that is there.
+    pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Probe) -> Id {
+        let plan = probe.plan();
+        operation.probe = Some(probe);
+        let id = self.pending.insert(operation);
+        self.reads.submit(plan, id);
+        id
+    }
+
+    /// Tries `operation` again in a millisecond.
+    pub(crate) fn retry_later(&mut self, operation: Box<Pending>) {
+        let id = self.pending.insert(operation);
+        self.waiting.push(Waiter::Operation(id));
+    }
+}

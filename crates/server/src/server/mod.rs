@@ -1,0 +1,157 @@
+//! The server proper: listeners, worker threads and their connections.
+//!
+//! ```text
+//! client -> listener -> acceptor -> inbox -> worker: poll -> input -> parser -> commands -> cache
+//!                                               ^                                   |  DRAM
+//!                                               |  reads (batched, one per loop)    v
+//!                                               +---- pending <---------------- drives
+//! client <------------------------------------------ replies (in request order)
+//! ```
+
+mod acceptor;
+mod buffers;
+mod clock;
+mod conflicts;
+mod connection;
+mod context;
+mod inbox;
+mod input;
+mod listener;
+mod pending;
+mod poll;
+mod reads;
+mod replies;
+mod requests;
+pub(crate) mod shared;
+mod slab;
+mod stream;
+mod upload;
+mod worker;
+
+pub use listener::{ListenError, Listener};
+
+use crate::settings::Settings;
+use shared::Shared;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use terrace_cache::Cache;
+use terrace_device::Device;
+
+/// How long the background thread naps when it has nothing to do.
+const MAINTENANCE_NAP: Duration = Duration::from_millis(1);
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts to serve `cache` on `listeners`. `devices` are those that the cache was opened with, in
+    /// the same order. When this returns, clients are being answered.
+    pub fn start(
+        settings: &Settings,
+        cache: Arc<Cache>,
+        devices: &[Arc<dyn Device>],
+        listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(settings.clone(), cache)?);
+        let mut server = Self { shared, threads: Vec::new() };
+        for index in 0..server.shared.inboxes.len() {
+            server.start_worker(index, devices)?;
+        }
+        let shared = Arc::clone(&server.shared);
+        server.spawn("maintenance", move || maintain(&shared))?;
+        let shared = Arc::clone(&server.shared);
+        server.spawn("acceptor", move || acceptor::run(&shared, &listeners))?;
+        Ok(server)
+    }
+
+    /// Starts a worker and waits until it has what it needs: its read queue belongs to its thread.
+    fn start_worker(&mut self, index: usize, devices: &[Arc<dyn Device>]) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let devices = devices.to_vec();
+        let (started, is_started) = mpsc::channel();
+        self.spawn(&format!("worker-{index}"), move || {
+            match worker::Worker::new(shared, index, &devices) {
+                Ok(worker) => {
+                    // The receiver waits below; should it be gone, nobody needs the message.
+                    let _ = started.send(Ok(()));
+                    worker.run();
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+        })?;
+        is_started.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended at its start")))
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.to_string()).spawn(body)?);
+        Ok(())
+    }
+
+    /// Asks all threads to end, after what they have begun.
+    pub fn stop(&self) {
+        self.shared.stop();
+    }
+
+    /// Waits until the server was stopped: by [`Server::stop`], or by the `shutdown` command.
+    pub fn join(mut self) {
+        self.join_threads();
+    }
+
+    fn join_threads(&mut self) {
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                eprintln!("a thread of the server panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop();
+        self.join_threads();
+    }
+}
+
+/// Serves until a signal or the `shutdown` command ends it.
+pub fn run(
+    settings: &Settings,
+    cache: Arc<Cache>,
+    devices: &[Arc<dyn Device>],
+    listeners: Vec<Listener>,
+) -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP])?;
+    let handle = signals.handle();
+    let server = Server::start(settings, cache, devices, listeners)?;
+    let shared = Arc::clone(&server.shared);
+    let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => eprintln!("SIGHUP: there is nothing to reload"),
+                _ => shared.stop(),
+            }
+        }
+    })?;
+    server.join();
+    handle.close();
+    let _ = waiter.join();
+    Ok(())
+}
+
+fn maintain(shared: &Shared) {
+    while !shared.is_stopping() {
+        let now = shared.clock.now();
+        shared.flush.run_if_due(&shared.cache, now);
+        if !shared.cache.maintain(now) {
+            thread::sleep(MAINTENANCE_NAP);
+        }
+    }
+}

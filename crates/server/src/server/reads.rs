@@ -1,0 +1,157 @@
+//! A worker's reads from drives: bounded memory, one batch per loop.
+
+use super::slab::Id;
+use crate::stats::latency::Latency;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+use terrace_cache::ReadPlan;
+use terrace_device::{AlignedBuf, Done, Read, ReadQueue};
+
+/// Bytes of buffers in flight or held as evidence, at most, unless a single read is longer. What
+/// exceeds it waits here.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+/// Buffers of this size are kept for reuse: a read for a record of up to 4 KiB takes no more.
+const COMMON_BYTES: usize = 8 << 10;
+/// Bytes of buffers kept for reuse.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// A read that came back.
+pub(crate) struct Finished {
+    /// The operation that it was for.
+    pub(crate) operation: Id,
+    /// To be handed back with [`Reads::release`].
+    pub(crate) buffer: AlignedBuf,
+    pub(crate) result: io::Result<()>,
+}
+
+struct Started {
+    operation: Id,
+    tier: usize,
+    at: Instant,
+}
+
+/// The queue of one worker over all tiers.
+pub(crate) struct Reads {
+    queue: Box<dyn ReadQueue>,
+    /// Reads that found no room.
+    waiting: VecDeque<(ReadPlan, Id)>,
+    kept: Vec<AlignedBuf>,
+    /// Bytes of buffers given out.
+    buffer_bytes: usize,
+    started: Vec<Option<Started>>,
+    vacant: Vec<usize>,
+    submitted: bool,
+    reaped: Vec<Done>,
+    latency: Arc<Latency>,
+}
+
+impl Reads {
+    pub(crate) fn new(queue: Box<dyn ReadQueue>, latency: Arc<Latency>) -> Self {
+        Self {
+            queue,
+            waiting: VecDeque::new(),
+            kept: Vec::new(),
+            buffer_bytes: 0,
+            started: Vec::new(),
+            vacant: Vec::new(),
+            submitted: false,
+            reaped: Vec::new(),
+            latency,
+        }
+    }
+
+    /// Readable when [`Reads::reap`] has something to do.
+    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
+        self.queue.event_fd()
+    }
+
+    /// Reads `plan` for `operation`, now or when there is room.
+    pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
+        if self.has_room(plan) && self.waiting.is_empty() {
+            self.start(plan, operation);
+        } else {
+            self.waiting.push_back((plan, operation));
+        }
+    }
+
+    fn has_room(&self, plan: ReadPlan) -> bool {
+        self.buffer_bytes == 0 || self.buffer_bytes + plan.bytes as usize <= BUFFER_BYTES_MAX
+    }
+
+    fn start(&mut self, plan: ReadPlan, operation: Id) {
+        let started = Started { operation, tier: plan.tier, at: Instant::now() };
+        let token = match self.vacant.pop() {
+            Some(place) => {
+                self.started[place] = Some(started);
+                place
+            }
+            None => {
+                self.started.push(Some(started));
+                self.started.len() - 1
+            }
+        };
+        let buf = self.buffer(plan.bytes as usize);
+        let (device, offset) = (plan.tier, plan.offset);
+        self.queue.submit(Read { device, offset, buf, token: token as u64 });
+        self.submitted = true;
+    }
+
+    fn buffer(&mut self, bytes: usize) -> AlignedBuf {
+        let kept = if bytes <= COMMON_BYTES { self.kept.pop() } else { None };
+        let mut buffer = kept.unwrap_or_else(|| AlignedBuf::zeroed(bytes.max(COMMON_BYTES)));
+        buffer.set_len(bytes);
+        self.buffer_bytes += buffer.capacity();
+        buffer
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn release(&mut self, buffer: AlignedBuf) {
+        self.buffer_bytes -= buffer.capacity();
+        let kept_bytes = (self.kept.len() + 1) * COMMON_BYTES;
+        if buffer.capacity() == COMMON_BYTES && kept_bytes <= KEPT_BYTES_MAX {
+            self.kept.push(buffer);
+        }
+    }
+
+    /// Hands what was submitted to the drives, all at once.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while let Some(&(plan, operation)) = self.waiting.front() {
+            if !self.has_room(plan) {
+                break;
+            }
+            self.waiting.pop_front();
+            self.start(plan, operation);
+        }
+        if std::mem::take(&mut self.submitted) {
+            self.queue.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything is on its way.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.queue.in_flight() > 0 || !self.waiting.is_empty()
+    }
+
+    /// Appends what came back; never blocks.
+    pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
+        self.queue.reap(&mut self.reaped);
+        if self.reaped.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for done in self.reaped.drain(..) {
+            let place = done.token as usize;
+            let Some(started) = self.started.get_mut(place).and_then(Option::take) else {
+                continue;
+            };
+            self.vacant.push(place);
+            self.latency.record(started.tier, now - started.at);
+            let operation = started.operation;
+            finished.push(Finished { operation, buffer: done.buf, result: done.result });
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Replies in the order of their requests, whatever order they are found in.
+//!
+//! While nothing is unfinished a reply is written straight to where `send` takes it from. Behind a
+//! request that waits for a drive, replies gather in slots: one for each unfinished request, and one
+//! for all the finished replies between two of them.
+
+use super::stream::Stream;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Names a slot of one connection; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotId(u64);
+
+enum Slot {
+    /// Complete replies.
+    Done(Vec<u8>),
+    /// One reply that is being found out.
+    Unfinished,
+    /// The value of a large item, which is sent piece by piece once it is at the front.
+    Stream(Box<Stream>),
+}
+
+/// Everything that one connection is owed.
+#[derive(Default)]
+pub(crate) struct Replies {
+    /// To be sent; the first `sent` bytes are.
+    output: Vec<u8>,
+    sent: usize,
+    slots: VecDeque<Slot>,
+    /// The id of `slots[0]`.
+    front: u64,
+    /// Bytes in slots.
+    slot_bytes: usize,
+    /// Slots that are not `Done`.
+    unfinished: usize,
+    /// Slots that are streams.
+    streams: usize,
+}
+
+impl Replies {
+    /// Appends to the replies by way of `write`.
+    pub(crate) fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        if self.slots.is_empty() {
+            return write(&mut self.output);
+        }
+        if !matches!(self.slots.back(), Some(Slot::Done(_))) {
+            self.slots.push_back(Slot::Done(Vec::new()));
+        }
+        let Some(Slot::Done(bytes)) = self.slots.back_mut() else { unreachable!("just pushed") };
+        let before = bytes.len();
+        let result = write(bytes);
+        self.slot_bytes += bytes.len() - before;
+        result
+    }
+
+    /// Keeps a place for a reply that is not known yet.
+    pub(crate) fn reserve(&mut self) -> SlotId {
+        self.push(Slot::Unfinished)
+    }
+
+    /// Keeps a place for a reply of any length.
+    pub(crate) fn reserve_stream(&mut self, stream: Box<Stream>) {
+        self.streams += 1;
+        self.push(Slot::Stream(stream));
+    }
+
+    fn push(&mut self, slot: Slot) -> SlotId {
+        self.unfinished += 1;
+        self.slots.push_back(slot);
+        SlotId(self.front + self.slots.len() as u64 - 1)
+    }
+
+    /// Puts the reply in its place. Takes the memory of `reply` only where it must wait there.
+    pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>) {
+        let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
+        self.unfinished -= 1;
+        if id.0 != self.front {
+            self.slot_bytes += reply.len();
+            *slot = Slot::Done(std::mem::take(reply));
+            return;
+        }
+        self.output.append(reply);
+        self.slots.pop_front();
+        self.front += 1;
+        self.advance();
+    }
+
+    /// Puts a stream into a place that was kept for a reply.
+    pub(crate) fn fulfil_with_stream(&mut self, id: SlotId, stream: Box<Stream>) {
+        if let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) {
+            self.streams += 1;
+            *slot = Slot::Stream(stream);
+        }
+    }
+
+    /// Whether a large item is among what is owed.
+    pub(crate) fn has_stream(&self) -> bool {
+        self.streams > 0
+    }
+
+    /// Moves what is finished at the front to the output.
+    fn advance(&mut self) {
+        while let Some(Slot::Done(bytes)) = self.slots.front_mut() {
+            self.slot_bytes -= bytes.len();
+            self.output.append(bytes);
+            self.slots.pop_front();
+            self.front += 1;
+        }
+    }
+
+    /// The stream at the front, and where its bytes go.
+    pub(crate) fn front_stream(&mut self) -> Option<(SlotId, &mut Stream, &mut Vec<u8>)> {
+        match self.slots.front_mut() {
+            Some(Slot::Stream(stream)) => Some((SlotId(self.front), stream, &mut self.output)),
+            _ => None,
+        }
+    }
+
+    /// The stream in a certain place.
+    pub(crate) fn stream(&mut self, id: SlotId) -> Option<&mut Stream> {
+        match self.slots.get_mut(id.0.checked_sub(self.front)? as usize) {
+            Some(Slot::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The stream at the front is through.
+    pub(crate) fn finish_front_stream(&mut self) {
+        if let Some(Slot::Stream(_)) = self.slots.front() {
+            self.slots.pop_front();
+            self.front += 1;
+            self.unfinished -= 1;
+            self.streams -= 1;
+            self.advance();
+        }
+    }
+
+    /// Nothing is being waited for; what is owed stands in the output.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// Replies that are being waited for.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Bytes that could be sent now.
+    pub(crate) fn sendable(&self) -> usize {
+        self.output.len() - self.sent
+    }
+
+    /// Bytes that are kept until the client takes them.
+    pub(crate) fn unsent(&self) -> usize {
+        self.sendable() + self.slot_bytes
+    }
+
+    /// Sends once. `Ok(false)` if the socket took less than there was.
+    pub(crate) fn send(&mut self, socket: impl AsFd, sent: &mut u64) -> io::Result<bool> {
+        while self.sendable() > 0 {
+            let flags = rustix::net::SendFlags::NOSIGNAL;
+            match rustix::net::send(&socket, &self.output[self.sent..], flags) {
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    *sent += bytes as u64;
+                }
+                Err(rustix::io::Errno::AGAIN) => {
+                    self.forget_sent();
+                    return Ok(false);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Reuses the room of what was sent, once that is worth moving the rest.
+    fn forget_sent(&mut self) {
+        if self.sent >= self.sendable() {
+            self.output.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    /// Takes the memory of an empty output.
+    pub(crate) fn take_memory(&mut self) -> Option<Vec<u8>> {
+        (self.output.is_empty() && self.output.capacity() > 0)
+            .then(|| std::mem::take(&mut self.output))
+    }
+
+    /// Gives an empty output memory to work with.
+    pub(crate) fn give_memory(&mut self, memory: Vec<u8>) {
+        debug_assert!(self.output.is_empty() && memory.is_empty());
+        self.output = memory;
+    }
+
+    /// Whether the output has memory.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.output.capacity() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(replies: &Replies) -> &str {
+        std::str::from_utf8(&replies.output).unwrap()
+    }
+
+    #[test]
+    fn keeps_the_order_of_requests() {
+        let mut replies = Replies::default();
+        replies.append(|out| out.extend(b"a"));
+        let b = replies.reserve();
+        replies.append(|out| out.extend(b"c"));
+        replies.append(|out| out.extend(b"d"));
+        let e = replies.reserve();
+        let f = replies.reserve();
+        replies.append(|out| out.extend(b"g"));
+        assert_eq!((text(&replies), replies.unsent(), replies.unfinished()), ("a", 4, 3));
+        replies.fulfil(e, &mut b"e".to_vec());
+        assert_eq!(text(&replies), "a");
+        replies.fulfil(b, &mut b"b".to_vec());
+        assert_eq!((text(&replies), replies.unfinished()), ("abcde", 1));
+        replies.fulfil(f, &mut b"f".to_vec());
+        assert_eq!(text(&replies), "abcdefg");
+        assert!(replies.is_settled());
+        replies.append(|out| out.extend(b"h"));
+        assert_eq!((text(&replies), replies.unsent()), ("abcdefgh", 8));
+    }
+}

@@ -1,0 +1,356 @@
+//! From a connection's input to executed commands.
+
+use super::connection::{Connection, Mode, Stop};
+use super::context::Context;
+use super::pending::Work;
+use super::slab::Id;
+use super::upload::Upload;
+use crate::commands::admin::{self, After};
+use crate::commands::{keyed, keys};
+use arrayvec::ArrayVec;
+use terrace_cache::{Key, NewValue};
+use terrace_protocol::{Admin, Keys, KeysKind, Parse, Parser, Reject, Request, reply};
+
+/// Requests that are parsed, and whose index lines are asked for, before the first is executed.
+const BATCH: usize = 32;
+
+/// A request of a batch.
+struct Parcel<'i> {
+    parse: Parse<'i>,
+    /// All of it as it was received, with its data block.
+    bytes: &'i [u8],
+    /// Where its data block begins, if it has one here.
+    data: usize,
+    /// The parser's state behind it.
+    parser: Parser,
+}
+
+/// A line of keys that was begun: some of its keys are still to be read, all of them received.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeysLeft {
+    kind: KeysKind,
+    /// Bytes of the input that are keys.
+    text: usize,
+    /// Bytes behind them that end the line, or this part of it.
+    end: usize,
+    is_last: bool,
+}
+
+impl Connection {
+    /// Executes what was received, until something is missing.
+    pub(super) fn process(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Stop {
+        loop {
+            if self.is_held() {
+                return Stop::Blocked;
+            }
+            if *budget == 0 {
+                return Stop::Yield;
+            }
+            let step = match self.mode {
+                Mode::Requests => self.process_batch(id, cx, budget),
+                Mode::Keys(left) => self.process_keys(left, id, cx, budget),
+                Mode::Upload(_) => self.process_upload(id, cx),
+                Mode::Swallow(bytes) => self.swallow(bytes),
+            };
+            if let Err(stop) = step {
+                return stop;
+            }
+        }
+    }
+
+    /// Parses a few requests, asks for what their lookups begin with, and executes them.
+    fn process_batch(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Result<(), Stop> {
+        // Taken out while its bytes are looked at, since executing changes the connection.
+        let input = std::mem::take(&mut self.input);
+        let mut consumed = 0;
+        let batch = self.parse(input.unread(), cx, BATCH.min(*budget as usize));
+        if batch.len() > 1 {
+            prefetch(&batch, cx);
+        }
+        let mut result = if batch.is_empty() { Err(Stop::Starved) } else { Ok(()) };
+        for parcel in &batch {
+            if self.is_held() {
+                result = Err(Stop::Blocked);
+                break;
+            }
+            let before = self.parser;
+            self.parser = parcel.parser;
+            match self.process_one(parcel, id, cx) {
+                Ok(bytes) => consumed += bytes,
+                Err(stop) => {
+                    self.parser = before;
+                    result = Err(stop);
+                    break;
+                }
+            }
+            *budget -= 1;
+            if !matches!(self.mode, Mode::Requests) {
+                break;
+            }
+        }
+        drop(batch);
+        self.input = input;
+        self.input.consume(consumed);
+        result
+    }
+
+    /// Parses the requests that were received in whole. Notes how much the next one needs.
+    fn parse<'i>(
+        &mut self,
+        input: &'i [u8],
+        cx: &Context,
+        limit: usize,
+    ) -> ArrayVec<Parcel<'i>, BATCH> {
+        self.needed = 0;
+        let mut batch = ArrayVec::new();
+        let mut parser = self.parser;
+        let mut at = 0;
+        while batch.len() < limit && at < input.len() {
+            let parse = parser.parse(&input[at..]);
+            let (consumed, value_bytes) = match &parse {
+                Parse::NeedMore => break,
+                Parse::Reject(reject) => (reject.consumed, None),
+                Parse::Request { request, consumed } => (*consumed, keyed::value_bytes(request)),
+            };
+            let block = value_bytes.filter(|&bytes| bytes <= cx.limits.inline_bytes_max as u64);
+            let bytes = consumed + block.map_or(0, |bytes| bytes as usize + 2);
+            let Some(bytes) = input[at..].get(..bytes) else {
+                self.needed = bytes;
+                break;
+            };
+            at += bytes.len();
+            let ends_batch = block.is_none() && value_bytes.is_some();
+            batch.push(Parcel { parse, bytes, data: consumed, parser });
+            if ends_batch {
+                break;
+            }
+        }
+        batch
+    }
+
+    /// Executes one request; answers how many bytes of the input it took.
+    fn process_one(
+        &mut self,
+        parcel: &Parcel<'_>,
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<usize, Stop> {
+        match &parcel.parse {
+            // Not put into a batch.
+            Parse::NeedMore => return Err(Stop::Starved),
+            Parse::Reject(reject) => self.refuse(reject),
+            Parse::Request { request: Request::Keys(keys), .. } => {
+                return self.begin_keys(keys, parcel.bytes, id, cx);
+            }
+            Parse::Request { request: Request::MetaNoop, .. } => {
+                self.replies.append(|out| out.extend_from_slice(reply::META_NOOP));
+            }
+            Parse::Request { request: Request::Admin(admin), .. } => {
+                self.process_admin(admin, cx)?;
+            }
+            Parse::Request { request, .. } => self.process_keyed(request, parcel, id, cx)?,
+        }
+        Ok(parcel.bytes.len())
+    }
+
+    fn refuse(&mut self, reject: &Reject) {
+        self.replies.append(|out| out.extend_from_slice(reject.reply));
+        self.is_closing |= reject.close;
+        if reject.swallow > 0 {
+            self.mode = Mode::Swallow(reject.swallow);
+        }
+    }
+
+    fn process_keyed(
+        &mut self,
+        request: &Request<'_>,
+        parcel: &Parcel<'_>,
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<(), Stop> {
+        let Some(key) = keyed::key_of(request) else { return Ok(()) };
+        let key = cx.session.key(key);
+        let mut value = &parcel.bytes[parcel.data..];
+        if let Some(value_bytes) = keyed::value_bytes(request) {
+            if value_bytes > cx.limits.inline_bytes_max as u64 {
+                return self.begin_upload(request, key, (parcel.bytes, value_bytes), id, cx);
+            }
+            match value.strip_suffix(b"\r\n") {
+                Some(block) => value = block,
+                None => {
+                    self.replies.append(|out| out.extend_from_slice(reply::BAD_DATA_CHUNK));
+                    return Ok(());
+                }
+            }
+        }
+        self.begin(
+            cx,
+            id,
+            (key, keyed::is_write(request)),
+            |executor, out| {
+                let value = NewValue::Inline(value, &[]);
+                keyed::execute(executor, request, key, value, None, out)
+            },
+            || Work::request(key, parcel.bytes, None),
+        )
+    }
+
+    /// Executes what is no matter of one key, once everything before it is finished.
+    fn process_admin(&mut self, admin: &Admin<'_>, cx: &mut Context) -> Result<(), Stop> {
+        if !self.replies.is_settled() {
+            return Err(Stop::Blocked);
+        }
+        let executor = cx.executor();
+        match self.replies.append(|out| admin::execute(&executor, admin, out)) {
+            After::GoOn => {}
+            After::Close => self.is_closing = true,
+        }
+        Ok(())
+    }
+
+    /// Reads the key of a line, or begins with its keys if there are more; answers how many bytes it
+    /// took.
+    fn begin_keys(
+        &mut self,
+        keys: &Keys<'_>,
+        bytes: &[u8],
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<usize, Stop> {
+        let mut words = keys.keys;
+        let first = words.next();
+        if let (Some(key), true) = (first, keys.is_last && words.next().is_none()) {
+            self.read_key(keys.kind, cx.session.key(key), id, cx)?;
+            self.replies.append(|out| out.extend_from_slice(reply::END));
+            return Ok(bytes.len());
+        }
+        let text = keys.keys.rest().len();
+        let end = match keys.is_last {
+            true if bytes.ends_with(b"\r\n") => 2,
+            _ => 1,
+        };
+        self.mode = Mode::Keys(KeysLeft { kind: keys.kind, text, end, is_last: keys.is_last });
+        Ok(bytes.len() - text - end)
+    }
+
+    fn process_keys(
+        &mut self,
+        left: KeysLeft,
+        id: Id,
+        cx: &mut Context,
+        budget: &mut u32,
+    ) -> Result<(), Stop> {
+        let input = std::mem::take(&mut self.input);
+        let text = &input.unread()[..left.text];
+        let mut batch: ArrayVec<(Key<'_>, usize), BATCH> = ArrayVec::new();
+        let mut at = 0;
+        while !batch.is_full()
+            && let Some((word, end)) = next_word(text, at)
+        {
+            batch.push((cx.session.key(word), end));
+            at = end;
+        }
+        batch.iter().for_each(|(key, _)| cx.session.prefetch(*key));
+        let is_through = !batch.is_full();
+        let (mut consumed, mut result) = (0, Ok(()));
+        for (key, end) in batch {
+            result = match self.is_held() {
+                true => Err(Stop::Blocked),
+                false => self.read_key(left.kind, key, id, cx),
+            };
+            if result.is_err() {
+                break;
+            }
+            consumed = end;
+        }
+        *budget = budget.saturating_sub(1);
+        self.mode = Mode::Keys(KeysLeft { text: left.text - consumed, ..left });
+        if result.is_ok() && is_through {
+            consumed = left.text + left.end;
+            self.mode = Mode::Requests;
+            if left.is_last {
+                self.replies.append(|out| out.extend_from_slice(reply::END));
+            }
+        }
+        self.input = input;
+        self.input.consume(consumed);
+        result
+    }
+
+    fn read_key(
+        &mut self,
+        kind: KeysKind,
+        key: Key<'_>,
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<(), Stop> {
+        self.begin(
+            cx,
+            id,
+            (key, kind.touch.is_some()),
+            |executor, out| keys::execute(kind, executor, key, None, out),
+            || Work::Key { kind, key: key.bytes().into() },
+        )
+    }
+
+    /// A value that is too long for one piece comes chunk by chunk, or not at all. `line` is the
+    /// request without it.
+    fn begin_upload(
+        &mut self,
+        request: &Request<'_>,
+        key: Key<'_>,
+        (line, bytes): (&[u8], u64),
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<(), Stop> {
+        if bytes > cx.limits.item_bytes_max {
+            // Answers that it is too large, and removes what it was to replace.
+            self.begin(
+                cx,
+                id,
+                (key, true),
+                |executor, out| {
+                    keyed::execute(executor, request, key, NewValue::Inline(&[], &[]), None, out)
+                },
+                || Work::request(key, line, None),
+            )?;
+            self.mode = Mode::Swallow(bytes + 2);
+            return Ok(());
+        }
+        if !self.replies.is_settled() {
+            return Err(Stop::Blocked);
+        }
+        let upload = Upload::begin(&cx.executor(), (key.bytes(), line), bytes);
+        self.mode = Mode::Upload(Box::new(upload));
+        Ok(())
+    }
+
+    fn swallow(&mut self, bytes: u64) -> Result<(), Stop> {
+        let here = bytes.min(self.input.unread().len() as u64);
+        self.input.consume(here as usize);
+        if here < bytes {
+            self.mode = Mode::Swallow(bytes - here);
+            return Err(Stop::Starved);
+        }
+        self.mode = Mode::Requests;
+        Ok(())
+    }
+}
+
+fn prefetch(batch: &[Parcel<'_>], cx: &Context) {
+    for parcel in batch {
+        if let Parse::Request { request, .. } = &parcel.parse
+            && let Some(key) = keyed::key_of(request)
+        {
+            cx.session.prefetch(cx.session.key(key));
+        }
+    }
+}
+
+/// The first word of `text` from `at` on, and where it ends.
+fn next_word(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let start = at + text[at..].iter().position(|&byte| byte != b' ')?;
+    let rest = &text[start..];
+    let bytes = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+    Some((&rest[..bytes], start + bytes))
+}

@@ -1,0 +1,174 @@
+//! What all threads of a server share.
+
+use super::clock::Clock;
+use super::inbox::Inbox;
+use super::poll::Waker;
+use crate::settings::Settings;
+use crate::stats::counters::{Counters, Totals};
+use crate::stats::latency::Latency;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use terrace_cache::Cache;
+
+/// One per server.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) clock: Clock,
+    pub(crate) inboxes: Vec<Inbox>,
+    pub(crate) workers: Vec<Arc<WorkerStats>>,
+    /// What `stats reset` takes off the counters.
+    pub(crate) reset: Mutex<Totals>,
+    pub(crate) connections: Connections,
+    pub(crate) acceptor_waker: Waker,
+    pub(crate) flush: DelayedFlush,
+    verbosity: AtomicU8,
+    stopping: AtomicBool,
+}
+
+/// What one worker counts.
+#[derive(Debug)]
+pub(crate) struct WorkerStats {
+    pub(crate) counters: Counters,
+    pub(crate) latency: Arc<Latency>,
+}
+
+impl Shared {
+    pub(crate) fn new(settings: Settings, cache: Arc<Cache>) -> std::io::Result<Self> {
+        let threads = settings.threads.max(1) as usize;
+        let tiers = cache.stats().tiers.len();
+        let worker = || WorkerStats {
+            counters: Counters::default(),
+            latency: Arc::new(Latency::new(tiers)),
+        };
+        Ok(Self {
+            cache,
+            clock: Clock::new(),
+            inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,
+            workers: (0..threads).map(|_| Arc::new(worker())).collect(),
+            reset: Mutex::new(Totals::default()),
+            connections: Connections::new(settings.connections_max),
+            acceptor_waker: Waker::new()?,
+            flush: DelayedFlush::new(),
+            verbosity: AtomicU8::new(settings.verbosity),
+            stopping: AtomicBool::new(false),
+            settings,
+        })
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Tells every thread to end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.acceptor_waker.wake();
+        self.inboxes.iter().for_each(|inbox| inbox.waker().wake());
+    }
+
+    /// With `-o no_maxconns_fast`, connections too many stay where they are.
+    pub(crate) fn must_leave_in_backlog(&self) -> bool {
+        !self.settings.refuse_when_full && self.connections.are_all_open()
+    }
+
+    /// A connection ended.
+    pub(crate) fn closed_connection(&self) {
+        let was_full = self.connections.are_all_open();
+        self.connections.current.fetch_sub(1, Ordering::Relaxed);
+        if was_full && !self.settings.refuse_when_full {
+            self.acceptor_waker.wake();
+        }
+    }
+
+    /// Writes a line to standard error, if `-v` was given at least `level` times.
+    pub(crate) fn log(&self, level: u8, line: impl FnOnce() -> String) {
+        if self.verbosity.load(Ordering::Relaxed) >= level {
+            eprintln!("{}", line());
+        }
+    }
+
+    pub(crate) fn set_verbosity(&self, level: u8) {
+        self.verbosity.store(level, Ordering::Relaxed);
+    }
+
+    pub(crate) fn verbosity(&self) -> u8 {
+        self.verbosity.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts of connections.
+pub(crate) struct Connections {
+    pub(crate) current: AtomicU32,
+    max: u32,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    /// How often no descriptor was left to accept with.
+    pub(crate) listen_disabled: AtomicU64,
+}
+
+impl Connections {
+    fn new(max: u32) -> Self {
+        let (accepted, rejected, listen_disabled) = Default::default();
+        Self { current: AtomicU32::new(0), max, accepted, rejected, listen_disabled }
+    }
+
+    pub(crate) fn are_all_open(&self) -> bool {
+        self.current.load(Ordering::Relaxed) >= self.max
+    }
+
+    /// Counts a new connection, unless there are too many. Called by the acceptor alone.
+    pub(crate) fn try_open(&self) -> bool {
+        let may = !self.are_all_open();
+        if may {
+            self.current.fetch_add(1, Ordering::Relaxed);
+            self.accepted.fetch_add(1, Ordering::Relaxed);
+        }
+        may
+    }
+}
+
+/// `flush_all` with a delay: at its second, everything that was stored before is gone.
+///
+/// Every worker looks at the time before it serves anybody, and flushes if it is due; no command is
+/// executed at or after that second before the flush, nor is anything flushed that was stored by a
+/// command after it.
+pub(crate) struct DelayedFlush {
+    /// Unix time; [`DelayedFlush::NEVER`] if none is planned.
+    due: AtomicU32,
+    running: Mutex<()>,
+}
+
+impl DelayedFlush {
+    const NEVER: u32 = u32::MAX;
+
+    fn new() -> Self {
+        Self { due: AtomicU32::new(Self::NEVER), running: Mutex::new(()) }
+    }
+
+    /// Plans a flush, in place of one that was planned before.
+    pub(crate) fn plan(&self, due: u32) {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.due.store(due, Ordering::Release);
+    }
+
+    /// Flushes at once, and calls a planned flush off.
+    pub(crate) fn run_now(&self, cache: &Cache) {
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.due.store(Self::NEVER, Ordering::Release);
+        cache.flush_all();
+    }
+
+    /// Flushes if the time has come.
+    pub(crate) fn run_if_due(&self, cache: &Cache, now: u32) {
+        if now < self.due.load(Ordering::Acquire) {
+            return;
+        }
+        // Whoever comes second waits here until the flush is done, and then finds nothing due.
+        let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if now >= self.due.load(Ordering::Acquire) {
+            cache.flush_all();
+            self.due.store(Self::NEVER, Ordering::Release);
+        }
+    }
+}

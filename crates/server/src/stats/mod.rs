@@ -1,0 +1,9 @@
+//! What the server tells about itself.
+
+pub(crate) mod counters;
+pub(crate) mod general;
+pub(crate) mod items;
+pub(crate) mod latency;
+pub(crate) mod settings;
+pub(crate) mod tiers;
+pub(crate) mod view;

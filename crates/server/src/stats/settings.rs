@@ -1,0 +1,125 @@
+//! `stats settings`: memcached's names; what has no counterpart here shows memcached's default.
+
+use super::view::{Row, Source, View, write_rows};
+use Source::{Never, Number, Text};
+
+const ROWS: &[Row] = &[
+    ("maxbytes", Number(|v| v.shared.settings.memory_bytes)),
+    ("maxconns", Number(|v| u64::from(v.shared.settings.connections_max))),
+    ("tcpport", Number(|v| u64::from(v.shared.settings.tcp_port))),
+    ("udpport", Never),
+    ("inter", Text(addresses)),
+    ("verbosity", Number(|v| u64::from(v.shared.verbosity()))),
+    ("oldest", Never),
+    ("evictions", Text(|v| on(v.shared.settings.evict))),
+    ("domain_socket", Text(socket)),
+    ("umask", Text(|v| format!("{:o}", v.shared.settings.unix_mask))),
+    ("shutdown_command", Text(|v| yes(v.shared.settings.shutdown_command))),
+    ("growth_factor", Text(|v| format!("{:.2}", v.shared.settings.slab_growth_factor))),
+    ("chunk_size", Number(|v| u64::from(v.shared.settings.slab_chunk_bytes_min))),
+    ("num_threads", Number(|v| u64::from(v.shared.settings.threads))),
+    ("num_threads_per_udp", Number(|v| u64::from(v.shared.settings.threads))),
+    ("stat_key_prefix", Text(|v| char::from(v.shared.settings.prefix_delimiter).to_string())),
+    ("detail_enabled", Text(|v| yes(v.shared.settings.stats_detail))),
+    ("reqs_per_event", Number(|v| u64::from(v.shared.settings.requests_per_event))),
+    ("cas_enabled", Text(|v| yes(v.shared.settings.cas))),
+    ("tcp_backlog", Number(|v| u64::from(v.shared.settings.listen_backlog))),
+    ("binding_protocol", Text(protocol)),
+    ("auth_enabled_sasl", Text(|_| yes(false))),
+    ("auth_enabled_ascii", Text(|_| yes(false))),
+    ("item_size_max", Number(|v| v.shared.settings.item_bytes_max)),
+    ("maxconns_fast", Text(|v| yes(v.shared.settings.refuse_when_full))),
+    ("hashpower_init", Never),
+    ("slab_reassign", Text(|_| yes(true))),
+    ("slab_automove", Number(|_| 1)),
+    ("slab_automove_ratio", Text(|_| "0.80".into())),
+    ("slab_automove_window", Number(|_| 10)),
+    ("slab_chunk_max", Number(|_| 512 << 10)),
+    ("lru_crawler", Text(|_| yes(true))),
+    ("lru_crawler_sleep", Number(|_| 100)),
+    ("lru_crawler_tocrawl", Never),
+    ("tail_repair_time", Never),
+    ("flush_enabled", Text(|v| yes(v.shared.settings.flush_all_command))),
+    ("dump_enabled", Text(|v| yes(v.shared.settings.dump_commands))),
+    ("hash_algorithm", Text(|_| "xxh3".into())),
+    ("lru_maintainer_thread", Text(|_| yes(true))),
+    ("lru_segmented", Text(|_| yes(true))),
+    ("hot_lru_pct", Number(|_| 20)),
+    ("warm_lru_pct", Number(|_| 40)),
+    ("hot_max_factor", Text(|_| "0.20".into())),
+    ("warm_max_factor", Text(|_| "2.00".into())),
+    ("temp_lru", Text(|_| yes(false))),
+    ("temporary_ttl", Number(|_| 61)),
+    ("idle_timeout", Number(|v| u64::from(v.shared.settings.idle_timeout_s))),
+    ("watcher_logbuf_size", Number(|_| 256 << 10)),
+    ("worker_logbuf_size", Number(|_| 64 << 10)),
+    ("read_buf_mem_limit", Number(|v| v.shared.settings.connection_buffer_bytes_max)),
+    ("track_sizes", Text(|_| yes(false))),
+    ("inline_ascii_response", Text(|_| yes(false))),
+    ("drop_privileges", Text(|_| yes(false))),
+];
+
+/// Shown where a tier is configured, as memcached does with an extstore.
+const TIER_ROWS: &[Row] = &[
+    ("ext_item_size", Number(|_| 512)),
+    ("ext_item_age", Number(|_| u64::from(u32::MAX))),
+    ("ext_low_ttl", Never),
+    ("ext_recache_rate", Number(|_| 2000)),
+    ("ext_wbuf_size", Number(|_| 4 << 20)),
+    ("ext_compact_under", Never),
+    ("ext_drop_under", Never),
+    ("ext_max_sleep", Number(|_| 1_000_000)),
+    ("ext_max_frag", Text(|_| "0.80".into())),
+    ("slab_automove_freeratio", Text(|_| "0.010".into())),
+    ("ext_drop_unread", Text(|_| yes(false))),
+];
+
+const LAST_ROWS: &[Row] = &[
+    ("ssl_enabled", Text(|_| yes(false))),
+    ("proxy_enabled", Text(|_| yes(false))),
+    ("num_napi_ids", Text(|_| "(null)".into())),
+    ("memory_file", Text(|_| "(null)".into())),
+    ("client_flags_size", Number(|_| 4)),
+];
+
+/// Writes the answer of `stats settings`, without its end.
+pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
+    write_rows(out, view, ROWS);
+    if !view.cache.tiers.is_empty() {
+        write_rows(out, view, TIER_ROWS);
+    }
+    write_rows(out, view, LAST_ROWS);
+}
+
+fn yes(is_so: bool) -> String {
+    if is_so { "yes" } else { "no" }.into()
+}
+
+fn on(is_so: bool) -> String {
+    if is_so { "on" } else { "off" }.into()
+}
+
+fn addresses(view: &View<'_>) -> String {
+    let listen = &view.shared.settings.listen;
+    if listen.is_empty() {
+        return "NULL".into();
+    }
+    let text = |address: &crate::settings::ListenAddress| match address.port {
+        Some(port) => format!("{}:{port}", address.host),
+        None => address.host.clone(),
+    };
+    listen.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+fn socket(view: &View<'_>) -> String {
+    let path = view.shared.settings.unix_socket.as_ref();
+    path.map_or("NULL".into(), |path| path.display().to_string())
+}
+
+fn protocol(view: &View<'_>) -> String {
+    match view.shared.settings.protocol {
+        crate::settings::Protocol::Auto => "auto-negotiate",
+        crate::settings::Protocol::Ascii => "ascii",
+    }
+    .into()
+}

@@ -1,0 +1,95 @@
+//! `stats tiers`: where DRAM goes, and what each tier holds and does. Sizes are in bytes, times in
+//! microseconds.
+
+use super::latency::{Latency, Percentiles};
+use super::view::{Row, Source, View, write, write_rows};
+use Source::{Number, Text};
+use std::sync::Arc;
+use terrace_cache::TierStats;
+
+/// Rows of the cache as a whole.
+const ROWS: &[Row] = &[
+    ("memory_limit", Number(|v| v.cache.memory.limit)),
+    ("memory_sealed_index", Number(|v| v.cache.memory.sealed_index)),
+    ("memory_page_tables", Number(|v| v.cache.memory.page_tables)),
+    ("memory_segment_table", Number(|v| v.cache.memory.segment_table)),
+    ("memory_dram_table", Number(|v| v.cache.memory.dram_table)),
+    ("memory_fresh", Number(|v| v.cache.memory.fresh)),
+    ("memory_hot", Number(|v| v.cache.memory.hot)),
+    ("memory_staging", Number(|v| v.cache.memory.staging)),
+    ("records", Number(|v| v.cache.records)),
+    ("records_fresh", Number(|v| v.cache.memory.fresh_records)),
+    ("records_hot", Number(|v| v.cache.memory.hot_records)),
+    ("index_bytes_per_record", Text(index_bytes_per_record)),
+    ("evictions", Number(|v| v.cache.evictions)),
+    ("reclaimed_expired", Number(|v| v.cache.reclaimed_expired)),
+    ("evicted_unfetched", Number(|v| v.cache.evicted_unfetched)),
+    ("lost_to_collisions", Number(|v| v.cache.lost_to_collisions)),
+    ("waits", Number(|v| v.cache.waits)),
+    ("promotions", Number(|v| v.cache.promotions)),
+    ("demotions", Number(|v| v.cache.demotions)),
+];
+
+/// Rows of one tier; each name is written behind the tier's number.
+const TIER_ROWS: &[(&str, fn(&TierStats) -> u64)] = &[
+    ("capacity_bytes", |t| t.capacity_bytes),
+    ("records", |t| t.records),
+    ("live_bytes", |t| t.live_bytes),
+    ("payload_bytes", |t| t.payload_bytes),
+    ("header_bytes", |t| t.live_bytes.saturating_sub(t.payload_bytes)),
+    ("padding_bytes", |t| t.padding_bytes),
+    ("footer_bytes", |t| t.footer_bytes),
+    ("segment_bytes", |t| t.segment_bytes),
+    ("segments", |t| t.segments),
+    ("segments_used", |t| t.segments_used),
+    ("hits", |t| t.hits),
+    ("false_reads", |t| t.false_reads),
+    ("reads", |t| t.reads),
+    ("read_bytes", |t| t.read_bytes),
+    ("background_reads", |t| t.background_reads),
+    ("background_read_bytes", |t| t.background_read_bytes),
+    ("segment_writes", |t| t.segment_writes),
+    ("written_bytes", |t| t.written_bytes),
+    ("stored_payload_bytes", |t| t.stored_payload_bytes),
+    ("reinserted_records", |t| t.reinserted_records),
+    ("corrupt_pages", |t| t.corrupt_pages),
+    ("read_errors", |t| t.read_errors),
+    ("write_errors", |t| t.write_errors),
+    ("failed", |t| u64::from(t.failed)),
+];
+
+const PERCENTILES: &[(&str, f64)] =
+    &[("read_us_p50", 0.5), ("read_us_p99", 0.99), ("read_us_p999", 0.999)];
+
+/// Writes the answer of `stats tiers`, without its end.
+pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
+    write_rows(out, view, ROWS);
+    for (number, tier) in view.cache.tiers.iter().enumerate() {
+        let mut row = |name: &str, value: &dyn std::fmt::Display| {
+            write(out, &format!("tier:{number}:{name}"), value);
+        };
+        row("device", &tier.label);
+        for (name, value) in TIER_ROWS {
+            row(name, &value(tier));
+        }
+        row("write_amplification", &ratio(tier.written_bytes, tier.stored_payload_bytes));
+        row("reads_per_hit", &ratio(tier.reads, tier.hits));
+        let workers = view.shared.workers.iter();
+        let latencies = workers.map(|worker| -> &Latency { Arc::as_ref(&worker.latency) });
+        let percentiles = Percentiles::of(latencies, number);
+        for (name, share) in PERCENTILES {
+            row(name, &percentiles.micros(*share));
+        }
+    }
+}
+
+/// DRAM of index, page tables and segment table for each live record.
+fn index_bytes_per_record(view: &View<'_>) -> String {
+    let memory = &view.cache.memory;
+    let bytes = memory.sealed_index + memory.page_tables + memory.segment_table;
+    ratio(bytes, view.cache.records)
+}
+
+fn ratio(of: u64, to: u64) -> String {
+    if to == 0 { "0".into() } else { format!("{:.4}", of as f64 / to as f64) }
+}

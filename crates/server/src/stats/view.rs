@@ -1,0 +1,71 @@
+//! Everything that statistics are taken from, at one moment; and how they are written.
+
+use super::counters::Totals;
+use crate::server::shared::Shared;
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::PoisonError;
+use terrace_cache::{CacheStats, TierStats};
+
+/// One moment of a server.
+pub(crate) struct View<'s> {
+    pub(crate) shared: &'s Shared,
+    pub(crate) totals: Totals,
+    pub(crate) cache: CacheStats,
+    /// Unix time in seconds.
+    pub(crate) now: u32,
+}
+
+impl<'s> View<'s> {
+    pub(crate) fn new(shared: &'s Shared, now: u32) -> Self {
+        let mut totals = Totals::default();
+        shared.workers.iter().for_each(|worker| totals.add(&worker.counters));
+        totals.subtract(&shared.reset.lock().unwrap_or_else(PoisonError::into_inner));
+        Self { shared, totals, cache: shared.cache.stats(), now }
+    }
+
+    /// The sum of a number over all tiers.
+    pub(crate) fn tiers(&self, number: impl Fn(&TierStats) -> u64) -> u64 {
+        self.cache.tiers.iter().map(number).sum()
+    }
+}
+
+/// Where a number of the tables comes from.
+pub(crate) enum Source {
+    /// Counted or computed here.
+    Number(fn(&View<'_>) -> u64),
+    /// Anything else.
+    Text(fn(&View<'_>) -> String),
+    /// What this name counts in memcached can't happen here.
+    Never,
+}
+
+/// A row of `stats`: its name and where the value comes from.
+pub(crate) type Row = (&'static str, Source);
+
+/// Writes the rows of a table.
+pub(crate) fn write_rows(out: &mut Vec<u8>, view: &View<'_>, rows: &[Row]) {
+    for (name, source) in rows {
+        match source {
+            Source::Number(number) => write(out, name, number(view)),
+            Source::Text(text) => write(out, name, text(view)),
+            Source::Never => write(out, name, 0),
+        }
+    }
+}
+
+/// Writes one line.
+pub(crate) fn write(out: &mut Vec<u8>, name: &str, value: impl Display) {
+    // Writing to a `Vec` never fails.
+    let _ = write!(out, "STAT {name} {value}\r\n");
+}
+
+/// Takes what was counted so far as the new zero.
+pub(crate) fn reset(shared: &Shared) {
+    let mut totals = Totals::default();
+    shared.workers.iter().for_each(|worker| {
+        totals.add(&worker.counters);
+        worker.latency.reset();
+    });
+    *shared.reset.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+}

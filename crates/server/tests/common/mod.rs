@@ -1,0 +1,200 @@
+//! A server inside the test process, and a client that speaks bytes.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use terrace::server::{Listener, Server};
+use terrace::settings::Settings;
+use terrace_cache::{Cache, Config, Tier, Tuning};
+use terrace_device::{Device, FileDevice};
+
+/// No test waits longer for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server; stopped when dropped.
+pub struct TestServer {
+    pub address: SocketAddr,
+    server: Option<Server>,
+    file: Option<PathBuf>,
+}
+
+impl TestServer {
+    /// Two workers, DRAM only.
+    pub fn start() -> Self {
+        Self::with(|_| {}, None)
+    }
+
+    /// A little DRAM above a file of `bytes`, with segments so small that records soon lie there.
+    pub fn start_tiered(bytes: u64) -> Self {
+        Self::with(|_| {}, Some(bytes))
+    }
+
+    pub fn with(change: impl FnOnce(&mut Settings), tier_bytes: Option<u64>) -> Self {
+        let mut settings = Settings { threads: 2, ..Settings::default() };
+        settings.memory_bytes = 64 << 20;
+        change(&mut settings);
+        let (devices, file) = match tier_bytes {
+            None => (Vec::new(), None),
+            Some(bytes) => {
+                let (device, file) = open_file(bytes);
+                (vec![device], Some(file))
+            }
+        };
+        let cache = Cache::open(Config {
+            tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
+            evict: settings.evict,
+            cas: settings.cas,
+            item_bytes_max: settings.item_bytes_max,
+            tuning: Tuning::default(),
+            ..Config::new(settings.memory_bytes)
+        })
+        .expect("a cache");
+        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
+        let address = listener.tcp_address().expect("a TCP listener");
+        let server = Server::start(&settings, cache, &devices, vec![listener]).expect("a server");
+        Self { address, server: Some(server), file }
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Waits for the threads to end by themselves.
+    pub fn join(mut self) {
+        self.server.take().expect("runs until here").join();
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+fn open_file(bytes: u64) -> (Arc<dyn Device>, PathBuf) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("terrace-test-{}-{number}", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let device = FileDevice::open(&file, Some(bytes)).expect("a file for the tier");
+    (Arc::new(device), file)
+}
+
+/// A connection.
+pub struct Client {
+    stream: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("a connection");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        Self { stream, unread: Vec::new() }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// Receives until `enough` says how many bytes are wanted and they are there.
+    pub fn receive(&mut self, enough: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
+        let start = Instant::now();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            if let Some(bytes) = enough(&self.unread) {
+                return self.unread.drain(..bytes).collect();
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => panic!("closed; got only {:?}", String::from_utf8_lossy(&self.unread)),
+                Ok(bytes) => self.unread.extend(&buffer[..bytes]),
+                Err(_) if start.elapsed() < PATIENCE => {}
+                Err(error) => {
+                    panic!("{error}; got only {:?}", String::from_utf8_lossy(&self.unread))
+                }
+            }
+        }
+    }
+
+    /// Receives exactly `expected`.
+    #[track_caller]
+    pub fn expect(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let got = self.receive(|unread| {
+            let differs = unread.iter().zip(expected).any(|(a, b)| a != b);
+            (differs || unread.len() >= expected.len()).then_some(unread.len().min(expected.len()))
+        });
+        if got != expected {
+            let end = self.receive(|unread| Some(unread.len().min(200)));
+            panic!(
+                "expected {:?}, got {:?}",
+                String::from_utf8_lossy(&expected[..expected.len().min(2000)]),
+                String::from_utf8_lossy(&[&got[..got.len().min(2000)], &end].concat()),
+            );
+        }
+    }
+
+    /// Sends `request` and receives exactly `reply`, and nothing behind it.
+    #[track_caller]
+    pub fn ask(&mut self, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) {
+        self.send(request);
+        self.expect(reply);
+        self.expect_silence();
+    }
+
+    /// Nothing more has come so far; a version behind it shows the order.
+    #[track_caller]
+    pub fn expect_silence(&mut self) {
+        self.send("version\r\n");
+        self.expect("VERSION 1.6.45\r\n");
+    }
+
+    /// Everything up to and including `end`.
+    pub fn receive_until(&mut self, end: &str) -> String {
+        let end = end.as_bytes();
+        let bytes = self.receive(|unread| {
+            unread.windows(end.len()).position(|window| window == end).map(|at| at + end.len())
+        });
+        String::from_utf8(bytes).expect("text")
+    }
+
+    /// One number of `stats ARGUMENTS`.
+    pub fn stat(&mut self, arguments: &str, name: &str) -> String {
+        self.send(format!("stats {arguments}\r\n"));
+        let text = self.receive_until("END\r\n");
+        let prefix = format!("STAT {name} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).to_string()
+    }
+
+    /// Waits for the server to close the connection, and returns what it said before.
+    pub fn receive_to_end(mut self) -> Vec<u8> {
+        let start = Instant::now();
+        let mut buffer = vec![0; 64 << 10];
+        while start.elapsed() < PATIENCE {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return self.unread,
+                Ok(bytes) => self.unread.extend(&buffer[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return self.unread;
+                }
+                Err(_) => {}
+            }
+        }
+        panic!("still open after {:?}", String::from_utf8_lossy(&self.unread));
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn shut_write(&self) {
+        self.stream.shutdown(std::net::Shutdown::Write).expect("an open socket");
+    }
+}
