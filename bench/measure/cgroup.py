@@ -10,10 +10,10 @@ _V2 = "/sys/fs/cgroup"
 class MemoryLimit:
     """A control group of its own; removed at the end of a `with` block. Needs root."""
 
-    def __init__(self, limit_bytes):
+    def __init__(self, limit_bytes, name):
         self.limit = limit_bytes
         self.v2 = os.path.exists(f"{_V2}/cgroup.controllers")
-        self.path = f"{_V2 if self.v2 else _V1}/terrace-bench-{os.getpid()}"
+        self.path = f"{_V2 if self.v2 else _V1}/bench-{os.getpid()}-{name}"
 
     def __enter__(self):
         if self.v2:

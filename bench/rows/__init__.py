@@ -1,0 +1,16 @@
+"""The rows of the table, each a function from `quick` to a list of figures."""
+
+from . import capacity, cpu, flash_gets, reads, sets, writes
+
+# What `bench/run NAME` measures, in the order of the table.
+ROWS = {
+    "capacity": capacity.two_million,
+    "full": capacity.full,
+    "reads": reads.reads,
+    "writes": writes.writes,
+    "cpu": cpu.cpu,
+    "fio": flash_gets.against_fio,
+    "extstore": flash_gets.against_extstore,
+    "sets": sets.new_keys,
+    "overwrites": sets.overwrites,
+}
