@@ -194,7 +194,7 @@ fn put(words: &mut [u64; WORDS], bit: usize, bits: usize, value: u64) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -34,6 +34,7 @@ mod session;
 mod shard;
 mod slots;
 mod stats;
+mod sync;
 mod table;
 
 pub use cache::{Cache, OpenError};

@@ -410,7 +410,7 @@ pub(crate) struct Stamp {
     pub(crate) origin: u32,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -4,8 +4,8 @@
 //! epoch *e* is reusable once every session has said, at *e* or later, that it holds no reference.
 
 use crate::lock;
+use crate::sync::{AtomicU64, Ordering, fence};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A parked session holds nothing.
 const PARKED: u64 = u64::MAX;
@@ -77,7 +77,7 @@ impl Quiesce {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -96,5 +96,41 @@ mod tests {
         assert!(quiesce.reached() >= tag);
         quiesce.leave(&b);
         assert!(quiesce.join().is_some());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    /// What a reader holds is not reused: here a pointer (0 or 1) to one of two flags that say whether
+    /// the memory was given to somebody else.
+    #[test]
+    fn loom_memory_is_not_reused_under_a_reader() {
+        loom::model(|| {
+            let quiesce = Arc::new(Quiesce::new(1));
+            let current = Arc::new(AtomicU64::new(0));
+            let reused = Arc::new(AtomicBool::new(false));
+            let reader = {
+                let (quiesce, current, reused) = (quiesce.clone(), current.clone(), reused.clone());
+                let participant = quiesce.join().unwrap();
+                thread::spawn(move || {
+                    quiesce.refresh(&participant);
+                    if current.load(Ordering::Acquire) == 0 {
+                        assert!(!reused.load(Ordering::Relaxed), "reused under a reader");
+                    }
+                    quiesce.park(&participant);
+                })
+            };
+            current.store(1, Ordering::Release);
+            let epoch = quiesce.retire();
+            if quiesce.reached() >= epoch {
+                reused.store(true, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+        });
     }
 }

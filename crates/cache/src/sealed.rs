@@ -7,8 +7,8 @@
 
 use crate::bucket::{Bucket, Entry, SLOTS, WORDS};
 use crate::key::Name;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin};
 use arrayvec::ArrayVec;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Buckets that share a version.
 const GROUP: usize = 16;
@@ -17,8 +17,13 @@ const GROUP: usize = 16;
 pub(crate) type Segments = ArrayVec<u16, { 2 * SLOTS }>;
 
 #[repr(align(64))]
-#[derive(bytemuck::Zeroable)]
 struct Line([AtomicU64; WORDS]);
+
+impl Line {
+    fn empty() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
 
 /// One shard's index at one size.
 pub(crate) struct SealedIndex {
@@ -35,8 +40,8 @@ impl SealedIndex {
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.max(2);
         Self {
-            lines: bytemuck::zeroed_slice_box(buckets),
-            versions: bytemuck::zeroed_slice_box(buckets.div_ceil(GROUP)),
+            lines: (0..buckets).map(|_| Line::empty()).collect(),
+            versions: (0..buckets.div_ceil(GROUP)).map(|_| AtomicU32::new(0)).collect(),
             entries: AtomicU64::new(0),
         }
     }
@@ -91,7 +96,7 @@ impl SealedIndex {
             if version & 1 == 0 {
                 return version;
             }
-            std::hint::spin_loop();
+            spin();
         }
     }
 
@@ -269,7 +274,9 @@ impl SealedIndex {
         fence(Ordering::Release);
         for (at, bucket) in changes {
             for (word, &value) in self.lines[*at].0.iter().zip(&bucket.0) {
-                word.store(value, Ordering::Relaxed);
+                if word.load(Ordering::Relaxed) != value {
+                    word.store(value, Ordering::Relaxed);
+                }
             }
         }
         for &group in groups {
@@ -295,7 +302,7 @@ fn collect(bucket: &Bucket, fingerprint: u16, guests: bool, found: &mut Segments
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -391,6 +398,59 @@ mod tests {
                 names.into_iter().for_each(|name| assert!(index.remove(name, 2)));
             }
             assert!(reader.join().unwrap(), "an entry was invisible for a moment");
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A reader never misses an entry while a writer makes it a guest elsewhere and brings it back.
+    #[test]
+    fn loom_an_entry_is_visible_while_it_moves() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.check(|| {
+            let index = Arc::new(SealedIndex::new(2));
+            let name = Name { pos: 1, fingerprint: 9 };
+            index.insert(name, 3, 0).unwrap();
+            let home = index.home(name.pos);
+            let slot = index.load(home).matches(9).iter().next().unwrap();
+            if index.alternate(home, 9) == home {
+                return;
+            }
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(index.find(name).contains(&3), "invisible"))
+            };
+            assert!(index.move_away(home, slot));
+            reader.join().unwrap();
+        });
+    }
+
+    /// A reader sees an entry's old or new segment, nothing in between.
+    #[test]
+    fn loom_a_replaced_entry_is_never_torn() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.check(|| {
+            let index = Arc::new(SealedIndex::new(2));
+            let name = Name { pos: 1, fingerprint: 9 };
+            index.insert(name, 0x555, 0).unwrap();
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.find(name).to_vec())
+            };
+            index.insert(name, 0x2aa, 0).unwrap();
+            index.remove(name, 0x555);
+            let seen = reader.join().unwrap();
+            assert!(
+                !seen.is_empty() && seen.iter().all(|s| [0x555, 0x2aa].contains(s)),
+                "{seen:?}"
+            );
         });
     }
 }

@@ -5,7 +5,7 @@
 //! bucket follows at any size, and the record's address. A hit is confirmed by the key itself.
 
 use crate::memory::Addr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 const SLOTS: usize = 7;
 /// Hash bits in a slot, the topmost of `Name::pos`; also the most bits a bucket number can have.
@@ -14,11 +14,17 @@ const TAG_BITS: u32 = 24;
 const _: () = assert!(TAG_BITS + Addr::BITS == 64);
 
 #[repr(align(64))]
-#[derive(Default)]
 struct Bucket {
     slots: [AtomicU64; SLOTS],
     /// Entries whose home is this bucket or one before, and that lie in one behind.
     passed: AtomicU64,
+}
+
+impl Bucket {
+    fn empty() -> Self {
+        let slots = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { slots, passed: AtomicU64::new(0) }
+    }
 }
 
 /// Where an entry stands; good until the table is next changed.
@@ -40,7 +46,7 @@ impl DramTable {
 
     pub(crate) fn new(bucket_bits: u32) -> Self {
         let bucket_bits = bucket_bits.clamp(Self::BUCKET_BITS_MIN, TAG_BITS);
-        let buckets = (0..1usize << bucket_bits).map(|_| Bucket::default()).collect();
+        let buckets = (0..1usize << bucket_bits).map(|_| Bucket::empty()).collect();
         Self { buckets, bucket_bits, entries: AtomicU64::new(0) }
     }
 
@@ -167,7 +173,7 @@ fn address(word: u64) -> Option<Addr> {
     Addr::from_bits(word & ((1 << Addr::BITS) - 1))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -212,5 +218,37 @@ mod tests {
             }
             prop_assert!(table.find(pos(61), |_| false).is_none());
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A reader finds the old or the new record of a key that is being replaced, with a neighbour
+    /// coming and going.
+    #[test]
+    fn loom_a_replaced_record_is_always_found() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let addr = |n| Addr::from_bits(n).unwrap();
+            let table = Arc::new(DramTable::new(1));
+            table.insert(5 << 8, addr(1));
+            let reader = {
+                let table = Arc::clone(&table);
+                thread::spawn(move || {
+                    table.find(5 << 8, |a| a == addr(1) || a == addr(2)).is_some()
+                })
+            };
+            let (_, at) = table.find(5 << 8, |a| a == addr(1)).unwrap();
+            table.insert(5 << 8, addr(7));
+            table.replace(5 << 8, at, addr(2));
+            let neighbour = table.find_addr(5 << 8, addr(7)).unwrap();
+            table.remove(5 << 8, neighbour);
+            assert!(reader.join().unwrap(), "invisible");
+        });
     }
 }
