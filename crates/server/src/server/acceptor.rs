@@ -1,12 +1,10 @@
 //! The thread that takes connections in and deals them out to the workers in turn.
 
-use super::inbox::Arrival;
 use super::listener::{Listener, OUT_OF_DESCRIPTORS_NAP};
 use super::shared::Shared;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// What memcached says when `-c` is reached.
@@ -14,15 +12,13 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 
 /// Accepts until the server stops.
 pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
-    let names: Vec<Arc<str>> = listeners.iter().map(|listener| listener.name().into()).collect();
     let mut next_worker = 0;
     while !shared.is_stopping() {
         wait(shared, listeners);
         shared.acceptor_waker.clear();
-        for (listener, name) in listeners.iter().zip(&names) {
+        for listener in listeners {
             while let Some(socket) = accept(shared, listener) {
-                let inbox = &shared.inboxes[next_worker];
-                inbox.send(Arrival { socket, listener: Arc::clone(name) });
+                shared.inboxes[next_worker].send(socket);
                 next_worker = (next_worker + 1) % shared.inboxes.len();
             }
         }

@@ -14,7 +14,6 @@ use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use terrace_cache::Key;
 use terrace_protocol::Parser;
 
@@ -70,7 +69,6 @@ pub(crate) enum Mode {
 /// A connection and what it is in the middle of.
 pub(crate) struct Connection {
     socket: OwnedFd,
-    listener: Arc<str>,
     pub(super) input: Input,
     pub(super) replies: Replies,
     pub(super) conflicts: Conflicts,
@@ -96,10 +94,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, listener: Arc<str>, now: u32) -> Self {
+    pub(crate) fn new(socket: OwnedFd, now: u32) -> Self {
         Self {
             socket,
-            listener,
             input: Input::default(),
             replies: Replies::default(),
             conflicts: Conflicts::default(),
@@ -313,11 +310,6 @@ impl Connection {
     /// Whether it was silent, and owed nothing, since before `then`.
     pub(crate) fn is_idle_since(&self, then: u32) -> bool {
         self.last_active < then && self.replies.is_settled()
-    }
-
-    /// The listener that it came in by.
-    pub(crate) fn listener(&self) -> &str {
-        &self.listener
     }
 
     /// Cleans up; the socket closes itself.

@@ -3,20 +3,12 @@
 use super::poll::Waker;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// A connection on its way to its worker.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    pub(crate) socket: OwnedFd,
-    /// The listener that it came in by.
-    pub(crate) listener: Arc<str>,
-}
+use std::sync::{Mutex, PoisonError};
 
 /// One worker's inbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    arrivals: Mutex<Vec<Arrival>>,
+    arrivals: Mutex<Vec<OwnedFd>>,
     waker: Waker,
 }
 
@@ -29,13 +21,14 @@ impl Inbox {
         &self.waker
     }
 
-    pub(crate) fn send(&self, arrival: Arrival) {
+    /// Hands a connection to the worker.
+    pub(crate) fn send(&self, arrival: OwnedFd) {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
         self.waker.wake();
     }
 
     /// Everything that has arrived.
-    pub(crate) fn take(&self) -> Vec<Arrival> {
+    pub(crate) fn take(&self) -> Vec<OwnedFd> {
         std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -22,7 +22,6 @@ pub(crate) struct Ready {
     /// The number that it was registered with.
     pub(crate) number: u64,
     pub(crate) readable: bool,
-    pub(crate) writable: bool,
     /// The other side sent its last byte, or the connection broke: the end shows when reading.
     pub(crate) hung_up: bool,
 }
@@ -60,12 +59,7 @@ impl Poll {
         let event = self.events[at];
         let (number, flags) = (event.data.u64(), event.flags);
         let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        Ready {
-            number,
-            readable: hung_up || flags.contains(EventFlags::IN),
-            writable: hung_up || flags.contains(EventFlags::OUT),
-            hung_up,
-        }
+        Ready { number, readable: hung_up || flags.contains(EventFlags::IN), hung_up }
     }
 }
 

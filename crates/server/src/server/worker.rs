@@ -2,7 +2,6 @@
 
 use super::connection::{Connection, Turn};
 use super::context::Context;
-use super::inbox::Arrival;
 use super::pending::{Answer, Pending, Waiter};
 use super::poll::Poll;
 use super::reads::{Finished, Reads};
@@ -162,8 +161,8 @@ impl Worker {
     fn welcome(&mut self) -> io::Result<()> {
         let inbox = &self.cx.shared.inboxes[self.index];
         inbox.waker().clear();
-        for Arrival { socket, listener } in inbox.take() {
-            let id = self.connections.insert(Connection::new(socket, listener, self.cx.now));
+        for socket in inbox.take() {
+            let id = self.connections.insert(Connection::new(socket, self.cx.now));
             if let Some(connection) = self.connections.get_mut(id) {
                 self.poll.add(connection.socket(), id.to_u64())?;
             }
