@@ -8,23 +8,20 @@ use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Block size where the kernel does not name one.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// The smallest block that is worth anything: a sector.
 const BLOCK_BYTES_MIN: u32 = 512;
 
-/// How long a file may be in use before that is believed. A process that ended holds the files that
-/// were registered with its rings, and their locks, until the kernel has taken the rings down: some
-/// tens of milliseconds in which a restart must not fail.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
-const IN_USE_NAP: Duration = Duration::from_millis(20);
-
 /// An opened, locked and allocated file or block device.
 pub(crate) struct Claimed {
+    /// For transfers.
     pub(crate) file: File,
+    /// Holds the lock. A description of its own, because a ring keeps those that are registered
+    /// with it, and with them their locks, for some time after its process has ended: the next
+    /// process would find the device in use.
+    pub(crate) lock: File,
     pub(crate) bytes: u64,
     pub(crate) block_bytes: u32,
     pub(crate) direct: bool,
@@ -32,25 +29,17 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    /// Takes the file or device; waits a moment for one that is in use.
     pub(crate) fn take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
-        let end = Instant::now() + IN_USE_PATIENCE;
-        loop {
-            match Self::try_take(path, size) {
-                Err(OpenError::InUse(_)) if Instant::now() < end => thread::sleep(IN_USE_NAP),
-                result => return result,
-            }
-        }
-    }
-
-    fn try_take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
         if let Some(bytes) = size.filter(|&bytes| bytes < u64::from(DEFAULT_BLOCK_BYTES)) {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
         let mut claim = Claim { path, notes: Vec::new() };
-        let (file, created) = claim.open(size)?;
-        let bytes = claim.lock(&file).and_then(|()| claim.size(&file, size));
-        let bytes = bytes.inspect_err(|_| {
+        let (lock, created) = claim.open(size)?;
+        let opened = claim.lock(&lock).and_then(|()| {
+            let bytes = claim.size(&lock, size)?;
+            Ok((claim.open_again(&lock)?, bytes))
+        });
+        let (file, bytes) = opened.inspect_err(|_| {
             if created {
                 // The error that led here matters more than one from tidying up.
                 let _ = fs::remove_file(path);
@@ -59,6 +48,7 @@ impl Claimed {
         let block_bytes = claim.enable_direct(&file);
         Ok(Self {
             file,
+            lock,
             bytes,
             block_bytes: block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
             direct: block_bytes.is_some(),
@@ -115,13 +105,13 @@ impl Claim<'_> {
 
     fn why_not(&self, error: io::Error) -> OpenError {
         use io::ErrorKind::{
-            AlreadyExists, IsADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
-            ResourceBusy, StorageFull,
+            AlreadyExists, IsADirectory, NotADirectory, NotFound, PermissionDenied,
+            ReadOnlyFilesystem, ResourceBusy, StorageFull,
         };
         let path = self.path.to_owned();
         match error.kind() {
             IsADirectory => OpenError::IsDirectory(path),
-            NotFound => OpenError::NoParent(path),
+            NotFound | NotADirectory => OpenError::NoParent(path),
             PermissionDenied | ReadOnlyFilesystem => {
                 OpenError::NotPermitted { path, source: error }
             }
@@ -142,6 +132,19 @@ impl Claim<'_> {
             Err(TryLockError::WouldBlock) => Err(OpenError::InUse(self.path.to_owned())),
             Err(TryLockError::Error(error)) => Err(self.failed("lock", error)),
         }
+    }
+
+    /// A second description of the same file.
+    fn open_again(&self, first: &File) -> Result<File, OpenError> {
+        let open = || {
+            let second = Self::options().open(self.path)?;
+            let (a, b) = (first.metadata()?, second.metadata()?);
+            if (a.dev(), a.ino()) != (b.dev(), b.ino()) {
+                return Err(io::Error::other("it was replaced meanwhile"));
+            }
+            Ok(second)
+        };
+        open().map_err(|error| self.failed("open again", error))
     }
 
     /// Usable bytes, all of them allocated.

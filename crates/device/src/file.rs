@@ -13,8 +13,9 @@ use std::path::Path;
 /// Transfers bypass the page cache where the file system allows it ([`FileDevice::is_direct`]).
 #[derive(Debug)]
 pub struct FileDevice {
-    /// Holds the lock; dropping it releases the device.
     file: File,
+    /// Dropping it lets others have the device.
+    _lock: File,
     label: String,
     geometry: Geometry,
     direct: bool,
@@ -31,12 +32,12 @@ impl FileDevice {
     /// when opening fails.
     pub fn open(path: impl AsRef<Path>, size: Option<u64>) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let Claimed { file, bytes, block_bytes, direct, notes } = Claimed::take(path, size)?;
+        let Claimed { file, lock, bytes, block_bytes, direct, notes } = Claimed::take(path, size)?;
         let geometry = Geometry { bytes: bytes - bytes % u64::from(block_bytes), block_bytes };
         if geometry.bytes == 0 {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
-        Ok(Self { file, label: path.display().to_string(), geometry, direct, notes })
+        Ok(Self { file, _lock: lock, label: path.display().to_string(), geometry, direct, notes })
     }
 
     /// Whether transfers bypass the page cache.

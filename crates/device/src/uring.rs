@@ -14,6 +14,9 @@ use std::thread;
 use std::time::Duration;
 
 const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
+/// Reads that are handed to the kernel without waiting for the flush: the drive begins with them
+/// while the worker prepares the next.
+const BATCH: usize = 8;
 /// How often a read is tried again that the kernel interrupted or had no memory for.
 const TRIES_MAX: u8 = 16;
 /// Naps of [`NAP`] in which the kernel may find memory for a submission, before giving up.
@@ -79,12 +82,19 @@ impl UringQueue {
         self.slots.len() - self.free.len()
     }
 
-    /// Moves waiting reads into the ring while there are slots.
+    /// Hands waiting reads to the kernel while there are slots.
+    fn start_waiting(&mut self) -> io::Result<()> {
+        self.fill();
+        if self.ring.submission().is_empty() { Ok(()) } else { self.enter() }
+    }
+
+    /// Moves waiting reads into the ring.
     fn fill(&mut self) {
         let mut ring = self.ring.submission();
-        while !self.waiting.is_empty() {
-            let Some(slot) = self.free.pop() else { return };
-            let Some(job) = self.waiting.pop_front() else { return };
+        while !self.free.is_empty()
+            && let Some(job) = self.waiting.pop_front()
+            && let Some(slot) = self.free.pop()
+        {
             let entry = entry(self.slots[slot].insert(job), slot);
             // SAFETY: the slot owns the buffer at this address until the completion for the slot
             // was taken from the ring (moving the owner does not move the memory), and `drop`
@@ -162,7 +172,13 @@ impl ReadQueue for UringQueue {
             None => Err(no_such_device(read.device)),
         };
         match checked {
-            Ok(()) => self.waiting.push_back(Job { read, tries: 0 }),
+            Ok(()) => {
+                self.waiting.push_back(Job { read, tries: 0 });
+                if self.waiting.len().is_multiple_of(BATCH) && self.broken.is_none() {
+                    let started = self.start_waiting();
+                    self.note_failure(started);
+                }
+            }
             Err(error) => {
                 self.refused.push(Done { token: read.token, buf: read.buf, result: Err(error) });
             }
@@ -176,8 +192,7 @@ impl ReadQueue for UringQueue {
         if !self.refused.is_empty() {
             self.event.signal();
         }
-        self.fill();
-        if self.ring.submission().is_empty() { Ok(()) } else { self.enter() }
+        self.start_waiting()
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
@@ -188,11 +203,14 @@ impl ReadQueue for UringQueue {
         while self.has_deferred() && self.broken.is_none() {
             let ran = self.run_deferred();
             self.note_failure(ran);
+            // Posting them has signalled once more, to no purpose. What is deferred after this
+            // shows in the loop's condition or signals anew.
+            self.event.clear();
         }
         self.collect(done);
         if !self.waiting.is_empty() && self.broken.is_none() {
-            let flushed = self.flush();
-            self.note_failure(flushed);
+            let started = self.start_waiting();
+            self.note_failure(started);
         }
     }
 

@@ -1,156 +1,311 @@
-//! Both engines on a real file: every read brings what was written, and epoll never sleeps through a
-//! completion.
+//! Both engines on a real file: every read brings what was written, no epoll set sleeps through a
+//! completion or spins, and whatever happens the buffer stays with the queue until it is done.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
-use rustix::event::epoll;
-use std::os::fd::AsFd;
+mod common;
+
+use common::{BLOCK, Random, Scratch, is_stamped, stamped};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{AlignedBuf, Device, Engine, FileDevice, OpenError, Read, open_queue};
+use terrace_device::{AlignedBuf, Device, Done, Engine, Read, ReadQueue, open_queue};
 
-const PAGES: u64 = 4096;
+const ENGINES: [Engine; 2] = [Engine::IoUring, Engine::Pool];
+const DEPTH: u32 = 32;
 
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("terrace-{}-{name}", std::process::id()));
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn filled(scratch: &Scratch) -> Arc<dyn Device> {
-    let device = FileDevice::open(&scratch.0, Some(PAGES * 4096)).unwrap();
-    let mut buf = AlignedBuf::zeroed(4096);
-    for page in 0..PAGES {
-        buf[..8].copy_from_slice(&page.to_le_bytes());
-        buf[4088..].copy_from_slice(&page.to_le_bytes());
-        device.write_at(page * 4096, &buf).unwrap();
-    }
-    Arc::new(device)
-}
-
-fn storm(engine: Engine) {
-    let scratch = Scratch::new(&format!("storm-{engine}"));
-    let device = filled(&scratch);
-    let mut queue = match open_queue(&[device], engine, 32) {
-        Ok(opened) => opened.queue,
-        Err(error) => return println!("skipped: no {engine} here ({error})"),
-    };
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    epoll::add(&set, queue.event_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-        .unwrap();
-    let (mut started, mut finished, mut seed) = (0u64, 0u64, 1u64);
-    let (mut done, mut wakes) = (Vec::new(), 0u64);
-    let (reads, begin) = (50_000, Instant::now());
-    while finished < reads {
-        // Sometimes more than the depth, sometimes few.
-        let wanted = if started % 3 == 0 { 100 } else { 5 };
-        while queue.in_flight() < wanted && started < reads {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let page = (seed >> 33) % PAGES;
-            let buf = AlignedBuf::zeroed(4096);
-            queue.submit(Read { device: 0, offset: page * 4096, buf, token: page });
-            started += 1;
-        }
-        queue.flush().unwrap();
-        let mut events = Vec::with_capacity(1);
-        let timeout = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
-        epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&timeout)).unwrap();
-        assert!(!events.is_empty(), "slept through {} completions", queue.in_flight());
-        wakes += 1;
-        queue.clear_event();
-        queue.reap(&mut done);
-        for done in done.drain(..) {
-            done.result.unwrap();
-            assert_eq!(done.buf[..8], done.token.to_le_bytes());
-            assert_eq!(done.buf[4088..], done.token.to_le_bytes());
-            finished += 1;
+/// Runs `test` with a queue of each engine.
+fn with_each(devices: &[Arc<dyn Device>], test: impl Fn(Engine, Box<dyn ReadQueue>)) {
+    for engine in ENGINES {
+        match open_queue(devices, engine, DEPTH) {
+            Ok(opened) => test(engine, opened.queue),
+            Err(error) if engine == Engine::IoUring => println!("io_uring: skipped, {error}"),
+            Err(error) => panic!("{engine}: {error}"),
         }
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!("{engine}: {:.0} reads/s, {wakes} wakes", reads as f64 / seconds);
-    assert_eq!(queue.in_flight(), 0);
-    let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    queue.reap(&mut done);
-    epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
-    assert!(events.len() <= 1 && wakes <= reads * 2, "spins");
-    drop((set.as_fd(), events));
 }
 
-#[test]
-fn io_uring_storm() {
-    storm(Engine::IoUring);
+fn read(device: usize, block: u64, blocks: usize) -> Read {
+    let buf = AlignedBuf::zeroed(BLOCK * blocks);
+    Read { device, offset: block * BLOCK as u64, buf, token: block }
 }
 
-#[test]
-fn pool_storm() {
-    storm(Engine::Pool);
+/// A worker's wait for its queue.
+struct Waiter {
+    epoll: OwnedFd,
+    level: bool,
+    wakes: u64,
 }
 
-#[test]
-fn reads_past_the_end_fail_and_the_queue_goes_on() {
-    for engine in [Engine::Auto, Engine::Pool] {
-        let scratch = Scratch::new(&format!("end-{engine}"));
-        let mut queue = open_queue(&[filled(&scratch)], engine, 4).unwrap().queue;
-        for (token, device, offset) in [(1, 0, PAGES * 4096), (2, 7, 0), (3, 0, 0)] {
-            queue.submit(Read { device, offset, buf: AlignedBuf::zeroed(4096), token });
+impl Waiter {
+    fn new(queue: &dyn ReadQueue, level: bool) -> Self {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let flags = if level { EventFlags::IN } else { EventFlags::IN | EventFlags::ET };
+        epoll::add(&epoll, queue.event_fd(), EventData::new_u64(0), flags).unwrap();
+        Self { epoll, level, wakes: 0 }
+    }
+
+    /// Whether anything happened within `patience`.
+    fn wait(&mut self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut events = Vec::<Event>::with_capacity(1);
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => {
+                    result.unwrap();
+                    self.wakes += u64::from(!events.is_empty());
+                    return !events.is_empty();
+                }
+            }
         }
-        let (mut done, until) = (Vec::new(), Instant::now() + Duration::from_secs(5));
-        while done.len() < 3 && Instant::now() < until {
-            queue.flush().unwrap();
-            queue.reap(&mut done);
+    }
+
+    /// Waits, then reaps; panics rather than wait long.
+    fn wait_and_reap(&mut self, queue: &mut dyn ReadQueue, done: &mut Vec<Done>) {
+        assert!(self.wait(Duration::from_secs(10)), "slept through {} reads", queue.in_flight());
+        if self.level {
+            queue.clear_event();
         }
-        done.sort_by_key(|done| done.token);
-        let ok: Vec<_> = done.iter().map(|done| (done.token, done.result.is_ok())).collect();
-        assert_eq!(ok, [(1, false), (2, false), (3, true)]);
+        queue.reap(done);
     }
 }
 
-#[test]
-fn a_queue_dropped_with_reads_in_flight_waits_for_them() {
-    let scratch = Scratch::new("drop");
-    let device = filled(&scratch);
-    for engine in [Engine::Auto, Engine::Pool] {
-        for _ in 0..50 {
-            let mut queue = open_queue(&[Arc::clone(&device)], engine, 8).unwrap().queue;
-            for page in 0..30 {
-                let buf = AlignedBuf::zeroed(4096);
-                queue.submit(Read { device: 0, offset: page * 4096, buf, token: page });
+/// 100,000 reads of one to four blocks, the number in flight now below and now far above the depth.
+fn storm(level: bool) {
+    const READS: u64 = 100_000;
+    const BLOCKS: u64 = 4096;
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, BLOCKS)], |engine, mut queue| {
+        let mut random = Random(7);
+        let mut waiter = Waiter::new(queue.as_ref(), level);
+        let (mut started, mut finished, mut done) = (0, 0, Vec::new());
+        let begin = Instant::now();
+        while finished < READS {
+            let wanted = [1, 3, 20, 200][random.below(4) as usize];
+            while queue.in_flight() < wanted && started < READS {
+                let blocks = 1 + random.below(4);
+                queue.submit(read(0, random.below(BLOCKS - blocks), blocks as usize));
+                started += 1;
             }
             queue.flush().unwrap();
+            waiter.wait_and_reap(queue.as_mut(), &mut done);
+            for Done { token, buf, result } in done.drain(..) {
+                result.unwrap();
+                assert!(is_stamped(&buf, token), "block {token} has another's content");
+                finished += 1;
+            }
         }
+        assert_eq!((queue.in_flight(), started), (0, READS));
+        let rate = READS as f64 / begin.elapsed().as_secs_f64();
+        println!("{engine}: {rate:.0} reads/s, {} wake-ups", waiter.wakes);
+        assert!(waiter.wakes <= READS * 2, "spins");
+        // At rest it stays at rest, after at most one last belated wake-up.
+        if waiter.wait(Duration::ZERO) {
+            queue.clear_event();
+            queue.reap(&mut done);
+            assert!(done.is_empty());
+        }
+        assert!(!waiter.wait(Duration::from_millis(20)), "woken without any read");
+    });
+}
+
+#[test]
+fn an_edge_triggered_worker_never_clears_and_misses_nothing() {
+    storm(false);
+}
+
+#[test]
+fn a_level_triggered_worker_clears_and_misses_nothing() {
+    storm(true);
+}
+
+/// One at a time is where a lost wake-up has nothing to hide behind.
+#[test]
+fn single_reads_each_wake_the_worker() {
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, 256)], |_, mut queue| {
+        let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+        for at in 0..2000 {
+            queue.submit(read(0, at % 256, 1));
+            queue.flush().unwrap();
+            while queue.in_flight() > 0 {
+                waiter.wait_and_reap(queue.as_mut(), &mut done);
+            }
+        }
+        assert_eq!(done.len(), 2000);
+        assert!(done.iter().all(|done| done.result.is_ok() && is_stamped(&done.buf, done.token)));
+    });
+}
+
+/// What exceeds the depth starts by reaping alone, without another flush.
+#[test]
+fn reads_beyond_the_depth_start_when_others_finish() {
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, 1024)], |_, mut queue| {
+        let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+        for block in 0..1000 {
+            queue.submit(read(0, block, 1));
+        }
+        assert_eq!(queue.in_flight(), 1000);
+        queue.flush().unwrap();
+        while queue.in_flight() > 0 {
+            waiter.wait_and_reap(queue.as_mut(), &mut done);
+        }
+        let mut tokens: Vec<_> = done.iter().map(|done| done.token).collect();
+        tokens.sort_unstable();
+        assert_eq!(tokens, (0..1000).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_read_that_can_not_be_fails_alone() {
+    let scratch = Scratch::new();
+    let end = 64 * BLOCK as u64;
+    with_each(&[stamped(&scratch, 64)], |engine, mut queue| {
+        let cases = [
+            (0, end, BLOCK, Some(io::ErrorKind::UnexpectedEof)),
+            (0, end - BLOCK as u64, 2 * BLOCK, Some(io::ErrorKind::UnexpectedEof)),
+            (0, u64::MAX - BLOCK as u64 + 1, BLOCK, Some(io::ErrorKind::UnexpectedEof)),
+            (0, 1, BLOCK, Some(io::ErrorKind::InvalidInput)),
+            (0, 0, 100, Some(io::ErrorKind::InvalidInput)),
+            (1, 0, BLOCK, Some(io::ErrorKind::InvalidInput)),
+            (0, 0, BLOCK, None),
+        ];
+        // Alone each, since a healthy neighbour's wake-up would hide a missing one.
+        for (device, offset, bytes, wanted) in cases {
+            let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+            queue.submit(Read { device, offset, buf: AlignedBuf::zeroed(bytes), token: offset });
+            queue.flush().unwrap();
+            while queue.in_flight() > 0 {
+                waiter.wait_and_reap(queue.as_mut(), &mut done);
+            }
+            let kinds: Vec<_> =
+                done.iter().map(|d| d.result.as_ref().err().map(io::Error::kind)).collect();
+            assert_eq!(kinds, [wanted], "{engine}: {bytes} bytes at {offset} of {device}");
+            assert_eq!((done[0].token, done[0].buf.len()), (offset, bytes));
+        }
+    });
+}
+
+/// The file shrinks under the device: the kernel reads less than was asked for.
+#[test]
+fn a_short_read_is_an_error() {
+    let scratch = Scratch::new();
+    let device = stamped(&scratch, 64);
+    let file = std::fs::OpenOptions::new().write(true).open(scratch.path("stamped")).unwrap();
+    file.set_len(10 * BLOCK as u64).unwrap();
+    with_each(&[device], |engine, mut queue| {
+        let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+        queue.submit(read(0, 9, 2));
+        queue.submit(read(0, 20, 1));
+        queue.flush().unwrap();
+        while queue.in_flight() > 0 {
+            waiter.wait_and_reap(queue.as_mut(), &mut done);
+        }
+        for done in &done {
+            let kind = done.result.as_ref().err().map(io::Error::kind);
+            assert_eq!(kind, Some(io::ErrorKind::UnexpectedEof), "{engine}: {}", done.token);
+        }
+        assert_eq!(done.len(), 2);
+    });
+}
+
+#[test]
+fn a_read_knows_its_device() {
+    let (one, other) = (Scratch::new(), Scratch::new());
+    let devices = [stamped(&one, 64), stamped(&other, 32)];
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    block.fill(0xee);
+    devices[1].write_at(0, &block).unwrap();
+    with_each(&devices, |_, mut queue| {
+        let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+        queue.submit(read(1, 0, 1));
+        queue.submit(read(0, 40, 1));
+        queue.flush().unwrap();
+        while queue.in_flight() > 0 {
+            waiter.wait_and_reap(queue.as_mut(), &mut done);
+        }
+        done.sort_by_key(|done| done.token);
+        assert!(done[0].buf.iter().all(|&byte| byte == 0xee));
+        assert!(is_stamped(&done[1].buf, 40));
+    });
+}
+
+/// A kernel that still wrote into freed buffers would corrupt the heap; reusing the memory at once,
+/// and checking that it stays as it was, would show that.
+#[test]
+fn dropping_a_queue_waits_for_its_reads() {
+    let scratch = Scratch::new();
+    let device = stamped(&scratch, 1024);
+    for round in 0..100 {
+        with_each(&[Arc::clone(&device)], |engine, mut queue| {
+            for block in 0..100 {
+                queue.submit(read(0, block, 1 + round % 4));
+            }
+            if round % 3 != 0 {
+                queue.flush().unwrap();
+            }
+            drop(queue);
+            let reused: Vec<_> = (0..100).map(|_| AlignedBuf::zeroed(BLOCK)).collect();
+            std::thread::sleep(Duration::from_micros(300));
+            let untouched = reused.iter().all(|buf| buf.iter().all(|&byte| byte == 0));
+            assert!(untouched, "{engine}: a read came after its queue was gone");
+        });
     }
 }
 
 #[test]
-fn what_can_not_be_a_tier_is_refused_with_advice() {
-    let directory = std::env::temp_dir();
-    let refused = |path: &std::path::Path, bytes| FileDevice::open(path, bytes).err().unwrap();
-    assert!(matches!(refused(&directory, Some(1 << 20)), OpenError::IsDirectory(_)));
-    assert!(matches!(refused("/dev/null".as_ref(), Some(1 << 20)), OpenError::NotStorage(_)));
-    let nowhere = directory.join("terrace-no-such-folder/tier");
-    assert!(matches!(refused(&nowhere, Some(1 << 20)), OpenError::NoParent(_)));
-    let scratch = Scratch::new("refused");
-    assert!(matches!(refused(&scratch.0, Some(100)), OpenError::Empty { .. }));
-    assert!(matches!(refused(&scratch.0, None), OpenError::NoSize(_)));
-    let asked = 1 << 50;
-    assert!(matches!(refused(&scratch.0, Some(asked)), OpenError::Full { .. }));
-    let first = FileDevice::open(&scratch.0, Some(1 << 20)).unwrap();
-    assert!(matches!(refused(&scratch.0, Some(1 << 20)), OpenError::InUse(_)));
-    drop(first);
-    let larger = FileDevice::open(&scratch.0, Some(2 << 20)).unwrap();
-    assert_eq!(larger.geometry().bytes, 2 << 20);
-    drop(larger);
-    let part = FileDevice::open(&scratch.0, Some(1 << 20)).unwrap();
-    assert_eq!(part.geometry().bytes, 1 << 20);
-    assert_eq!(std::fs::metadata(&scratch.0).unwrap().len(), 2 << 20, "never truncated");
-    use std::os::unix::fs::PermissionsExt;
-    assert_eq!(std::fs::metadata(&scratch.0).unwrap().permissions().mode() & 0o777, 0o600);
+fn auto_says_what_it_took() {
+    let scratch = Scratch::new();
+    let opened = open_queue(&[stamped(&scratch, 16)], Engine::Auto, 0).unwrap();
+    match opened.fallback {
+        None => assert_eq!(opened.engine, Engine::IoUring),
+        Some(why) => {
+            println!("io_uring: skipped, {why}");
+            assert_eq!(opened.engine, Engine::Pool);
+        }
+    }
+}
+
+/// As in containers, where the kernel says no. Here it says so because no descriptor is left for
+/// the ring's event; the pool, which comes after it, then finds the one that the ring had.
+#[test]
+fn auto_falls_back_where_io_uring_is_refused() {
+    const CHILD: &str = "TERRACE_TEST_WITHOUT_IO_URING";
+    if std::env::var_os(CHILD).is_none() {
+        // In a process of its own, since the limit holds for all of it.
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "auto_falls_back_where_io_uring_is_refused"])
+            .env(CHILD, "1")
+            .status();
+        return assert!(child.unwrap().success());
+    }
+    let scratch = Scratch::new();
+    let devices = [stamped(&scratch, 16)];
+    let limits = getrlimit(Resource::Nofile);
+    let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    let one_more = Rlimit { current: Some(next + 1), maximum: limits.maximum };
+    setrlimit(Resource::Nofile, one_more).unwrap();
+    let forced = open_queue(&devices, Engine::IoUring, 8);
+    let opened = open_queue(&devices, Engine::Auto, 8);
+    setrlimit(Resource::Nofile, limits).unwrap();
+    assert!(forced.is_err());
+    let mut opened = opened.unwrap();
+    assert_eq!(opened.engine, Engine::Pool);
+    assert!(opened.fallback.is_some());
+    let (mut waiter, mut done) = (Waiter::new(opened.queue.as_ref(), false), Vec::new());
+    opened.queue.submit(read(0, 3, 1));
+    opened.queue.flush().unwrap();
+    while done.is_empty() {
+        waiter.wait_and_reap(opened.queue.as_mut(), &mut done);
+    }
+    assert!(is_stamped(&done[0].buf, 3));
 }
