@@ -30,16 +30,22 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
         kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
     }
-    if !admin.noreply {
+    if !is_silent(admin) {
         out.append(&mut text);
     }
     After::GoOn
 }
 
-/// The words of a command, without `noreply` at the end.
+/// `noreply` means something behind these commands only; behind others it is a word like any.
+fn is_silent(admin: &Admin<'_>) -> bool {
+    let may = [AdminKind::FlushAll, AdminKind::Verbosity, AdminKind::CacheMemlimit];
+    admin.noreply && may.contains(&admin.kind)
+}
+
+/// The words of a command, without the `noreply` that is none of its arguments.
 fn without_noreply<'a>(admin: &Admin<'a>) -> Vec<&'a [u8]> {
     let mut words: Vec<_> = Tokens::collect(admin.arguments);
-    if admin.noreply {
+    if is_silent(admin) {
         words.pop();
     }
     words
