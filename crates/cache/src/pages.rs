@@ -14,11 +14,20 @@ const OFFSETS: std::ops::Range<i64> = -(1 << 14)..(1 << 14) - 1;
 /// With this shift positions have 13 bits and every offset fits.
 const SHIFT_MAX: u8 = 19;
 
-/// Pages to read: the first, and how many (1 or 2).
+/// Pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageRange {
     pub(crate) first: u32,
     pub(crate) pages: u32,
+    /// The record may be the one that straddles out of the last of these pages.
+    pub(crate) is_open: bool,
+}
+
+impl PageRange {
+    /// `page` and the one after it, for a record that begins in `page`.
+    pub(crate) fn straddling(page: u32) -> Self {
+        Self { first: page, pages: 2, is_open: false }
+    }
 }
 
 /// The encoded tables of one segment, as built at the seal.
@@ -104,10 +113,14 @@ impl PageTable<'_> {
         while page > 0 && self.bound(self.starts, page) > wanted {
             page -= 1;
         }
+        let straddles = self.straddles(page, wanted);
         if self.is_shared(page, wanted) {
-            return Some(PageRange { first: page as u32 - 1, pages: 2 });
+            return Some(PageRange { first: page as u32 - 1, pages: 2, is_open: straddles });
         }
-        Some(PageRange { first: page as u32, pages: 1 + u32::from(self.straddles(page, wanted)) })
+        if straddles {
+            return Some(PageRange::straddling(page as u32));
+        }
+        Some(PageRange { first: page as u32, pages: 1, is_open: false })
     }
 }
 

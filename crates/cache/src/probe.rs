@@ -106,8 +106,12 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
     runs.into_iter()
         .enumerate()
         .map(|(n, (records, first))| {
-            let pages = &bytes[..end];
-            look_at_run(key, pages, records, PAGE_HEADER + first, range.first + n as u32)
+            let page = range.first + n as u32;
+            match look_at_run(key, &bytes[..end], records, PAGE_HEADER + first, page) {
+                // A record that straddles out of what the page table told to read is another one.
+                Sight::Cut(_) if !range.is_open => Sight::Others,
+                sight => sight,
+            }
         })
         .find(|sight| *sight != Sight::Others)
         .unwrap_or(Sight::Others)

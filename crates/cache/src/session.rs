@@ -7,10 +7,11 @@ use crate::hot;
 use crate::key::{Key, Name};
 use crate::manifest::{ItemId, Manifest, Run};
 use crate::memory::{Guard, Resident, mark};
+use crate::pages::PageRange;
 use crate::probe::{Probe, Rejected, Sight, look};
 use crate::quiesce::Participant;
 use crate::record::{Encoder, NewRecord, NewValue, Record};
-use crate::segment::{Place, Sealed};
+use crate::segment::{Place, Sealed, page_plan};
 use crate::shard::{Asker, Lane, Locked, Shard};
 use crate::table::SlotAt;
 use arrayvec::ArrayVec;
@@ -285,14 +286,9 @@ impl Session {
                 Checked::Match
             }
             Sight::Cut(page) => {
+                let range = PageRange::straddling(page);
                 let slot = shard.segments.slot(probe.sealed.number);
-                let range = crate::pages::PageRange { first: page, pages: 2 };
-                if probe.place == Place::Pages(range) {
-                    count(&counters.corrupt_pages);
-                    return reject(shard, guard, name, probe, true);
-                }
-                probe.place = Place::Pages(range);
-                probe.plan = crate::segment::page_plan(slot, range);
+                (probe.place, probe.plan) = (Place::Pages(range), page_plan(slot, range));
                 Checked::Read
             }
             Sight::Others => {

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Client, RamDevice, Random};
 use std::sync::Arc;
-use terrace_cache::Config;
+use terrace_cache::{Access, Config};
 use terrace_device::Device;
 
 /// 256 MiB of 100-byte records: 20 bytes of key, 80 of value.
@@ -49,4 +49,34 @@ fn index_and_file_are_used_well_when_full() {
     });
     let found = found.count();
     assert!(found >= 19_900, "{found} of 20,000 of the newest are there");
+}
+
+/// Records that straddle pages: one read per hit, and none worth counting per miss.
+#[test]
+fn records_of_816_bytes_take_one_read() {
+    let device = RamDevice::new(128 << 20);
+    let mut client =
+        Client::open(Config::new(24 << 20), vec![Arc::clone(&device) as Arc<dyn Device>]);
+    let records = 90_000u64;
+    for n in 0..records {
+        assert!(client.set(format!("key:{n:016}").as_bytes(), &[n as u8; 796]));
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    client.settle();
+    let reads = |client: &Client| client.cache.stats().tiers[0].reads;
+    let before = reads(&client);
+    let on_flash = (0..records).filter(|n| {
+        let found = client.get_as(format!("key:{n:016}").as_bytes(), Access::Peek);
+        !found.expect("nothing is lost").from_dram
+    });
+    let on_flash = on_flash.count() as u64;
+    let per_hit = (reads(&client) - before) as f64 / on_flash as f64;
+    let before = reads(&client);
+    for n in records..2 * records {
+        assert!(client.get(format!("key:{n:016}").as_bytes()).is_none());
+    }
+    let per_miss = (reads(&client) - before) as f64 / records as f64;
+    assert!(on_flash > records / 2 && per_hit <= 1.01, "{per_hit:.4} reads per hit");
+    assert!(per_miss <= 0.002, "{per_miss:.5} reads per miss");
 }
