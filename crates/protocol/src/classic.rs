@@ -220,8 +220,14 @@ fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
 
 fn delete(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
-    let first = words.first().ok_or(Reject::line(reply::ERROR))?;
-    Ok(Request::Delete(Delete { key: key(first, noreply)?, noreply }))
+    let (first, rest) = words.split_first().ok_or(Reject::line(reply::ERROR))?;
+    let key = key(first, noreply)?;
+    let rest = if noreply { &rest[..rest.len().saturating_sub(1)] } else { rest };
+    match rest {
+        // Old clients send a time to wait; the only one there is left is none.
+        [] | [b"0"] => Ok(Request::Delete(Delete { key, noreply })),
+        _ => Err(refuse(reply::DELETE_USAGE, noreply)),
+    }
 }
 
 fn arith(increments: bool, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {

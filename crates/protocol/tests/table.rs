@@ -126,6 +126,7 @@ fn meta_requests() {
 fn bad_lines_get_memcacheds_answers() {
     let long = "k".repeat(251);
     let format = "CLIENT_ERROR bad command line format";
+    let usage = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
     let table: &[(&str, &str)] = &[
         ("", "ERROR"),
         (" ", "ERROR"),
@@ -152,6 +153,8 @@ fn bad_lines_get_memcacheds_answers() {
         ("cas a 0 0 1 x", format),
         ("delete", "ERROR"),
         ("delete LONG", format),
+        ("delete k 5", usage),
+        ("delete a b c d e", usage),
         ("incr a", "ERROR"),
         ("incr a x", "CLIENT_ERROR invalid numeric delta argument"),
         ("incr a -1", "CLIENT_ERROR invalid numeric delta argument"),
