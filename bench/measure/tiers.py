@@ -2,15 +2,15 @@
 
 
 def of_terrace(server):
-    """`stats tiers`: names of tiers without their number, added up over all tiers."""
-    stats = server.stats("tiers")
+    """`stats tiers`, with the numbers of all tiers added up under `tier:NAME`."""
     sums = {}
-    for name, value in stats.items():
+    for name, value in server.stats("tiers").items():
         words = name.split(":", 2)
-        if words[0] == "tier" and isinstance(value, int):
-            sums[words[2]] = sums.get(words[2], 0) + value
-        elif words[0] != "tier":
+        if words[0] != "tier":
             sums[name] = value
+        elif isinstance(value, int):
+            sum_name = f"tier:{words[2]}"
+            sums[sum_name] = sums.get(sum_name, 0) + value
     return sums
 
 
@@ -18,7 +18,7 @@ def flash(server):
     """Hits from flash, reads for requests, bytes written; `None` for a server without a tier."""
     if server.name == "terrace":
         stats = of_terrace(server)
-        if "reads" not in stats:
+        if "tier:reads" not in stats:
             return None
         return {key: stats[name] for key, name in _TERRACE}
     stats = server.stats()
@@ -46,7 +46,7 @@ MEMORY = [
     "memory_staging",
 ]
 
-_TERRACE = [("hits", "hits"), ("reads", "reads"), ("written", "written_bytes")]
+_TERRACE = [("hits", "tier:hits"), ("reads", "tier:reads"), ("written", "tier:written_bytes")]
 _EXTSTORE = [
     ("hits", "get_extstore"),
     ("reads", "extstore_objects_read"),

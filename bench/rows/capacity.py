@@ -43,7 +43,7 @@ def full(quick):
         say(f"reading {SAMPLE:,} of them")
         read = load(server, "get", records=records, requests=SAMPLE)
     file_bytes = 1 << 30
-    share = lambda name: percent(stats[name], file_bytes)
+    share = lambda name: percent(stats[f"tier:{name}"], file_bytes)
     index = sum(stats[f"memory_{name}"] for name in ("sealed_index", "page_tables", "segment_table"))
     accounted = sum(stats[name] for name in MEMORY)
     live = stats["records"]
@@ -53,11 +53,12 @@ def full(quick):
     found = (read["hits"] + read["wrong"]) / read["requests"] * records
     return [
         Figure("full: live records", f"{live:,} of {records:,} stored; {found:,.0f} by a sample"),
+        at_most("full: live records apart from the sample", abs(live - found) / found, 0.02),
         at_most("full: wrong", read["wrong"], 0, "{:,}"),
         at_most("full: index and page tables, B of DRAM per live record", index / live, 4.1, "{:.2f}"),
         at_least(
             "full: share of the file that is live records",
-            stats["live_bytes"] / file_bytes, 0.9, "{:.3f}", told,
+            stats["tier:live_bytes"] / file_bytes, 0.9, "{:.3f}", told,
         ),
         at_most(
             "full: resident memory apart from the accounting",

@@ -45,5 +45,5 @@ def _phase(server, workload, **options):
     before, used = of_terrace(server), server.usage()
     report = load(server, workload, **options)
     after = of_terrace(server)
-    counts = {name: after[name] - before[name] for name in ("hits", "reads", "read_bytes")}
+    counts = {name: after[f"tier:{name}"] - before[f"tier:{name}"] for name in ("hits", "reads", "read_bytes")}
     return counts | {"drive_read": server.usage().since(used).drive_read, "report": report}

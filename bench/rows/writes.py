@@ -27,8 +27,8 @@ def _amplification(record, quick, options, most):
         load(server, "fill", records=records, **sized(record), **options)
         server.settle()
         stats, used = of_terrace(server), server.usage().since(before)
-    payload = stats["stored_payload_bytes"]
-    own = ratio(stats["written_bytes"], payload)
+    payload = stats["tier:stored_payload_bytes"]
+    own = ratio(stats["tier:written_bytes"], payload)
     by_system = ratio(used.drive_written, payload)
     note = (
         f"{by_system:.3f} by /proc/PID/io; {mib(payload)} of {mib(records * record)} had left DRAM, "
