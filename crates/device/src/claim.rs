@@ -8,11 +8,19 @@ use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Block size where the kernel does not name one.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// The smallest block that is worth anything: a sector.
 const BLOCK_BYTES_MIN: u32 = 512;
+
+/// How long a device may be in use before that is believed: others hold one for a moment, such as
+/// udev, which looks at a block device whenever a writer has closed it, or the child of a fork that
+/// is about to run another program.
+const IN_USE_PATIENCE: Duration = Duration::from_millis(500);
+const IN_USE_NAP: Duration = Duration::from_millis(10);
 
 /// An opened, locked and allocated file or block device.
 pub(crate) struct Claimed {
@@ -30,6 +38,16 @@ pub(crate) struct Claimed {
 
 impl Claimed {
     pub(crate) fn take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
+        let end = Instant::now() + IN_USE_PATIENCE;
+        loop {
+            match Self::try_take(path, size) {
+                Err(OpenError::InUse(_)) if Instant::now() < end => thread::sleep(IN_USE_NAP),
+                result => return result,
+            }
+        }
+    }
+
+    fn try_take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
         if let Some(bytes) = size.filter(|&bytes| bytes < u64::from(DEFAULT_BLOCK_BYTES)) {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }

@@ -12,6 +12,7 @@ mod event;
 mod file;
 mod pool;
 mod queue;
+pub mod sim;
 mod uring;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use terrace_device::{AlignedBuf, Device, FileDevice, OpenError};
 
 const MIB: u64 = 1 << 20;
@@ -180,7 +181,8 @@ fn a_device_in_use_is_refused_until_it_is_closed() {
     FileDevice::open(&path, Some(MIB)).unwrap();
 }
 
-/// A ring outlives its process for a moment; the lock must not.
+/// A ring outlives its process for some tens of milliseconds; the lock must not. Opening would wait
+/// that long, so at least one of many must succeed without a wait.
 #[test]
 fn a_device_is_free_as_soon_as_its_user_has_died() {
     use terrace_device::{Engine, Read, open_queue};
@@ -196,14 +198,18 @@ fn a_device_is_free_as_soon_as_its_user_has_died() {
     }
     let scratch = Scratch::new();
     drop(stamped(&scratch, 16));
+    let mut fastest = Duration::MAX;
     for _ in 0..20 {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_device_is_free_as_soon_as_its_user_has_died"])
             .env(CHILD, scratch.path("stamped"))
             .output();
         assert!(!child.unwrap().status.success(), "it was to die");
+        let begin = Instant::now();
         FileDevice::open(scratch.path("stamped"), None).unwrap();
+        fastest = fastest.min(begin.elapsed());
     }
+    assert!(fastest < Duration::from_millis(10), "{fastest:?}");
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Reads that complete in an order drawn from a seed.
+
+use super::random::Random;
+use crate::event::Event;
+use crate::queue::no_such_device;
+use crate::{Device, Done, Read, ReadQueue};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// A queue without threads: a reap completes some of the reads in flight, at least one, in any
+/// order. What a read sees, the device held at some moment between its flush and its reap, as with
+/// real drives.
+pub struct SimQueue {
+    devices: Vec<Arc<dyn Device>>,
+    random: Random,
+    /// For the next flush.
+    submitted: Vec<Read>,
+    flying: Vec<Flying>,
+    event: Event,
+}
+
+enum Flying {
+    /// Will look at the device when it is reaped.
+    Late(Read),
+    /// Has looked when it was flushed.
+    Early(Done),
+}
+
+impl SimQueue {
+    /// A queue over `devices`.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn new(devices: &[Arc<dyn Device>], seed: u64) -> io::Result<Self> {
+        Ok(Self {
+            devices: devices.to_vec(),
+            random: Random::new(seed),
+            submitted: Vec::new(),
+            flying: Vec::new(),
+            event: Event::new()?,
+        })
+    }
+
+    fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
+        let result = match self.devices.get(device) {
+            Some(device) => device.read_at(offset, &mut buf),
+            None => Err(no_such_device(device)),
+        };
+        Done { token, buf, result }
+    }
+}
+
+impl ReadQueue for SimQueue {
+    fn submit(&mut self, read: Read) {
+        self.submitted.push(read);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        for read in std::mem::take(&mut self.submitted) {
+            let flying = match self.random.coin() {
+                true => Flying::Early(self.carry_out(read)),
+                false => Flying::Late(read),
+            };
+            self.flying.push(flying);
+            self.event.signal();
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut Vec<Done>) {
+        if self.flying.is_empty() {
+            return;
+        }
+        for _ in 0..=self.random.below(self.flying.len()) {
+            let at = self.random.below(self.flying.len());
+            done.push(match self.flying.swap_remove(at) {
+                Flying::Early(done) => done,
+                Flying::Late(read) => self.carry_out(read),
+            });
+        }
+        if !self.flying.is_empty() {
+            self.event.signal();
+        }
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn clear_event(&mut self) {
+        self.event.clear();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.submitted.len() + self.flying.len()
+    }
+}
