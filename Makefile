@@ -19,7 +19,7 @@ test-long: tools
 
 # The figures of the README.
 bench: tools
-	scripts/bench.sh
+	bench/run
 
 fmt:
 	cargo fmt --all

@@ -11,5 +11,8 @@ suite build 900 cargo test --quiet --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace-load terrace; do
     suite "$package" 600 cargo test --quiet --package "$package"
 done
+suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
+    cargo test --quiet --package terrace-cache --lib loom_
 suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast
+suite replay 600 tests/replay/run --test
 summary test
