@@ -60,7 +60,7 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
         None => 0,
         Some(word) => match number_i32(word) {
             Some(delay) => delay,
-            None => return reply::BAD_FORMAT,
+            None => return reply::INVALID_EXPTIME,
         },
     };
     executor.counters.cmd_flush.add(1);
@@ -72,7 +72,7 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
 }
 
 fn verbosity(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
-    let Some(word) = arguments.first() else { return reply::ERROR };
+    let [word] = arguments[..] else { return reply::ERROR };
     let Some(level) = number_u32(word) else { return reply::BAD_FORMAT };
     executor.shared.set_verbosity(level.min(2) as u8);
     reply::OK

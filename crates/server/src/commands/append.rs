@@ -78,7 +78,7 @@ pub(crate) fn into_chunks(
     match update {
         Update::Done { cas } if is_same => {
             unpublished.runs.clear();
-            Ok(Stored::Stored { cas, value_bytes: manifest.bytes() })
+            Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
         Update::Full => Ok(Stored::NoMemory),
         Update::Read(probe) => Err(Unfinished::Read(probe)),

@@ -43,8 +43,8 @@ pub(crate) fn store(
         vivify: None,
     };
     let text = match storage::store(executor, key, &store, evidence)? {
-        Stored::Stored { .. } => reply::STORED,
-        Stored::NotStored => reply::NOT_STORED,
+        Stored::Done { .. } => reply::STORED,
+        Stored::Refused => reply::NOT_STORED,
         Stored::Exists => reply::EXISTS,
         Stored::NotFound => reply::NOT_FOUND,
         Stored::TooLarge => reply::TOO_LARGE,
@@ -61,7 +61,7 @@ pub(crate) fn delete(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let text = match deletion::delete(executor, key, &Delete::default(), evidence)? {
-        Deleted::Deleted => reply::DELETED,
+        Deleted::Done => reply::DELETED,
         Deleted::NotFound | Deleted::Exists => reply::NOT_FOUND,
         Deleted::NotStored => OUT_OF_MEMORY,
     };

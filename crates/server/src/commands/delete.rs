@@ -22,7 +22,7 @@ pub(crate) struct Delete {
 /// How a deletion ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deleted {
-    Deleted,
+    Done,
     NotFound,
     /// The CAS number differs.
     Exists,
@@ -45,7 +45,7 @@ pub(crate) fn delete(
             outcome = Deleted::Exists;
             return Change::Keep;
         }
-        outcome = Deleted::Deleted;
+        outcome = Deleted::Done;
         change(delete, hit, place)
     });
     match update {
@@ -55,7 +55,7 @@ pub(crate) fn delete(
         Update::Full => outcome = Deleted::NotStored,
     }
     match outcome {
-        Deleted::Deleted => executor.counters.delete_hits.add(1),
+        Deleted::Done => executor.counters.delete_hits.add(1),
         Deleted::NotFound | Deleted::Exists => executor.counters.delete_misses.add(1),
         Deleted::NotStored => {}
     }

@@ -34,12 +34,12 @@ pub(crate) struct Store<'a> {
 /// How a store ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    Stored {
+    Done {
         cas: u64,
         /// Length of the value that is stored now.
         value_bytes: u64,
     },
-    NotStored,
+    Refused,
     /// The CAS number differs.
     Exists,
     /// There is no record whose CAS number could be compared.
@@ -69,7 +69,7 @@ pub(crate) fn store(
     evidence: Option<Evidence<'_>>,
 ) -> Result<Stored, Unfinished> {
     let is_blind = store.mode == Mode::Set && store.compare.is_none();
-    let mut decision = Decision::Not(Stored::NotStored);
+    let mut decision = Decision::Not(Stored::Refused);
     let update = executor.session.update(key, executor.now, evidence, is_blind, |hit| {
         let change;
         (change, decision) = decide(executor, store, hit);
@@ -86,11 +86,11 @@ pub(crate) fn store(
         }
         (Update::Done { cas }, Decision::Stores { value_bytes, is_kept: kept }) => {
             is_kept = kept;
-            Stored::Stored { cas, value_bytes }
+            Stored::Done { cas, value_bytes }
         }
     };
     count(executor, store, stored);
-    let is_in_use = is_kept && matches!(stored, Stored::Stored { .. });
+    let is_in_use = is_kept && matches!(stored, Stored::Done { .. });
     if let (NewValue::Chunked(manifest), false) = (store.value, is_in_use) {
         let discard = |run: &Run| executor.session.discard_chunks(run.item, run.chunks);
         manifest.runs.iter().for_each(discard);
@@ -110,15 +110,15 @@ fn decide<'v>(
             Mode::Set | Mode::Add => stores(store, store.expiry, None),
             Mode::Append | Mode::Prepend => match store.vivify {
                 Some(expiry) => stores(store, expiry, None),
-                None => not(Stored::NotStored),
+                None => not(Stored::Refused),
             },
-            Mode::Replace => not(Stored::NotStored),
+            Mode::Replace => not(Stored::Refused),
         };
     };
     let old = hit.record;
     let is_older = store.compare.is_some_and(|cas| cas < old.cas);
     match store.mode {
-        Mode::Add => not(Stored::NotStored),
+        Mode::Add => not(Stored::Refused),
         _ if store.compare.is_none_or(|cas| cas == old.cas) => match store.mode {
             Mode::Append | Mode::Prepend => extend(executor, store, hit),
             _ => stores(store, store.expiry, None),
@@ -189,7 +189,7 @@ fn count(executor: &Executor<'_>, store: &Store<'_>, stored: Stored) {
     }
     if store.compare.is_some() && matches!(store.mode, Mode::Set | Mode::Replace) {
         match stored {
-            Stored::Stored { .. } => counters.cas_hits.add(1),
+            Stored::Done { .. } => counters.cas_hits.add(1),
             Stored::Exists => counters.cas_badval.add(1),
             Stored::NotFound => counters.cas_misses.add(1),
             _ => {}

@@ -16,6 +16,7 @@ const ROWS: &[Row] = &[
     ("memory_dram_table", Number(|v| v.cache.memory.dram_table)),
     ("memory_fresh", Number(|v| v.cache.memory.fresh)),
     ("memory_hot", Number(|v| v.cache.memory.hot)),
+    ("memory_idle", Number(|v| v.cache.memory.idle)),
     ("memory_staging", Number(|v| v.cache.memory.staging)),
     ("records", Number(|v| v.cache.records)),
     ("records_fresh", Number(|v| v.cache.memory.fresh_records)),
@@ -30,8 +31,11 @@ const ROWS: &[Row] = &[
     ("demotions", Number(|v| v.cache.demotions)),
 ];
 
+/// A row of one tier.
+type TierRow = (&'static str, fn(&TierStats) -> u64);
+
 /// Rows of one tier; each name is written behind the tier's number.
-const TIER_ROWS: &[(&str, fn(&TierStats) -> u64)] = &[
+const TIER_ROWS: &[TierRow] = &[
     ("capacity_bytes", |t| t.capacity_bytes),
     ("records", |t| t.records),
     ("live_bytes", |t| t.live_bytes),

@@ -23,8 +23,8 @@ pub(super) fn execute(
         expiry: expiry(executor, flags, b'T', flags.exptime),
     };
     let code = match delete::delete(executor, key, &delete, evidence)? {
-        Deleted::Deleted if flags.has(b'q') => return Ok(Executed::Replied),
-        Deleted::Deleted => b"HD",
+        Deleted::Done if flags.has(b'q') => return Ok(Executed::Replied),
+        Deleted::Done => b"HD",
         Deleted::NotFound => b"NF",
         Deleted::Exists => b"EX",
         Deleted::NotStored => b"NS",

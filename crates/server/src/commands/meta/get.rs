@@ -110,9 +110,12 @@ fn write(
         true => MetaReply::begin_value(out, value_bytes),
         false => MetaReply::begin(out, b"HD"),
     };
+    // Flags work in their order: `t` before `T` shows the time that was left.
+    let mut expires = record.expires;
     write_flags(&mut reply, request, |reply, letter| match letter {
+        b'T' => expires = seen.expires,
         b's' => reply.number(b's', value_bytes),
-        b't' => write_time_left(reply, seen.expires, executor.now),
+        b't' => write_time_left(reply, expires, executor.now),
         b'c' => reply.number(b'c', record.cas),
         b'f' => reply.number(b'f', record.client_flags.into()),
         b'l' => reply.number(b'l', seen.idle_seconds.into()),

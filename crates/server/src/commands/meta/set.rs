@@ -41,8 +41,8 @@ pub(super) fn execute(
     };
     let stored = store::store(executor, key, &store, evidence)?;
     let (code, cas, value_bytes) = match stored {
-        Stored::Stored { cas, value_bytes } => (b"HD", cas, value_bytes),
-        Stored::NotStored => (b"NS", 0, value_bytes),
+        Stored::Done { cas, value_bytes } => (b"HD", cas, value_bytes),
+        Stored::Refused => (b"NS", 0, value_bytes),
         Stored::Exists => (b"EX", 0, value_bytes),
         Stored::NotFound => (b"NF", 0, value_bytes),
         Stored::TooLarge | Stored::NoMemory => {
