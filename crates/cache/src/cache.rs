@@ -24,6 +24,9 @@ use terrace_device::AlignedBuf;
 
 /// Blocks that only background work may take, at least.
 const RESERVE_MIN: u64 = 4;
+/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
+/// and one between.
+const BUFFERED_SEGMENTS: u64 = 3;
 /// Without tiers, this much of DRAM is left to the open blocks and to work in progress, in percent.
 const WORKING_PERCENT: u64 = 4;
 
@@ -161,6 +164,7 @@ impl Engine {
             counters: Counters::new(config.tiers.len()),
             garbage: Mutex::default(),
             reserve: (blocks / 128).clamp(RESERVE_MIN, 64),
+            fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
             hasher,
         };
         let buckets = initial_buckets(&geometry);
@@ -229,6 +233,7 @@ impl Engine {
 
     /// Decides whether the cache is full: whether records may be dropped.
     pub(crate) fn judge_fullness(&self) {
+        self.fill_dram_if_tiers_failed();
         let counters = &self.pool.counters;
         let live: u64 = if self.has_working_tiers() {
             counters.tiers().iter().map(|tier| tier.live_bytes.load(Ordering::Relaxed)).sum()
@@ -240,6 +245,13 @@ impl Engine {
         let full = live * 100 >= self.capacity() * u64::from(self.full_percent());
         let full = full || self.index_is_full.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Once no drive takes writes, fresh records have all of DRAM.
+    fn fill_dram_if_tiers_failed(&self) {
+        if self.has_tiers() && !self.has_working_tiers() {
+            self.pool.fresh_max.store(u64::MAX, Ordering::Relaxed);
+        }
     }
 
     fn full_percent(&self) -> u32 {
@@ -389,6 +401,7 @@ impl Engine {
             dram_table: get(&counters.table_bytes),
             fresh: get(counters.blocks(Lane::Fresh)) * block,
             hot: get(counters.blocks(Lane::Hot)) * block,
+            idle: self.pool.arena.idle() * block,
             staging: self.fixed_bytes,
             fresh_records: get(counters.records(Lane::Fresh)),
             hot_records: get(counters.records(Lane::Hot)),
@@ -493,6 +506,14 @@ impl Engine {
 /// Buckets of a new index: room for a few segments of small records.
 fn initial_buckets(geometry: &Geometry) -> usize {
     (geometry.segment_bytes as usize / 64 / SLOTS).max(2)
+}
+
+fn fresh_blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
+    if geometry.segment_bytes == 0 {
+        return u64::MAX;
+    }
+    let segments = geometry.shards as u64 * BUFFERED_SEGMENTS;
+    (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
 }
 
 fn random_seed() -> io::Result<u64> {

@@ -19,6 +19,7 @@ mod key;
 mod layout;
 mod maintain;
 mod manifest;
+mod mapped;
 mod memory;
 mod pages;
 mod prefetch;

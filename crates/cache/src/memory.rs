@@ -2,8 +2,8 @@
 //!
 //! All records in DRAM lie in equal blocks of one mapping. A block is filled by one owner in arrival
 //! order, its records are immutable once published, and it returns to the pool when none of them is
-//! live and every session has passed a quiescent point. This file and [`crate::published`] hold all
-//! unsafe code of the crate.
+//! live and every session has passed a quiescent point. This file, [`crate::mapped`] and
+//! [`crate::published`] hold all unsafe code of the crate (and [`crate::prefetch`] a hint).
 
 use crate::lock;
 use crate::quiesce::Quiesce;
@@ -237,6 +237,12 @@ impl Arena {
     pub(crate) fn available(&self, budget: &Budget) -> u64 {
         let room = budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes);
         u64::from(self.free.load(Ordering::Relaxed)) + room
+    }
+
+    /// Blocks that are resident and hold nothing.
+    pub(crate) fn idle(&self) -> u64 {
+        let pool = lock(&self.pool);
+        (pool.free.len() + pool.retired.len()) as u64
     }
 
     /// Blocks that wait for a quiescent point.

@@ -7,7 +7,7 @@
 
 use crate::bucket::{Bucket, Entry, SLOTS, WORDS};
 use crate::key::Name;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, spin};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, table};
 use arrayvec::ArrayVec;
 
 /// Buckets that share a version.
@@ -17,9 +17,11 @@ const GROUP: usize = 16;
 pub(crate) type Segments = ArrayVec<u16, { 2 * SLOTS }>;
 
 #[repr(align(64))]
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 struct Line([AtomicU64; WORDS]);
 
-impl Line {
+#[cfg(loom)]
+impl crate::sync::Zeros for Line {
     fn empty() -> Self {
         Self(std::array::from_fn(|_| AtomicU64::new(0)))
     }
@@ -27,8 +29,8 @@ impl Line {
 
 /// One shard's index at one size.
 pub(crate) struct SealedIndex {
-    lines: Box<[Line]>,
-    versions: Box<[AtomicU32]>,
+    lines: Table<Line>,
+    versions: Table<AtomicU32>,
     entries: AtomicU64,
 }
 
@@ -40,8 +42,8 @@ impl SealedIndex {
     pub(crate) fn new(buckets: usize) -> Self {
         let buckets = buckets.max(2);
         Self {
-            lines: (0..buckets).map(|_| Line::empty()).collect(),
-            versions: (0..buckets.div_ceil(GROUP)).map(|_| AtomicU32::new(0)).collect(),
+            lines: table(buckets),
+            versions: table(buckets.div_ceil(GROUP)),
             entries: AtomicU64::new(0),
         }
     }

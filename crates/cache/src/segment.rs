@@ -4,6 +4,7 @@
 //! before and after tells whether what was read in between belongs together.
 
 use crate::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
+use crate::mapped::Mapped;
 use crate::pages::{PageRange, PageTable};
 use crate::session::ReadPlan;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -72,12 +73,12 @@ pub(crate) struct Usage {
 
 /// All rows of a shard, with their page tables and extent directories.
 pub(crate) struct SegmentTable {
-    rows: Box<[Row]>,
+    rows: Mapped<Row>,
     pages_max: usize,
     extents_max: usize,
-    starts: Box<[AtomicU16]>,
-    straddlers: Box<[AtomicU16]>,
-    extents: Box<[AtomicU64]>,
+    starts: Mapped<AtomicU16>,
+    straddlers: Mapped<AtomicU16>,
+    extents: Mapped<AtomicU64>,
 }
 
 impl SegmentTable {
@@ -86,12 +87,12 @@ impl SegmentTable {
         let pages_max = segment_bytes as usize / PAGE;
         let extents_max = segment_bytes as usize / PACKED_MAX + 1;
         Self {
-            rows: bytemuck::zeroed_slice_box(rows),
+            rows: Mapped::zeroed(rows),
             pages_max,
             extents_max,
-            starts: bytemuck::zeroed_slice_box(rows * pages_max),
-            straddlers: bytemuck::zeroed_slice_box(rows * pages_max),
-            extents: bytemuck::zeroed_slice_box(rows * extents_max),
+            starts: Mapped::zeroed(rows * pages_max),
+            straddlers: Mapped::zeroed(rows * pages_max),
+            extents: Mapped::zeroed(rows * extents_max),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::sealed::{NoRoom, SealedIndex};
 use crate::segment::{Sealed, SegmentTable};
 use crate::table::{DramTable, SlotAt};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// What all shards share.
@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     pub(crate) garbage: Mutex<Vec<Garbage>>,
     /// Blocks that only background work may take, so that it can always make room.
     pub(crate) reserve: u64,
+    /// Blocks that requests may fill ahead of sealing; no limit where nothing is sealed.
+    pub(crate) fresh_max: AtomicU64,
     pub(crate) hasher: Hasher,
 }
 
@@ -247,7 +249,10 @@ impl<'s> Locked<'s> {
             (Asker::Request, Lane::Fresh) => pool.reserve,
             (Asker::Request, Lane::Hot) => pool.reserve * 2,
         };
-        if pool.arena.available(&pool.budget) <= reserve {
+        let fresh = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
+            && fresh >= pool.fresh_max.load(Ordering::Relaxed);
+        if is_ahead || pool.arena.available(&pool.budget) <= reserve {
             return Err(NoBlock);
         }
         let block = pool.arena.take(&pool.budget).ok_or(NoBlock)?;

@@ -46,6 +46,8 @@ pub struct MemoryStats {
     pub fresh: u64,
     /// Blocks with copies of hot flash records.
     pub hot: u64,
+    /// Blocks that hold nothing at the moment.
+    pub idle: u64,
     /// Buffers of sealing and reclaim.
     pub staging: u64,
     /// Records in fresh blocks.

@@ -13,3 +13,37 @@ pub(crate) fn spin() {
     #[cfg(not(loom))]
     std::hint::spin_loop();
 }
+
+/// A table of zeroed atomics (or structs of them).
+#[cfg(not(loom))]
+pub(crate) type Table<T> = crate::mapped::Mapped<T>;
+/// As above; loom's atomics have to be made one by one.
+#[cfg(loom)]
+pub(crate) type Table<T> = Box<[T]>;
+
+/// A table of `len` values, each as `empty` makes it: zeros.
+pub(crate) fn table<T: Zeros>(len: usize) -> Table<T> {
+    #[cfg(not(loom))]
+    return crate::mapped::Mapped::zeroed(len);
+    #[cfg(loom)]
+    return (0..len).map(|_| T::empty()).collect();
+}
+
+/// What a table can hold.
+#[cfg(not(loom))]
+pub(crate) trait Zeros: bytemuck::Zeroable {}
+#[cfg(not(loom))]
+impl<T: bytemuck::Zeroable> Zeros for T {}
+
+/// What a table can hold.
+#[cfg(loom)]
+pub(crate) trait Zeros {
+    /// All zeros.
+    fn empty() -> Self;
+}
+#[cfg(loom)]
+impl Zeros for AtomicU32 {
+    fn empty() -> Self {
+        Self::new(0)
+    }
+}

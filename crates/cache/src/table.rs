@@ -5,7 +5,7 @@
 //! bucket follows at any size, and the record's address. A hit is confirmed by the key itself.
 
 use crate::memory::Addr;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, Table, table};
 
 const SLOTS: usize = 7;
 /// Hash bits in a slot, the topmost of `Name::pos`; also the most bits a bucket number can have.
@@ -14,13 +14,15 @@ const TAG_BITS: u32 = 24;
 const _: () = assert!(TAG_BITS + Addr::BITS == 64);
 
 #[repr(align(64))]
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 struct Bucket {
     slots: [AtomicU64; SLOTS],
     /// Entries whose home is this bucket or one before, and that lie in one behind.
     passed: AtomicU64,
 }
 
-impl Bucket {
+#[cfg(loom)]
+impl crate::sync::Zeros for Bucket {
     fn empty() -> Self {
         let slots = std::array::from_fn(|_| AtomicU64::new(0));
         Self { slots, passed: AtomicU64::new(0) }
@@ -36,7 +38,7 @@ pub(crate) struct SlotAt {
 
 /// One shard's table. Changed under the shard's lock, read without.
 pub(crate) struct DramTable {
-    buckets: Box<[Bucket]>,
+    buckets: Table<Bucket>,
     bucket_bits: u32,
     entries: AtomicU64,
 }
@@ -46,7 +48,7 @@ impl DramTable {
 
     pub(crate) fn new(bucket_bits: u32) -> Self {
         let bucket_bits = bucket_bits.clamp(Self::BUCKET_BITS_MIN, TAG_BITS);
-        let buckets = (0..1usize << bucket_bits).map(|_| Bucket::empty()).collect();
+        let buckets = table(1 << bucket_bits);
         Self { buckets, bucket_bits, entries: AtomicU64::new(0) }
     }
 
@@ -150,12 +152,12 @@ impl DramTable {
 
     /// The same entries in a table of `bucket_bits`. Looks at no record.
     pub(crate) fn resized(&self, bucket_bits: u32) -> Self {
-        let table = Self::new(bucket_bits);
+        let resized = Self::new(bucket_bits);
         let words = self.buckets.iter().flat_map(|bucket| &bucket.slots);
         words.map(|word| word.load(Ordering::Relaxed)).filter(|&word| word != 0).for_each(|word| {
-            table.insert_word(word);
+            resized.insert_word(word);
         });
-        table
+        resized
     }
 
     /// Asks the processor for the line that a lookup begins with.

@@ -1,0 +1,71 @@
+//! Large tables in mappings of their own: zeroed and untouched until used, and given back to the system
+//! as a whole when dropped, which a heap would not do.
+
+use bytemuck::Zeroable;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+/// A slice in a mapping of its own.
+pub(crate) struct Mapped<T> {
+    base: NonNull<T>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the value alone, as a `Box<[T]>` owns its memory.
+unsafe impl<T: Send> Send for Mapped<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T: Sync> Sync for Mapped<T> {}
+
+impl<T: Zeroable> Mapped<T> {
+    /// `len` zeroed values.
+    ///
+    /// # Panics
+    /// If the system has no address space left, as any allocation would.
+    pub(crate) fn zeroed(len: usize) -> Self {
+        const { assert!(align_of::<T>() <= 4096 && !std::mem::needs_drop::<T>()) };
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping overlaps nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), Self::bytes(len), access, flags) };
+        let base = base.ok().and_then(|base| NonNull::new(base.cast()));
+        Self { base: base.expect("address space for a table"), len }
+    }
+
+    fn bytes(len: usize) -> usize {
+        (len * size_of::<T>()).max(1)
+    }
+}
+
+impl<T> Deref for Mapped<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the mapping has room for `len` values, is page-aligned, and zeros are valid values
+        // (`Zeroable`).
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        let bytes = (self.len * size_of::<T>()).max(1);
+        // SAFETY: our mapping, of this length; `&mut self`: nobody borrows from it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn is_zeroed_and_keeps_what_is_written() {
+        let words: Mapped<AtomicU64> = Mapped::zeroed(100_000);
+        assert_eq!((words.len(), words[99_999].load(Ordering::Relaxed)), (100_000, 0));
+        words[5].store(7, Ordering::Relaxed);
+        assert_eq!(words[5].load(Ordering::Relaxed), 7);
+        assert!(Mapped::<u8>::zeroed(0).is_empty());
+    }
+}
