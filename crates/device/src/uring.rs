@@ -158,10 +158,14 @@ impl UringQueue {
         }
     }
 
+    /// After a failure of the ring as a whole, what it does not know yet comes back failed.
     fn note_failure(&mut self, result: io::Result<()>) {
-        if let Err(error) = result {
-            self.broken = Some(error);
+        let Err(error) = result else { return };
+        for Job { read: Read { token, buf, .. }, .. } in self.waiting.drain(..) {
+            self.refused.push(Done { token, buf, result: Err(error.kind().into()) });
         }
+        self.broken = Some(error);
+        self.event.signal();
     }
 }
 
@@ -208,7 +212,8 @@ impl ReadQueue for UringQueue {
             self.event.clear();
         }
         self.collect(done);
-        if !self.waiting.is_empty() && self.broken.is_none() {
+        // Also what the kernel once had no memory for, and which stayed in the ring.
+        if self.broken.is_none() {
             let started = self.start_waiting();
             self.note_failure(started);
         }
