@@ -193,6 +193,21 @@ impl Client {
         panic!("still open after {:?}", String::from_utf8_lossy(&self.unread));
     }
 
+    /// Everything up to `end`, or up to the end of the connection.
+    pub fn receive_all_or_until(mut self, end: &[u8]) -> Vec<u8> {
+        let start = Instant::now();
+        let mut buffer = vec![0; 64 << 10];
+        while start.elapsed() < PATIENCE && !self.unread.ends_with(end) {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(bytes) => self.unread.extend(&buffer[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(_) => {}
+            }
+        }
+        self.unread
+    }
+
     /// Says that nothing more will be sent.
     pub fn shut_write(&self) {
         self.stream.shutdown(std::net::Shutdown::Write).expect("an open socket");

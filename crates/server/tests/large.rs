@@ -1,0 +1,172 @@
+//! Values that are stored and sent chunk by chunk.
+
+mod common;
+
+use common::{Client, TestServer};
+
+const ITEM_BYTES_MAX: u64 = 16 << 20;
+
+/// A value of which every part tells where it belongs.
+fn value(seed: u64, bytes: usize) -> Vec<u8> {
+    let words = (0..bytes as u64 / 8 + 1).map(|at| (seed << 40 | at).to_be_bytes());
+    words.flatten().map(|byte| b'a' + byte % 26).take(bytes).collect()
+}
+
+fn set(key: &str, value: &[u8]) -> Vec<u8> {
+    [format!("set {key} 0 0 {}\r\n", value.len()).as_bytes(), value, b"\r\n"].concat()
+}
+
+fn hit(key: &str, value: &[u8]) -> Vec<u8> {
+    [format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes(), value, b"\r\nEND\r\n"].concat()
+}
+
+fn server(tier_bytes: Option<u64>) -> (TestServer, Client) {
+    let server = TestServer::with(|settings| settings.item_bytes_max = ITEM_BYTES_MAX, tier_bytes);
+    let client = server.connect();
+    (server, client)
+}
+
+fn sizes_come_back(tier_bytes: Option<u64>) {
+    let (_server, mut client) = server(tier_bytes);
+    let sizes =
+        [4000, 5000, 30_000, 70_000, 200_000, 262_144, 262_145, 524_288, 1 << 20, 3_000_001];
+    for (seed, bytes) in (1..).zip(sizes) {
+        client.ask(set(&format!("k{seed}"), &value(seed, bytes)), "STORED\r\n");
+    }
+    for (seed, bytes) in (1..).zip(sizes) {
+        let key = format!("k{seed}");
+        client.ask(format!("get {key}\r\n"), hit(&key, &value(seed, bytes)));
+    }
+    let many: String = (1..=sizes.len()).map(|seed| format!(" k{seed}")).collect();
+    let mut all = Vec::new();
+    for (seed, bytes) in (1..).zip(sizes) {
+        let one = hit(&format!("k{seed}"), &value(seed, bytes));
+        all.extend_from_slice(&one[..one.len() - 5]);
+    }
+    all.extend_from_slice(b"END\r\n");
+    client.ask(format!("get{many}\r\n"), all);
+}
+
+#[test]
+fn sizes_come_back_from_dram() {
+    sizes_come_back(None);
+}
+
+#[test]
+fn sizes_come_back_from_a_drive() {
+    sizes_come_back(Some(512 << 20));
+}
+
+#[test]
+fn commands_on_a_large_value() {
+    for tier_bytes in [None, Some(512 << 20)] {
+        let (_server, mut client) = server(tier_bytes);
+        let long = value(1, 2_000_000);
+        let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+        client.ask(set("k", &long), "STORED\r\n");
+        client.ask("incr k 1\r\n", not_numeric);
+        client.ask("touch k 1000\r\nmg k s t\r\n", "TOUCHED\r\nHD s2000000 t1000\r\n");
+        client.ask("append k 0 0 3\r\nend\r\nprepend k 0 0 5\r\nbegin\r\n", "STORED\r\nSTORED\r\n");
+        let extended = [b"begin", &long[..], b"end"].concat();
+        client.ask("get k\r\n", hit("k", &extended));
+        client.ask("gat 0 k\r\n", hit("k", &extended));
+        let meta = [b"VA 2000008 t-1\r\n", &extended[..], b"\r\n"].concat();
+        client.ask("mg k t v\r\n", meta);
+        client.ask([b"append k 0 0 2000000\r\n", &long[..], b"\r\n"].concat(), "STORED\r\n");
+        client.ask("get k\r\n", hit("k", &[&extended[..], &long].concat()));
+        client.ask("delete k\r\nget k\r\n", "DELETED\r\nEND\r\n");
+        client.ask(set("k", b"small"), "STORED\r\n");
+        client.ask([b"append k 0 0 2000000\r\n", &long[..], b"\r\n"].concat(), "STORED\r\n");
+        client.ask("get k\r\n", hit("k", &[b"small", &long[..]].concat()));
+        client.ask([b"ms k 2000000\r\n", &long[..], b"\r\n"].concat(), "HD\r\n");
+        client.ask("get k\r\n", hit("k", &long));
+        let refused = [b"add k 0 0 2000000\r\n", &long[..], b"\r\n"].concat();
+        client.ask(refused, "NOT_STORED\r\n");
+        client.ask("get k\r\n", hit("k", &long));
+    }
+}
+
+#[test]
+fn small_values_grow_beyond_one_piece() {
+    let (_server, mut client) = server(None);
+    let part = value(3, 100_000);
+    client.ask(set("k", &part), "STORED\r\n");
+    let mut whole = part.clone();
+    for _ in 0..20 {
+        client.ask([b"append k 0 0 100000\r\n", &part[..], b"\r\n"].concat(), "STORED\r\n");
+        whole.extend_from_slice(&part);
+    }
+    client.ask("get k\r\n", hit("k", &whole));
+}
+
+#[test]
+fn the_item_limit_holds() {
+    let (_server, mut client) = server(None);
+    client.ask("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    let limit: u64 = client.stat("settings", "item_size_max").parse().unwrap();
+    assert_eq!(limit, ITEM_BYTES_MAX);
+    let long = vec![b'x'; ITEM_BYTES_MAX as usize + 1];
+    client.ask(set("k", &long), "SERVER_ERROR object too large for cache\r\n");
+    client.ask("get k\r\n", "END\r\n");
+}
+
+#[test]
+fn an_upload_with_a_wrong_end_stores_nothing() {
+    let (_server, mut client) = server(None);
+    client.ask("set k 0 0 1\r\na\r\n", "STORED\r\n");
+    let mut request = set("k", &value(1, 3_000_000));
+    let end = request.len() - 2;
+    request[end..].copy_from_slice(b"xx");
+    client.ask(request, "CLIENT_ERROR bad data chunk\r\n");
+    client.ask("get k\r\n", hit("k", b"a"));
+}
+
+#[test]
+fn uploads_that_break_off_leave_room_for_others() {
+    let (server, mut client) = server(None);
+    for seed in 0..40 {
+        let request = set("broken", &value(seed, 8_000_000));
+        let mut victim = server.connect();
+        victim.send(&request[..request.len() - 1000]);
+    }
+    client.ask(set("k", &value(7, 8_000_000)), "STORED\r\n");
+    client.ask("get k broken\r\n", hit("k", &value(7, 8_000_000)));
+}
+
+#[test]
+fn requests_behind_a_large_value_wait_for_it() {
+    let (_server, mut client) = server(Some(512 << 20));
+    let long = value(9, 5_000_000);
+    let request =
+        [&set("a", b"1")[..], &set("k", &long), b"get k\r\nget a\r\ndelete k\r\nget k\r\n"];
+    let reply =
+        [b"STORED\r\nSTORED\r\n", &hit("k", &long)[..], &hit("a", b"1"), b"DELETED\r\nEND\r\n"];
+    client.ask(request.concat(), reply.concat());
+}
+
+#[test]
+fn a_reader_that_is_slow_gets_all_of_it() {
+    let (_server, mut client) = server(None);
+    let long = value(5, 8_000_000);
+    client.ask(set("k", &long), "STORED\r\n");
+    client.send("get k\r\n".repeat(4));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.expect(hit("k", &long).repeat(4));
+    client.expect_silence();
+}
+
+#[test]
+fn replacing_an_item_while_it_is_read_never_mixes_values() {
+    let (server, mut client) = server(None);
+    let values = [value(1, 6_000_000), value(2, 6_000_000)];
+    client.ask(set("k", &values[0]), "STORED\r\n");
+    let mut reader = server.connect();
+    reader.send("get k\r\n");
+    // The reader has not taken anything beyond what the sockets hold.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    client.ask(set("k", &values[1]), "STORED\r\n");
+    let got = reader.receive_all_or_until(b"END\r\n");
+    let whole = hit("k", &values[0]);
+    assert!(whole.starts_with(&got), "not a part of the first value");
+    client.ask("get k\r\n", hit("k", &values[1]));
+}
