@@ -112,8 +112,8 @@ impl Cache {
     pub fn flush_all(&self) {
         let Some(participant) = self.engine.pool.quiesce.join() else { return };
         self.engine.pool.quiesce.refresh(&participant);
-        for shard in &self.engine.shards {
-            self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()));
+        for (at, shard) in self.engine.shards.iter().enumerate() {
+            self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
         }
         lock(&self.engine.doomed).clear();
         self.engine.pool.quiesce.leave(&participant);
@@ -167,11 +167,12 @@ impl Engine {
             fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
             hasher,
         };
-        let buckets = initial_buckets(&geometry);
         let first_cas = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
-        let shard = |at| Shard::new(at, &geometry, buckets, first_cas);
+        let buckets = |at| initial_buckets(&geometry, at);
+        let shard = |at| Shard::new(at, &geometry, buckets(at), first_cas);
         let shards: Box<[Shard]> = (0..geometry.shards).map(shard).collect();
-        let index_bytes = SealedIndex::bytes_for(buckets) * geometry.shards as u64;
+        let index_bytes =
+            (0..geometry.shards).map(|at| SealedIndex::bytes_for(buckets(at))).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
         let fixed_bytes = 2 * u64::from(geometry.segment_bytes);
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
@@ -309,7 +310,7 @@ impl Engine {
     }
 
     /// Drops everything of a shard.
-    fn flush(&self, locked: &mut Locked<'_>) {
+    fn flush(&self, locked: &mut Locked<'_>, at: usize) {
         locked.state.generation += 1;
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN);
         self.pool.budget.force(table_bytes);
@@ -318,7 +319,7 @@ impl Engine {
         locked.clear_lane(Lane::Hot);
         let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
         self.pool.counters.fresh_bytes.fetch_sub(fresh_bytes, Ordering::Relaxed);
-        let buckets = initial_buckets(&self.geometry);
+        let buckets = initial_buckets(&self.geometry, at);
         let bytes = SealedIndex::bytes_for(buckets);
         self.pool.budget.force(bytes);
         let old = locked.shard.index.replace(SealedIndex::new(buckets));
@@ -503,9 +504,11 @@ impl Engine {
     }
 }
 
-/// Buckets of a new index: room for a few segments of small records.
-fn initial_buckets(geometry: &Geometry) -> usize {
-    (geometry.segment_bytes as usize / 64 / SLOTS).max(2)
+/// Buckets of a new index: room for a few segments of small records. They differ from shard to shard
+/// by up to a growth step, so that the shards do not all have to grow at the same time.
+fn initial_buckets(geometry: &Geometry, shard: usize) -> usize {
+    let least = (geometry.segment_bytes as usize / 64 / SLOTS).max(2);
+    least + least * shard / geometry.shards / 2
 }
 
 fn fresh_blocks_max(geometry: &Geometry, blocks: u64) -> u64 {

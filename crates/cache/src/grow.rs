@@ -14,47 +14,45 @@ use terrace_device::AlignedBuf;
 
 /// Entries carried over per hold of the shard's lock.
 const BATCH: usize = 128;
-/// An index this full grows before more is sealed, in permille.
-const CROWDED_PERMILLE: u64 = 950;
+/// Segments carried over per slice, about a millisecond.
+const SEGMENTS_PER_SLICE: usize = 8;
+/// An index this full wants to grow, in permille.
+const WANTED_PERMILLE: u64 = 930;
+/// An index this full takes no more, in permille; see the test that fills one.
+const CROWDED_PERMILLE: u64 = 960;
 /// How full the index is meant to be when the tiers are, in permille.
-const PLANNED_PERMILLE: u64 = 925;
+const PLANNED_PERMILLE: u64 = 920;
 
-/// What is to be done before another segment of a shard is sealed.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// There is room for its entries.
-    Nothing,
-    /// Grow to so many buckets.
-    Grow(usize),
-    /// The index has its share of memory; entries have to go.
-    Evict,
+/// How urgent it is that a shard's index grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pressure {
+    None,
+    /// Soon.
+    Wanted,
+    /// Before anything more is sealed.
+    Needed,
 }
 
 /// Whether a shard's index takes `coming` more entries.
-pub(crate) fn need(engine: &Engine, shard: &Shard, guard: Guard<'_>, coming: u64) -> Need {
+pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure {
     let index = shard.index.load(guard);
-    if (index.len() + coming) * 1000 <= index.slots() * CROWDED_PERMILLE {
-        return Need::Nothing;
+    match (index.len() + coming) * 1000 / index.slots() {
+        ..=WANTED_PERMILLE => Pressure::None,
+        ..=CROWDED_PERMILLE => Pressure::Wanted,
+        _ => Pressure::Needed,
     }
-    let buckets = next_buckets(engine, shard, index, coming);
-    let added = SealedIndex::bytes_for(buckets) - index.bytes();
-    let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
-    if engine.pool.counters.index_bytes.load(Ordering::Relaxed) + added > share {
-        return Need::Evict;
-    }
-    Need::Grow(buckets)
 }
 
 /// A quarter more, unless less will do: growth stops at what full tiers need at the present size of
-/// records.
+/// records. Far below that it is half more, since each step reads all footers again.
 fn next_buckets(engine: &Engine, shard: &Shard, index: &SealedIndex, coming: u64) -> usize {
-    let now = index.buckets();
+    let now = index.buckets() as u64;
     let planned =
         records_when_full(engine, &shard.segments) * 1000 / PLANNED_PERMILLE / SLOTS as u64;
-    let least = (index.len() + coming) * 1000 / CROWDED_PERMILLE / SLOTS as u64 + 1;
-    let least = least.max(now as u64 * 103 / 100 + 1);
-    let most = (now as u64 * 125 / 100).max(least);
-    planned.clamp(least, most) as usize
+    let least = (index.len() + coming) * 1000 / WANTED_PERMILLE / SLOTS as u64 + 1;
+    let least = least.max(now * 103 / 100 + 1);
+    let step = if now * 2 < planned { 150 } else { 125 };
+    planned.clamp(least, (now * step / 100).max(least)) as usize
 }
 
 /// How many records a shard has when every place holds a segment like those it has now.
@@ -68,52 +66,87 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
     if count == 0 { u64::MAX / 2000 } else { records * places / count }
 }
 
-/// Why an index did not grow.
+/// Why an index can't grow.
 #[derive(Debug)]
-pub(crate) enum Stopped {
+pub(crate) enum Refused {
     /// No memory at the moment; hot copies have to give way.
     NoMemory,
-    /// Everything was flushed meanwhile, a drive did not answer, or entries found no room; later.
-    Again,
+    /// The indexes have their share of memory; entries have to go.
+    AtShare,
 }
 
-/// Grows a shard's index.
-pub(crate) fn grow(
+/// The growth of one shard's index, done in slices.
+pub(crate) struct Growth {
+    shard: usize,
+    generation: u64,
+    /// Bytes of the new index, taken from the budget.
+    bytes: u64,
+    /// Segments still to be carried over; those sealed since the start go into both indexes anyway.
+    segments: Vec<Sealed>,
+}
+
+/// Takes the memory for a larger index of shard `at` and begins to fill it.
+pub(crate) fn start(
     engine: &Engine,
-    shard: &Shard,
     guard: Guard<'_>,
-    buckets: usize,
-    buffer: &mut AlignedBuf,
-) -> Result<(), Stopped> {
+    at: usize,
+    coming: u64,
+) -> Result<Growth, Refused> {
+    let shard = &engine.shards[at];
+    let index = shard.index.load(guard);
+    let buckets = next_buckets(engine, shard, index, coming);
     let bytes = SealedIndex::bytes_for(buckets);
+    let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
+    let counted = engine.pool.counters.index_bytes.load(Ordering::Relaxed);
+    if counted + bytes.saturating_sub(index.bytes()) > share {
+        return Err(Refused::AtShare);
+    }
     engine.pool.arena.release(bytes, &engine.pool.budget);
     if !engine.pool.budget.take(bytes) {
-        return Err(Stopped::NoMemory);
+        return Err(Refused::NoMemory);
     }
     let mut locked = shard.lock(&engine.pool, guard);
-    let generation = locked.state.generation;
     locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
-    let segments: Vec<_> = shard.segments.iter().collect();
-    drop(locked);
-    // Segments sealed from here on go into both.
-    let carried = segments
-        .into_iter()
-        .all(|sealed| carry_segment(engine, shard, guard, sealed, generation, buffer));
-    let mut locked = shard.lock(&engine.pool, guard);
-    let grown = locked.state.growing.take();
-    match grown {
-        Some(grown) if carried && locked.state.generation == generation => {
-            let old = shard.index.replace(*grown);
-            let counted = &engine.pool.counters.index_bytes;
-            counted.fetch_add(bytes, Ordering::Relaxed);
-            counted.fetch_sub(old.bytes(), Ordering::Relaxed);
-            let old_bytes = old.bytes();
-            engine.pool.discard(old, old_bytes);
-            Ok(())
+    let generation = locked.state.generation;
+    Ok(Growth { shard: at, generation, bytes, segments: shard.segments.iter().collect() })
+}
+
+impl Growth {
+    /// Carries over some segments; `false` when there is nothing more to do.
+    pub(crate) fn step(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        buffer: &mut AlignedBuf,
+    ) -> bool {
+        let shard = &engine.shards[self.shard];
+        for _ in 0..SEGMENTS_PER_SLICE {
+            let Some(sealed) = self.segments.pop() else {
+                self.finish(engine, guard, true);
+                return false;
+            };
+            if !carry_segment(engine, shard, guard, sealed, self.generation, buffer) {
+                self.finish(engine, guard, false);
+                return false;
+            }
         }
-        _ => {
-            engine.pool.budget.give(bytes);
-            Err(Stopped::Again)
+        true
+    }
+
+    /// Puts the new index in place, or drops it when entries are missing.
+    fn finish(&self, engine: &Engine, guard: Guard<'_>, is_complete: bool) {
+        let shard = &engine.shards[self.shard];
+        let mut locked = shard.lock(&engine.pool, guard);
+        match locked.state.growing.take() {
+            Some(grown) if is_complete && locked.state.generation == self.generation => {
+                let old = shard.index.replace(*grown);
+                let old_bytes = old.bytes();
+                let counted = &engine.pool.counters.index_bytes;
+                counted.fetch_add(self.bytes, Ordering::Relaxed);
+                counted.fetch_sub(old_bytes, Ordering::Relaxed);
+                engine.pool.discard(old, old_bytes);
+            }
+            _ => engine.pool.budget.give(self.bytes),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cache::Engine;
 use crate::dram;
-use crate::grow::{self, Need, Stopped};
+use crate::grow::{self, Growth, Pressure, Refused};
 use crate::memory::Guard;
 use crate::quiesce::Participant;
 use crate::reclaim;
@@ -19,6 +19,7 @@ pub(crate) struct Maintenance {
     /// The shard whose turn it is to give up a block, and to seal.
     dram_turn: usize,
     seal_turn: usize,
+    growth: Option<Growth>,
 }
 
 impl Maintenance {
@@ -29,6 +30,7 @@ impl Maintenance {
             reading: AlignedBuf::zeroed(segment_bytes),
             dram_turn: 0,
             seal_turn: 0,
+            growth: None,
         }
     }
 
@@ -41,12 +43,21 @@ impl Maintenance {
         let mut worked = engine.pool.collect();
         worked |= dram::make_room(engine, guard, &mut self.dram_turn, now);
         if engine.has_tiers() {
+            worked |= self.keep_growing(engine, guard);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
         }
         worked |= engine.discard_some(&mut self.reading, now);
         quiesce.park(&self.participant);
         worked
+    }
+
+    fn keep_growing(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
+        let Some(growth) = &mut self.growth else { return false };
+        if !growth.step(engine, guard, &mut self.reading) {
+            self.growth = None;
+        }
+        true
     }
 
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
@@ -93,21 +104,22 @@ impl Maintenance {
         if is_out_of_numbers {
             return self.take_back(engine, guard, at..at + 1, now);
         }
-        match grow::need(engine, shard, guard, coming) {
-            Need::Nothing => {}
-            Need::Evict => {
-                engine.note_index_is_full();
-                return self.take_back(engine, guard, at..at + 1, now);
-            }
-            Need::Grow(buckets) => {
-                match grow::grow(engine, shard, guard, buckets, &mut self.reading) {
-                    Ok(()) => {}
-                    Err(Stopped::Again) => return false,
-                    Err(Stopped::NoMemory) => {
-                        return dram::drop_hot_block(engine, guard, &mut self.dram_turn, now);
-                    }
+        let pressure = grow::pressure(shard, guard, coming);
+        if pressure > Pressure::None && self.growth.is_none() {
+            match grow::start(engine, guard, at, coming) {
+                Ok(growth) => self.growth = Some(growth),
+                Err(Refused::AtShare) if pressure == Pressure::Needed => {
+                    engine.note_index_is_full();
+                    return self.take_back(engine, guard, at..at + 1, now);
                 }
+                Err(Refused::NoMemory) if pressure == Pressure::Needed => {
+                    return dram::drop_hot_block(engine, guard, &mut self.dram_turn, now);
+                }
+                Err(Refused::AtShare | Refused::NoMemory) => {}
             }
+        }
+        if pressure == Pressure::Needed {
+            return false;
         }
         seal::seal(engine, guard, at, &mut self.segment, now) == Outcome::Sealed
     }
