@@ -1,0 +1,120 @@
+//! Whole runs against a server that is known to be right: what is stored comes back, what is stored
+//! by another run is told apart, and what is gone is missed.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use terrace_load::{Client, End, Plan, Popularity, Process, Protocol, Report, Workload, run};
+
+struct Memcached {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Memcached {
+    /// `None`, and a line that says so, where there is none.
+    fn start(test: &str) -> Option<Self> {
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("memcached");
+        command.args(["-u", "root", "-l", "127.0.0.1", "-m", "64", "-p", &port.to_string()]);
+        let Ok(child) = command.stderr(Stdio::null()).spawn() else {
+            println!("skipped: {test}: memcached is not installed");
+            return None;
+        };
+        let server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let end = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(server.address).is_err() {
+            assert!(Instant::now() < end, "memcached does not answer");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(server)
+    }
+
+    fn plan(&self, workload: Workload) -> Plan {
+        Plan {
+            address: self.address,
+            workload,
+            first: 0,
+            records: 20_001,
+            key_bytes: 20,
+            value_bytes: 80,
+            connections: 5,
+            threads: 2,
+            depth: 7,
+            batch: false,
+            protocol: Protocol::Ascii,
+            keys_per_get: 1,
+            ttl: 0,
+            flags: 3,
+            version: 0,
+            any_version: false,
+            check: true,
+            seed: 1,
+            end: End::Requests(20_001),
+            progress: false,
+        }
+    }
+
+    fn run(&self, plan: &Plan) -> Report {
+        let process = Process::new(self.child.id());
+        run(plan, process.as_ref()).expect("a run to its end")
+    }
+}
+
+impl Drop for Memcached {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn what_is_stored_comes_back_in_either_protocol() {
+    let Some(server) = Memcached::start("what_is_stored_comes_back_in_either_protocol") else {
+        return;
+    };
+    for (protocol, keys_per_get, batch) in
+        [(Protocol::Ascii, 1, false), (Protocol::Ascii, 24, true), (Protocol::Meta, 1, true)]
+    {
+        let fill = Plan { protocol, batch, ..server.plan(Workload::Fill) };
+        let stored = server.run(&fill);
+        assert_eq!((stored.stored, stored.errors), (20_001, 0));
+        let verify = Plan { workload: Workload::Verify, keys_per_get, ..fill.clone() };
+        let read = server.run(&verify);
+        assert_eq!((read.hits, read.misses, read.wrong), (20_001, 0, 0), "{:?}", read.examples);
+        assert!(read.server_cpu_us.unwrap() > 0.0 && read.latency.p50_us > 0.0);
+        // The same keys, and as many that were never stored.
+        let beyond = server.run(&Plan { records: 40_002, end: End::Requests(40_002), ..verify });
+        assert_eq!((beyond.hits, beyond.misses), (20_001, 20_001));
+    }
+    let items = Client::connect(server.address).unwrap().stats("").unwrap()["curr_items"].clone();
+    assert_eq!(items, "20001");
+}
+
+#[test]
+fn other_versions_and_flags_are_wrong() {
+    let Some(server) = Memcached::start("other_versions_and_flags_are_wrong") else { return };
+    server.run(&Plan { version: 1, ..server.plan(Workload::Fill) });
+    let verify = server.plan(Workload::Verify);
+    assert_eq!(server.run(&verify).wrong, 20_001, "version 1 is there, version 0 was expected");
+    assert_eq!(server.run(&Plan { any_version: true, ..verify.clone() }).hits, 20_001);
+    let flags = Plan { flags: 4, version: 1, ..verify };
+    assert_eq!(server.run(&flags).wrong, 20_001);
+}
+
+#[test]
+fn a_mixed_load_knows_the_newest_version_of_each_value() {
+    let Some(server) = Memcached::start("a_mixed_load_knows_the_newest_version_of_each_value")
+    else {
+        return;
+    };
+    server.run(&server.plan(Workload::Fill));
+    for popularity in [Popularity::Uniform, Popularity::Hot, Popularity::Zipf(1.0)] {
+        let workload = Workload::Mixed { popularity, get_percent: 50 };
+        let end = End::Time(Duration::from_millis(300));
+        let mixed = server.run(&Plan { any_version: true, end, ..server.plan(workload) });
+        assert_eq!((mixed.misses, mixed.wrong, mixed.errors), (0, 0, 0), "{:?}", mixed.examples);
+        assert!(mixed.hits > 1000 && mixed.stored > 1000, "{mixed}");
+    }
+}
