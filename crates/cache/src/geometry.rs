@@ -82,14 +82,14 @@ impl Geometry {
                 "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m)",
                 config.memory_bytes >> 20,
                 capacity >> 20,
-                (buffers * 4 >> 20).max(capacity / 1024 >> 20) + 1,
+                ((buffers * 4) >> 20).max((capacity / 1024) >> 20) + 1,
             )));
         }
         if segments < shards * 4 {
             return Err(OpenError::Config(format!(
                 "tiers of {} MiB are too small; give at least {} MiB",
                 capacity >> 20,
-                (shards * segment_bytes * 4 + SEGMENTS_AT >> 20) + 1,
+                ((shards * segment_bytes * 4 + SEGMENTS_AT) >> 20) + 1,
             )));
         }
         let record_bytes_max =

@@ -36,10 +36,13 @@ pub(crate) enum Pressure {
 /// Whether a shard's index takes `coming` more entries.
 pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure {
     let index = shard.index.load(guard);
-    match (index.len() + coming) * 1000 / index.slots() {
-        ..=WANTED_PERMILLE => Pressure::None,
-        ..=CROWDED_PERMILLE => Pressure::Wanted,
-        _ => Pressure::Needed,
+    let permille = (index.len() + coming) * 1000 / index.slots();
+    if permille > CROWDED_PERMILLE {
+        Pressure::Needed
+    } else if permille > WANTED_PERMILLE {
+        Pressure::Wanted
+    } else {
+        Pressure::None
     }
 }
 
@@ -63,7 +66,8 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
         records += u64::from(segments.usage(sealed.number).records);
     }
     let places = u64::from(engine.slots.total()) / engine.shards.len() as u64;
-    if count == 0 { u64::MAX / 2000 } else { records * places / count }
+    // Without any, nothing limits a step.
+    (records * places).checked_div(count).unwrap_or(u64::MAX / 2000)
 }
 
 /// Why an index can't grow.

@@ -40,7 +40,7 @@ pub(crate) struct Tables {
 
 /// The position at which an even spread over `pages` would begin `page`, in steps of 2^shift.
 fn even(page: usize, pages: usize, shift: u8) -> i64 {
-    (((page as u64) << 32) / pages as u64 >> shift) as i64
+    ((((page as u64) << 32) / pages as u64) >> shift) as i64
 }
 
 fn offset(pos: u32, page: usize, pages: usize, shift: u8) -> i64 {

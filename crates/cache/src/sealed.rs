@@ -76,14 +76,14 @@ impl SealedIndex {
     }
 
     fn home(&self, pos: u32) -> usize {
-        (u64::from(pos) * self.lines.len() as u64 >> 32) as usize
+        ((u64::from(pos) * self.lines.len() as u64) >> 32) as usize
     }
 
     /// The other bucket of an entry; its own inverse.
     fn alternate(&self, bucket: usize, fingerprint: u16) -> usize {
         let buckets = self.lines.len() as u64;
         let mixed = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let sum = mixed * buckets >> 32;
+        let sum = (mixed * buckets) >> 32;
         ((sum + buckets - bucket as u64) % buckets) as usize
     }
 
@@ -169,7 +169,9 @@ impl SealedIndex {
     pub(crate) fn insert(&self, name: Name, segment: u16, uses: u8) -> Result<(), NoRoom> {
         let entry = Entry { fingerprint: name.fingerprint, segment, uses };
         let home = self.home(name.pos);
-        if !self.place(home, entry) && !(self.make_room(home, entry) && self.place(home, entry)) {
+        let placed =
+            self.place(home, entry) || (self.make_room(home, entry) && self.place(home, entry));
+        if !placed {
             return Err(NoRoom);
         }
         self.entries.fetch_add(1, Ordering::Relaxed);

@@ -19,7 +19,7 @@ pub(crate) struct SlotId {
 
 impl SlotId {
     fn to_bits(self) -> u64 {
-        u64::from(self.tier) << 48 | self.offset / PAGE as u64
+        u64::from(self.tier) << 48 | (self.offset / PAGE as u64)
     }
 
     fn from_bits(bits: u64) -> Self {

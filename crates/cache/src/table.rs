@@ -182,7 +182,7 @@ mod tests {
     use std::collections::HashMap;
 
     fn addr(n: u64) -> Addr {
-        Addr::from_bits(n + 1).unwrap()
+        Addr::from_bits(n + 1).expect("not zero")
     }
 
     proptest! {

@@ -44,7 +44,7 @@ fn run(pieces: &[&[u8]]) -> Vec<String> {
                         out.push("close".to_owned());
                         return out;
                     }
-                    swallow = usize::try_from(reject.swallow).unwrap();
+                    swallow = usize::try_from(reject.swallow).expect("small");
                     buf.drain(..reject.consumed);
                 }
             }
