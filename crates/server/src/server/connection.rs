@@ -12,19 +12,23 @@ use super::stream::Stream;
 use super::upload::Upload;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
+use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use terrace_cache::Key;
 use terrace_protocol::Parser;
 
-/// No further request is begun while so many bytes wait for the client to take them.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// No further request is begun while so many bytes wait for the client to take them, or are being
+/// read from drives.
+const OWED_BYTES_MAX: usize = 2 << 20;
 /// No further request is begun while so many are unfinished.
 const UNFINISHED_MAX: usize = 1024;
 /// A stream puts no further chunk into the output while so many bytes stand there.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 /// Replies are sent before the requests behind them are executed once they are so many bytes.
 const SEND_BYTES: usize = 16 << 10;
+/// What a client is told whose buffers no longer fit below `-o read_buf_mem_limit`.
+const OUT_OF_BUFFERS: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 /// Receives per turn.
 const RECEIVES_MAX: usize = 4;
 
@@ -91,6 +95,8 @@ pub(crate) struct Connection {
     /// Listed for a turn; kept by the worker.
     pub(super) is_ready: bool,
     last_active: u32,
+    /// Bytes of buffers, as last told to `Shared::buffer_bytes`.
+    held: u64,
 }
 
 impl Connection {
@@ -111,6 +117,7 @@ impl Connection {
             is_waiting: false,
             is_ready: false,
             last_active: now,
+            held: 0,
         }
     }
 
@@ -137,6 +144,24 @@ impl Connection {
         }
         if let Some(memory) = self.replies.take_memory() {
             cx.buffers.put(memory);
+        }
+        self.account(turn, cx)
+    }
+
+    /// Tells what memory the connection keeps between turns. With a cap on that, the one that asks
+    /// for more than there is must go.
+    fn account(&mut self, turn: Turn, cx: &mut Context) -> Turn {
+        let held = (self.input.capacity() + self.replies.memory()) as u64;
+        if held == self.held {
+            return turn;
+        }
+        let has_grown = held > self.held;
+        let total = cx.shared.hold_buffers(std::mem::replace(&mut self.held, held), held);
+        let cap = cx.shared.settings.connection_buffer_bytes_max;
+        if has_grown && cap > 0 && total > cap {
+            // If the socket takes nothing now, the end of the connection must say it alone.
+            let _ = rustix::net::send(&self.socket, OUT_OF_BUFFERS, SendFlags::NOSIGNAL);
+            return Turn::Close;
         }
         turn
     }
@@ -211,7 +236,7 @@ impl Connection {
 
     /// Whether no further request may be begun until others are finished or sent.
     pub(super) fn is_full(&self) -> bool {
-        self.replies.unsent() > UNSENT_BYTES_MAX
+        self.replies.owed() > OWED_BYTES_MAX
             || self.replies.unfinished() >= UNFINISHED_MAX
             || self.replies.has_stream()
     }
@@ -248,7 +273,7 @@ impl Connection {
             Err(Unfinished::Wait) => Err(Stop::Wait),
             Err(Unfinished::Read(probe)) => {
                 let hash = key.hash();
-                let slot = self.replies.reserve();
+                let slot = self.replies.reserve(probe.plan().bytes as usize);
                 self.conflicts.add(hash, is_write);
                 let operation = Pending::new(id, slot, work(), (hash, is_write));
                 cx.read_for(Box::new(operation), probe);
@@ -314,6 +339,7 @@ impl Connection {
 
     /// Cleans up; the socket closes itself.
     pub(crate) fn close(self, cx: &mut Context) {
+        cx.shared.hold_buffers(self.held, 0);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());
         }

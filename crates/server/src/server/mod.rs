@@ -63,20 +63,17 @@ impl Server {
         for index in 0..server.shared.inboxes.len() {
             server.start_worker(index, devices)?;
         }
-        let shared = Arc::clone(&server.shared);
-        server.spawn("maintenance", move || maintain(&shared))?;
-        let shared = Arc::clone(&server.shared);
-        server.spawn("acceptor", move || acceptor::run(&shared, &listeners))?;
+        server.spawn("maintenance", maintain)?;
+        server.spawn("acceptor", move |shared| acceptor::run(shared, &listeners))?;
         Ok(server)
     }
 
     /// Starts a worker and waits until it has what it needs: its read queue belongs to its thread.
     fn start_worker(&mut self, index: usize, devices: &[Arc<dyn Device>]) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
         let devices = devices.to_vec();
         let (started, is_started) = mpsc::channel();
-        self.spawn(&format!("worker-{index}"), move || {
-            match worker::Worker::new(shared, index, &devices) {
+        self.spawn(&format!("worker-{index}"), move |shared| {
+            match worker::Worker::new(Arc::clone(shared), index, &devices) {
                 Ok(worker) => {
                     // The receiver waits below; should it be gone, nobody needs the message.
                     let _ = started.send(Ok(()));
@@ -90,8 +87,14 @@ impl Server {
         is_started.recv().unwrap_or_else(|_| Err(io::Error::other("a worker ended at its start")))
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.threads.push(thread::Builder::new().name(name.to_string()).spawn(body)?);
+    fn spawn(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> io::Result<()> {
+        let all = EndTogether(Arc::clone(&self.shared));
+        let thread = thread::Builder::new().name(name.to_string()).spawn(move || body(&all.0))?;
+        self.threads.push(thread);
         Ok(())
     }
 
@@ -100,16 +103,29 @@ impl Server {
         self.shared.stop();
     }
 
-    /// Waits until the server was stopped: by [`Server::stop`], or by the `shutdown` command.
-    pub fn join(mut self) {
-        self.join_threads();
+    /// Waits until the server was stopped: by [`Server::stop`], or by the `shutdown` command. An
+    /// error means that it stopped because a thread of it panicked.
+    pub fn join(mut self) -> io::Result<()> {
+        self.join_threads()
     }
 
-    fn join_threads(&mut self) {
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                eprintln!("a thread of the server panicked");
-            }
+    fn join_threads(&mut self) -> io::Result<()> {
+        let ends: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        match ends.iter().any(Result::is_err) {
+            true => Err(io::Error::other("a thread panicked")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A server that has lost a thread answers some clients and hangs others, which nobody can make
+/// sense of: it ends as a whole, visibly.
+struct EndTogether(Arc<Shared>);
+
+impl Drop for EndTogether {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
         }
     }
 }
@@ -117,7 +133,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop();
-        self.join_threads();
+        // Whoever wants to know how it ended calls `join`.
+        let _ = self.join_threads();
     }
 }
 
@@ -140,13 +157,13 @@ pub fn run(
             }
         }
     })?;
-    server.join();
+    let end = server.join();
     handle.close();
     let _ = waiter.join();
-    Ok(())
+    end
 }
 
-fn maintain(shared: &Shared) {
+fn maintain(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);

@@ -16,8 +16,8 @@ pub(crate) struct SlotId(u64);
 enum Slot {
     /// Complete replies.
     Done(Vec<u8>),
-    /// One reply that is being found out.
-    Unfinished,
+    /// One reply that is being found out, of about so many bytes.
+    Unfinished(usize),
     /// The value of a large item, which is sent piece by piece once it is at the front.
     Stream(Box<Stream>),
 }
@@ -37,6 +37,8 @@ pub(crate) struct Replies {
     unfinished: usize,
     /// Slots that are streams.
     streams: usize,
+    /// Bytes that unfinished replies will take, about.
+    expected: usize,
 }
 
 impl Replies {
@@ -55,9 +57,10 @@ impl Replies {
         result
     }
 
-    /// Keeps a place for a reply that is not known yet.
-    pub(crate) fn reserve(&mut self) -> SlotId {
-        self.push(Slot::Unfinished)
+    /// Keeps a place for a reply that is not known yet, but that will be about so long.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> SlotId {
+        self.expected += bytes;
+        self.push(Slot::Unfinished(bytes))
     }
 
     /// Keeps a place for a reply of any length.
@@ -75,6 +78,9 @@ impl Replies {
     /// Puts the reply in its place. Takes the memory of `reply` only where it must wait there.
     pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>) {
         let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
+        if let Slot::Unfinished(bytes) = slot {
+            self.expected -= *bytes;
+        }
         self.unfinished -= 1;
         if id.0 != self.front {
             self.slot_bytes += reply.len();
@@ -90,6 +96,9 @@ impl Replies {
     /// Puts a stream into a place that was kept for a reply.
     pub(crate) fn fulfil_with_stream(&mut self, id: SlotId, stream: Box<Stream>) {
         if let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) {
+            if let Slot::Unfinished(bytes) = slot {
+                self.expected -= *bytes;
+            }
             self.streams += 1;
             *slot = Slot::Stream(stream);
         }
@@ -152,9 +161,14 @@ impl Replies {
         self.output.len() - self.sent
     }
 
-    /// Bytes that are kept until the client takes them.
-    pub(crate) fn unsent(&self) -> usize {
-        self.sendable() + self.slot_bytes
+    /// Bytes that are kept until the client takes them, or that soon will be.
+    pub(crate) fn owed(&self) -> usize {
+        self.sendable() + self.slot_bytes + self.expected
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        self.output.capacity() + self.slot_bytes
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
@@ -217,13 +231,13 @@ mod tests {
     fn keeps_the_order_of_requests() {
         let mut replies = Replies::default();
         replies.append(|out| out.extend(b"a"));
-        let b = replies.reserve();
+        let b = replies.reserve(10);
         replies.append(|out| out.extend(b"c"));
         replies.append(|out| out.extend(b"d"));
-        let e = replies.reserve();
-        let f = replies.reserve();
+        let e = replies.reserve(10);
+        let f = replies.reserve(10);
         replies.append(|out| out.extend(b"g"));
-        assert_eq!((text(&replies), replies.unsent(), replies.unfinished()), ("a", 4, 3));
+        assert_eq!((text(&replies), replies.owed(), replies.unfinished()), ("a", 34, 3));
         replies.fulfil(e, &mut b"e".to_vec());
         assert_eq!(text(&replies), "a");
         replies.fulfil(b, &mut b"b".to_vec());
@@ -232,6 +246,6 @@ mod tests {
         assert_eq!(text(&replies), "abcdefg");
         assert!(replies.is_settled());
         replies.append(|out| out.extend(b"h"));
-        assert_eq!((text(&replies), replies.unsent()), ("abcdefgh", 8));
+        assert_eq!((text(&replies), replies.owed()), ("abcdefgh", 8));
     }
 }

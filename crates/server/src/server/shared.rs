@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     /// What `stats reset` takes off the counters.
     pub(crate) reset: Mutex<Totals>,
     pub(crate) connections: Connections,
+    /// Bytes of buffers that connections hold between their turns.
+    pub(crate) buffer_bytes: AtomicU64,
     pub(crate) acceptor_waker: Waker,
     pub(crate) flush: DelayedFlush,
     verbosity: AtomicU8,
@@ -48,6 +50,7 @@ impl Shared {
             workers: (0..threads).map(|_| Arc::new(worker())).collect(),
             reset: Mutex::new(Totals::default()),
             connections: Connections::new(settings.connections_max),
+            buffer_bytes: AtomicU64::new(0),
             acceptor_waker: Waker::new()?,
             flush: DelayedFlush::new(),
             verbosity: AtomicU8::new(settings.verbosity),
@@ -79,6 +82,12 @@ impl Shared {
         if was_full && !self.settings.refuse_when_full {
             self.acceptor_waker.wake();
         }
+    }
+
+    /// A connection's buffers take `now` bytes in place of `before`; answers what all take.
+    pub(crate) fn hold_buffers(&self, before: u64, now: u64) -> u64 {
+        let change = now.wrapping_sub(before);
+        self.buffer_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
     /// Writes a line to standard error, if `-v` was given at least `level` times.

@@ -113,7 +113,7 @@ impl Worker {
         self.wait()?;
         self.cx.now = self.cx.shared.clock.now();
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
-        self.take_events()?;
+        self.take_events();
         self.finish_reads();
         self.retry_waiting();
         self.serve();
@@ -139,11 +139,11 @@ impl Worker {
         self.poll.wait(timeout)
     }
 
-    fn take_events(&mut self) -> io::Result<()> {
+    fn take_events(&mut self) {
         for at in 0..self.poll.len() {
             let ready = self.poll.ready(at);
             match ready.number {
-                INBOX => self.welcome()?,
+                INBOX => self.welcome(),
                 READS => {}
                 number => {
                     let id = Id::from_u64(number);
@@ -154,20 +154,20 @@ impl Worker {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes new connections in.
-    fn welcome(&mut self) -> io::Result<()> {
+    fn welcome(&mut self) {
         let inbox = &self.cx.shared.inboxes[self.index];
         inbox.waker().clear();
         for socket in inbox.take() {
             let id = self.connections.insert(Connection::new(socket, self.cx.now));
-            if let Some(connection) = self.connections.get_mut(id) {
-                self.poll.add(connection.socket(), id.to_u64())?;
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
+                self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));
+                self.close(id);
             }
         }
-        Ok(())
     }
 
     /// Goes on with the operations whose reads came back.

@@ -26,7 +26,7 @@ pub(crate) const ROWS: &[Row] = &[
     ("response_obj_count", Never),
     ("response_obj_bytes", Never),
     ("read_buf_count", Never),
-    ("read_buf_bytes", Never),
+    ("read_buf_bytes", Number(|v| v.shared.buffer_bytes.load(Relaxed))),
     ("read_buf_bytes_free", Never),
     ("read_buf_oom", Never),
     ("reserved_fds", Never),
