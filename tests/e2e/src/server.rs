@@ -56,6 +56,8 @@ pub struct Failed {
     pub code: Option<i32>,
     /// All it printed.
     pub output: String,
+    /// How long it ran.
+    pub took: Duration,
 }
 
 impl Server {
@@ -74,6 +76,7 @@ impl Server {
         let port = free_port();
         let mut command = command(flags, &dir);
         command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
+        let start = Instant::now();
         let mut child = command.spawn().expect("the binary under test starts");
         let output = Arc::new(Mutex::new(String::new()));
         let readers = [
@@ -81,13 +84,14 @@ impl Server {
             child.stderr.take().map(|pipe| collect(pipe, &output)),
         ];
         let mut server = Self { child, port, dir, output };
-        let end = Instant::now() + START_TIMEOUT;
+        let end = start + START_TIMEOUT;
         loop {
             if let Some(status) = server.child.try_wait().expect("a child can be waited for") {
                 for reader in readers.into_iter().flatten() {
                     let _ = reader.join();
                 }
-                return Err(Failed { code: status.code(), output: server.output() });
+                let (code, took) = (status.code(), start.elapsed());
+                return Err(Failed { code, output: server.output(), took });
             }
             if TcpStream::connect(server.address()).is_ok() {
                 return Ok(server);
@@ -115,8 +119,9 @@ impl Server {
     }
 
     fn wait(mut command: Command) -> Failed {
+        let start = Instant::now();
         let mut child = command.spawn().expect("the binary under test starts");
-        let end = Instant::now() + START_TIMEOUT;
+        let end = start + START_TIMEOUT;
         while child.try_wait().expect("a child can be waited for").is_none() {
             if Instant::now() > end {
                 let _ = child.kill();
@@ -126,7 +131,7 @@ impl Server {
         let result = child.wait_with_output().expect("output of a finished child");
         let text = [result.stdout, result.stderr].concat();
         let output = String::from_utf8_lossy(&text).into_owned();
-        Failed { code: result.status.code(), output }
+        Failed { code: result.status.code(), output, took: start.elapsed() }
     }
 
     /// Where it listens.
