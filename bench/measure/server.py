@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -133,6 +135,11 @@ def memcached(*flags, **how):
     if not binary:
         raise RuntimeError("memcached is not installed; `make tools` installs it")
     return Server("memcached", [binary, *flags], **how)
+
+
+def end_servers_when_terminated():
+    """Lets `with` blocks end their servers when a time limit ends this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def free_port():

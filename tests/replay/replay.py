@@ -134,6 +134,7 @@ def main():
     except (ImportError, trace.Unavailable) as missing:
         print(f"skipped: replay of cluster52: {missing}")
         return test_result([], skipped=1)
+    server.end_servers_when_terminated()
     dram = arguments.dram or requests.dram_mib()
     tier = TIER_MIB[requests.length]
     print(f"cluster52: {len(requests.objects):,} requests for {requests.distinct:,} objects of "
@@ -144,6 +145,7 @@ def main():
     for name in names:
         outcome = replay(name, known[name], requests, arguments.clients)
         rows.append(outcome.row(name, requests.hits_possible))
+        print("   " + ", ".join(f"{a} {b}" for a, b in zip(HEADING[1:], rows[-1][1:])), flush=True)
         if name == "terrace":
             failed += failures(outcome, requests, dram)
     table.show(rows)

@@ -14,8 +14,9 @@ struct Memcached {
 impl Memcached {
     /// `None`, and a line that says so, where there is none.
     fn start(test: &str) -> Option<Self> {
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = probe.local_addr().expect("its number").port();
+        drop(probe);
         let mut command = Command::new("memcached");
         command.args(["-u", "root", "-l", "127.0.0.1", "-m", "64", "-p", &port.to_string()]);
         let Ok(child) = command.stderr(Stdio::null()).spawn() else {
