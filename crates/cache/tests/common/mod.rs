@@ -12,15 +12,15 @@ use terrace_cache::{
 use terrace_device::{AlignedBuf, Device, Geometry};
 
 /// A drive in memory that counts.
-pub struct RamDevice {
+pub(crate) struct RamDevice {
     bytes: Mutex<Vec<u8>>,
-    pub reads: AtomicU64,
-    pub fail_reads: AtomicBool,
-    pub fail_writes: AtomicBool,
+    pub(crate) reads: AtomicU64,
+    pub(crate) fail_reads: AtomicBool,
+    pub(crate) fail_writes: AtomicBool,
 }
 
 impl RamDevice {
-    pub fn new(bytes: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             bytes: Mutex::new(vec![0; bytes]),
             reads: AtomicU64::new(0),
@@ -30,8 +30,8 @@ impl RamDevice {
     }
 
     /// Changes stored bytes behind the cache's back.
-    pub fn tamper(&self, change: impl FnOnce(&mut [u8])) {
-        change(&mut self.bytes.lock().unwrap());
+    pub(crate) fn tamper(&self, change: impl FnOnce(&mut [u8])) {
+        change(&mut self.bytes.lock().expect("no test panics under it"));
     }
 }
 
@@ -40,14 +40,17 @@ impl Device for RamDevice {
         "ram"
     }
     fn geometry(&self) -> Geometry {
-        Geometry { bytes: self.bytes.lock().unwrap().len() as u64, block_bytes: 4096 }
+        Geometry {
+            bytes: self.bytes.lock().expect("no test panics under it").len() as u64,
+            block_bytes: 4096,
+        }
     }
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         if self.fail_reads.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected read error"));
         }
-        let bytes = self.bytes.lock().unwrap();
+        let bytes = self.bytes.lock().expect("no test panics under it");
         let end = offset as usize + buf.len();
         buf.copy_from_slice(bytes.get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -56,7 +59,7 @@ impl Device for RamDevice {
         if self.fail_writes.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected write error"));
         }
-        let mut bytes = self.bytes.lock().unwrap();
+        let mut bytes = self.bytes.lock().expect("no test panics under it");
         let end = offset as usize + buf.len();
         bytes.get_mut(offset as usize..end).ok_or(io::ErrorKind::WriteZero)?.copy_from_slice(buf);
         Ok(())
@@ -70,22 +73,22 @@ impl Device for RamDevice {
 }
 
 /// A cache with a session, driven from one thread.
-pub struct Client {
-    pub cache: Arc<Cache>,
-    pub session: Session,
+pub(crate) struct Client {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) session: Session,
     devices: Vec<Arc<dyn Device>>,
-    pub now: u32,
+    pub(crate) now: u32,
 }
 
 /// A value found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub value: Vec<u8>,
-    pub client_flags: u32,
-    pub expires: u32,
-    pub cas: u64,
-    pub fetched: bool,
-    pub from_dram: bool,
+pub(crate) struct Found {
+    pub(crate) value: Vec<u8>,
+    pub(crate) client_flags: u32,
+    pub(crate) expires: u32,
+    pub(crate) cas: u64,
+    pub(crate) fetched: bool,
+    pub(crate) from_dram: bool,
 }
 
 impl From<Hit<'_>> for Found {
@@ -102,7 +105,7 @@ impl From<Hit<'_>> for Found {
     }
 }
 
-pub fn record(value: &[u8]) -> NewRecord<'_> {
+pub(crate) fn record(value: &[u8]) -> NewRecord<'_> {
     NewRecord {
         value: NewValue::Inline(value, &[]),
         client_flags: 0,
@@ -114,14 +117,14 @@ pub fn record(value: &[u8]) -> NewRecord<'_> {
 }
 
 /// What was read for a probe, and what it showed.
-pub struct Seen {
-    pub probe: Probe,
-    pub bytes: AlignedBuf,
-    pub usable: bool,
+pub(crate) struct Seen {
+    pub(crate) probe: Probe,
+    pub(crate) bytes: AlignedBuf,
+    pub(crate) usable: bool,
 }
 
 impl Client {
-    pub fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+    pub(crate) fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
         config.tiers = devices.iter().map(|d| Tier { device: Arc::clone(d) }).collect();
         let cache = Cache::open(config).expect("opens");
         let session = cache.session();
@@ -129,13 +132,13 @@ impl Client {
     }
 
     /// Another session on the same cache.
-    pub fn sibling(&self) -> Self {
+    pub(crate) fn sibling(&self) -> Self {
         let (cache, session) = (Arc::clone(&self.cache), self.cache.session());
         Self { cache, session, devices: self.devices.clone(), now: self.now }
     }
 
     /// All background work that there is.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..100_000 {
             self.session.park();
             if !self.cache.maintain(self.now) {
@@ -146,7 +149,7 @@ impl Client {
     }
 
     /// Reads until the probe is decided.
-    pub fn read(&self, key: &[u8], mut probe: Probe) -> Seen {
+    pub(crate) fn read(&self, key: &[u8], mut probe: Probe) -> Seen {
         loop {
             let plan = probe.plan();
             let mut bytes = AlignedBuf::zeroed(plan.bytes as usize);
@@ -160,11 +163,11 @@ impl Client {
         }
     }
 
-    pub fn get(&self, key: &[u8]) -> Option<Found> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Found> {
         self.get_as(key, Access::Use)
     }
 
-    pub fn get_as(&self, key: &[u8], access: Access) -> Option<Found> {
+    pub(crate) fn get_as(&self, key: &[u8], access: Access) -> Option<Found> {
         let mut seen: Option<Seen> = None;
         loop {
             let evidence =
@@ -178,7 +181,7 @@ impl Client {
     }
 
     /// One read-modify-write; `false` if it was refused.
-    pub fn update<'v>(
+    pub(crate) fn update<'v>(
         &mut self,
         key: &[u8],
         blind: bool,
@@ -205,11 +208,11 @@ impl Client {
         panic!("waits for ever");
     }
 
-    pub fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.update(key, true, |_| Change::Store(record(value)))
     }
 
-    pub fn delete(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
         let mut was_there = false;
         self.update(key, false, |found| {
             was_there = found.is_some();
@@ -220,10 +223,10 @@ impl Client {
 }
 
 /// A small deterministic random number generator (SplitMix64, Steele et al. 2014).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -231,7 +234,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }
