@@ -106,6 +106,11 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).expect("the server reads");
     }
 
+    /// A second way to send on the same connection.
+    pub fn clone_for_sending(&self) -> Self {
+        Self { stream: self.stream.try_clone().expect("a descriptor"), unread: Vec::new() }
+    }
+
     /// Receives until `enough` says how many bytes are wanted and they are there.
     pub fn receive(&mut self, enough: impl Fn(&[u8]) -> Option<usize>) -> Vec<u8> {
         let start = Instant::now();
