@@ -5,7 +5,6 @@ mod common;
 
 use common::{Client, TestServer};
 use std::collections::HashMap;
-use std::fmt::Write;
 
 const KEYS: u64 = 24;
 const COMMANDS: usize = 400;
@@ -50,10 +49,10 @@ impl Model {
     }
 
     fn get(&mut self, keys: &[String]) {
-        writeln!(self.request, "get {}\r", keys.join(" ")).unwrap();
+        self.request.push_str(&format!("get {}\r\n", keys.join(" ")));
         for key in keys {
             if let Some((flags, value)) = self.values.get(key) {
-                write!(self.reply, "VALUE {key} {flags} {}\r\n{value}\r\n", value.len()).unwrap();
+                self.reply.push_str(&format!("VALUE {key} {flags} {}\r\n{value}\r\n", value.len()));
             }
         }
         self.reply.push_str("END\r\n");
@@ -70,7 +69,7 @@ impl Model {
         let is_quiet = random.below(4) == 0;
         let noreply = if is_quiet { " noreply" } else { "" };
         let bytes = value.len();
-        write!(self.request, "{verb} {key} {flags} 0 {bytes}{noreply}\r\n{value}\r\n").unwrap();
+        self.request.push_str(&format!("{verb} {key} {flags} 0 {bytes}{noreply}\r\n{value}\r\n"));
         let is_there = self.values.contains_key(key);
         let is_stored = match verb {
             "set" => true,
@@ -91,19 +90,19 @@ impl Model {
     }
 
     fn delete(&mut self, key: &str) {
-        write!(self.request, "delete {key}\r\n").unwrap();
+        self.request.push_str(&format!("delete {key}\r\n"));
         let was_there = self.values.remove(key).is_some();
         self.reply.push_str(if was_there { "DELETED\r\n" } else { "NOT_FOUND\r\n" });
     }
 
     fn incr(&mut self, key: &str, delta: u64) {
-        write!(self.request, "incr {key} {delta}\r\n").unwrap();
+        self.request.push_str(&format!("incr {key} {delta}\r\n"));
         match self.values.get_mut(key) {
             None => self.reply.push_str("NOT_FOUND\r\n"),
             Some((_, value)) => match value.parse::<u64>() {
                 Ok(number) => {
                     *value = number.wrapping_add(delta).to_string();
-                    write!(self.reply, "{value}\r\n").unwrap();
+                    self.reply.push_str(&format!("{value}\r\n"));
                 }
                 Err(_) => self
                     .reply
@@ -113,10 +112,10 @@ impl Model {
     }
 
     fn meta_get(&mut self, key: &str) {
-        write!(self.request, "mg {key} s v f q\r\n").unwrap();
+        self.request.push_str(&format!("mg {key} s v f q\r\n"));
         if let Some((flags, value)) = self.values.get(key) {
             let bytes = value.len();
-            write!(self.reply, "VA {bytes} s{bytes} f{flags}\r\n{value}\r\n").unwrap();
+            self.reply.push_str(&format!("VA {bytes} s{bytes} f{flags}\r\n{value}\r\n"));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
 use rustix::net::SendFlags;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use terrace_cache::Key;
 use terrace_protocol::Parser;
 
@@ -123,6 +123,11 @@ impl Connection {
 
     pub(crate) fn socket(&self) -> impl AsFd + '_ {
         &self.socket
+    }
+
+    /// What the log calls it.
+    pub(crate) fn number(&self) -> i32 {
+        self.socket.as_raw_fd()
     }
 
     /// Takes note of an event.

@@ -166,7 +166,9 @@ impl Worker {
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
                 self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));
                 self.close(id);
+                continue;
             }
+            self.cx.shared.log(2, || format!("<{} new client connection", connection.number()));
         }
     }
 
@@ -287,6 +289,7 @@ impl Worker {
     /// Operations of a closed connection go on: their client asked for them.
     fn close(&mut self, id: Id) {
         if let Some(connection) = self.connections.remove(id) {
+            self.cx.shared.log(2, || format!("<{} connection closed", connection.number()));
             connection.close(&mut self.cx);
             self.cx.shared.closed_connection();
         }
