@@ -4,7 +4,6 @@
 mod common;
 
 use common::{Client, TestServer};
-use std::fmt::Write;
 
 /// Records of the filling, enough to push whatever was stored before to the drive.
 const FILLERS: usize = 40_000;
@@ -16,13 +15,13 @@ fn flash_server() -> (TestServer, Client) {
     let mut request = String::new();
     for number in 0..1000 {
         let digits = number.to_string();
-        write!(request, "set k{number} 0 0 {} noreply\r\n{digits}\r\n", digits.len()).unwrap();
+        request.push_str(&format!("set k{number} 0 0 {} noreply\r\n{digits}\r\n", digits.len()));
     }
     client.ask(&request, "");
     fill(&mut client);
-    let before: u64 = client.stat("", "get_extstore").parse().unwrap();
+    let before: u64 = client.stat("", "get_extstore").parse().expect("a number");
     client.ask("get k999\r\n", "VALUE k999 0 3\r\n999\r\nEND\r\n");
-    let after: u64 = client.stat("", "get_extstore").parse().unwrap();
+    let after: u64 = client.stat("", "get_extstore").parse().expect("a number");
     assert!(after > before, "k999 was not answered from the drive");
     (server, client)
 }
@@ -32,7 +31,8 @@ fn fill(client: &mut Client) {
     for block in 0..FILLERS / 1000 {
         let mut request = String::new();
         for number in 0..1000 {
-            write!(request, "set filler{block}-{number} 0 0 1000 noreply\r\n{value}\r\n").unwrap();
+            request
+                .push_str(&format!("set filler{block}-{number} 0 0 1000 noreply\r\n{value}\r\n"));
         }
         client.ask(&request, "");
     }
@@ -105,9 +105,10 @@ fn replies_of_the_drive_and_of_dram_keep_their_order() {
     client.ask("set hot 0 0 1\r\nh\r\n", "STORED\r\n");
     let (mut request, mut reply) = (String::new(), String::new());
     for number in 200..900 {
-        write!(request, "get k{number}\r\nget hot\r\nget none{number}\r\nmn\r\n").unwrap();
-        write!(reply, "VALUE k{number} 0 3\r\n{number}\r\nEND\r\nVALUE hot 0 1\r\nh\r\nEND\r\n")
-            .unwrap();
+        request.push_str(&format!("get k{number}\r\nget hot\r\nget none{number}\r\nmn\r\n"));
+        reply.push_str(&format!(
+            "VALUE k{number} 0 3\r\n{number}\r\nEND\r\nVALUE hot 0 1\r\nh\r\nEND\r\n"
+        ));
         reply.push_str("END\r\nMN\r\n");
     }
     client.ask(request, reply);
@@ -133,9 +134,9 @@ fn five_thousand_keys_in_one_line() {
         for number in 0..5000 {
             let digits = (number % 1000).to_string();
             let key = if number % 5 == 4 { "none" } else { "k" };
-            write!(request, " {key}{digits}").unwrap();
+            request.push_str(&format!(" {key}{digits}"));
             if key == "k" {
-                write!(reply, "VALUE k{digits} 0 {}\r\n{digits}\r\n", digits.len()).unwrap();
+                reply.push_str(&format!("VALUE k{digits} 0 {}\r\n{digits}\r\n", digits.len()));
             }
         }
         request.push_str("\r\n");
