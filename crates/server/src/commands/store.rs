@@ -79,7 +79,10 @@ pub(crate) fn store(
     let stored = match (update, decision) {
         (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
-        (Update::Full, _) => Stored::NoMemory,
+        (Update::Full, _) => {
+            forget(executor, key, store.mode, evidence)?;
+            Stored::NoMemory
+        }
         (Update::Done { .. }, Decision::Not(reason)) => reason,
         (Update::Done { .. }, Decision::Outgrows) => {
             super::append::into_chunks(executor, key, store, evidence)?
@@ -197,21 +200,32 @@ fn count(executor: &Executor<'_>, store: &Store<'_>, stored: Stored) {
     }
 }
 
-/// A value that is too long is refused; what a `set` would have replaced must not stay, or the
-/// client would go on reading what it meant to overwrite.
+/// Refuses a value that is too long.
 pub(crate) fn refuse_too_large(
     executor: &Executor<'_>,
     key: Key<'_>,
     mode: Mode,
     evidence: Option<Evidence<'_>>,
 ) -> Result<(), Unfinished> {
-    if mode == Mode::Set {
-        match executor.session.update(key, executor.now, evidence, false, |_| Change::Remove) {
-            Update::Read(probe) => return Err(Unfinished::Read(probe)),
-            Update::Wait => return Err(Unfinished::Wait),
-            Update::Done { .. } | Update::Full => {}
-        }
-    }
+    forget(executor, key, mode, evidence)?;
     executor.counters.store_too_large.add(1);
     Ok(())
+}
+
+/// What a refused `set` would have replaced must not stay, or the client would go on reading what it
+/// meant to overwrite.
+fn forget(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    mode: Mode,
+    evidence: Option<Evidence<'_>>,
+) -> Result<(), Unfinished> {
+    if mode != Mode::Set {
+        return Ok(());
+    }
+    match executor.session.update(key, executor.now, evidence, false, |_| Change::Remove) {
+        Update::Read(probe) => Err(Unfinished::Read(probe)),
+        Update::Wait => Err(Unfinished::Wait),
+        Update::Done { .. } | Update::Full => Ok(()),
+    }
 }

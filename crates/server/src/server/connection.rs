@@ -277,10 +277,10 @@ impl Connection {
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
             Err(Unfinished::Read(probe)) => {
-                let hash = key.hash();
-                let slot = self.replies.reserve(probe.plan().bytes as usize);
+                let (hash, work) = (key.hash(), work());
+                let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
                 self.conflicts.add(hash, is_write);
-                let operation = Pending::new(id, slot, work(), (hash, is_write));
+                let operation = Pending::new(id, slot, work, (hash, is_write));
                 cx.read_for(Box::new(operation), probe);
                 Ok(())
             }

@@ -60,6 +60,15 @@ impl Work {
         Self::Request { key: key.bytes().into(), bytes: bytes.into(), chunks }
     }
 
+    /// Bytes of memory held.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Key { key, .. } => key.len(),
+            Self::Request { key, bytes, .. } => key.len() + bytes.len(),
+            Self::Chunk(_) => 0,
+        }
+    }
+
     /// The key that is looked up; `name` is room for that of a chunk.
     pub(crate) fn key<'k>(&'k self, session: &Session, name: &'k mut [u8; 12]) -> Key<'k> {
         match self {
