@@ -129,9 +129,10 @@ fn noreply_and_quiet_say_nothing_but_errors() {
 #[test]
 fn five_thousand_keys_in_one_line() {
     let (_server, mut client) = flash_server();
-    for command in ["get", "gat 1000"] {
+    // Only `get` and `gets` may be longer than 2 KiB.
+    for (command, keys) in [("get", 5000), ("gat 1000", 200)] {
         let (mut request, mut reply) = (command.to_string(), String::new());
-        for number in 0..5000 {
+        for number in 0..keys {
             let digits = (number % 1000).to_string();
             let key = if number % 5 == 4 { "none" } else { "k" };
             request.push_str(&format!(" {key}{digits}"));
