@@ -98,7 +98,8 @@ fn measure(
         queue.submit(Read { device: 0, offset, buf, token: offset });
     };
     for _ in 0..depth {
-        read(queue.as_mut(), AlignedBuf::zeroed(BLOCK));
+        let buf = queue.buffer(BLOCK);
+        read(queue.as_mut(), buf);
     }
     let (mut done, mut reads, mut waits) = (Vec::<Done>::new(), 0u64, 0u64);
     let mut events = Vec::<Event>::with_capacity(1);

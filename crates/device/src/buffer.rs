@@ -1,8 +1,10 @@
 //! Heap memory that direct I/O accepts.
 
+use crate::slab::Slab;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Address alignment of every [`AlignedBuf`], in bytes; enough for any drive's direct I/O.
 pub const ALIGNMENT: usize = 4096;
@@ -14,9 +16,12 @@ pub struct AlignedBuf {
     capacity: usize,
     /// Invariant: `len <= capacity`.
     len: usize,
+    /// Whose memory it is; its own if nobody's.
+    slab: Option<Arc<Slab>>,
 }
 
-// SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`.
+// SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`; a slab takes it back from any
+// thread.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: `&AlignedBuf` only allows reading.
 unsafe impl Sync for AlignedBuf {}
@@ -29,7 +34,26 @@ impl AlignedBuf {
         // SAFETY: the layout has a non-zero size.
         let ptr = unsafe { alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
-        Self { ptr, capacity, len }
+        Self { ptr, capacity, len, slab: None }
+    }
+
+    /// A buffer in the memory of a slab, which gets it back when it is dropped.
+    ///
+    /// # Safety
+    /// `capacity` initialised bytes at `ptr`, aligned to [`ALIGNMENT`], belong to this buffer alone
+    /// until [`Slab::give`], and live as long as `slab`; `len` is at most `capacity`.
+    pub(crate) unsafe fn within(
+        ptr: NonNull<u8>,
+        capacity: usize,
+        len: usize,
+        slab: Arc<Slab>,
+    ) -> Self {
+        Self { ptr, capacity, len, slab: Some(slab) }
+    }
+
+    /// Its address, which stays the same wherever the buffer is moved.
+    pub(crate) fn as_non_null(&self) -> NonNull<u8> {
+        self.ptr
     }
 
     /// Bytes that [`AlignedBuf::set_len`] can reach.
@@ -54,7 +78,7 @@ impl AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len <= capacity` bytes were allocated and zero-initialised.
+        // SAFETY: `len <= capacity` bytes were allocated and initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -68,7 +92,10 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) }
+        match self.slab.take() {
+            Some(slab) => slab.give(self.ptr),
+            // SAFETY: allocated in `zeroed` with the same layout.
+            None => unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) },
+        }
     }
 }

@@ -13,6 +13,7 @@ mod file;
 mod pool;
 mod queue;
 pub mod sim;
+mod slab;
 mod uring;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
@@ -96,6 +97,12 @@ pub trait ReadQueue {
     /// the queue depth waits inside. A read that is not whole blocks inside its device comes back
     /// with an error like any other.
     fn submit(&mut self, read: Read);
+    /// A buffer of `len` bytes for a read, from memory that the kernel knows already if there is
+    /// some left: reads into it cost less CPU. It holds anything and may be used for whatever
+    /// else; dropping it gives it back to the queue.
+    fn buffer(&mut self, len: usize) -> AlignedBuf {
+        AlignedBuf::zeroed(len)
+    }
     /// Hands everything that was submitted to the kernel (or the pool) in one batch.
     ///
     /// # Errors

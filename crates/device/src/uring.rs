@@ -2,7 +2,8 @@
 
 use crate::event::Event;
 use crate::queue::no_such_device;
-use crate::{Device, Done, Read, ReadQueue};
+use crate::slab::Slab;
+use crate::{AlignedBuf, Device, Done, Read, ReadQueue};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -17,6 +18,12 @@ const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
 /// Reads that are handed to the kernel without waiting for the flush: the drive begins with them
 /// while the worker prepares the next.
 const BATCH: usize = 8;
+/// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
+const SLAB_BUFFER_BYTES: usize = 8 << 10;
+/// At most so many of them, since all are resident: 2 MiB.
+const SLAB_BUFFERS_MAX: usize = 256;
+/// Entries of one reap. The kernel posts some twenty completions at an entry.
+const ENTRIES_MAX: usize = 8;
 /// How often a read is tried again that the kernel interrupted or had no memory for.
 const TRIES_MAX: u8 = 16;
 /// Naps of [`NAP`] in which the kernel may find memory for a submission, before giving up.
@@ -30,6 +37,8 @@ pub(crate) struct UringQueue {
     event: Event,
     /// Registered with the ring in this order. Kept because their descriptors are.
     devices: Vec<Arc<dyn Device>>,
+    /// Registered with the ring; none where the limit on locked memory (`ulimit -l`) forbids it.
+    slab: Option<Arc<Slab>>,
     /// Reads that the ring knows, by the number that is their user data. As many places as the
     /// submission queue has, so that this never overflows, nor the twice as long completion queue.
     slots: Vec<Option<Job>>,
@@ -65,10 +74,12 @@ impl UringQueue {
         }
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
+        let slab = register_slab(&ring, slots.min(SLAB_BUFFERS_MAX));
         Ok(Self {
             ring,
             event,
             devices: devices.to_vec(),
+            slab,
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
@@ -95,7 +106,8 @@ impl UringQueue {
             && let Some(job) = self.waiting.pop_front()
             && let Some(slot) = self.free.pop()
         {
-            let entry = entry(self.slots[slot].insert(job), slot);
+            let is_known = self.slab.as_ref().is_some_and(|slab| slab.contains(&job.read.buf));
+            let entry = entry(self.slots[slot].insert(job), slot, is_known);
             // SAFETY: the slot owns the buffer at this address until the completion for the slot
             // was taken from the ring (moving the owner does not move the memory), and `drop`
             // waits for all of them.
@@ -142,14 +154,34 @@ impl UringQueue {
         }
     }
 
-    /// Whether the kernel has completions that it posts only when entered. Set before the event is
-    /// signalled, and after an entry that left some behind.
+    /// Whether the kernel says that it has completions which it posts only when entered. It says so
+    /// before it signals the event, and after an entry that left some behind.
     fn has_deferred(&mut self) -> bool {
         let ring = self.ring.submission();
         ring.taskrun() || ring.cq_overflow()
     }
 
-    /// Has the kernel post deferred completions.
+    /// Has deferred completions posted, all that there are if nothing unusual happens.
+    fn post_deferred(&mut self) {
+        for _ in 0..ENTRIES_MAX {
+            if self.broken.is_some() || !self.has_deferred() {
+                return;
+            }
+            match self.run_deferred() {
+                // Posting them has signalled once more, to no purpose.
+                Ok(()) => self.event.clear(),
+                failed => self.note_failure(failed),
+            }
+        }
+        // There are still more, whose signal may just have been cleared. Or there are none: the
+        // kernel marks work a little after it has linked it, so that a mark can be late, for work
+        // that an entry had found already; then it stays until the next completion, and a loop that
+        // waits for it to go would never end.
+        if self.has_deferred() {
+            self.event.signal();
+        }
+    }
+
     fn run_deferred(&mut self) -> io::Result<()> {
         // SAFETY: an entry that submits nothing and passes no argument.
         match unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS.bits(), None) } {
@@ -189,6 +221,11 @@ impl ReadQueue for UringQueue {
         }
     }
 
+    fn buffer(&mut self, len: usize) -> AlignedBuf {
+        let known = self.slab.as_ref().and_then(|slab| slab.take(len));
+        known.unwrap_or_else(|| AlignedBuf::zeroed(len))
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         if let Some(error) = self.broken.take() {
             return Err(error);
@@ -204,13 +241,7 @@ impl ReadQueue for UringQueue {
         if self.started() == 0 {
             return;
         }
-        while self.has_deferred() && self.broken.is_none() {
-            let ran = self.run_deferred();
-            self.note_failure(ran);
-            // Posting them has signalled once more, to no purpose. What is deferred after this
-            // shows in the loop's condition or signals anew.
-            self.event.clear();
-        }
+        self.post_deferred();
         self.collect(done);
         // Also what the kernel once had no memory for, and which stayed in the ring.
         if self.broken.is_none() {
@@ -280,15 +311,29 @@ fn build_cooperating(depth: u32) -> io::Result<IoUring> {
     IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().setup_submit_all().build(depth)
 }
 
-fn entry(job: &mut Job, slot: usize) -> squeue::Entry {
+/// Memory for reads, which stays in place. Reads into it spare the kernel looking its pages up.
+fn register_slab(ring: &IoUring, buffers: usize) -> Option<Arc<Slab>> {
+    let slab = Slab::new(buffers, SLAB_BUFFER_BYTES);
+    let (start, bytes) = slab.region();
+    let region = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: bytes };
+    // SAFETY: the memory is valid; the kernel itself keeps its pages until the ring is gone, and
+    // writes to them only for reads, whose buffers the slots keep.
+    let registered = unsafe { ring.submitter().register_buffers(&[region]) };
+    registered.is_ok().then_some(slab)
+}
+
+fn entry(job: &mut Job, slot: usize, is_known: bool) -> squeue::Entry {
     let Read { device, offset, buf, .. } = &mut job.read;
+    let file = types::Fixed(*device as u32);
     // `Geometry::check` bounds neither length nor number of devices by 32 bits; a longer read comes
     // back as one that was too short.
     let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
-    opcode::Read::new(types::Fixed(*device as u32), buf.as_mut_ptr(), len)
-        .offset(*offset)
-        .build()
-        .user_data(slot as u64)
+    let entry = if is_known {
+        opcode::ReadFixed::new(file, buf.as_mut_ptr(), len, 0).offset(*offset).build()
+    } else {
+        opcode::Read::new(file, buf.as_mut_ptr(), len).offset(*offset).build()
+    };
+    entry.user_data(slot as u64)
 }
 
 /// A short read is one that reached the end: the kernel itself goes on after an interruption.

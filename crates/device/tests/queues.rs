@@ -92,7 +92,10 @@ fn storm(level: bool, reads: u64) {
             let wanted = [1, 3, 20, 200][random.below(4) as usize];
             while queue.in_flight() < wanted && started < reads {
                 let blocks = 1 + random.below(4);
-                queue.submit(read(0, random.below(BLOCKS - blocks), blocks as usize));
+                let token = random.below(BLOCKS - blocks);
+                let mut buf = queue.buffer(BLOCK * blocks as usize);
+                buf.fill(0xaa);
+                queue.submit(Read { device: 0, offset: token * BLOCK as u64, buf, token });
                 started += 1;
             }
             queue.flush().unwrap();
@@ -310,6 +313,26 @@ fn dropping_a_queue_waits_for_its_reads() {
             assert!(untouched, "{engine}: a read came after its queue was gone");
         });
     }
+}
+
+#[test]
+fn buffers_of_the_queue_can_outlive_it() {
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, 64)], |_, mut queue| {
+        let mut waiter = Waiter::new(queue.as_ref(), false);
+        // More than it has, so that some are of other memory.
+        for block in 0..60 {
+            let buf = queue.buffer(BLOCK);
+            queue.submit(Read { device: 0, offset: block * BLOCK as u64, buf, token: block });
+        }
+        queue.flush().unwrap();
+        let mut done = Vec::new();
+        while queue.in_flight() > 0 {
+            waiter.wait_and_reap(queue.as_mut(), &mut done);
+        }
+        drop(queue);
+        assert!(done.iter().all(|done| is_stamped(&done.buf, done.token)));
+    });
 }
 
 #[test]
