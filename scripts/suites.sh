@@ -27,7 +27,7 @@ suite() {
 # Adds up what cargo's test harness, and tests that can't run here, printed.
 count() {
     local sums
-    sums=$(awk '/^test result:/ { p += $4; f += $6; i += $8 } /^skipped: / && !seen[$0]++ { i++; p-- }
+    sums=$(awk '/^test result:/ { p += $4; f += $6; i += $8 } match($0, /skipped: .*/) && !seen[substr($0, RSTART)]++ { i++; p-- }
                 END { print p + 0, f + 0, i + 0 }' "$log")
     read -r p f s <<<"$sums"
     passed=$((passed + p))
