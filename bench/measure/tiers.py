@@ -43,6 +43,7 @@ MEMORY = [
     "memory_dram_table",
     "memory_fresh",
     "memory_hot",
+    "memory_idle",
     "memory_staging",
 ]
 

@@ -12,12 +12,16 @@ mod meta;
 mod parser;
 pub mod reply;
 mod token;
+mod walk;
 
 pub use classic::{Admin, AdminKind, Arith, Delete, Keys, KeysKind, Store, Touch, Verb};
 pub use expiry::{Expiry, expiry};
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
 pub use parser::{Parse, Parser, Reject};
 pub use token::{Tokens, number_i32, number_u32, number_u64};
+
+#[doc(hidden)]
+pub use walk::walk;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;

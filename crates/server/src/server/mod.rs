@@ -42,6 +42,8 @@ use terrace_device::Device;
 
 /// How long the background thread naps when it has nothing to do.
 const MAINTENANCE_NAP: Duration = Duration::from_millis(1);
+/// Longer and longer naps end here when nothing happens; the write buffers outlast it at any rate.
+const MAINTENANCE_NAP_MAX: Duration = Duration::from_millis(16);
 
 /// A running server.
 pub struct Server {
@@ -164,11 +166,15 @@ pub fn run(
 }
 
 fn maintain(shared: &Arc<Shared>) {
+    let mut nap = MAINTENANCE_NAP;
     while !shared.is_stopping() {
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);
-        if !shared.cache.maintain(now) {
-            thread::sleep(MAINTENANCE_NAP);
+        if shared.cache.maintain(now) {
+            nap = MAINTENANCE_NAP;
+        } else {
+            thread::sleep(nap);
+            nap = (nap * 2).min(MAINTENANCE_NAP_MAX);
         }
     }
 }
