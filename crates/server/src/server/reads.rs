@@ -13,10 +13,6 @@ use terrace_device::{AlignedBuf, Done, Read, ReadQueue};
 /// Bytes of buffers in flight or held as evidence, at most, unless a single read is longer. What
 /// exceeds it waits here.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
-/// Buffers of this size are kept for reuse: a read for a record of up to 4 KiB takes no more.
-const COMMON_BYTES: usize = 8 << 10;
-/// Bytes of buffers kept for reuse.
-const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// A read that came back.
 pub(crate) struct Finished {
@@ -38,7 +34,6 @@ pub(crate) struct Reads {
     queue: Box<dyn ReadQueue>,
     /// Reads that found no room.
     waiting: VecDeque<(ReadPlan, Id)>,
-    kept: Vec<AlignedBuf>,
     /// Bytes of buffers given out.
     buffer_bytes: usize,
     started: Vec<Option<Started>>,
@@ -53,7 +48,6 @@ impl Reads {
         Self {
             queue,
             waiting: VecDeque::new(),
-            kept: Vec::new(),
             buffer_bytes: 0,
             started: Vec::new(),
             vacant: Vec::new(),
@@ -93,27 +87,16 @@ impl Reads {
                 self.started.len() - 1
             }
         };
-        let buf = self.buffer(plan.bytes as usize);
+        let buf = self.queue.buffer(plan.bytes as usize);
+        self.buffer_bytes += buf.len();
         let (device, offset) = (plan.tier, plan.offset);
         self.queue.submit(Read { device, offset, buf, token: token as u64 });
         self.submitted = true;
     }
 
-    fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        let kept = if bytes <= COMMON_BYTES { self.kept.pop() } else { None };
-        let mut buffer = kept.unwrap_or_else(|| AlignedBuf::zeroed(bytes.max(COMMON_BYTES)));
-        buffer.set_len(bytes);
-        self.buffer_bytes += buffer.capacity();
-        buffer
-    }
-
     /// Takes a buffer back.
     pub(crate) fn release(&mut self, buffer: AlignedBuf) {
-        self.buffer_bytes -= buffer.capacity();
-        let kept_bytes = (self.kept.len() + 1) * COMMON_BYTES;
-        if buffer.capacity() == COMMON_BYTES && kept_bytes <= KEPT_BYTES_MAX {
-            self.kept.push(buffer);
-        }
+        self.buffer_bytes -= buffer.len();
     }
 
     /// Hands what was submitted to the drives, all at once.
