@@ -45,7 +45,7 @@ def full(quick):
     file_bytes = 1 << 30
     share = lambda name: percent(stats[f"tier:{name}"], file_bytes)
     index = sum(stats[f"memory_{name}"] for name in ("sealed_index", "page_tables", "segment_table"))
-    accounted = sum(stats[name] for name in MEMORY)
+    accounted = sum(stats.get(name, 0) for name in MEMORY)
     live = stats["records"]
     told = ", ".join(
         f"{name} {share(name + '_bytes')}" for name in ("payload", "header", "padding", "footer")
