@@ -166,6 +166,7 @@ pub fn run(
 }
 
 fn maintain(shared: &Arc<Shared>) {
+    shared.maintenance.get_or_init(thread::current);
     let mut nap = MAINTENANCE_NAP;
     while !shared.is_stopping() {
         let now = shared.clock.now();
@@ -173,7 +174,8 @@ fn maintain(shared: &Arc<Shared>) {
         if shared.cache.maintain(now) {
             nap = MAINTENANCE_NAP;
         } else {
-            thread::sleep(nap);
+            // A worker that waits for buffers ends the nap.
+            thread::park_timeout(nap);
             nap = (nap * 2).min(MAINTENANCE_NAP_MAX);
         }
     }

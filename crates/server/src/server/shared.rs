@@ -7,7 +7,8 @@ use crate::settings::Settings;
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::latency::Latency;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
 use terrace_cache::Cache;
 
 /// One per server.
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) buffer_bytes: AtomicU64,
     pub(crate) acceptor_waker: Waker,
     pub(crate) flush: DelayedFlush,
+    /// The thread that writes buffers out.
+    pub(crate) maintenance: OnceLock<Thread>,
     verbosity: AtomicU8,
     stopping: AtomicBool,
 }
@@ -53,6 +56,7 @@ impl Shared {
             buffer_bytes: AtomicU64::new(0),
             acceptor_waker: Waker::new()?,
             flush: DelayedFlush::new(),
+            maintenance: OnceLock::new(),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             settings,
@@ -63,9 +67,17 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// Has buffers written out without delay.
+    pub(crate) fn hurry_maintenance(&self) {
+        if let Some(thread) = self.maintenance.get() {
+            thread.unpark();
+        }
+    }
+
     /// Tells every thread to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.hurry_maintenance();
         self.acceptor_waker.wake();
         self.inboxes.iter().for_each(|inbox| inbox.waker().wake());
     }

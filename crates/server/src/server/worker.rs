@@ -241,7 +241,10 @@ impl Worker {
     }
 
     fn wait_for_buffers(&mut self) {
-        self.waiting_since.get_or_insert_with(Instant::now);
+        if self.waiting_since.is_none() {
+            self.waiting_since = Some(Instant::now());
+            self.cx.shared.hurry_maintenance();
+        }
     }
 
     /// Tries again what the cache had no buffers for.
@@ -279,7 +282,7 @@ impl Worker {
                 Turn::More => mark_ready(&mut self.ready, connection, id),
                 Turn::Wait => {
                     self.cx.waiting.push(Waiter::Connection(id));
-                    self.waiting_since.get_or_insert_with(Instant::now);
+                    self.wait_for_buffers();
                 }
                 Turn::Close => self.close(id),
             }
