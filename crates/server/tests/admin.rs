@@ -170,7 +170,7 @@ fn what_was_switched_off_is_refused() {
     client.ask("lru_crawler metadump all\r\n", "ERROR metadump not allowed\r\n");
     client.ask("lru_crawler mgdump all\r\n", "ERROR key dump not allowed\r\n");
     client.ask("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n");
-    client.ask("shutdown\r\n", "ERROR: shutdown not enabled\r\n");
+    client.ask("shutdown\r\n", "SERVER_ERROR: shutdown not enabled\r\n");
 }
 
 #[test]

@@ -91,7 +91,6 @@ const CASES: &[&str] = &[
     "flush_all 0|flush_all x|flush_all noreply|flush_all 0 noreply|flush_all -1|",
     "set K 0 0 1|a|flush_all|get K|",
     "cache_memlimit|cache_memlimit 1|cache_memlimit x|cache_memlimit 64|",
-    "shutdown|shutdown x|",
     "slabs|slabs reassign 1|slabs automove 1|slabs automove 9|slabs automove|",
     "slabs automove ratio 0.8|slabs automove ratio|",
     "lru|lru mode flat|lru mode segmented|lru mode x|lru temp_ttl 100|lru x|",

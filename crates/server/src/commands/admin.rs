@@ -80,7 +80,7 @@ fn verbosity(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
 
 fn shutdown(executor: &Executor<'_>, arguments: Vec<&[u8]>, out: &mut Vec<u8>) -> After {
     if !executor.shared.settings.shutdown_command {
-        out.extend_from_slice(b"ERROR: shutdown not enabled\r\n");
+        out.extend_from_slice(b"SERVER_ERROR: shutdown not enabled\r\n");
         return After::GoOn;
     }
     match arguments[..] {
