@@ -7,6 +7,10 @@ use std::time::Duration;
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The connection ended within a value.
+#[derive(Debug)]
+pub struct CutOff;
+
 /// One connection. Methods panic when the server does not answer as told.
 pub struct Client {
     stream: BufReader<TcpStream>,
@@ -125,17 +129,28 @@ impl Client {
 
     /// Reads the answer of a `get` that was sent for one key.
     pub fn read_get(&mut self, key: &str) -> Option<Vec<u8>> {
+        self.try_read_get(key).expect("the whole value")
+    }
+
+    /// As [`Client::read_get`], for a value that may be cut off: when a part of a large one is lost
+    /// after its length was sent, all that the server can do is to close.
+    pub fn try_read_get(&mut self, key: &str) -> Result<Option<Vec<u8>>, CutOff> {
         let line = self.line();
         if line == "END" {
-            return None;
+            return Ok(None);
         }
         let mut words = line.split(' ');
         assert_eq!((words.next(), words.next()), (Some("VALUE"), Some(key)), "{line}");
         let bytes = words.nth(1).and_then(|n| n.parse().ok()).expect("a length");
         let mut value = vec![0; bytes];
-        self.stream.read_exact(&mut value).expect("the value");
+        match self.stream.read_exact(&mut value) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Err(CutOff),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(CutOff),
+            Err(error) => panic!("{key}: no value: {error}"),
+        }
         self.expect(b"\r\nEND\r\n");
-        Some(value)
+        Ok(Some(value))
     }
 
     /// The answer of `stats WHAT` as names and values.

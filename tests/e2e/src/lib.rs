@@ -9,7 +9,7 @@ mod flash;
 mod server;
 mod skip;
 
-pub use client::Client;
+pub use client::{Client, CutOff};
 pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
 pub use server::{Failed, Server, free_port, is_terrace, spawn};
 pub use skip::{run_as_root, skip};
