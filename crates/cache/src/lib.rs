@@ -37,6 +37,7 @@ mod slots;
 mod stats;
 mod sync;
 mod table;
+mod update;
 
 pub use cache::{Cache, OpenError};
 pub use config::{Config, Tier, Tuning};
@@ -44,8 +45,9 @@ pub use key::Key;
 pub use manifest::{ItemId, Manifest, Run};
 pub use probe::Probe;
 pub use record::{Body, NewRecord, NewValue, Record};
-pub use session::{Access, Change, Checked, Evidence, Hit, Lookup, ReadPlan, Session, Update};
+pub use session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use stats::{CacheStats, MemoryStats, TierStats};
+pub use update::{Change, Update};
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data
 /// consistent at each step that can panic.
