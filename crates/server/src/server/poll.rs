@@ -38,6 +38,13 @@ impl Poll {
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), flags)?)
     }
 
+    /// Watches an eventfd, which is only read. (It is always writable, and says so again each time
+    /// that it is cleared: watched for that too, every clearing would be a wake-up.)
+    pub(crate) fn add_event(&self, source: impl AsFd, number: u64) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, source, EventData::new_u64(number), flags)?)
+    }
+
     /// Waits until something happens, at most for `timeout` (`None`: for ever).
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout

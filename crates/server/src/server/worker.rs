@@ -53,7 +53,7 @@ impl Worker {
         devices: &[Arc<dyn Device>],
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
-        poll.add(shared.inboxes[index].waker().fd(), INBOX)?;
+        poll.add_event(shared.inboxes[index].waker().fd(), INBOX)?;
         let stats = Arc::clone(&shared.workers[index]);
         let engine = match shared.settings.io_engine {
             IoEngine::Auto => Engine::Auto,
@@ -66,7 +66,7 @@ impl Worker {
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
         }
         let reads = Reads::new(opened.queue, Arc::clone(&stats.latency));
-        poll.add(reads.event_fd(), READS)?;
+        poll.add_event(reads.event_fd(), READS)?;
         let cx = Context {
             session: shared.cache.session(),
             limits: Limits::of(&shared.cache),
