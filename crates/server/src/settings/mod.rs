@@ -72,10 +72,8 @@ pub struct Settings {
     pub dump_commands: bool,
     /// The `watch` command works (off with `-W`).
     pub watch_command: bool,
-    /// What separates a key's prefix from the rest in `stats detail` (`-D`).
+    /// What separates a key's prefix from the rest (`-D`): no effect yet, shown by `stats settings`.
     pub prefix_delimiter: u8,
-    /// Statistics per key prefix are collected from the start (`-D` given).
-    pub stats_detail: bool,
     /// How much is logged: 0, 1 (`-v`), 2 (`-vv`), 3 (`-vvv`).
     pub verbosity: u8,
     /// Run in the background (`-d`).
@@ -122,7 +120,6 @@ impl Default for Settings {
             dump_commands: true,
             watch_command: true,
             prefix_delimiter: b':',
-            stats_detail: false,
             verbosity: 0,
             daemon: false,
             pid_file: None,

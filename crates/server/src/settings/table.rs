@@ -109,15 +109,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("C", "disable-cas", "", "", "keep no CAS numbers", Cache, Set(|s, _| set(&mut s.cas, false))),
     flag("t", "threads", "NUM", "4", "worker threads, 1 to 256", Cache, Set(threads)),
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
-    flag("D", "prefix-delimiter", "CHAR", ":", "what ends a key's prefix in `stats detail`, which it turns on", Cache, Set(prefix_delimiter)),
 
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive below DRAM, fastest first, repeatable: ssd:/data/cache:512g or ssd:/dev/nvme1n1", Tiers, Set(tier)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
 
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
     flag("F", "disable-flush-all", "", "", "refuse `flush_all`", Commands, Set(|s, _| set(&mut s.flush_all_command, false))),
-    flag("X", "disable-dumping", "", "", "refuse commands that list keys", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
-    flag("W", "disable-watch", "", "", "refuse `watch`", Commands, Set(|s, _| set(&mut s.watch_command, false))),
+    flag("X", "disable-dumping", "", "", "refuse commands that list keys; none does in this version", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
+    flag("W", "disable-watch", "", "", "refuse `watch`, which is not in this version", Commands, Set(|s, _| set(&mut s.watch_command, false))),
 
     flag("u", "user", "NAME", "", "give up root for this user; root must say which, `-u root` to stay", Process, Set(user)),
     flag("d", "daemon", "", "", "run in the background, once everything is ready", Process, Set(|s, _| set(&mut s.daemon, true))),
@@ -133,7 +132,8 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("f", "slab-growth-factor", "NUM", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
     flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
-    flag("L", "enable-largepages", "", "", "the kernel is asked for huge pages anyway", NoEffect, Note("the kernel is asked for huge pages anyway")),
+    flag("D", "prefix-delimiter", "CHAR", ":", "shown by `stats settings`; nothing is counted by prefix yet", NoEffect, Set(prefix_delimiter)),
+    flag("L", "enable-largepages", "", "", "the kernel uses huge pages as it is set up to", NoEffect, Note("the kernel uses huge pages as it is set up to")),
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Note("workers share connections evenly")),
 
     flag("U", "udp-port", "NUM", "0", "UDP; only 0 (off) is accepted", NotYet, Set(udp_port)),
@@ -218,7 +218,7 @@ fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
 fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
     match text.as_bytes() {
         &[byte] if byte.is_ascii_graphic() => {
-            s.stats_detail = true;
+            s.notes.push(format!("-D {text}: nothing is counted by prefix yet"));
             set(&mut s.prefix_delimiter, byte)
         }
         _ => Err("write one printable character".into()),
