@@ -1,5 +1,6 @@
 """Runs `terrace-load` against a server."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -7,6 +8,8 @@ import subprocess
 from .server import ROOT
 
 TIMEOUT_SECONDS = 600
+# Each run asks in another order: one that repeats the last would find what it asked for in DRAM.
+_SEEDS = itertools.count(1)
 
 
 def load(server, workload, cpus=None, **options):
@@ -16,7 +19,7 @@ def load(server, workload, cpus=None, **options):
     """
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     command = [os.path.join(target, "release", "terrace-load"), workload, "--json"]
-    command += ["--server", server.address, "--pid", str(server.pid)]
+    command += ["--server", server.address, "--pid", str(server.pid), "--seed", str(next(_SEEDS))]
     for name, value in options.items():
         if value is True:
             command.append("--" + name.replace("_", "-"))
