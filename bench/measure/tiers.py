@@ -35,7 +35,7 @@ def dram_for_data(server):
     return server.stats("slabs")["total_malloced"] + server.stats()["hash_bytes"]
 
 
-# Where Terrace's DRAM goes; together all that `-m` bounds.
+# Where Terrace's DRAM goes: all that `-m` bounds, the program, and the connections' buffers.
 MEMORY = [
     "memory_sealed_index",
     "memory_page_tables",
@@ -45,6 +45,8 @@ MEMORY = [
     "memory_hot",
     "memory_idle",
     "memory_staging",
+    "memory_program",
+    "memory_connections",
 ]
 
 _TERRACE = [("hits", "tier:hits"), ("reads", "tier:reads"), ("written", "tier:written_bytes")]

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     /// Bytes of buffers that connections hold between their turns.
     pub(crate) buffer_bytes: AtomicU64,
+    /// Resident bytes when the server came up: the program itself.
+    pub(crate) program_bytes: u64,
     pub(crate) acceptor_waker: Waker,
     pub(crate) flush: DelayedFlush,
     /// The thread that writes buffers out.
@@ -54,6 +56,7 @@ impl Shared {
             reset: Mutex::new(Totals::default()),
             connections: Connections::new(settings.connections_max),
             buffer_bytes: AtomicU64::new(0),
+            program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             flush: DelayedFlush::new(),
             maintenance: OnceLock::new(),
@@ -192,4 +195,11 @@ impl DelayedFlush {
             self.due.store(Self::NEVER, Ordering::Release);
         }
     }
+}
+
+/// What the kernel says is resident of this process; 0 if it doesn't say.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
