@@ -180,7 +180,12 @@ fn values_of_every_size() {
     let check = |c: &mut Client, when: &str| {
         for bytes in sizes {
             let key = format!("size{bytes}");
-            let got = c.get(&key).unwrap_or_else(|| panic!("{bytes} bytes are lost {when}"));
+            let got = c.get(&key).unwrap_or_else(|| {
+                // Lost, or only not found for a moment? Both are wrong, for different reasons.
+                std::thread::sleep(Duration::from_secs(1));
+                let later = if c.get(&key).is_some() { "there" } else { "missing" };
+                panic!("{bytes} bytes are lost {when}, a second later {later}")
+            });
             assert!(got == value_of(&key, 1, bytes), "{bytes} bytes came back wrong {when}");
         }
     };
