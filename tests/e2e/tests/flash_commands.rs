@@ -184,7 +184,8 @@ fn values_of_every_size() {
                 // Lost, or only not found for a moment? Both are wrong, for different reasons.
                 std::thread::sleep(Duration::from_secs(1));
                 let later = if c.get(&key).is_some() { "there" } else { "missing" };
-                panic!("{bytes} bytes are lost {when}, a second later {later}")
+                let stats = c.stats("tiers");
+                panic!("{bytes} bytes are lost {when}, a second later {later}: {stats:?}")
             });
             assert!(got == value_of(&key, 1, bytes), "{bytes} bytes came back wrong {when}");
         }
