@@ -167,7 +167,10 @@ impl Engine {
             fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
             hasher,
         };
-        let first_cas = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
+        // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from
+        // before a restart hardly ever fits again.
+        let first_cas = random_seed()? >> 44;
+        let started = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
         let buckets = |at| initial_buckets(&geometry, at);
         let shard = |at| Shard::new(at, &geometry, buckets(at), first_cas);
         let shards: Box<[Shard]> = (0..geometry.shards).map(shard).collect();
@@ -188,7 +191,7 @@ impl Engine {
             evicts: config.evict,
             with_cas: config.cas,
             next_seq: AtomicU64::new(1),
-            next_item: AtomicU64::new(first_cas << 32 | 1),
+            next_item: AtomicU64::new(started << 32 | 1),
             index_is_full: AtomicBool::new(false),
             doomed: Mutex::default(),
             maintenance: Mutex::default(),
