@@ -232,7 +232,7 @@ fn look_on_flash<'a>(
         return absent(doomed);
     }
     let Known::Shown(evidence) = known else {
-        return unread(locked, name, None);
+        return unread(locked, name, None, Vec::new());
     };
     // What could not be read may be an older record of the key that turns up again later.
     let rejected = &evidence.probe.rejected;
@@ -246,18 +246,20 @@ fn look_on_flash<'a>(
     if candidates().all(|candidate| evidence.probe.was_rejected(candidate)) {
         return absent(doomed);
     }
-    unread(locked, name, Some(evidence.probe))
+    unread(locked, name, Some(evidence.probe), doomed)
 }
 
-/// Asks for the next read.
-fn unread<'a>(locked: &Locked<'_>, name: Name, before: Option<&Probe>) -> Result<Seen<'a>, Probe> {
+/// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them
+/// at the name's position) holds another key's record, and is left alone.
+fn unread<'a>(
+    locked: &Locked<'_>,
+    name: Name,
+    before: Option<&Probe>,
+    doomed: Vec<Sealed>,
+) -> Result<Seen<'a>, Probe> {
     match next_probe(locked.shard, locked.guard, name, before) {
         Some(probe) => Err(probe),
-        // Entries without a place to read can only be remains; they serve nobody.
-        None => Ok(Seen {
-            current: Current::Absent,
-            doomed: locked.shard.candidates(locked.guard, name).collect(),
-        }),
+        None => Ok(Seen { current: Current::Absent, doomed }),
     }
 }
 

@@ -217,3 +217,26 @@ fn two_tiers_share_the_records() {
     run(&mut client, 9, &run_);
     assert!(client.cache.stats().tiers.iter().all(|tier| tier.hits > 100));
 }
+
+/// A segment of long records only has no pages: a key of equal name has no place in it to look at, and
+/// must not take the long record's entry away.
+#[test]
+fn long_records_survive_keys_of_equal_name() {
+    let mut client = tiered(2 << 20, 16 << 20, Tuning { segment_bytes: Some(64 << 10), ..tiny(6) });
+    let long = |n: u64| value_of(n, 0, 6000);
+    for n in 0..400 {
+        assert!(client.set(format!("long:{n}").as_bytes(), &long(n)));
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    client.settle();
+    for n in 0..20_000u64 {
+        assert!(client.set(format!("short:{n}").as_bytes(), b"short"));
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    for n in 0..400 {
+        let found = client.get(format!("long:{n}").as_bytes());
+        assert!(found.is_some_and(|found| found.value == long(n)), "long:{n} is lost");
+    }
+}
