@@ -20,7 +20,6 @@ use crate::table::DramTable;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use terrace_device::AlignedBuf;
 
 /// Blocks that only background work may take, at least.
 const RESERVE_MIN: u64 = 4;
@@ -355,7 +354,7 @@ impl Engine {
     }
 
     /// Removes some chunks of items that are gone.
-    pub(crate) fn discard_some(&self, _buffer: &mut AlignedBuf, _now: u32) -> bool {
+    pub(crate) fn discard_some(&self) -> bool {
         let Some(mut run) = lock(&self.doomed).pop() else { return false };
         run.chunks -= 1;
         self.discard_chunk(run.item, run.chunks);

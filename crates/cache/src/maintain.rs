@@ -47,7 +47,7 @@ impl Maintenance {
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
         }
-        worked |= engine.discard_some(&mut self.reading, now);
+        worked |= engine.discard_some();
         quiesce.park(&self.participant);
         worked
     }

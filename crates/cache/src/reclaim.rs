@@ -191,15 +191,15 @@ fn reinsert_all(
     }
     let pages = shard.segments.pages(sealed.number);
     for run in join_pages(buffer, pages, sealed.seq) {
-        let Run { mut at, records } = run;
+        let Some(Run { mut at, records, end }) = run else {
+            count(&counters.corrupt_pages);
+            continue;
+        };
         for _ in 0..records {
-            let Some((_, taken)) = buffer.get(at..).and_then(Record::decode) else { break };
+            let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
             let record = &buffer[at..at + taken];
             reinsert_if(engine, shard, guard, sealed, record, keep, now)?;
             at += taken;
-        }
-        if records == 0 {
-            count(&counters.corrupt_pages);
         }
     }
     // What is left lay in damaged pages: those records are lost.
@@ -214,35 +214,34 @@ fn reinsert_all(
     Ok(())
 }
 
-/// Consecutive records in joined pages; none where a page is damaged.
+/// The records that begin in one page, after pages were joined.
 struct Run {
     at: usize,
     records: u16,
+    /// Bytes from here on are not known to be sound: a record that reaches beyond is damaged.
+    end: usize,
 }
 
 /// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
-/// are in one piece, and says where the records of each page begin.
-fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Run> {
-    let mut runs = Vec::with_capacity(pages);
+/// are in one piece, and says where the records of each page begin; `None` for a damaged page.
+fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
+    let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
     for page in 0..pages {
         let bytes = &segment[page * PAGE..(page + 1) * PAGE];
         let header = check_page(bytes, page as u32).filter(|header| header.seq == seq);
-        runs.push(match header {
-            None => Run { at: 0, records: 0 },
-            Some(header) if header.first == NO_FIRST => continue_at(page),
-            Some(header) => {
-                Run { at: page * PAGE_ROOM + usize::from(header.first), records: header.records }
+        let end = (page + 1) * PAGE_ROOM;
+        if let (Some(_), Some(Some(before))) = (&header, runs.last_mut()) {
+            before.end = end;
+        }
+        runs.push(header.map(|header| match header.first {
+            NO_FIRST => Run { at: end, records: 0, end },
+            first => {
+                Run { at: page * PAGE_ROOM + usize::from(first), records: header.records, end }
             }
-        });
+        }));
         segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
     }
-    runs.retain(|run| run.at != usize::MAX);
     runs
-}
-
-/// Marks a sound page in which no record begins.
-fn continue_at(_page: usize) -> Run {
-    Run { at: usize::MAX, records: 0 }
 }
 
 fn reinsert_if(

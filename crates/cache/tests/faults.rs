@@ -182,3 +182,35 @@ fn hot_records_come_to_dram_and_a_scan_does_not_push_them_out() {
     }
     assert_eq!(device.reads.load(Ordering::Relaxed), before);
 }
+
+/// Reclaim keeps live records. One that straddles from a sound page into a damaged one is not to be
+/// kept with the damaged bytes.
+#[test]
+fn reclaim_does_not_keep_what_is_damaged() {
+    let device = RamDevice::new(9 << 19);
+    let mut client = open(&device);
+    fill(&mut client, RECORDS);
+    device.tamper(|bytes| {
+        // Some pages of every segment, not its footer.
+        for segment in (65536..bytes.len() - 65536).step_by(65536) {
+            for page in [1, 4, 7, 10] {
+                bytes[segment + page * 4096 + 40] ^= 1;
+            }
+        }
+    });
+    // Overwriting here and there leaves segments that are alive in part, which reclaim empties.
+    let mut random = Random(8);
+    for _ in 0..8 {
+        for _ in 0..2000 {
+            let n = random.below(RECORDS);
+            assert!(client.set(&key(n), &vec![n as u8; 100 + n as usize % 900]));
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+        for n in 0..RECORDS {
+            let found = client.get_as(&key(n), Access::Peek);
+            assert!(found.is_none_or(|found| is_right(n, &found.value)), "{n} is damaged");
+        }
+    }
+    assert!(client.cache.stats().tiers[0].reinserted_records > 100);
+}
