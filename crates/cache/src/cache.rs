@@ -1,28 +1,31 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
 use crate::bucket::SLOTS;
-use crate::config::{Config, Tuning};
-use crate::counters::{Counters, TierCounters};
+use crate::config::{Config, Durability, Tuning};
+use crate::counters::TierCounters;
 use crate::geometry::Geometry;
 use crate::key::{Hasher, Key};
+use crate::kill_log::KillLog;
+use crate::layout::Superblock;
 use crate::lock;
 use crate::maintain::Maintenance;
 use crate::manifest::{ItemId, Run};
-use crate::memory::{Arena, Budget, Guard};
-use crate::quiesce::Quiesce;
+use crate::memory::{Guard, Place};
+use crate::mount::{Mount, write_superblock};
+use crate::recover::{self, Recovery};
 use crate::sealed::SealedIndex;
 use crate::segment::SegmentTable;
 use crate::session::Session;
 use crate::shard::{Lane, Locked, Pool, Shard};
-use crate::slots::{Slots, TierStore};
+use crate::slots::TierStore;
+use crate::start::Parts;
+use crate::state::{Field, LogField};
 use crate::stats::{CacheStats, MemoryStats, TierStats};
 use crate::table::DramTable;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Blocks that only background work may take, at least.
-const RESERVE_MIN: u64 = 4;
 /// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
 /// and one between.
 const BUFFERED_SEGMENTS: u64 = 3;
@@ -35,6 +38,9 @@ pub enum OpenError {
     /// The configuration contradicts itself or the devices.
     #[error("{0}")]
     Config(String),
+    /// The tiers can't be recovered, and the operator wants no cold start then.
+    #[error("{0}; wipe the tiers, or start with --on-mismatch cold")]
+    Mismatch(String),
     /// A device holds something that is not Terrace's; it was not written.
     #[error("{device}: holds data that Terrace did not write; give an empty file or wipe it first")]
     Foreign {
@@ -66,11 +72,18 @@ pub(crate) struct Engine {
     pub(crate) hasher: Hasher,
     pub(crate) pool: Pool,
     pub(crate) shards: Box<[Shard]>,
-    pub(crate) slots: Slots,
     pub(crate) evicts: bool,
     pub(crate) with_cas: bool,
-    pub(crate) next_seq: AtomicU64,
-    pub(crate) next_item: AtomicU64,
+    /// See [`Durability::Power`].
+    pub(crate) is_strict: bool,
+    /// Where no state keeps them.
+    next_seq: AtomicU64,
+    next_item: AtomicU64,
+    pub(crate) recovery: Recovery,
+    notes: Vec<String>,
+    mount: Mount,
+    clock_floor: u32,
+    flush_due: u32,
     index_is_full: AtomicBool,
     /// Chunks whose item is gone.
     doomed: Mutex<Vec<Run>>,
@@ -79,15 +92,72 @@ pub(crate) struct Engine {
 }
 
 impl Cache {
-    /// Lays out memory and tiers; takes no longer than writing a superblock to each device.
+    /// Lays out memory and tiers, and reads what an earlier run left in kill logs and state. What it
+    /// left in segments comes back by [`Cache::recover`].
+    ///
+    /// # Errors
+    /// See [`OpenError`]; a device that is not ours is not written.
     pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
-        let engine = Engine::new(&config)?;
+        let engine = crate::start::start(&config)?;
         let participant = engine.pool.quiesce.join();
         if let Some(participant) = participant {
             let buffer_bytes = engine.geometry.segment_bytes as usize;
             *lock(&engine.maintenance) = Some(Maintenance::new(participant, buffer_bytes));
         }
         Ok(Arc::new(Self { engine }))
+    }
+
+    /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop
+    /// by as many threads as there are cores to spare, while requests are served.
+    pub fn recover(&self) -> bool {
+        let Some(participant) = self.engine.pool.quiesce.join() else { return false };
+        self.engine.pool.quiesce.refresh(&participant);
+        let worked = recover::recover_next(&self.engine, Guard::new());
+        self.engine.pool.quiesce.leave(&participant);
+        worked
+    }
+
+    /// Shards whose sealed records are not back yet.
+    pub fn recovering(&self) -> usize {
+        self.engine.recovery.waiting.load(Ordering::Acquire)
+    }
+
+    /// Lines for the log at start: what was found, and why it could not be used where it could not.
+    pub fn notes(&self) -> &[String] {
+        &self.engine.notes
+    }
+
+    /// The time (unix seconds) that the cache has already acted on: expiry must not go by an earlier
+    /// one, or records that were gone could come back.
+    pub fn clock_floor(&self) -> u32 {
+        self.engine.clock_floor
+    }
+
+    /// When a `flush_all` that was asked for before the restart is due; 0 if none is.
+    pub fn flush_due(&self) -> u32 {
+        self.engine.flush_due
+    }
+
+    /// Remembers over restarts when a `flush_all` is due; 0 if none is.
+    pub fn plan_flush(&self, due: u32) {
+        if let Some(state) = &self.engine.pool.state {
+            state.field(Field::FlushDue).store(due.into(), Ordering::Relaxed);
+        }
+        if self.engine.is_strict {
+            // The superblock tells it after a power loss.
+            let _ = self.engine.write_superblocks(false);
+        }
+    }
+
+    /// Stops cleanly: writes all records to the tiers and marks them so, for as long as `goes_on` says
+    /// yes. Says whether it came to the end; if not, the next start is as after a crash. No request
+    /// may come after this.
+    pub fn close(&self, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
+        let mut maintenance = lock(&self.engine.maintenance);
+        let Some(maintenance) = maintenance.as_mut() else { return false };
+        self.engine.note_time(now);
+        let all = maintenance.seal_all(&self.engine, now, goes_on);
+        all && goes_on() && self.engine.write_clean()
     }
 
     /// A session for one worker thread.
@@ -113,6 +183,12 @@ impl Cache {
         self.engine.pool.quiesce.refresh(&participant);
         for (at, shard) in self.engine.shards.iter().enumerate() {
             self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
+        }
+        self.plan_flush(0);
+        if self.engine.is_strict {
+            // A log that can't be written is given up with its tier.
+            let logs = self.engine.pool.logs.iter();
+            let _: Vec<_> = logs.map(|log| log.make_durable(&self.engine.pool.slots)).collect();
         }
         lock(&self.engine.doomed).clear();
         self.engine.pool.quiesce.leave(&participant);
@@ -142,68 +218,126 @@ impl Cache {
 }
 
 impl Engine {
-    fn new(config: &Config) -> Result<Self, OpenError> {
-        let geometry = Geometry::derive(config)?;
-        let seed = match config.tuning.seed {
-            Some(seed) => seed,
-            None => random_seed()?,
-        };
-        let hasher = Hasher {
-            seed,
-            shard_bits: geometry.shard_bits(),
-            fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
-        };
-        let slots = Slots::open(config, geometry.segment_bytes, geometry.shards, seed)?;
-        let arena = Arena::new(config.memory_bytes, geometry.block_bytes)?;
-        let blocks = u64::from(arena.blocks());
-        let pool = Pool {
-            arena,
-            budget: Budget::new(config.memory_bytes),
-            quiesce: Quiesce::new(config.sessions_max + 2),
-            counters: Counters::new(config.tiers.len()),
-            garbage: Mutex::default(),
-            reserve: (blocks / 128).clamp(RESERVE_MIN, 64),
-            fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
-            hasher,
-        };
-        // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from
-        // before a restart hardly ever fits again.
-        let first_cas = random_seed()? >> 44;
-        let started = std::time::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_secs());
-        let buckets = |at| initial_buckets(&geometry, at);
-        let shard = |at| Shard::new(at, &geometry, buckets(at), first_cas);
-        let shards: Box<[Shard]> = (0..geometry.shards).map(shard).collect();
-        let index_bytes =
-            (0..geometry.shards).map(|at| SealedIndex::bytes_for(buckets(at))).sum::<u64>();
+    /// Puts the parts together; `parts` come from [`crate::start`].
+    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
+        let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
+        let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
-        let fixed_bytes = 2 * u64::from(geometry.segment_bytes);
+        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + parts.state_bytes;
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
         pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);
-        Ok(Self {
+        Self {
             geometry,
             tuning: config.tuning.clone(),
             hasher,
             pool,
             shards,
-            slots,
             evicts: config.evict,
             with_cas: config.cas,
-            next_seq: AtomicU64::new(1),
-            next_item: AtomicU64::new(started << 32 | 1),
+            is_strict: config.durability == Durability::Power,
+            next_seq: AtomicU64::new(mount.set().next_seq),
+            next_item: AtomicU64::new(mount.set().next_item),
+            recovery: Recovery::none(),
+            notes: mount.notes.clone(),
+            mount,
+            clock_floor,
+            flush_due,
             index_is_full: AtomicBool::new(false),
             doomed: Mutex::default(),
             maintenance: Mutex::default(),
             fixed_bytes,
-        })
+        }
+    }
+
+    fn field(&self, field: Field) -> Option<&AtomicU64> {
+        self.pool.state.as_ref().map(|state| state.field(field))
+    }
+
+    /// The next seal sequence; never used twice on the same tiers.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.field(Field::NextSeq).unwrap_or(&self.next_seq).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The name of the next large item; never used twice on the same tiers.
+    pub(crate) fn next_item(&self) -> u64 {
+        self.field(Field::NextItem).unwrap_or(&self.next_item).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Remembers the time over restarts.
+    pub(crate) fn note_time(&self, now: u32) {
+        if let Some(clock) = self.field(Field::Clock) {
+            clock.fetch_max(now.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Says in the log that a segment holds nothing any more.
+    pub(crate) fn log_free(&self, locked: &Locked<'_>, number: u16) {
+        let slot = locked.shard.segments.slot(number);
+        let log = &self.pool.logs[usize::from(slot.tier)];
+        log.ensure_room(&self.pool.slots);
+        log.free(self.pool.slots.index(slot));
+    }
+
+    /// The superblock of a tier as of the opening.
+    pub(crate) fn superblock(
+        &self,
+        tier: usize,
+        device: &dyn terrace_device::Device,
+    ) -> Superblock {
+        self.mount.superblock(tier, device)
+    }
+
+    /// The superblocks as of now.
+    fn write_superblocks(&self, clean: bool) -> Result<(), OpenError> {
+        let get = |field| self.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
+        let next_cas =
+            self.shards.iter().map(|shard| shard.lock(&self.pool, Guard::new()).next_cas_peek());
+        let next_cas = next_cas.max().unwrap_or(0);
+        for (at, tier) in self.pool.slots.tiers.iter().enumerate() {
+            let log = &self.pool.logs[at];
+            let superblock = Superblock {
+                clean,
+                next_seq: get(Field::NextSeq),
+                next_item: get(Field::NextItem),
+                next_cas,
+                clock: get(Field::Clock) as u32,
+                flush_due: get(Field::FlushDue) as u32,
+                log_pages: log.field(LogField::Spilled).load(Ordering::Relaxed),
+                ..self.mount.superblock(at, tier.device.as_ref())
+            };
+            write_superblock(tier.device.as_ref(), &superblock)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and says so in the superblocks.
+    fn write_clean(&self) -> bool {
+        let logs = self.pool.logs.iter();
+        let durable = logs.map(|log| log.make_durable(&self.pool.slots)).all(|done| done.is_ok());
+        durable
+            && !self.pool.logs.iter().any(KillLog::has_failed)
+            && self.write_superblocks(true).is_ok()
+    }
+
+    /// Puts a recovered index in the place of a shard's.
+    pub(crate) fn swap_index(&self, locked: &mut Locked<'_>, index: SealedIndex) {
+        let bytes = index.bytes();
+        self.pool.arena.release(bytes, &self.pool.budget);
+        self.pool.budget.force(bytes);
+        let old = locked.shard.index.replace(index);
+        let old_bytes = old.bytes();
+        self.pool.counters.index_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pool.counters.index_bytes.fetch_sub(old_bytes, Ordering::Relaxed);
+        self.pool.discard(old, old_bytes);
     }
 
     pub(crate) fn has_tiers(&self) -> bool {
-        !self.slots.tiers.is_empty()
+        !self.pool.slots.tiers.is_empty()
     }
 
     pub(crate) fn has_working_tiers(&self) -> bool {
-        self.slots.tiers.iter().any(|tier| !tier.has_failed())
+        self.pool.slots.tiers.iter().any(|tier| !tier.has_failed())
     }
 
     /// Whether a new record must be refused (`-M`).
@@ -224,14 +358,17 @@ impl Engine {
 
     /// Places for segments that are kept free, so that sealing never waits.
     pub(crate) fn places_kept_free(&self) -> u32 {
-        (self.slots.total() / 200).max(2)
+        (self.pool.slots.total() / 200).max(2)
     }
 
     /// Whether requests find enough blocks for the next moments.
     pub(crate) fn has_spare_blocks(&self) -> bool {
         let arena = &self.pool.arena;
         let spare = self.pool.reserve * 2 + u64::from(arena.blocks()) / 64;
-        arena.available(&self.pool.budget) + arena.retired() as u64 >= spare + self.pool.reserve
+        let place =
+            if self.has_tiers() { Place::Passing } else { self.pool.place_for(Lane::Fresh) };
+        let available = arena.available(&self.pool.budget, place);
+        available + arena.retired() as u64 >= spare + self.pool.reserve
     }
 
     /// Decides whether the cache is full: whether records may be dropped.
@@ -264,7 +401,7 @@ impl Engine {
     /// Bytes that records can take.
     fn capacity(&self) -> u64 {
         if self.has_working_tiers() {
-            return u64::from(self.slots.total()) * u64::from(self.geometry.segment_bytes);
+            return u64::from(self.pool.slots.total()) * u64::from(self.geometry.segment_bytes);
         }
         let tables = self.pool.counters.table_bytes.load(Ordering::Relaxed) + self.fixed_bytes;
         let blocks = self.pool.budget.limit().saturating_sub(tables);
@@ -298,7 +435,7 @@ impl Engine {
         }
     }
 
-    /// Gives number and place of a segment back; its entries are gone already.
+    /// Gives number and place of a segment back; its entries are gone already, and the log says so.
     pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
         let segments = &locked.shard.segments;
         self.note_segment(segments, number, false);
@@ -308,7 +445,7 @@ impl Engine {
         tier.records.fetch_sub(left.live_records.into(), Ordering::Relaxed);
         tier.live_bytes.fetch_sub(left.live_bytes.into(), Ordering::Relaxed);
         locked.state.numbers.push(number);
-        self.slots.give(slot);
+        self.pool.slots.give(slot);
     }
 
     /// Drops everything of a shard.
@@ -321,16 +458,20 @@ impl Engine {
         locked.clear_lane(Lane::Hot);
         let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
         self.pool.counters.fresh_bytes.fetch_sub(fresh_bytes, Ordering::Relaxed);
-        let buckets = initial_buckets(&self.geometry, at);
-        let bytes = SealedIndex::bytes_for(buckets);
-        self.pool.budget.force(bytes);
-        let old = locked.shard.index.replace(SealedIndex::new(buckets));
-        let old_bytes = old.bytes();
-        self.pool.counters.index_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.pool.counters.index_bytes.fetch_sub(old_bytes, Ordering::Relaxed);
-        self.pool.discard(old, old_bytes);
+        self.swap_index(locked, SealedIndex::new(initial_buckets(&self.geometry, at)));
         let segments: Vec<_> = locked.shard.segments.iter().collect();
-        segments.iter().for_each(|sealed| self.free_segment(locked, sealed.number));
+        for sealed in &segments {
+            self.log_free(locked, sealed.number);
+            self.free_segment(locked, sealed.number);
+        }
+        if let Some(awaited) = locked.state.awaited.take() {
+            for (place, slot) in awaited.places() {
+                let log = &self.pool.logs[usize::from(place.tier)];
+                log.ensure_room(&self.pool.slots);
+                log.free(slot);
+                self.pool.slots.give(place);
+            }
+        }
         // A segment that is being written right now holds a number that no row shows yet: it is
         // lost to the list unless all numbers are put back.
         let rows = self.geometry.segments_per_shard as u16;
@@ -355,6 +496,9 @@ impl Engine {
 
     /// Removes some chunks of items that are gone.
     pub(crate) fn discard_some(&self) -> bool {
+        if !self.pool.logs_have_room() {
+            return false;
+        }
         let Some(mut run) = lock(&self.doomed).pop() else { return false };
         run.chunks -= 1;
         self.discard_chunk(run.item, run.chunks);
@@ -372,6 +516,7 @@ impl Engine {
         let guard = Guard::new();
         let mut locked = shard.lock(&self.pool, guard);
         if let Some((resident, _, at)) = shard.find_resident(&self.pool, guard, &key, name.pos) {
+            locked.log_kill_origin(name, &resident);
             locked.unlink_origin(name, &resident);
             return locked.forget(name.pos, &resident, at);
         }
@@ -379,6 +524,7 @@ impl Engine {
             shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
         });
         if let Some(sealed) = holder {
+            locked.log_kill(name, sealed.number);
             locked.unlink(name, sealed.number, None);
         }
     }
@@ -388,12 +534,16 @@ impl Engine {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let block = u64::from(self.geometry.block_bytes);
         let tiers: Vec<_> = self
+            .pool
             .slots
             .tiers
             .iter()
             .zip(counters.tiers())
             .zip(self.live_payload_bytes())
-            .map(|((store, counters), payload)| self.tier_stats(store, counters, payload))
+            .zip(&self.pool.logs)
+            .map(|(((store, counters), payload), log)| {
+                self.tier_stats(store, counters, payload, log.usage())
+            })
             .collect();
         let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
         let memory = MemoryStats {
@@ -421,13 +571,15 @@ impl Engine {
             waits: get(&counters.waits),
             promotions: get(&counters.promotions),
             demotions: get(&counters.demotions),
+            shards: self.shards.len() as u64,
+            recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
             tiers,
         }
     }
 
     /// Bytes of keys and values of live records on each tier.
     fn live_payload_bytes(&self) -> Vec<u64> {
-        let mut tiers = vec![0; self.slots.tiers.len()];
+        let mut tiers = vec![0; self.pool.slots.tiers.len()];
         for segments in self.shards.iter().map(|shard| &shard.segments) {
             for sealed in segments.iter() {
                 let tier = usize::from(segments.slot(sealed.number).tier);
@@ -442,6 +594,7 @@ impl Engine {
         store: &TierStore,
         counters: &TierCounters,
         payload_bytes: u64,
+        (kills, log_bytes): (u64, u64),
     ) -> TierStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let segment_bytes = u64::from(self.geometry.segment_bytes);
@@ -469,6 +622,9 @@ impl Engine {
             segment_writes: get(&counters.segment_writes),
             written_bytes: get(&counters.written_bytes),
             stored_payload_bytes: get(&counters.stored_payload_bytes),
+            log_written_bytes: get(&counters.log_written_bytes),
+            kills,
+            log_bytes,
             reinserted_records: get(&counters.reinserted_records),
             corrupt_pages: get(&counters.corrupt_pages),
             read_errors: get(&counters.read_errors),
@@ -487,7 +643,7 @@ impl Engine {
             geometry.inline_bytes_max(),
             geometry.item_bytes_max,
         )];
-        for tier in &self.slots.tiers {
+        for tier in &self.pool.slots.tiers {
             lines.push(format!(
                 "tier: {}: {} segments of {} KiB",
                 tier.device.label(),
@@ -508,21 +664,15 @@ impl Engine {
 
 /// Buckets of a new index: room for a few segments of small records. They differ from shard to shard
 /// by up to a growth step, so that the shards do not all have to grow at the same time.
-fn initial_buckets(geometry: &Geometry, shard: usize) -> usize {
+pub(crate) fn initial_buckets(geometry: &Geometry, shard: usize) -> usize {
     let least = (geometry.segment_bytes as usize / 64 / SLOTS).max(2);
     least + least * shard / geometry.shards / 2
 }
 
-fn fresh_blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
+pub(crate) fn fresh_blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
     if geometry.segment_bytes == 0 {
         return u64::MAX;
     }
     let segments = geometry.shards as u64 * BUFFERED_SEGMENTS;
     (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
-}
-
-fn random_seed() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
 }

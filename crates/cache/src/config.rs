@@ -1,5 +1,6 @@
 //! What a cache is opened with.
 
+use crate::state::StateFile;
 use std::sync::Arc;
 use terrace_device::Device;
 
@@ -10,6 +11,28 @@ pub struct Tier {
     pub device: Arc<dyn Device>,
 }
 
+/// After what kind of crash the cache comes back warm. It never comes back stale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// After the end of the process, however it came; the kernel must have kept running.
+    #[default]
+    Process,
+    /// After a power loss too: what must not come back is on the drive before a change is
+    /// acknowledged (see [`crate::Session::make_durable`]). Records that were not sealed yet are lost.
+    Power,
+}
+
+/// What to do with tiers that cannot be recovered: of another version or set, incomplete, resized, or
+/// not stopped cleanly before a reboot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMismatch {
+    /// Start empty and say why, see [`crate::Cache::notes`].
+    #[default]
+    Cold,
+    /// Do not start, and leave them as they are.
+    Refuse,
+}
+
 /// What the operator decides.
 #[derive(Clone)]
 pub struct Config {
@@ -17,6 +40,15 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Tiers in order, fastest first; empty for a plain DRAM cache.
     pub tiers: Vec<Tier>,
+    /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
+    /// tiers never does.
+    pub state: Option<Arc<StateFile>>,
+    /// The kernel's boot id.
+    pub boot: [u8; 16],
+    /// See [`Durability`].
+    pub durability: Durability,
+    /// See [`OnMismatch`].
+    pub on_mismatch: OnMismatch,
     /// `false` refuses new records when full instead of evicting old ones (`-M`).
     pub evict: bool,
     /// `false` saves the 8 bytes of CAS per record (`-C`).
@@ -35,6 +67,10 @@ impl Config {
         Self {
             memory_bytes,
             tiers: Vec::new(),
+            state: None,
+            boot: [0; 16],
+            durability: Durability::default(),
+            on_mismatch: OnMismatch::default(),
             evict: true,
             cas: true,
             item_bytes_max: 1 << 20,
@@ -59,6 +95,8 @@ pub struct Tuning {
     pub full_percent: u32,
     /// The share of `memory_bytes` that the sealed index may take, in percent.
     pub index_percent: u32,
+    /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
+    pub log_ring_pages: usize,
 }
 
 impl Default for Tuning {
@@ -70,6 +108,7 @@ impl Default for Tuning {
             fingerprint_bits: 15,
             full_percent: 80,
             index_percent: 75,
+            log_ring_pages: 64,
         }
     }
 }

@@ -27,6 +27,8 @@ counters! {
         background_read_bytes,
         segment_writes,
         written_bytes,
+        /// Of the kill log, its directory and cleaning included.
+        log_written_bytes,
         stored_payload_bytes,
         stored_records,
         reinserted_records,

@@ -168,10 +168,14 @@ pub(crate) fn relocate(
     let stamp = Stamp {
         mark: hot,
         accessed: resident.header.accessed.load(Ordering::Relaxed),
-        origin: if lane == Lane::Hot { resident.header.origin } else { 0 },
+        origin: resident.header.origin.load(Ordering::Relaxed),
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
-    locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)
+    let addr = locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)?;
+    if lane == Lane::Fresh {
+        locked.commit();
+    }
+    Ok(addr)
 }
 
 /// Offers shards, one after the other and from where the last call ended, until one has something to

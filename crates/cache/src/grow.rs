@@ -21,7 +21,7 @@ const WANTED_PERMILLE: u64 = 930;
 /// An index this full takes no more, in permille; see the test that fills one.
 const CROWDED_PERMILLE: u64 = 960;
 /// How full the index is meant to be when the tiers are, in permille.
-const PLANNED_PERMILLE: u64 = 920;
+pub(crate) const PLANNED_PERMILLE: u64 = 920;
 
 /// How urgent it is that a shard's index grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
         count += 1;
         records += u64::from(segments.usage(sealed.number).records);
     }
-    let places = u64::from(engine.slots.total()) / engine.shards.len() as u64;
+    let places = u64::from(engine.pool.slots.total()) / engine.shards.len() as u64;
     // Without any, nothing limits a step.
     (records * places).checked_div(count).unwrap_or(u64::MAX / 2000)
 }

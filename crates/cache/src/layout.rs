@@ -31,6 +31,8 @@ pub(crate) const EXTENT_HEADER: usize = 16;
 pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
 /// Version of everything in this file and of the record encoding.
 pub(crate) const VERSION: u32 = 1;
+/// The oldest version that can still be read.
+pub(crate) const VERSION_MIN: u32 = if VERSION > 1 { VERSION - 1 } else { 1 };
 
 const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
@@ -53,6 +55,28 @@ pub(crate) struct Superblock {
     pub(crate) shards: u16,
     /// Position among the tiers.
     pub(crate) tier: u16,
+    /// How many tiers the set has.
+    pub(crate) tiers: u16,
+    /// Counts the openings of the set: a tier that missed one has another than the rest.
+    pub(crate) epoch: u64,
+    /// Kernel's boot id at the last opening.
+    pub(crate) boot: [u64; 2],
+    /// Everything is on the tiers: set when the cache is closed, cleared before it changes anything.
+    pub(crate) clean: bool,
+    /// Kills are on the tier before they are acknowledged.
+    pub(crate) strict: bool,
+    pub(crate) fingerprint_bits: u8,
+    /// The next seal sequence, as of a clean stop.
+    pub(crate) next_seq: u64,
+    /// Above all CAS numbers given out, as of a clean stop.
+    pub(crate) next_cas: u64,
+    /// Latest time acted on, as of a clean stop; unix seconds.
+    pub(crate) clock: u32,
+    /// When a `flush_all` is due; 0 for never.
+    pub(crate) flush_due: u32,
+    /// Pages of the kill log that were ever written, as of a clean stop.
+    pub(crate) log_pages: u64,
+    pub(crate) next_item: u64,
 }
 
 /// What a device's first page holds.
@@ -79,6 +103,19 @@ impl Superblock {
         put_u32(page, 36, self.segments);
         put_u16(page, 40, self.shards);
         put_u16(page, 42, self.tier);
+        put_u16(page, 44, self.tiers);
+        put_u64(page, 48, self.epoch);
+        put_u64(page, 56, self.boot[0]);
+        put_u64(page, 64, self.boot[1]);
+        page[72] = u8::from(self.clean);
+        page[73] = u8::from(self.strict);
+        page[74] = self.fingerprint_bits;
+        put_u64(page, 80, self.next_seq);
+        put_u64(page, 88, self.next_cas);
+        put_u32(page, 96, self.clock);
+        put_u32(page, 100, self.flush_due);
+        put_u64(page, 104, self.log_pages);
+        put_u64(page, 112, self.next_item);
         let crc = checksum(0, &page[16..]);
         put_u32(page, 12, crc);
     }
@@ -101,6 +138,18 @@ impl Superblock {
             segments: u32_at(page, 36),
             shards: u16_at(page, 40),
             tier: u16_at(page, 42),
+            tiers: u16_at(page, 44),
+            epoch: u64_at(page, 48),
+            boot: [u64_at(page, 56), u64_at(page, 64)],
+            clean: page[72] != 0,
+            strict: page[73] != 0,
+            fingerprint_bits: page[74],
+            next_seq: u64_at(page, 80),
+            next_cas: u64_at(page, 88),
+            clock: u32_at(page, 96),
+            flush_due: u32_at(page, 100),
+            log_pages: u64_at(page, 104),
+            next_item: u64_at(page, 112),
         })
     }
 }
@@ -176,10 +225,13 @@ pub(crate) struct Footer {
     pub(crate) sealed: u32,
     /// Unix seconds at which the last record is gone; 0 if one never is.
     pub(crate) expires: u32,
-    /// Bytes of all records with their headers.
-    pub(crate) record_bytes: u64,
+    /// Bytes of all records with their headers; a segment is at most 64 MiB.
+    pub(crate) record_bytes: u32,
     /// Bytes of their keys and values.
-    pub(crate) payload_bytes: u64,
+    pub(crate) payload_bytes: u32,
+    /// Buckets of the shard's index at the seal: names of the segment are told apart only in an index
+    /// of as many or more, see [`crate::seal`].
+    pub(crate) buckets: u32,
     /// See [`crate::pages::PageTable`].
     pub(crate) shift: u8,
     /// In hash order.
@@ -241,8 +293,9 @@ impl Footer {
         put_u16(header, 38, self.number);
         put_u32(header, 40, self.sealed);
         put_u32(header, 44, self.expires);
-        put_u64(header, 48, self.record_bytes);
-        put_u64(header, 56, self.payload_bytes);
+        put_u32(header, 48, self.record_bytes);
+        put_u32(header, 52, self.payload_bytes);
+        put_u32(header, 56, self.buckets);
         let crc = footer_checksum(out);
         put_u32(&mut out[header_at..], 12, crc);
     }
@@ -251,7 +304,8 @@ impl Footer {
     /// [`FOOTER_HEADER`] bytes or more; `None` if these are no footer of this version.
     pub(crate) fn bytes_of(tail: &[u8]) -> Option<usize> {
         let header = tail.get(tail.len().checked_sub(FOOTER_HEADER)?..)?;
-        if &header[..8] != FOOTER_MAGIC || u32_at(header, 8) != VERSION {
+        let version = u32_at(header, 8);
+        if &header[..8] != FOOTER_MAGIC || !(VERSION_MIN..=VERSION).contains(&version) {
             return None;
         }
         let counts = [u32_at(header, 24), u32_at(header, 32)].map(|n| n as usize);
@@ -283,8 +337,9 @@ impl Footer {
             number,
             sealed: u32_at(header, 40),
             expires: u32_at(header, 44),
-            record_bytes: u64_at(header, 48),
-            payload_bytes: u64_at(header, 56),
+            record_bytes: u32_at(header, 48),
+            payload_bytes: u32_at(header, 52),
+            buckets: u32_at(header, 56),
             shift: header[30],
             names: decode_names(counts, names)?,
             starts: words(starts),
@@ -318,11 +373,11 @@ fn put_u16(out: &mut [u8], at: usize, value: u16) {
     out[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-fn put_u32(out: &mut [u8], at: usize, value: u32) {
+pub(crate) fn put_u32(out: &mut [u8], at: usize, value: u32) {
     out[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-fn put_u64(out: &mut [u8], at: usize, value: u64) {
+pub(crate) fn put_u64(out: &mut [u8], at: usize, value: u64) {
     out[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
@@ -330,11 +385,11 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
@@ -353,6 +408,18 @@ mod tests {
             segments: 4095,
             shards: 16,
             tier: 0,
+            tiers: 1,
+            epoch: 5,
+            boot: [6, 7],
+            clean: true,
+            strict: false,
+            fingerprint_bits: 15,
+            next_seq: 8,
+            next_cas: 9,
+            clock: 10,
+            flush_due: 11,
+            log_pages: 12,
+            next_item: 13,
         };
         let mut page = vec![0; PAGE];
         assert_eq!(Superblock::decode(&page), FirstPage::Blank);
@@ -375,7 +442,7 @@ mod tests {
         ) {
             names.sort_unstable();
             let footer = Footer {
-                seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 35, payload_bytes: 1 << 34,
+                seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 25, payload_bytes: 1 << 24, buckets: 1 << 23,
                 shift: 13,
                 names: names.into_iter().map(|(pos, fingerprint)| Name { pos, fingerprint }).collect(),
                 straddlers: if straddling { starts.clone() } else { Vec::new() },

@@ -7,6 +7,8 @@ use crate::memory::Guard;
 use crate::quiesce::Participant;
 use crate::reclaim;
 use crate::seal::{self, Outcome};
+use crate::shard::Lane;
+use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// What background work keeps from one slice to the next.
@@ -39,6 +41,7 @@ impl Maintenance {
         let quiesce = &engine.pool.quiesce;
         quiesce.refresh(&self.participant);
         let guard = Guard::new();
+        engine.note_time(now);
         engine.judge_fullness();
         let mut worked = engine.pool.collect();
         worked |= dram::make_room(engine, guard, &mut self.dram_turn, now);
@@ -46,6 +49,10 @@ impl Maintenance {
             worked |= self.keep_growing(engine, guard);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
+            let may_clean = engine.recovery.is_done();
+            for log in &engine.pool.logs {
+                worked |= log.maintain(&engine.pool.slots, may_clean);
+            }
         }
         worked |= engine.discard_some();
         quiesce.park(&self.participant);
@@ -61,7 +68,7 @@ impl Maintenance {
     }
 
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        if engine.slots.free() >= engine.places_kept_free() {
+        if engine.pool.slots.free() >= engine.places_kept_free() {
             return false;
         }
         self.take_back(engine, guard, 0..engine.shards.len(), now)
@@ -92,7 +99,10 @@ impl Maintenance {
     fn seal(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
         let shard = &engine.shards[at];
         let mut locked = shard.lock(&engine.pool, guard);
-        if locked.state.fresh_bytes < engine.seal_bytes() {
+        if locked.state.awaited.is_some() {
+            return false;
+        }
+        if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let blocks = locked.state.fresh.full.len() as u64;
             let taken = blocks * u64::from(engine.geometry.block_bytes);
@@ -121,6 +131,29 @@ impl Maintenance {
         if pressure == Pressure::Needed {
             return false;
         }
-        seal::seal(engine, guard, at, &mut self.segment, now) == Outcome::Sealed
+        seal::seal(engine, guard, at, &mut self.segment, now, false) == Outcome::Sealed
+    }
+
+    /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on
+    /// the tiers.
+    pub(crate) fn seal_all(
+        &mut self,
+        engine: &Engine,
+        now: u32,
+        goes_on: &dyn Fn() -> bool,
+    ) -> bool {
+        let quiesce = &engine.pool.quiesce;
+        for at in 0..engine.shards.len() {
+            while goes_on() {
+                quiesce.refresh(&self.participant);
+                let guard = Guard::new();
+                if seal::seal(engine, guard, at, &mut self.segment, now, true) != Outcome::Sealed {
+                    break;
+                }
+                engine.pool.collect();
+            }
+        }
+        quiesce.park(&self.participant);
+        engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
     }
 }

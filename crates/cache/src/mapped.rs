@@ -2,9 +2,48 @@
 //! as a whole when dropped, which a heap would not do.
 
 use bytemuck::Zeroable;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::io;
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// The front of a file, mapped shared, as words.
+pub(crate) struct SharedMap {
+    base: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the words are atomics, and the mapping lives as long as the value.
+unsafe impl Send for SharedMap {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for SharedMap {}
+
+impl SharedMap {
+    /// Maps the first `bytes` of a file that is at least as long, and stays so: whoever truncates it
+    /// while it is mapped kills the process, as with any mapped file.
+    pub(crate) fn new(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping overlaps nothing.
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, words: bytes / size_of::<AtomicU64>() })
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, has so many words, and any bits are valid atomics.
+        // Other processes that map the file see to it that they change words only by whole stores.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, of this length; `&mut self`: nobody borrows from it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}
 
 /// A slice in a mapping of its own.
 pub(crate) struct Mapped<T> {

@@ -4,17 +4,27 @@
 //! order, its records are immutable once published, and it returns to the pool when none of them is
 //! live and every session has passed a quiescent point. This file, [`crate::mapped`] and
 //! [`crate::published`] hold all unsafe code of the crate (and [`crate::prefetch`] a hint).
+//!
+//! The first blocks lie in the [`State`], so that records which are nowhere else outlive the process.
+//! Two words of the state say of each what a recovery needs to know:
+//!
+//! ```text
+//! arrival order u64 | shard + 1 u32, committed bytes u32   (second word 0: the block is free)
+//! ```
+//!
+//! A record counts from the store of "committed bytes" on, and no longer from its void mark on.
 
 use crate::lock;
 use crate::quiesce::Quiesce;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use crate::state::{Field, State};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of DRAM that may be taken, and that are.
 pub(crate) struct Budget {
@@ -97,8 +107,9 @@ pub(crate) struct Header {
     pub(crate) accessed: AtomicU32,
     /// Length of the encoded record that follows.
     bytes: u32,
-    /// The sealed copy of a hot record, see [`crate::hot::Origin`]; else 0.
-    pub(crate) origin: u32,
+    /// A sealed copy of the same record that no kill names, see [`crate::hot::Origin`]: that of a
+    /// hot record, and that of a fresh one which reclaim took from a segment; else 0.
+    pub(crate) origin: AtomicU32,
 }
 
 const HEADER_BYTES: u32 = size_of::<Header>() as u32;
@@ -115,6 +126,8 @@ pub(crate) mod mark {
     pub(crate) const HOT: u32 = 8;
     /// Was on a drive before; reclaim kept it.
     pub(crate) const REINSERTED: u32 = 16;
+    /// Went into the segment that `origin` names; counts until that seal is committed.
+    pub(crate) const SEALED: u32 = 32;
 }
 
 /// A published record.
@@ -149,10 +162,20 @@ pub(crate) fn footprint(bytes: usize) -> u32 {
     HEADER_BYTES + (bytes as u32).next_multiple_of(Addr::UNIT as u32)
 }
 
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the state: what is committed outlives the process.
+    Surviving,
+    /// In memory of the process.
+    Passing,
+}
+
 /// A block that its holder alone may fill.
 pub(crate) struct Block {
     pub(crate) id: u32,
     fill: u32,
+    shard: u32,
 }
 
 /// A sealed-off view of a block's records for walking, see [`Arena::records`].
@@ -163,10 +186,10 @@ struct Meta {
 }
 
 struct Pool {
-    /// Free and resident: counted in the budget.
-    free: Vec<u32>,
+    /// Free and resident, by [`Place`]: counted in the budget.
+    free: [Vec<u32>; 2],
     /// Free and given back to the system, or never touched.
-    absent: Vec<u32>,
+    absent: [Vec<u32>; 2],
     /// Unlinked, each with the epoch that makes it reusable; oldest first.
     retired: VecDeque<(u64, u32)>,
 }
@@ -178,8 +201,11 @@ pub(crate) struct Arena {
     blocks: u32,
     meta: Box<[Meta]>,
     pool: Mutex<Pool>,
-    /// Blocks in `Pool::free`; read without the lock.
-    free: AtomicU32,
+    /// Lengths of `Pool::free`; read without the lock.
+    free: [AtomicU32; 2],
+    /// Blocks that lie in it come first.
+    state: Option<Arc<State>>,
+    surviving: u32,
 }
 
 // SAFETY: the mapping belongs to the arena alone; access to it follows the rules of `Block` (one
@@ -189,27 +215,57 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves address space for `bytes` of records; takes no memory yet.
-    pub(crate) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
+    /// Reserves address space for `bytes` of records, the blocks of `state` among them; takes no
+    /// memory yet. Where `prepaid`, the surviving blocks are the caller's already and count as
+    /// resident; else they are taken from the budget one by one, as the others.
+    pub(crate) fn new(
+        bytes: u64,
+        block_bytes: u32,
+        state: Option<Arc<State>>,
+        prepaid: bool,
+    ) -> io::Result<Self> {
         let blocks = (bytes / u64::from(block_bytes)).max(1) as u32;
-        let length = blocks as usize * block_bytes as usize;
+        let surviving = state.as_ref().map_or(0, |state| state.blocks().2);
+        let length = blocks.max(surviving) as usize * block_bytes as usize;
+        let blocks = blocks.max(surviving);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping overlaps nothing.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, flags)
-        }?;
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let absent = (0..blocks).rev().collect();
-        let pool = Pool { free: Vec::new(), absent, retired: VecDeque::new() };
+        let ids = [(0..surviving).rev().collect(), (surviving..blocks).rev().collect()];
+        let [in_state, others]: [Vec<u32>; 2] = ids;
+        let (paid, unpaid) = if prepaid { (in_state, Vec::new()) } else { (Vec::new(), in_state) };
+        let free = [AtomicU32::new(paid.len() as u32), AtomicU32::new(0)];
+        let pool =
+            Pool { free: [paid, Vec::new()], absent: [unpaid, others], retired: VecDeque::new() };
         let meta = (0..blocks).map(|_| Meta::default()).collect();
-        Ok(Self {
+        // From here on a failure unmaps what there is.
+        let arena = Self {
             base,
             block_bytes,
             blocks,
             meta,
             pool: Mutex::new(pool),
-            free: AtomicU32::new(0),
-        })
+            free,
+            state,
+            surviving,
+        };
+        arena.map_surviving()?;
+        Ok(arena)
+    }
+
+    /// Puts the state's blocks in the place of the first ones.
+    fn map_surviving(&self) -> io::Result<()> {
+        let Some(state) = self.state.as_ref().filter(|_| self.surviving > 0) else { return Ok(()) };
+        let (file, at, blocks) = state.blocks();
+        let length = blocks as usize * self.block_bytes as usize;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range is the front of our own mapping, at least so long, and nothing in it was
+        // handed out yet.
+        unsafe { mmap(self.base.as_ptr().cast(), length, access, flags, file, at) }?;
+        Ok(())
     }
 
     pub(crate) fn block_bytes(&self) -> u32 {
@@ -220,29 +276,91 @@ impl Arena {
         self.blocks
     }
 
-    /// An empty block, or `None` when the pool and the budget are exhausted.
-    pub(crate) fn take(&self, budget: &Budget) -> Option<Block> {
+    fn place_of(&self, id: u32) -> Place {
+        if id < self.surviving { Place::Surviving } else { Place::Passing }
+    }
+
+    /// Whether fresh records have blocks that survive.
+    pub(crate) fn has_surviving(&self) -> bool {
+        self.surviving > 0
+    }
+
+    pub(crate) fn surviving(&self) -> u32 {
+        self.surviving
+    }
+
+    /// What the state says of a surviving block: arrival order, shard and committed bytes; `None` of
+    /// a free one.
+    pub(crate) fn recovered(&self, id: u32) -> Option<(u64, usize, u32)> {
+        let table = self.state.as_ref()?.block_table();
+        let [order, owner] = [0, 1].map(|n| table[id as usize * 2 + n].load(Ordering::Acquire));
+        let shard = ((owner >> 32) as usize).checked_sub(1)?;
+        Some((order, shard, owner as u32))
+    }
+
+    /// Takes a surviving block, which held records before this process was, out of the free ones, and
+    /// says how much of it is alive.
+    pub(crate) fn adopt(&self, id: u32, live: u32, budget: &Budget) {
         let mut pool = lock(&self.pool);
-        if let Some(id) = pool.free.pop() {
-            self.free.fetch_sub(1, Ordering::Relaxed);
-            return Some(Block { id, fill: 0 });
+        let place = Place::Surviving as usize;
+        if let Some(at) = pool.free[place].iter().position(|&free| free == id) {
+            pool.free[place].swap_remove(at);
+            self.free[place].fetch_sub(1, Ordering::Relaxed);
+        } else if let Some(at) = pool.absent[place].iter().position(|&absent| absent == id) {
+            pool.absent[place].swap_remove(at);
+            budget.force(self.block_bytes.into());
         }
-        if pool.absent.is_empty() || !budget.take(u64::from(self.block_bytes)) {
+        self.meta[id as usize].live.store(live, Ordering::Relaxed);
+    }
+
+    /// Notes in the state what a surviving block holds; see the module's head.
+    fn note(&self, id: u32, shard_and_fill: u64) {
+        if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
+            state.block_table()[id as usize * 2 + 1].store(shard_and_fill, Ordering::Release);
+        }
+    }
+
+    /// An empty block for a shard, or `None` when the pool and the budget are exhausted.
+    pub(crate) fn take(&self, budget: &Budget, place: Place, shard: usize) -> Option<Block> {
+        let mut pool = lock(&self.pool);
+        let at = place as usize;
+        let id = if let Some(id) = pool.free[at].pop() {
+            self.free[at].fetch_sub(1, Ordering::Relaxed);
+            id
+        } else if pool.absent[at].is_empty() || !budget.take(u64::from(self.block_bytes)) {
             return None;
+        } else {
+            pool.absent[at].pop()?
+        };
+        drop(pool);
+        if let Some(state) = self.state.as_ref().filter(|_| place == Place::Surviving) {
+            let order = state.field(Field::NextOrder).fetch_add(1, Ordering::Relaxed);
+            state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
         }
-        pool.absent.pop().map(|id| Block { id, fill: 0 })
+        let block = Block { id, fill: 0, shard: shard as u32 };
+        block.commit(self);
+        Some(block)
     }
 
     /// How many blocks [`Arena::take`] would still give.
-    pub(crate) fn available(&self, budget: &Budget) -> u64 {
-        let room = budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes);
-        u64::from(self.free.load(Ordering::Relaxed)) + room
+    pub(crate) fn available(&self, budget: &Budget, place: Place) -> u64 {
+        let free = u64::from(self.free[place as usize].load(Ordering::Relaxed));
+        if place == Place::Surviving && self.is_prepaid() {
+            return free;
+        }
+        free + budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes)
+    }
+
+    /// Surviving blocks are set aside where there are others beside them.
+    fn is_prepaid(&self) -> bool {
+        self.surviving < self.blocks
     }
 
     /// Blocks that are resident and hold nothing.
     pub(crate) fn idle(&self) -> u64 {
         let pool = lock(&self.pool);
-        (pool.free.len() + pool.retired.len()) as u64
+        let free: usize = pool.free.iter().map(Vec::len).sum();
+        (free + pool.retired.len()) as u64
     }
 
     /// Blocks that wait for a quiescent point.
@@ -252,6 +370,7 @@ impl Arena {
 
     /// Takes back a block whose records are all unlinked.
     pub(crate) fn retire(&self, id: u32, quiesce: &Quiesce) {
+        self.note(id, 0);
         self.meta[id as usize].live.store(0, Ordering::Relaxed);
         let mut pool = lock(&self.pool);
         let epoch = quiesce.retire();
@@ -270,11 +389,12 @@ impl Arena {
             if epoch > reached {
                 break;
             }
+            let place = self.place_of(id) as usize;
             pool.retired.pop_front();
-            pool.free.push(id);
+            pool.free[place].push(id);
+            self.free[place].fetch_add(1, Ordering::Relaxed);
             freed += 1;
         }
-        self.free.fetch_add(freed, Ordering::Relaxed);
         freed
     }
 
@@ -283,15 +403,18 @@ impl Arena {
     pub(crate) fn release(&self, bytes: u64, budget: &Budget) {
         let mut pool = lock(&self.pool);
         let mut given = 0;
+        let (place, advice) = if self.is_prepaid() {
+            (Place::Passing, Advice::LinuxDontNeed)
+        } else {
+            (Place::Surviving, Advice::LinuxRemove)
+        };
         while given < bytes {
-            let Some(id) = pool.free.pop() else { break };
-            self.free.fetch_sub(1, Ordering::Relaxed);
+            let Some(id) = pool.free[place as usize].pop() else { break };
+            self.free[place as usize].fetch_sub(1, Ordering::Relaxed);
             let start = self.at(u64::from(id) * u64::from(self.block_bytes));
             // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
-            let _ = unsafe {
-                madvise(start.as_ptr().cast(), self.block_bytes as usize, Advice::LinuxDontNeed)
-            };
-            pool.absent.push(id);
+            let _ = unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
+            pool.absent[place as usize].push(id);
             given += u64::from(self.block_bytes);
         }
         budget.give(given);
@@ -310,7 +433,7 @@ impl Arena {
     /// Marks a record void, takes it from its block's live bytes, and says whether the block has no
     /// live record left. Under the owner's lock.
     pub(crate) fn void(&self, record: &Resident<'_>) -> bool {
-        record.set(mark::VOID);
+        record.header.mark.fetch_or(mark::VOID, Ordering::Release);
         let live = &self.meta[self.block_of(record.addr) as usize].live;
         live.fetch_sub(record.footprint(), Ordering::Relaxed) == record.footprint()
     }
@@ -373,8 +496,13 @@ impl Block {
         self.fill
     }
 
-    /// Appends a record and returns it, to be published; `None` if the block has no room. `write`
-    /// fills the encoded bytes.
+    /// Everything appended so far outlives the process from now on, if the block does.
+    pub(crate) fn commit(&self, arena: &Arena) {
+        arena.note(self.id, u64::from(self.shard + 1) << 32 | u64::from(self.fill));
+    }
+
+    /// Appends a record and returns it, to be committed and published; `None` if the block has no
+    /// room. `write` fills the encoded bytes.
     pub(crate) fn append(
         &mut self,
         arena: &Arena,
@@ -397,7 +525,7 @@ impl Block {
                 mark: AtomicU32::new(stamp.mark),
                 accessed: AtomicU32::new(stamp.accessed),
                 bytes: bytes as u32,
-                origin: stamp.origin,
+                origin: AtomicU32::new(stamp.origin),
             });
             let record = start.add(HEADER_BYTES as usize);
             write(std::slice::from_raw_parts_mut(record.as_ptr(), bytes));
@@ -422,17 +550,18 @@ mod tests {
 
     #[test]
     fn blocks_come_back_after_a_quiescent_point_and_the_budget_holds() {
-        let (arena, budget) = (Arena::new(3 * 4096, 4096).unwrap(), Budget::new(2 * 4096));
+        let (arena, budget) =
+            (Arena::new(3 * 4096, 4096, None, false).unwrap(), Budget::new(2 * 4096));
         let quiesce = Quiesce::new(1);
         let reader = quiesce.join().unwrap();
         quiesce.refresh(&reader);
-        let mut block = arena.take(&budget).unwrap();
-        let _other = arena.take(&budget).unwrap();
-        assert!(arena.take(&budget).is_none(), "the budget is spent");
+        let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
+        let _other = arena.take(&budget, Place::Passing, 0).unwrap();
+        assert!(arena.take(&budget, Place::Passing, 0).is_none(), "the budget is spent");
         let stamp = Stamp { accessed: 7, ..Stamp::default() };
         let addr = block.append(&arena, 5, stamp, |out| out.copy_from_slice(b"hello")).unwrap();
         let record = arena.view(Guard::new(), addr);
-        assert_eq!((record.bytes, record.header.origin), (&b"hello"[..], 0));
+        assert_eq!((record.bytes, record.has(mark::VOID)), (&b"hello"[..], false));
         assert!(block.append(&arena, 4096, stamp, |_| ()).is_none());
         assert!(arena.void(&record), "it was the only one");
         arena.retire(block.id, &quiesce);
@@ -445,8 +574,8 @@ mod tests {
 
     #[test]
     fn records_are_walked_in_order() {
-        let (arena, budget) = (Arena::new(4096, 4096).unwrap(), Budget::new(4096));
-        let mut block = arena.take(&budget).unwrap();
+        let (arena, budget) = (Arena::new(4096, 4096, None, false).unwrap(), Budget::new(4096));
+        let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
         for i in 1..=9u8 {
             let stamp = Stamp::default();
             block.append(&arena, usize::from(i), stamp, |out| out.fill(i)).unwrap();

@@ -3,6 +3,7 @@
 
 use crate::cache::Engine;
 use crate::counters::count;
+use crate::crash::crash_point;
 use crate::key::Name;
 use crate::layout::{
     EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent,
@@ -14,6 +15,7 @@ use crate::segment::Sealed;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Records looked at per hold of the shard's lock.
@@ -71,12 +73,52 @@ pub(crate) fn reclaim(
         if !keep.is_empty() {
             reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now)?;
         }
+        end(engine, shard, guard, victim.sealed);
+        drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+    } else {
+        end(engine, shard, guard, victim.sealed);
     }
     let mut locked = shard.lock(&engine.pool, guard);
     if shard.segments.is_current(victim.sealed) {
         engine.free_segment(&mut locked, number);
     }
     Ok(())
+}
+
+/// Says in the log that a segment holds nothing any more. From here on its entries may go without a
+/// word: no restart brings them back.
+fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
+    crash_point("reclaim: before the end of a segment");
+    let locked = shard.lock(&engine.pool, guard);
+    if !shard.segments.is_current(sealed) {
+        return;
+    }
+    engine.log_free(&locked, sealed.number);
+    drop(locked);
+    if engine.is_strict {
+        // Where that fails, the tier is given up, and with it the log.
+        let logs = engine.pool.logs.iter();
+        let _: Vec<_> = logs.map(|log| log.make_durable(&engine.pool.slots)).collect();
+    }
+    crash_point("reclaim: after the end of a segment");
+}
+
+/// Takes what is left of a segment out of the index.
+fn drop_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    for batch in names.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return;
+        }
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            locked.unlink(name, sealed.number, None);
+            count(&engine.pool.counters.evictions);
+            if entry.uses == 0 {
+                count(&engine.pool.counters.evicted_unfetched);
+            }
+        }
+    }
 }
 
 /// Why a footer is not to be had.
@@ -99,7 +141,7 @@ pub(crate) fn read_footer(
     let counters = engine.pool.counters.tier(slot.tier);
     let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
     buffer.set_len(bytes.min(buffer.capacity()));
-    engine.slots.read_tail(slot, buffer, counters).map_err(|_| Unreadable::Device)?;
+    engine.pool.slots.read_tail(slot, buffer).map_err(|_| Unreadable::Device)?;
     let footer = Footer::decode(buffer);
     if footer.is_none() {
         count(&counters.corrupt_pages);
@@ -111,6 +153,7 @@ pub(crate) fn read_footer(
 pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
     let mut locked = shard.lock(&engine.pool, guard);
     if shard.segments.is_current(sealed) {
+        engine.log_free(&locked, sealed.number);
         if let Some(growing) = &locked.state.growing {
             growing.purge(sealed.number);
         }
@@ -119,7 +162,7 @@ pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Se
     }
 }
 
-/// Drops the entries of records that are not worth keeping and returns the names of the others.
+/// The names of the records that are worth keeping.
 fn sort_out(
     engine: &Engine,
     shard: &Shard,
@@ -131,7 +174,7 @@ fn sort_out(
     let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
-        let mut locked = shard.lock(&engine.pool, guard);
+        let locked = shard.lock(&engine.pool, guard);
         if !shard.segments.is_current(sealed) {
             return HashSet::new();
         }
@@ -140,12 +183,6 @@ fn sort_out(
             if keep.len() < keep_max && (!full || entry.uses > 0 || has_copy(&locked, name, sealed))
             {
                 keep.insert(name);
-            } else {
-                locked.unlink(name, sealed.number, None);
-                count(&engine.pool.counters.evictions);
-                if entry.uses == 0 {
-                    count(&engine.pool.counters.evicted_unfetched);
-                }
             }
         }
     }
@@ -157,7 +194,7 @@ fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
     let origin = crate::hot::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
         let resident = locked.pool.arena.view(locked.guard, addr);
-        resident.has(mark::HOT) && resident.header.origin == origin
+        resident.has(mark::HOT) && resident.header.origin.load(Ordering::Relaxed) == origin
     };
     locked.table().find(name.pos, is_copy).is_some()
 }
@@ -175,7 +212,7 @@ fn reinsert_all(
     let slot = shard.segments.slot(sealed.number);
     let counters = engine.pool.counters.tier(slot.tier);
     buffer.set_len(engine.geometry.segment_bytes as usize);
-    if engine.slots.read_tail(slot, buffer, counters).is_err() {
+    if engine.pool.slots.read_tail(slot, buffer).is_err() {
         purge(engine, shard, guard, sealed);
         return Ok(());
     }
@@ -202,15 +239,7 @@ fn reinsert_all(
             at += taken;
         }
     }
-    // What is left lay in damaged pages: those records are lost.
-    let mut locked = shard.lock(&engine.pool, guard);
-    if shard.segments.is_current(sealed) {
-        keep.iter().for_each(|&name| {
-            if locked.unlink(name, sealed.number, None) {
-                count(&engine.pool.counters.evictions);
-            }
-        });
-    }
+    // What is left lay in damaged pages: those records are lost with the segment.
     Ok(())
 }
 
@@ -270,10 +299,15 @@ fn reinsert_if(
         count(&engine.pool.counters.expired);
         return Ok(());
     }
-    let stamp = Stamp { mark: mark::REINSERTED, accessed: now, ..Stamp::default() };
+    let stamp = Stamp {
+        mark: mark::REINSERTED,
+        accessed: now,
+        origin: crate::hot::Origin::of(sealed).to_bits(),
+    };
     let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
     let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
     let addr = appended.map_err(|NoBlock| NoRoomForRecords)?;
+    locked.commit();
     match shard.find_resident(&engine.pool, guard, &key, name.pos) {
         Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
         None => locked.enter(name.pos, addr, Lane::Fresh),

@@ -3,7 +3,9 @@
 
 use crate::cache::Engine;
 use crate::counters::count;
+use crate::crash::crash_point;
 use crate::key::Name;
+use crate::kill_log::Seat;
 use crate::layout::{
     EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, NO_FIRST, PACKED_MAX, PAGE, PAGE_HEADER, PAGE_ROOM,
     WHOLE_MAX, finish_extent, finish_page,
@@ -11,7 +13,7 @@ use crate::layout::{
 use crate::memory::{Guard, Resident, mark};
 use crate::pages::Tables;
 use crate::record::Record;
-use crate::shard::{Lane, Locked, Shard};
+use crate::shard::{Locked, Shard};
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
@@ -38,8 +40,8 @@ enum At {
 }
 
 impl Item<'_> {
-    fn payload_bytes(&self) -> u64 {
-        Record::decode(self.resident.bytes).map_or(0, |(record, _)| record.payload_bytes() as u64)
+    fn payload_bytes(&self) -> u32 {
+        Record::decode(self.resident.bytes).map_or(0, |(record, _)| record.payload_bytes() as u32)
     }
 
     fn bytes(&self) -> usize {
@@ -58,44 +60,49 @@ pub(crate) enum Outcome {
     Blocked,
 }
 
-/// Seals one segment of a shard if there are enough records for it.
+/// Seals one segment of a shard if there are enough records for it, or if there is `any`.
 pub(crate) fn seal(
     engine: &Engine,
     guard: Guard<'_>,
     shard_at: usize,
     segment: &mut AlignedBuf,
     now: u32,
+    any: bool,
 ) -> Outcome {
     let shard = &engine.shards[shard_at];
-    let Some((mut items, generation)) = gather(engine, shard, guard) else {
+    let Some((mut items, generation)) = gather(engine, shard, guard, any) else {
         return Outcome::NotDue;
     };
-    defer_equal_names(&mut items, shard.index.load(guard).bucket_width());
+    let buckets = {
+        let index = shard.index.load(guard);
+        defer_equal_names(&mut items, index.bucket_width());
+        index.buckets() as u32
+    };
     fit(&mut items, engine.geometry.segment_bytes as usize);
     if items.is_empty() {
         return Outcome::NotDue;
     }
-    let Some(slot) = engine.slots.take() else { return Outcome::Blocked };
+    let Some(slot) = engine.pool.slots.take() else { return Outcome::Blocked };
     let mut locked = shard.lock(&engine.pool, guard);
     let Some(number) = locked.state.numbers.pop() else {
-        engine.slots.give(slot);
+        engine.pool.slots.give(slot);
         return Outcome::Blocked;
     };
     drop(locked);
-    let seq = engine.next_seq.fetch_add(1, Ordering::Relaxed);
+    let seq = engine.next_seq();
     let mut footer = Footer {
         seq,
         shard: shard_at as u16,
         number,
         sealed: now,
+        buckets,
         names: items.iter().map(|item| item.name).collect(),
-        record_bytes: items.iter().map(|item| item.bytes() as u64).sum(),
+        record_bytes: items.iter().map(|item| item.bytes() as u32).sum(),
         payload_bytes: items.iter().map(Item::payload_bytes).sum(),
         ..Footer::default()
     };
     assemble(&items, segment, &mut footer);
-    let counters = engine.pool.counters.tier(slot.tier);
-    if engine.slots.write(slot, segment, counters).is_err() {
+    if engine.pool.slots.write(slot, segment).is_err() {
         // The place is not used again; the records stay in DRAM and go to another.
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.state.generation == generation {
@@ -106,14 +113,51 @@ pub(crate) fn seal(
     locked = shard.lock(&engine.pool, guard);
     if locked.state.generation != generation {
         // Everything was flushed meanwhile, segment numbers too.
-        engine.slots.give(slot);
+        engine.pool.slots.give(slot);
         return Outcome::Sealed;
     }
-    shard.segments.publish(slot, &footer);
+    crash_point("seal: written");
+    let log = &engine.pool.logs[usize::from(slot.tier)];
+    log.ensure_room(&engine.pool.slots);
+    let log_slot = engine.pool.slots.index(slot);
+    log.begin(log_slot, Seat { shard: footer.shard, number, seq });
+    shard.segments.publish(slot, &footer, footer.names.len() as u32);
     engine.note_segment(&shard.segments, number, true);
     drop(locked);
-    publish(engine, shard, guard, &items, number, generation);
+    crash_point("seal: begun");
+    if publish(engine, shard, guard, &items, number, generation) {
+        let log_slot = (slot.tier, log_slot);
+        leave_dram(engine, shard, guard, &items, log_slot, generation);
+    }
     Outcome::Sealed
+}
+
+/// Commits the seal, and lets go of what is now in the segment.
+fn leave_dram(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    items: &[Item<'_>],
+    log_slot: (u16, u32),
+    generation: u64,
+) {
+    let locked = shard.lock(&engine.pool, guard);
+    if locked.state.generation != generation {
+        return;
+    }
+    let (tier, slot) = log_slot;
+    engine.pool.logs[usize::from(tier)].commit(slot);
+    drop(locked);
+    crash_point("seal: committed");
+    for batch in items.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.generation != generation {
+            return;
+        }
+        for item in batch.iter().filter(|item| item.resident.has(mark::SEALED)) {
+            locked.void_unlisted(&item.resident);
+        }
+    }
 }
 
 /// The oldest live records in full blocks, enough for a segment, in hash order.
@@ -121,11 +165,14 @@ fn gather<'g>(
     engine: &'g Engine,
     shard: &'g Shard,
     guard: Guard<'g>,
+    any: bool,
 ) -> Option<(Vec<Item<'g>>, u64)> {
     let (blocks, generation) = {
-        let locked = shard.lock(&engine.pool, guard);
-        let open = locked.state.fresh.open.as_ref().map_or(0, |block| block.fill() as u64);
-        if locked.state.fresh_bytes.saturating_sub(open) < engine.seal_bytes() {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if any {
+            locked.shelve_open();
+        }
+        if locked.sealable_bytes() < if any { 1 } else { engine.seal_bytes() } {
             return None;
         }
         (locked.state.fresh.full.clone(), locked.state.generation)
@@ -139,7 +186,7 @@ fn gather<'g>(
                 break;
             }
             let Some((record, _)) = Record::decode(resident.bytes) else { continue };
-            if resident.has(mark::VOID) {
+            if resident.has(mark::VOID | mark::SEALED) {
                 continue;
             }
             let key = engine.hasher.key(record.key, record.is_chunk);
@@ -281,7 +328,7 @@ fn copy_to_stream(segment: &mut [u8], mut at: usize, mut bytes: &[u8]) {
 }
 
 /// Puts index entries in the place of records in DRAM, except for what changed while the segment was
-/// written.
+/// written. `false` if all was flushed meanwhile.
 fn publish(
     engine: &Engine,
     shard: &Shard,
@@ -289,24 +336,28 @@ fn publish(
     items: &[Item<'_>],
     number: u16,
     generation: u64,
-) {
-    for batch in items.chunks(BATCH) {
+) -> bool {
+    items.chunks(BATCH).all(|batch| {
+        engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
         let mut locked = shard.lock(&engine.pool, guard);
-        if locked.state.generation != generation {
-            return;
+        let goes_on = locked.state.generation == generation;
+        if goes_on {
+            batch.iter().for_each(|item| hand_over(&mut locked, item, number));
         }
-        batch.iter().for_each(|item| hand_over(&mut locked, item, number));
-    }
+        goes_on
+    })
 }
 
 fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let (name, resident) = (item.name, &item.resident);
-    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return };
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
+        return locked.log_kill(name, number);
+    };
     let used = resident.has(mark::USED);
     let uses = u8::from(resident.has(mark::FETCHED));
     if locked.link(name, number, uses, item.bytes() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
-        return;
+        return locked.log_kill(name, number);
     }
     let tier = locked.pool.counters.tier(locked.shard.segments.slot(number).tier);
     if resident.has(mark::REINSERTED) {
@@ -315,9 +366,13 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
         count(&tier.stored_records);
         tier.stored_payload_bytes.fetch_add(record.payload_bytes() as u64, Ordering::Relaxed);
     }
-    let sealed = locked.shard.segments.sealed(number);
-    match sealed.filter(|_| used).map(|sealed| crate::hot::keep(locked, resident, sealed)) {
-        Some(Ok(addr)) => locked.supersede(name.pos, resident, at, addr, Lane::Hot),
-        _ => locked.forget(name.pos, resident, at),
-    }
+    let Some(sealed) = locked.shard.segments.sealed(number) else { return };
+    let copy = used.then(|| crate::hot::keep(locked, resident, sealed).ok()).flatten();
+    // Reclaim may not have come to the end of the segment that the record was taken from.
+    locked.log_kill_origin(name, resident);
+    let origin = crate::hot::Origin::of(sealed).to_bits();
+    resident.header.origin.store(origin, Ordering::Relaxed);
+    resident.header.mark.fetch_or(mark::SEALED, Ordering::Release);
+    crash_point("seal: a record handed over");
+    locked.unlist_sealed(name.pos, resident, at, copy);
 }

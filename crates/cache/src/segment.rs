@@ -114,7 +114,7 @@ impl SegmentTable {
     }
 
     /// Makes a written segment readable. Under the shard's lock; the row is unused.
-    pub(crate) fn publish(&self, slot: SlotId, footer: &Footer) {
+    pub(crate) fn publish(&self, slot: SlotId, footer: &Footer, records: u32) {
         let row = &self.rows[usize::from(footer.number)];
         let at = usize::from(footer.number);
         copy(&self.starts[at * self.pages_max..], &footer.starts);
@@ -128,9 +128,9 @@ impl SegmentTable {
             | (footer.extents.len() as u64) << 32;
         row.shape.store(shape, Ordering::Relaxed);
         row.slot.store(slot.to_bits(), Ordering::Relaxed);
-        row.records.store(footer.names.len() as u32, Ordering::Relaxed);
-        row.record_bytes.store(footer.record_bytes as u32, Ordering::Relaxed);
-        row.payload_bytes.store(footer.payload_bytes as u32, Ordering::Relaxed);
+        row.records.store(records, Ordering::Relaxed);
+        row.record_bytes.store(footer.record_bytes, Ordering::Relaxed);
+        row.payload_bytes.store(footer.payload_bytes, Ordering::Relaxed);
         row.live_records.store(0, Ordering::Relaxed);
         row.live_bytes.store(0, Ordering::Relaxed);
         row.sealed.store(footer.sealed, Ordering::Relaxed);
@@ -170,6 +170,13 @@ impl SegmentTable {
         let [live, payload, all] = [&row.live_bytes, &row.payload_bytes, &row.record_bytes]
             .map(|bytes| u64::from(bytes.load(Ordering::Relaxed)));
         live * payload / all.max(1)
+    }
+
+    /// So much of a segment is alive. Under the shard's lock.
+    pub(crate) fn set_live(&self, number: u16, records: u32, bytes: u32) {
+        let row = &self.rows[usize::from(number)];
+        row.live_records.store(records, Ordering::Relaxed);
+        row.live_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// One more live record. Under the shard's lock.

@@ -93,11 +93,13 @@ pub struct Session {
     cache: Arc<Cache>,
     participant: Participant,
     parked: Cell<bool>,
+    /// Something was changed since the last [`Session::make_durable`].
+    changed: Cell<bool>,
 }
 
 impl Session {
     pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
-        Self { cache, participant, parked: Cell::new(true) }
+        Self { cache, participant, parked: Cell::new(true), changed: Cell::new(false) }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -115,6 +117,24 @@ impl Session {
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
         let engine = self.engine();
         (&engine.shards[engine.hasher.shard(key.hash)], engine.hasher.name(key.hash))
+    }
+
+    pub(crate) fn note_change(&self) {
+        self.changed.set(true);
+    }
+
+    /// With [`crate::Durability::Power`]: sees to it that no power loss can undo the changes made so
+    /// far through this session. To be called before they are acknowledged; blocks for a flush of
+    /// the drives, which all threads that wait share. Without it: nothing.
+    ///
+    /// # Errors
+    /// A drive does not take it; the changes must not be acknowledged.
+    pub fn make_durable(&self) -> io::Result<()> {
+        let engine = self.engine();
+        if !self.changed.replace(false) || !engine.is_strict {
+            return Ok(());
+        }
+        engine.pool.logs.iter().try_for_each(|log| log.make_durable(&engine.pool.slots))
     }
 
     /// Hashes a client's key.
@@ -260,7 +280,7 @@ impl Session {
 
     /// A fresh name for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
-        ItemId(self.engine().next_item.fetch_add(1, Ordering::Relaxed))
+        ItemId(self.engine().next_item())
     }
 
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];

@@ -1,27 +1,37 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
 use crate::counters::Counters;
+use crate::crash::crash_point;
 use crate::geometry::Geometry;
 use crate::hot::Origin;
 use crate::key::{Hasher, Key, Name};
+use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Addr, Arena, Block, Budget, Guard, Resident, Stamp, mark};
+use crate::memory::{Addr, Arena, Block, Budget, Guard, Place, Resident, Stamp, mark};
 use crate::published::Published;
 use crate::quiesce::Quiesce;
 use crate::record::{Encoder, Record};
+use crate::recover::Awaited;
 use crate::sealed::{NoRoom, SealedIndex};
 use crate::segment::{Sealed, SegmentTable};
+use crate::slots::Slots;
+use crate::state::State;
 use crate::table::{DramTable, SlotAt};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What all shards share.
 pub(crate) struct Pool {
     pub(crate) arena: Arena,
     pub(crate) budget: Budget,
     pub(crate) quiesce: Quiesce,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) slots: Slots,
+    /// One per tier.
+    pub(crate) logs: Vec<KillLog>,
+    /// What outlives the process, if anything does.
+    pub(crate) state: Option<Arc<State>>,
     pub(crate) garbage: Mutex<Vec<Garbage>>,
     /// Blocks that only background work may take, so that it can always make room.
     pub(crate) reserve: u64,
@@ -39,6 +49,21 @@ pub(crate) struct Garbage {
 }
 
 impl Pool {
+    /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them, unless
+    /// their tiers are gone and they need all there is.
+    pub(crate) fn place_for(&self, lane: Lane) -> Place {
+        let has_tiers = self.slots.tiers.iter().any(|tier| !tier.has_failed());
+        let survives = lane == Lane::Fresh
+            && self.arena.has_surviving()
+            && (has_tiers || self.slots.tiers.is_empty());
+        if survives { Place::Surviving } else { Place::Passing }
+    }
+
+    /// Whether a request finds room in the logs for what it may have to say.
+    pub(crate) fn logs_have_room(&self) -> bool {
+        self.logs.iter().all(KillLog::has_room)
+    }
+
     /// Keeps `value` until no session can see it, then drops it and returns `bytes` to the budget.
     pub(crate) fn discard(&self, value: Box<dyn Send>, bytes: u64) {
         let epoch = self.quiesce.retire();
@@ -100,6 +125,8 @@ pub(crate) struct ShardState {
     /// Counts `flush_all`; background work that began before one must not finish.
     pub(crate) generation: u64,
     next_cas: u64,
+    /// What is still to be recovered of the shard; it seals nothing before that is done.
+    pub(crate) awaited: Option<Box<Awaited>>,
     /// The index being built while the shard's index grows; changes go to both.
     pub(crate) growing: Option<Box<SealedIndex>>,
 }
@@ -113,6 +140,7 @@ pub(crate) struct Shard {
     /// record in neither, while this changed, looks again.
     pub(crate) moves: AtomicU32,
     state: Mutex<ShardState>,
+    at: usize,
     cas_step: u64,
 }
 
@@ -139,6 +167,7 @@ impl Shard {
             // Every shard counts through its own residue class, so that CAS numbers are unique
             // without a shared counter.
             next_cas: first_cas * geometry.shards as u64 + at as u64 + 1,
+            awaited: None,
             growing: None,
         };
         Self {
@@ -147,8 +176,13 @@ impl Shard {
             segments: SegmentTable::new(rows, geometry.segment_bytes),
             moves: AtomicU32::new(0),
             state: Mutex::new(state),
+            at,
             cas_step: geometry.shards as u64,
         }
+    }
+
+    pub(crate) fn initial_index_bytes(&self) -> u64 {
+        self.index.load(Guard::new()).bytes()
     }
 
     pub(crate) fn lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Locked<'s> {
@@ -205,8 +239,20 @@ impl<'s> Locked<'s> {
 
     pub(crate) fn next_cas(&mut self) -> u64 {
         let cas = self.state.next_cas;
-        self.state.next_cas += self.shard.cas_step;
+        self.set_next_cas(cas + self.shard.cas_step);
         cas
+    }
+
+    pub(crate) fn next_cas_peek(&self) -> u64 {
+        self.state.next_cas
+    }
+
+    /// The next CAS number, here and after a restart.
+    pub(crate) fn set_next_cas(&mut self, next: u64) {
+        self.state.next_cas = next;
+        if let Some(state) = &self.pool.state {
+            state.next_cas(self.shard.at).store(next, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneBlocks {
@@ -216,7 +262,8 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Writes a record into a lane's open block. It is not visible before it is in the table.
+    /// Writes a record into a lane's open block. It is not visible before it is in the table, and a
+    /// fresh one does not outlive the process before [`Locked::commit`].
     pub(crate) fn append(
         &mut self,
         lane: Lane,
@@ -252,10 +299,11 @@ impl<'s> Locked<'s> {
         let fresh = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
         let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
             && fresh >= pool.fresh_max.load(Ordering::Relaxed);
-        if is_ahead || pool.arena.available(&pool.budget) <= reserve {
+        let place = pool.place_for(lane);
+        if is_ahead || pool.arena.available(&pool.budget, place) <= reserve {
             return Err(NoBlock);
         }
-        let block = pool.arena.take(&pool.budget).ok_or(NoBlock)?;
+        let block = pool.arena.take(&pool.budget, place, self.shard.at).ok_or(NoBlock)?;
         pool.counters.blocks(lane).fetch_add(1, Ordering::Relaxed);
         if let Some(old) = self.lane(lane).open.replace(block) {
             self.shelve(lane, old);
@@ -269,6 +317,46 @@ impl<'s> Locked<'s> {
         } else {
             let full = FullBlock { id: block.id, fill: block.fill() };
             self.lane(lane).full.push_back(full);
+        }
+    }
+
+    /// What was appended to the fresh lane outlives the process from here on. To be called when the log
+    /// says of everything that it replaces that it is not to come back.
+    pub(crate) fn commit(&mut self) {
+        crash_point("a record: before its commit");
+        if let Some(block) = &self.state.fresh.open {
+            block.commit(&self.pool.arena);
+        }
+        crash_point("a record: after its commit");
+    }
+
+    /// Encoded bytes of fresh records in blocks that are full, at least.
+    pub(crate) fn sealable_bytes(&self) -> u64 {
+        let open = self.state.fresh.open.as_ref().map_or(0, |block| block.fill().into());
+        self.state.fresh_bytes.saturating_sub(open)
+    }
+
+    /// Nothing is appended to the open fresh block any more.
+    pub(crate) fn shelve_open(&mut self) {
+        if let Some(block) = self.state.fresh.open.take() {
+            self.shelve(Lane::Fresh, block);
+        }
+    }
+
+    /// Takes back a full block that holds nothing alive.
+    pub(crate) fn retire_full(&mut self, lane: Lane, id: u32) {
+        self.lane(lane).full.retain(|block| block.id != id);
+        self.retire(lane, id);
+    }
+
+    /// Voids a record that no table points to.
+    pub(crate) fn void_unlisted(&mut self, old: &Resident<'_>) {
+        if self.pool.arena.void(old) {
+            let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
+            let id = self.pool.arena.block_of(old.addr);
+            if self.lane(lane).full.iter().any(|block| block.id == id) {
+                self.retire_full(lane, id);
+            }
         }
     }
 
@@ -315,6 +403,12 @@ impl<'s> Locked<'s> {
     }
 
     fn void(&mut self, old: &Resident<'_>) {
+        self.unlist(old);
+        self.void_unlisted(old);
+    }
+
+    /// The table does not point to the record any more.
+    fn unlist(&mut self, old: &Resident<'_>) {
         let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
         self.lane(lane).records -= 1;
         self.pool.counters.records(lane).fetch_sub(1, Ordering::Relaxed);
@@ -322,15 +416,26 @@ impl<'s> Locked<'s> {
             self.state.fresh_bytes -= old.bytes.len() as u64;
             self.pool.counters.fresh_bytes.fetch_sub(old.bytes.len() as u64, Ordering::Relaxed);
         }
-        if !self.pool.arena.void(old) {
-            return;
+    }
+
+    /// A record that went into a segment leaves the table, and stays in its block until the seal is
+    /// committed and [`Locked::void_unlisted`] takes it out.
+    pub(crate) fn unlist_sealed(
+        &mut self,
+        pos: u32,
+        old: &Resident<'_>,
+        at: SlotAt,
+        copy: Option<Addr>,
+    ) {
+        match copy {
+            Some(addr) => {
+                self.table().replace(pos, at, addr);
+                self.lane(Lane::Hot).records += 1;
+                self.pool.counters.records(Lane::Hot).fetch_add(1, Ordering::Relaxed);
+            }
+            None => self.table().remove(pos, at),
         }
-        let id = self.pool.arena.block_of(old.addr);
-        let blocks = &mut self.lane(lane).full;
-        if let Some(at) = blocks.iter().position(|block| block.id == id) {
-            blocks.remove(at);
-            self.retire(lane, id);
-        }
+        self.unlist(old);
     }
 
     fn grow_table(&mut self) {
@@ -394,16 +499,45 @@ impl<'s> Locked<'s> {
         removed
     }
 
+    /// The segment that holds a copy of the resident record which no kill names yet.
+    pub(crate) fn origin(&self, resident: &Resident<'_>) -> Option<u16> {
+        let bits = resident.header.origin.load(Ordering::Relaxed);
+        if bits == 0 {
+            return None;
+        }
+        let origin = Origin::from_bits(bits);
+        let sealed = self.shard.segments.sealed(origin.number());
+        sealed.is_some_and(|sealed| origin.is_of(sealed)).then(|| origin.number())
+    }
+
     /// The sealed copy of a hot record is no longer the key's: takes it out of the index, if it is
     /// still there.
     pub(crate) fn unlink_origin(&mut self, name: Name, hot: &Resident<'_>) {
-        if !hot.has(mark::HOT) {
-            return;
+        if let Some(number) = self.origin(hot).filter(|_| hot.has(mark::HOT)) {
+            self.unlink(name, number, Some(hot.bytes.len() as u32));
         }
-        let origin = Origin::from_bits(hot.header.origin);
-        let sealed = self.shard.segments.sealed(origin.number());
-        if sealed.is_some_and(|sealed| origin.is_of(sealed)) {
-            self.unlink(name, origin.number(), Some(hot.bytes.len() as u32));
+    }
+
+    /// Notes in the log that the copy of a name in a segment is not to come back.
+    pub(crate) fn log_kill(&self, name: Name, number: u16) {
+        let slot = self.shard.segments.slot(number);
+        let log = &self.pool.logs[usize::from(slot.tier)];
+        log.kill(self.pool.slots.index(slot), name);
+    }
+
+    /// As [`Locked::log_kill`], of the copy that a resident record was made from.
+    pub(crate) fn log_kill_origin(&self, name: Name, resident: &Resident<'_>) {
+        if let Some(number) = self.origin(resident) {
+            self.log_kill(name, number);
+        }
+    }
+
+    /// While the shard's segments are not recovered, a change of a name is noted for all of them.
+    pub(crate) fn log_change(&mut self, name: Name) {
+        if let Some(awaited) = &mut self.state.awaited
+            && awaited.note(name)
+        {
+            self.pool.logs.iter().for_each(|log| log.kill_all(self.shard.at as u16, name));
         }
     }
 

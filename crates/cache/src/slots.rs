@@ -1,12 +1,11 @@
 //! The tiers' devices and their free places for segments.
 
-use crate::OpenError;
-use crate::config::Config;
-use crate::counters::{TierCounters, count};
-use crate::layout::{FirstPage, PAGE, SEGMENTS_AT, Superblock, VERSION};
+use crate::config::Tier;
+use crate::counters::{Counters, TierCounters, count};
+use crate::layout::SEGMENTS_AT;
 use crate::lock;
 use crate::segment::SlotId;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +13,8 @@ use terrace_device::{AlignedBuf, Device};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
+/// Places of a tier that segments leave to its kill log, so that pages of it can always be written.
+const LOG_RESERVE: u32 = 1;
 
 /// One tier's device.
 pub(crate) struct TierStore {
@@ -32,7 +33,25 @@ impl TierStore {
     }
 
     pub(crate) fn free(&self) -> u32 {
-        self.free_count.load(Ordering::Relaxed)
+        self.free_count.load(Ordering::Relaxed).saturating_sub(LOG_RESERVE)
+    }
+
+    fn take(&self) -> Option<u64> {
+        let offset = lock(&self.free).pop_front()?;
+        self.free_count.fetch_sub(1, Ordering::Relaxed);
+        Some(offset)
+    }
+
+    /// Notes how a write went; a device that refuses several in a row is given up.
+    fn note_write(&self, written: &io::Result<()>, counters: &TierCounters) {
+        if written.is_ok() {
+            self.write_errors_in_a_row.store(0, Ordering::Relaxed);
+            return;
+        }
+        count(&counters.write_errors);
+        if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
+            self.failed.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -40,64 +59,80 @@ impl TierStore {
 pub(crate) struct Slots {
     pub(crate) tiers: Vec<TierStore>,
     segment_bytes: u32,
+    counters: Arc<Counters>,
+}
+
+/// How many segments fit on a device of so many bytes.
+pub(crate) fn segments_on(device: &dyn Device, segment_bytes: u32) -> u32 {
+    let bytes = device.geometry().bytes.saturating_sub(SEGMENTS_AT);
+    (bytes / u64::from(segment_bytes)) as u32
 }
 
 impl Slots {
-    /// Checks that every device is blank or ours, then writes superblocks.
-    pub(crate) fn open(
-        config: &Config,
+    /// Every place that `used` does not name is free.
+    pub(crate) fn new(
+        tiers: &[Tier],
         segment_bytes: u32,
-        shards: usize,
-        seed: u64,
-    ) -> Result<Self, OpenError> {
-        for tier in &config.tiers {
-            refuse_foreign(tier.device.as_ref())?;
-        }
-        let mut tiers = Vec::new();
-        for (at, tier) in config.tiers.iter().enumerate() {
-            let bytes = tier.device.geometry().bytes.saturating_sub(SEGMENTS_AT);
-            let segments = (bytes / u64::from(segment_bytes)) as u32;
-            let superblock = Superblock {
-                version: VERSION,
-                set: seed.rotate_left(17),
-                seed,
-                segment_bytes,
-                segments,
-                shards: shards as u16,
-                tier: at as u16,
-            };
-            let mut page = AlignedBuf::zeroed(PAGE);
-            superblock.encode(&mut page);
-            let written = tier.device.write_at(0, &page);
-            written.map_err(|source| device_error(tier.device.as_ref(), source))?;
-            let offset = |n| SEGMENTS_AT + u64::from(n) * u64::from(segment_bytes);
-            tiers.push(TierStore {
+        counters: Arc<Counters>,
+        used: impl Fn(usize) -> HashSet<u32>,
+    ) -> Self {
+        let tiers = tiers.iter().enumerate().map(|(at, tier)| {
+            let segments = segments_on(tier.device.as_ref(), segment_bytes);
+            let used = used(at);
+            let free = (0..segments).filter(|slot| !used.contains(slot));
+            let free: VecDeque<_> = free.map(|slot| offset(slot, segment_bytes)).collect();
+            TierStore {
                 device: Arc::clone(&tier.device),
                 segments,
-                free: Mutex::new((0..segments).map(offset).collect()),
-                free_count: AtomicU32::new(segments),
+                free_count: AtomicU32::new(free.len() as u32),
+                free: Mutex::new(free),
                 write_errors_in_a_row: AtomicU32::new(0),
                 failed: AtomicBool::new(false),
-            });
-        }
-        Ok(Self { tiers, segment_bytes })
+            }
+        });
+        Self { tiers: tiers.collect(), segment_bytes, counters }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// The number of a place on its tier.
+    pub(crate) fn index(&self, slot: SlotId) -> u32 {
+        ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes.max(1))) as u32
+    }
+
+    /// Where a place begins on its tier.
+    pub(crate) fn offset(&self, slot: u32) -> u64 {
+        offset(slot, self.segment_bytes)
     }
 
     /// Takes a free place on the working tier that has most left.
     pub(crate) fn take(&self) -> Option<SlotId> {
-        let working = self.tiers.iter().enumerate().filter(|(_, tier)| !tier.has_failed());
+        let working = self.tiers.iter().enumerate();
+        let working = working.filter(|(_, tier)| !tier.has_failed() && tier.free() > 0);
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
         let (at, tier) = working.max_by_key(|(_, tier)| share(tier))?;
-        let offset = lock(&tier.free).pop_front()?;
-        tier.free_count.fetch_sub(1, Ordering::Relaxed);
+        let offset = tier.take()?;
         Some(SlotId { tier: at as u16, offset })
+    }
+
+    /// Takes a place on this tier, the last one too.
+    pub(crate) fn take_of(&self, tier: u16) -> Option<SlotId> {
+        let offset = self.tiers[usize::from(tier)].take()?;
+        Some(SlotId { tier, offset })
     }
 
     pub(crate) fn give(&self, slot: SlotId) {
         let tier = &self.tiers[usize::from(slot.tier)];
         lock(&tier.free).push_back(slot.offset);
         tier.free_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As [`Slots::give`], by number.
+    pub(crate) fn give_back(&self, tier: u16, slot: u32) {
+        self.give(SlotId { tier, offset: self.offset(slot) });
     }
 
     /// Free places on working tiers.
@@ -110,41 +145,39 @@ impl Slots {
         self.tiers.iter().filter(|tier| !tier.has_failed()).map(|tier| tier.segments).sum()
     }
 
-    pub(crate) fn write(
-        &self,
-        slot: SlotId,
-        segment: &AlignedBuf,
-        counters: &TierCounters,
-    ) -> io::Result<()> {
+    pub(crate) fn write(&self, slot: SlotId, segment: &AlignedBuf) -> io::Result<()> {
+        let counters = self.counters.tier(slot.tier);
         let tier = &self.tiers[usize::from(slot.tier)];
         let written = tier.device.write_at(slot.offset, segment);
-        match &written {
-            Ok(()) => {
-                tier.write_errors_in_a_row.store(0, Ordering::Relaxed);
-                count(&counters.segment_writes);
-                counters.written_bytes.fetch_add(segment.len() as u64, Ordering::Relaxed);
-            }
-            Err(_) => {
-                count(&counters.write_errors);
-                if tier.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1
-                    >= WRITE_ERRORS_MAX
-                {
-                    tier.failed.store(true, Ordering::Relaxed);
-                }
-            }
+        tier.note_write(&written, counters);
+        if written.is_ok() {
+            count(&counters.segment_writes);
+            counters.written_bytes.fetch_add(segment.len() as u64, Ordering::Relaxed);
         }
         written
     }
 
+    /// Writes pages of the kill log, or its directory.
+    pub(crate) fn write_log(&self, tier: u16, offset: u64, pages: &AlignedBuf) -> io::Result<()> {
+        let counters = self.counters.tier(tier);
+        let tier = &self.tiers[usize::from(tier)];
+        let written = tier.device.write_at(offset, pages);
+        tier.note_write(&written, counters);
+        if written.is_ok() {
+            counters.log_written_bytes.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        }
+        written
+    }
+
+    pub(crate) fn read_log(&self, tier: u16, offset: u64, page: &mut AlignedBuf) -> io::Result<()> {
+        self.tiers[usize::from(tier)].device.read_at(offset, page)
+    }
+
     /// Reads the last `buf.len()` bytes of a segment.
-    pub(crate) fn read_tail(
-        &self,
-        slot: SlotId,
-        buf: &mut AlignedBuf,
-        counters: &TierCounters,
-    ) -> io::Result<()> {
+    pub(crate) fn read_tail(&self, slot: SlotId, buf: &mut AlignedBuf) -> io::Result<()> {
         let at = slot.offset + u64::from(self.segment_bytes) - buf.len() as u64;
         let read = self.tiers[usize::from(slot.tier)].device.read_at(at, buf);
+        let counters = self.counters.tier(slot.tier);
         count(&counters.background_reads);
         counters.background_read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
         if read.is_err() {
@@ -154,16 +187,6 @@ impl Slots {
     }
 }
 
-fn refuse_foreign(device: &dyn Device) -> Result<(), OpenError> {
-    let mut page = AlignedBuf::zeroed(PAGE);
-    device.read_at(0, &mut page).map_err(|source| device_error(device, source))?;
-    match Superblock::decode(&page) {
-        FirstPage::Foreign => Err(OpenError::Foreign { device: device.label().to_owned() }),
-        // Recovery is not part of this version: what an earlier run left is started over.
-        FirstPage::Blank | FirstPage::Damaged | FirstPage::Ours(_) => Ok(()),
-    }
-}
-
-fn device_error(device: &dyn Device, source: io::Error) -> OpenError {
-    OpenError::Device { device: device.label().to_owned(), source }
+fn offset(slot: u32, segment_bytes: u32) -> u64 {
+    SEGMENTS_AT + u64::from(slot) * u64::from(segment_bytes)
 }

@@ -25,6 +25,10 @@ pub struct CacheStats {
     pub promotions: u64,
     /// Hot copies dropped.
     pub demotions: u64,
+    /// Shards, and those of them whose sealed records are not back yet after a start.
+    pub shards: u64,
+    /// Shards still to be recovered.
+    pub recovering_shards: u64,
     /// One per configured tier.
     pub tiers: Vec<TierStats>,
 }
@@ -48,7 +52,8 @@ pub struct MemoryStats {
     pub hot: u64,
     /// Blocks that hold nothing at the moment.
     pub idle: u64,
-    /// Buffers of sealing and reclaim.
+    /// Buffers of sealing and reclaim, the state and what belongs to the kill log; without tiers
+    /// also write buffers that are set aside.
     pub staging: u64,
     /// Records in fresh blocks.
     pub fresh_records: u64,
@@ -97,6 +102,12 @@ pub struct TierStats {
     pub written_bytes: u64,
     /// Keys and values that clients stored and that were written here for the first time.
     pub stored_payload_bytes: u64,
+    /// Bytes written for the kill log, which [`TierStats::written_bytes`] does not count.
+    pub log_written_bytes: u64,
+    /// Kills that name a segment which still counts.
+    pub kills: u64,
+    /// Bytes that the kill log takes, on the tier and in the state.
+    pub log_bytes: u64,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
     /// Pages whose checksum did not fit; each a miss.

@@ -117,15 +117,21 @@ impl Session {
         let before = current.manifest();
         let (update, after) = match change {
             Change::Keep if !expired => return Update::Done { cas: 0 },
+            // What the change voids has to find room in the log; background work makes some.
+            _ if !engine.pool.logs_have_room() => {
+                count(&engine.pool.counters.waits);
+                return Update::Wait;
+            }
             Change::Keep | Change::Remove => {
                 if expired {
                     count(&engine.pool.counters.expired);
                 }
+                locked.log_void(name, &current, &doomed);
                 locked.remove(name, &current);
                 (Update::Done { cas: 0 }, None)
             }
             Change::Store(new) => {
-                let stored = self.store(&mut locked, &key, name, &current, &new, now);
+                let stored = self.store(&mut locked, &key, name, (&current, &doomed), &new, now);
                 if !matches!(stored, Update::Done { .. }) {
                     return stored;
                 }
@@ -136,6 +142,7 @@ impl Session {
             locked.unlink(name, sealed.number, None);
         }
         drop(locked);
+        self.note_change();
         if let Some(before) = before {
             let in_use = |run: &Run| after.is_some_and(|after| after.runs.contains(run));
             engine.discard_runs(before.runs.into_iter().filter(|run| !in_use(run)));
@@ -148,7 +155,7 @@ impl Session {
         locked: &mut Locked<'_>,
         key: &Key<'_>,
         name: Name,
-        current: &Current<'_>,
+        (current, doomed): (&Current<'_>, &[Sealed]),
         new: &NewRecord<'_>,
         now: u32,
     ) -> Update {
@@ -174,6 +181,10 @@ impl Session {
             count(&engine.pool.counters.waits);
             return if engine.refuses_new() { Update::Full } else { Update::Wait };
         };
+        // In this order a crash in between loses the record; in the other one it could bring an older
+        // one back.
+        locked.log_void(name, current, doomed);
+        locked.commit();
         match current {
             Current::Resident(old, _, at) => {
                 locked.unlink_origin(name, old);
@@ -275,6 +286,17 @@ impl Current<'_> {
 }
 
 impl Locked<'_> {
+    /// Notes in the log which copies on flash a change voids.
+    fn log_void(&mut self, name: Name, current: &Current<'_>, doomed: &[Sealed]) {
+        match current {
+            Current::Absent => {}
+            Current::Resident(old, ..) => self.log_kill_origin(name, old),
+            Current::Sealed(sealed, _) => self.log_kill(name, sealed.number),
+        }
+        doomed.iter().for_each(|sealed| self.log_kill(name, sealed.number));
+        self.log_change(name);
+    }
+
     fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {
         match current {
             Current::Absent => None,

@@ -29,6 +29,14 @@ impl RamDevice {
         })
     }
 
+    /// Another drive with the same content.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        let copy = Self::new(0);
+        *copy.bytes.lock().expect("new") =
+            self.bytes.lock().expect("no test panics under it").clone();
+        copy
+    }
+
     /// Changes stored bytes behind the cache's back.
     pub(crate) fn tamper(&self, change: impl FnOnce(&mut [u8])) {
         change(&mut self.bytes.lock().expect("no test panics under it"));
@@ -199,13 +207,13 @@ impl Client {
                 Update::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
                 Update::Wait => {
                     self.session.park();
-                    if !self.cache.maintain(self.now) {
+                    if !self.cache.recover() && !self.cache.maintain(self.now) {
                         std::thread::sleep(std::time::Duration::from_millis(1));
                     }
                 }
             }
         }
-        panic!("waits for ever");
+        panic!("waits for ever: {:#?}", self.cache.stats());
     }
 
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> bool {

@@ -1,0 +1,106 @@
+//! The words of the kill log: 8 bytes each, so that each is written by one store.
+//!
+//! ```text
+//! kind 3 bits | slot of the tier 20 bits | 41 bits: name (32 of position, 9 of fingerprint), or seal
+//!                                          sequence, or shard and segment number
+//! ```
+//!
+//! 0 is a place that was taken and not yet written.
+
+use crate::key::Name;
+
+/// One entry of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The copy of this name in the segment at this slot is not the key's record any more.
+    Kill { slot: u32, name: u64 },
+    /// A segment was written to a slot. It does not count before its `Commit`.
+    Begin { slot: u32, seq: u64 },
+    /// As `Begin` and `Commit`, said again when the log's oldest pages go; kills before it count.
+    Again { slot: u32, seq: u64 },
+    /// Shard and number of the segment that began in the slot.
+    Place { slot: u32, shard: u16, number: u16 },
+    /// From here on the segment holds its records, and no longer DRAM.
+    Commit { slot: u32 },
+    /// The segment holds nothing any more.
+    Free { slot: u32 },
+    /// No segment of this shard that began before holds the key's record.
+    KillAll { shard: u16, name: u64 },
+    /// Fills a page up.
+    Pad,
+}
+
+/// Slots of a tier that a word can name.
+pub(crate) const SLOTS_MAX: u32 = (1 << SLOT_BITS) - 1;
+const SLOT_BITS: u32 = 20;
+const REST_BITS: u32 = 41;
+const REST: u64 = (1 << REST_BITS) - 1;
+
+/// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
+/// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
+pub(crate) fn short(name: Name) -> u64 {
+    u64::from(name.pos) << 9 | u64::from(name.fingerprint & 0x1ff)
+}
+
+impl Word {
+    pub(crate) fn to_bits(self) -> u64 {
+        let word = |kind: u64, slot: u32, rest: u64| {
+            kind << (SLOT_BITS + REST_BITS) | u64::from(slot) << REST_BITS | rest & REST
+        };
+        match self {
+            Word::Kill { slot, name } => word(1, slot, name),
+            Word::Begin { slot, seq } => word(2, slot, seq),
+            Word::Again { slot, seq } => word(3, slot, seq),
+            Word::Place { slot, shard, number } => {
+                word(4, slot, u64::from(shard) << 16 | u64::from(number))
+            }
+            Word::Commit { slot } => word(5, slot, 1),
+            Word::Free { slot } => word(5, slot, 2),
+            Word::KillAll { shard, name } => word(6, shard.into(), name),
+            Word::Pad => word(7, 0, 0),
+        }
+    }
+
+    /// `None` for a place that was not written, or that holds nothing known.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        let slot = (bits >> REST_BITS) as u32 & SLOTS_MAX;
+        let rest = bits & REST;
+        match bits >> (SLOT_BITS + REST_BITS) {
+            1 => Some(Word::Kill { slot, name: rest }),
+            2 => Some(Word::Begin { slot, seq: rest }),
+            3 => Some(Word::Again { slot, seq: rest }),
+            4 => Some(Word::Place { slot, shard: (rest >> 16) as u16, number: rest as u16 }),
+            5 if rest == 1 => Some(Word::Commit { slot }),
+            5 if rest == 2 => Some(Word::Free { slot }),
+            6 => Some(Word::KillAll { shard: slot as u16, name: rest }),
+            7 => Some(Word::Pad),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        let name = short(Name { pos: u32::MAX, fingerprint: 0x7fff });
+        let slot = SLOTS_MAX;
+        let words = [
+            Word::Kill { slot, name },
+            Word::Begin { slot, seq: REST },
+            Word::Again { slot: 0, seq: 1 },
+            Word::Place { slot: 1, shard: 255, number: 2047 },
+            Word::Commit { slot },
+            Word::Free { slot: 2 },
+            Word::KillAll { shard: 255, name },
+            Word::Pad,
+        ];
+        for word in words {
+            assert_eq!(Word::from_bits(word.to_bits()), Some(word));
+            assert_ne!(word.to_bits(), 0);
+        }
+        assert_eq!(Word::from_bits(0), None);
+    }
+}
