@@ -4,12 +4,12 @@ mod startup;
 
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
-use startup::{Failure, banner, limits, tiers, user};
+use startup::{Failure, banner, limits, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
-use terrace_cache::{Cache, Config, Tier};
+use terrace_cache::{Cache, Config, StateFile, Tier};
 use terrace_device::Device;
 
 /// Sessions of the cache besides those of the workers.
@@ -64,11 +64,13 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     println!("{}", banner::version());
     let tiers = tiers::open(settings)?;
-    let cache = open_cache(settings, &tiers.devices)?;
+    let state = state::open(settings)?;
+    let cache = open_cache(settings, &tiers.devices, state.file)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
 
-    say(settings.notes.iter().chain(&tiers.lines).chain(&cache.describe()));
+    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
+    say(lines.chain(&cache.describe()).chain(cache.notes()));
     println!("{}", banner::limits(settings));
     let addresses: Vec<_> = listeners.iter().filter_map(Listener::tcp_address).collect();
     say(&banner::listening(listeners.iter().map(Listener::name), &addresses));
@@ -82,8 +84,16 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-fn open_cache(settings: &Settings, devices: &[Arc<dyn Device>]) -> Result<Arc<Cache>, Failure> {
+fn open_cache(
+    settings: &Settings,
+    devices: &[Arc<dyn Device>],
+    state: Option<Arc<StateFile>>,
+) -> Result<Arc<Cache>, Failure> {
     let config = Config {
+        state,
+        boot: state::boot_id(),
+        durability: settings.durability,
+        on_mismatch: settings.on_mismatch,
         tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
         evict: settings.evict,
         cas: settings.cas,

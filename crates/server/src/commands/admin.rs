@@ -65,7 +65,7 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
     };
     executor.counters.cmd_flush.add(1);
     match Expiry::new(delay, executor.now) {
-        Expiry::At(due) if due > 0 => shared.flush.plan(due),
+        Expiry::At(due) if due > 0 => shared.flush.plan(&shared.cache, due),
         _ => shared.flush.run_now(&shared.cache),
     }
     reply::OK

@@ -40,7 +40,8 @@ pub(crate) fn delete(
     let mut manifest = None;
     let place = &mut manifest;
     let update = executor.session.update(key, executor.now, evidence, false, |hit| {
-        let Some(hit) = hit else { return Change::Keep };
+        // A record that is still to be recovered must not come back either.
+        let Some(hit) = hit else { return Change::Remove };
         if delete.compare.is_some_and(|cas| cas != hit.record.cas) {
             outcome = Deleted::Exists;
             return Change::Keep;

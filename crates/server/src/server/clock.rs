@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Seconds since 1970. Set by the wall clock once and driven by the monotonic one from then on, so
 /// that nobody who sets the wall clock back brings expired records to life.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     /// Unix time at monotonic time 0.
     origin_s: i64,
@@ -12,8 +12,11 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new() -> Self {
-        let origin_s = clock_gettime(ClockId::Realtime).tv_sec - monotonic_s();
+    /// `floor` is the latest time that was acted on before a restart: a wall clock that was set back
+    /// since does not count.
+    pub(crate) fn new(floor: u32) -> Self {
+        let wall_s = clock_gettime(ClockId::Realtime).tv_sec.max(floor.into());
+        let origin_s = wall_s - monotonic_s();
         Self { origin_s, started_unix_s: to_unix(origin_s + monotonic_s()) }
     }
 

@@ -20,6 +20,7 @@ mod listener;
 mod pending;
 mod poll;
 mod reads;
+mod recovery;
 mod replies;
 mod requests;
 pub(crate) mod shared;
@@ -36,7 +37,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_cache::Cache;
 use terrace_device::Device;
 
@@ -66,6 +67,9 @@ impl Server {
             server.start_worker(index, devices)?;
         }
         server.spawn("maintenance", maintain)?;
+        for index in 0..recovery_threads(&server.shared.cache) {
+            server.spawn(&format!("recovery-{index}"), recovery::run)?;
+        }
         server.spawn("acceptor", move |shared| acceptor::run(shared, &listeners))?;
         Ok(server)
     }
@@ -149,8 +153,9 @@ pub fn run(
 ) -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP])?;
     let handle = signals.handle();
-    let server = Server::start(settings, cache, devices, listeners)?;
+    let server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
     let shared = Arc::clone(&server.shared);
+    let clock = shared.clock;
     let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             match signal {
@@ -162,7 +167,35 @@ pub fn run(
     let end = server.join();
     handle.close();
     let _ = waiter.join();
+    if end.is_ok() {
+        stop_cleanly(settings, &cache, clock.now());
+    }
     end
+}
+
+/// Writes everything out, for as long as the operator allows.
+fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
+    if settings.tiers.is_empty() {
+        return;
+    }
+    let start = Instant::now();
+    let patience = Duration::from_secs(settings.stop_timeout_s.into());
+    let done = cache.close(now, &|| start.elapsed() < patience);
+    let seconds = start.elapsed().as_secs_f32();
+    match done {
+        true => println!(
+            "stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too"
+        ),
+        false => println!(
+            "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
+             crash (see --stop-timeout)"
+        ),
+    }
+}
+
+fn recovery_threads(cache: &Cache) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    cores.min(cache.recovering()).min(64)
 }
 
 fn maintain(shared: &Arc<Shared>) {

@@ -31,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) maintenance: OnceLock<Thread>,
     verbosity: AtomicU8,
     stopping: AtomicBool,
+    told_of_recovery: AtomicBool,
 }
 
 /// What one worker counts.
@@ -49,8 +50,9 @@ impl Shared {
             latency: Arc::new(Latency::new(tiers)),
         };
         Ok(Self {
+            clock: Clock::new(cache.clock_floor()),
+            flush: DelayedFlush::new(cache.flush_due()),
             cache,
-            clock: Clock::new(),
             inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,
             workers: (0..threads).map(|_| Arc::new(worker())).collect(),
             reset: Mutex::new(Totals::default()),
@@ -58,10 +60,10 @@ impl Shared {
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
-            flush: DelayedFlush::new(),
             maintenance: OnceLock::new(),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
+            told_of_recovery: AtomicBool::new(false),
             settings,
         })
     }
@@ -75,6 +77,11 @@ impl Shared {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
         }
+    }
+
+    /// `true` for the one thread that is to say that recovery is done.
+    pub(crate) fn tell_once(&self) -> bool {
+        !self.told_of_recovery.swap(true, Ordering::Relaxed)
     }
 
     /// Tells every thread to end.
@@ -166,13 +173,16 @@ pub(crate) struct DelayedFlush {
 impl DelayedFlush {
     const NEVER: u32 = u32::MAX;
 
-    fn new() -> Self {
-        Self { due: AtomicU32::new(Self::NEVER), running: Mutex::new(()) }
+    /// `due` is that of a flush which was planned before a restart; 0 if none was.
+    fn new(due: u32) -> Self {
+        let due = if due == 0 { Self::NEVER } else { due };
+        Self { due: AtomicU32::new(due), running: Mutex::new(()) }
     }
 
     /// Plans a flush, in place of one that was planned before.
-    pub(crate) fn plan(&self, due: u32) {
+    pub(crate) fn plan(&self, cache: &Cache, due: u32) {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.plan_flush(due);
         self.due.store(due, Ordering::Release);
     }
 

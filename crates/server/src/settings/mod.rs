@@ -16,6 +16,7 @@ mod tests;
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use size::display_bytes;
+pub use terrace_cache::{Durability, OnMismatch};
 pub use terrace_device::Engine as IoEngine;
 
 use arguments::CommandLine;
@@ -64,6 +65,14 @@ pub struct Settings {
     pub tiers: Vec<TierSpec>,
     /// How drives are read and written (`--io-engine`).
     pub io_engine: IoEngine,
+    /// Where the file lies that outlives the process; `None` for a tmpfs or beside the tier (`--state`).
+    pub state_dir: Option<PathBuf>,
+    /// What comes back warm (`--durability`).
+    pub durability: Durability,
+    /// What to do with tiers that can't be recovered (`--on-mismatch`).
+    pub on_mismatch: OnMismatch,
+    /// How long a stop may take to write everything out, in seconds (`--stop-timeout`).
+    pub stop_timeout_s: u32,
     /// The `shutdown` command works (`-A`).
     pub shutdown_command: bool,
     /// The `flush_all` command works (off with `-F`).
@@ -115,6 +124,10 @@ impl Default for Settings {
             item_bytes_max: 1 << 20,
             tiers: Vec::new(),
             io_engine: IoEngine::Auto,
+            state_dir: None,
+            durability: Durability::Process,
+            on_mismatch: OnMismatch::Cold,
+            stop_timeout_s: 25,
             shutdown_command: false,
             flush_all_command: true,
             dump_commands: true,

@@ -1,6 +1,6 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
-use super::{IoEngine, Protocol, Settings, address, size};
+use super::{Durability, IoEngine, OnMismatch, Protocol, Settings, address, size};
 use std::path::PathBuf;
 
 /// Under which heading a flag stands.
@@ -111,6 +111,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
 
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive below DRAM, fastest first, repeatable: ssd:/data/cache:512g or ssd:/dev/nvme1n1", Tiers, Set(tier)),
+    flag("", "state", "DIR", "/dev/shm, or beside the tier", "where the file lies that makes a crash come back warm; best on a tmpfs", Tiers, Set(state_dir)),
+    flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
+    flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),
+    flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
 
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
@@ -238,6 +242,32 @@ fn io_engine(s: &mut Settings, text: &str) -> Result<(), String> {
         _ => return Err("write auto, io_uring or pool".into()),
     };
     set(&mut s.io_engine, engine)
+}
+
+fn state_dir(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.state_dir, Some(path(text)?))
+}
+
+fn durability(s: &mut Settings, text: &str) -> Result<(), String> {
+    let durability = match text {
+        "process" => Durability::Process,
+        "strict" => Durability::Power,
+        _ => return Err("write process or strict".into()),
+    };
+    set(&mut s.durability, durability)
+}
+
+fn on_mismatch(s: &mut Settings, text: &str) -> Result<(), String> {
+    let on_mismatch = match text {
+        "cold" => OnMismatch::Cold,
+        "refuse" => OnMismatch::Refuse,
+        _ => return Err("write cold or refuse".into()),
+    };
+    set(&mut s.on_mismatch, on_mismatch)
+}
+
+fn stop_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.stop_timeout_s, size::number(text, 0..=86_400, "the time for a stop")?)
 }
 
 fn user(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -30,9 +30,17 @@ const ROWS: &[Row] = &[
     ("evicted_unfetched", Number(|v| v.cache.evicted_unfetched)),
     ("lost_to_collisions", Number(|v| v.cache.lost_to_collisions)),
     ("waits", Number(|v| v.cache.waits)),
+    ("recovery", Text(recovery)),
+    ("recovery_shards", Number(|v| v.cache.shards)),
+    ("recovery_shards_waiting", Number(|v| v.cache.recovering_shards)),
     ("promotions", Number(|v| v.cache.promotions)),
     ("demotions", Number(|v| v.cache.demotions)),
 ];
+
+/// Whether all that can come back after a start is there.
+fn recovery(view: &View<'_>) -> String {
+    if view.cache.recovering_shards == 0 { "ready" } else { "recovering" }.to_owned()
+}
 
 /// A row of one tier.
 type TierRow = (&'static str, fn(&TierStats) -> u64);
@@ -57,6 +65,9 @@ const TIER_ROWS: &[TierRow] = &[
     ("background_read_bytes", |t| t.background_read_bytes),
     ("segment_writes", |t| t.segment_writes),
     ("written_bytes", |t| t.written_bytes),
+    ("kill_log_written_bytes", |t| t.log_written_bytes),
+    ("kill_log_bytes", |t| t.log_bytes),
+    ("kill_log_kills", |t| t.kills),
     ("stored_payload_bytes", |t| t.stored_payload_bytes),
     ("reinserted_records", |t| t.reinserted_records),
     ("corrupt_pages", |t| t.corrupt_pages),

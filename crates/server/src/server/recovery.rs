@@ -1,0 +1,28 @@
+//! Bringing sealed records back after a start, while requests are served.
+
+use super::shared::Shared;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Progress is told this often.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// What each recovery thread does: one shard after the other.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let start = Instant::now();
+    let mut told = start;
+    while !shared.is_stopping() && shared.cache.recover() {
+        if told.elapsed() > TELL_EVERY {
+            told = Instant::now();
+            let stats = shared.cache.stats();
+            let done = stats.shards - stats.recovering_shards;
+            println!("recovery: {done} of {} shards, {} records", stats.shards, stats.records);
+        }
+    }
+    // The last of the threads is the one that finds nothing waiting.
+    if shared.cache.recovering() == 0 && shared.tell_once() {
+        let records = shared.cache.stats().records;
+        let seconds = start.elapsed().as_secs_f32();
+        println!("recovery: done in {seconds:.2} s, {records} records are back");
+    }
+}

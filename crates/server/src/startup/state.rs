@@ -1,0 +1,99 @@
+//! Where the bytes lie that outlive the process (`--state`).
+//!
+//! A tmpfs is best: what is written there costs the drives nothing. The file is found again by the
+//! path of the first tier, so that several servers on one machine each have their own.
+
+use super::Failure;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use terrace::settings::Settings;
+use terrace_cache::StateFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The tmpfs that every Linux has.
+const TMPFS: &str = "/dev/shm";
+/// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
+const ROOM_FACTOR: u64 = 2;
+
+/// The state, and what the operator should know of it.
+pub(crate) struct Chosen {
+    pub(crate) file: Option<Arc<StateFile>>,
+    pub(crate) line: Option<String>,
+}
+
+/// Opens and locks the state file; none for a cache without tiers, unless asked for.
+pub(crate) fn open(settings: &Settings) -> Result<Chosen, Failure> {
+    if settings.tiers.is_empty() && settings.state_dir.is_none() {
+        return Ok(Chosen { file: None, line: None });
+    }
+    let Some(path) = path(settings) else {
+        let line =
+            "state: none, so only a clean stop comes back warm; write --state DIR, best on a tmpfs";
+        return Ok(Chosen { file: None, line: Some(line.into()) });
+    };
+    let file = open_locked(&path)
+        .map_err(|error| Failure::system(format!("--state: {}: {error}", path.display())))?;
+    let line = format!("state: {}", path.display());
+    Ok(Chosen { file: Some(Arc::new(StateFile::new(file))), line: Some(line) })
+}
+
+fn path(settings: &Settings) -> Option<PathBuf> {
+    let tier = settings.tiers.first().map(|tier| &tier.path);
+    let tier = tier.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    let name = match &tier {
+        Some(path) => {
+            format!("terrace-{:016x}.state", xxh3_64(path.as_os_str().as_encoded_bytes()))
+        }
+        None => "terrace.state".to_owned(),
+    };
+    if let Some(dir) = &settings.state_dir {
+        return Some(dir.join(name));
+    }
+    if has_room(Path::new(TMPFS), settings.memory_bytes / 2 * ROOM_FACTOR) {
+        return Some(Path::new(TMPFS).join(name));
+    }
+    let tier = tier.filter(|path| path.is_file())?;
+    Some(tier.parent()?.join(name))
+}
+
+/// Whether it is a tmpfs with so many bytes left, or one that has the file already.
+fn has_room(dir: &Path, bytes: u64) -> bool {
+    statfs(dir).is_ok_and(|stat| {
+        let free = stat.blocks_available() * u64::try_from(stat.block_size()).unwrap_or(0);
+        stat.filesystem_type() == TMPFS_MAGIC && free >= bytes
+    })
+}
+
+/// Opens or creates the file for this process alone. Others can write to a tmpfs too, so it must not
+/// be a link, nor somebody else's.
+fn open_locked(path: &Path) -> io::Result<File> {
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o600).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("belongs to somebody else; remove it, or write --state DIR"));
+    }
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(io::Error::other("is used by another running server"));
+    }
+    Ok(file)
+}
+
+/// The kernel's boot id; zeros where it does not tell.
+pub(crate) fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> =
+        text.bytes().filter_map(|b| (b as char).to_digit(16)).map(|d| d as u8).collect();
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    id
+}
