@@ -182,6 +182,10 @@ impl Connection {
             cx.stats.counters.conn_yields.add(1);
             return Ok(Turn::More);
         }
+        // An answer must not reach the client before what it acknowledges is safe.
+        if self.replies.sendable() > 0 {
+            cx.session.make_durable()?;
+        }
         let mut sent = 0;
         let is_sent = self.replies.send(&self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
