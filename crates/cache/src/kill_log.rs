@@ -70,6 +70,9 @@ struct Writer {
     is_listed: bool,
 }
 
+/// Runs something while nobody changes the shard of this number.
+pub(crate) type Locked<'l> = dyn Fn(usize, &dyn Fn()) + 'l;
+
 /// Where a segment belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
@@ -233,12 +236,13 @@ impl KillLog {
 
     /// Background work: writes full pages out when the ring is half full, and cleans if `may_clean`.
     /// Says whether there was anything to do.
-    pub(crate) fn maintain(&self, slots: &Slots, may_clean: bool) -> bool {
+    /// `locked` runs something while nobody changes a shard.
+    pub(crate) fn maintain(&self, slots: &Slots, may_clean: bool, locked: &Locked<'_>) -> bool {
         if self.has_failed() {
             return self.drop_full_pages();
         }
         let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
-        (may_clean && self.clean(slots)) || spilled
+        (may_clean && self.clean(slots, locked)) || spilled
     }
 
     /// Sees to it that background work may append some hundred words: writes pages out until there is
@@ -404,7 +408,7 @@ impl KillLog {
 
     /// What a page of the log may say that still counts, said again at the end, when too little of the
     /// log counts; then its oldest slot is free.
-    fn clean(&self, slots: &Slots) -> bool {
+    fn clean(&self, slots: &Slots, locked: &Locked<'_>) -> bool {
         let per_slot = self.pages_per_slot(slots);
         let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
         let live = self.kills.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed);
@@ -436,10 +440,13 @@ impl KillLog {
                 return false;
             }
             for &word in words {
-                self.append(word);
-                if let Word::Again { slot, .. } = word {
-                    let seat = self.uses[slot as usize].seat();
-                    self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
+                match word {
+                    Word::Again { slot, .. } => {
+                        let shard = self.uses[slot as usize].seat().shard;
+                        locked(shard.into(), &|| self.say_again(slot, word));
+                    }
+                    // After its segment's end a kill means nothing.
+                    _ => _ = self.append(word),
                 }
             }
         }
@@ -457,6 +464,15 @@ impl KillLog {
         }
         slots.give_back(self.tier, slot);
         true
+    }
+
+    /// Says again that a segment is there, unless it ended since that was found out.
+    fn say_again(&self, slot: u32, again: Word) {
+        let seat = self.uses[slot as usize].seat();
+        if self.still_counts(u64::MAX, again).is_some() {
+            self.append(again);
+            self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
+        }
     }
 
     /// Whether a directory on the tier describes the log while the server runs.

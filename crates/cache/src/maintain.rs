@@ -50,8 +50,12 @@ impl Maintenance {
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
             let may_clean = engine.recovery.is_done();
+            let locked = |shard: usize, act: &dyn Fn()| {
+                let _locked = engine.shards[shard].lock(&engine.pool, guard);
+                act();
+            };
             for log in &engine.pool.logs {
-                worked |= log.maintain(&engine.pool.slots, may_clean);
+                worked |= log.maintain(&engine.pool.slots, may_clean, &locked);
             }
         }
         worked |= engine.discard_some();

@@ -149,6 +149,13 @@ impl Server {
         self.child.id()
     }
 
+    /// Kills it at once, as `kill -9` does, and gives back its directory.
+    pub fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().expect("a running child can be killed");
+        self.child.wait().expect("a child can be waited for");
+        Arc::clone(&self.dir)
+    }
+
     /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let path = format!("/proc/{}/status", self.pid());
@@ -205,6 +212,11 @@ fn command(flags: &str, dir: &TempDir) -> Command {
     command.args(flags.split_whitespace().map(|flag| flag.replace("DIR", path)));
     if rustix::process::geteuid().is_root() && !format!(" {flags}").contains(" -u") {
         command.args(["-u", "root"]);
+    }
+    let has_tier = flags.contains("--tier") || flags.contains("ext_path");
+    if is_terrace() && has_tier && !flags.contains("--state") {
+        // Not on the machine's tmpfs, where it would outlive the test.
+        command.args(["--state", path]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
