@@ -6,6 +6,7 @@
 //! touched: the connection takes it, as a whole or in pieces, and checks its end.
 #![forbid(unsafe_code)]
 
+pub mod binary;
 mod classic;
 mod expiry;
 mod meta;
@@ -14,10 +15,11 @@ pub mod reply;
 mod token;
 mod walk;
 
+pub use binary::{BinaryCommand, BinaryRequest};
 pub use classic::{Admin, AdminKind, Arith, Delete, Keys, KeysKind, Store, Touch, Verb};
-pub use expiry::{Expiry, expiry};
+pub use expiry::{Expiry, expiry, expiry_unsigned};
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
-pub use parser::{Parse, Parser, Reject};
+pub use parser::{Parse, Parser, Protocol, Reject};
 pub use token::{Tokens, number_i32, number_u32, number_u64};
 
 #[doc(hidden)]
@@ -45,4 +47,43 @@ pub enum Request<'a> {
     MetaNoop,
     /// What concerns the server or the connection.
     Admin(Admin<'a>),
+    /// Anything in the binary protocol; behind a store the value follows.
+    Binary(BinaryRequest<'a>),
+}
+
+/// The value that follows a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataBlock {
+    /// Length of the value.
+    pub value_bytes: u32,
+    /// What stands behind it.
+    pub terminator: &'static [u8],
+}
+
+impl DataBlock {
+    /// Length of the value and what stands behind it.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.value_bytes) + self.terminator.len() as u64
+    }
+}
+
+impl Request<'_> {
+    /// The value that follows, if one does.
+    pub fn data_block(&self) -> Option<DataBlock> {
+        let line_end = |value_bytes| DataBlock { value_bytes, terminator: b"\r\n" };
+        match self {
+            Self::Store(store) => Some(line_end(store.value_bytes)),
+            Self::Meta(meta) => match meta.command {
+                MetaCommand::Set { value_bytes } => Some(line_end(value_bytes)),
+                _ => None,
+            },
+            Self::Binary(request) => match request.command {
+                BinaryCommand::Store(binary::Store { value_bytes, .. }) => {
+                    Some(DataBlock { value_bytes, terminator: b"" })
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Finds the request at the front of what was received.
 
+use crate::binary::{self, MAGIC_REQUEST};
 use crate::classic::{self, Keys, KeysKind};
 use crate::token::Tokens;
 use crate::{Request, meta};
@@ -44,14 +45,34 @@ impl Reject {
     }
 }
 
-/// One connection's parser. Its only state is whether it is in the midst of a long line of keys.
+/// What a connection speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// Found out from its first byte.
+    #[default]
+    Auto,
+    /// Classic and meta commands.
+    Ascii,
+    /// The binary protocol.
+    Binary,
+}
+
+/// One connection's parser. Its state is what the connection speaks, and whether it is in the midst of
+/// a long line of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parser {
+    /// [`Protocol::Auto`] before the first byte only.
+    protocol: Protocol,
     /// The command of the line whose keys are being handed out.
     keys: Option<KeysKind>,
 }
 
 impl Parser {
+    /// A parser for what a connection speaks.
+    pub fn new(protocol: Protocol) -> Self {
+        Self { protocol, keys: None }
+    }
+
     /// Looks at the front of `buf`. After a [`Parse::Request`] or [`Parse::Reject`] the bytes named
     /// there are to be taken off before the next call.
     ///
@@ -59,6 +80,16 @@ impl Parser {
     /// while it is shorter than 2 KiB; of a longer `get` the complete keys are handed out
     /// ([`Keys::is_last`] is then false), and the next call goes on behind them.
     pub fn parse<'a>(&mut self, buf: &'a [u8]) -> Parse<'a> {
+        match (self.protocol, buf.first()) {
+            (Protocol::Ascii, _) | (Protocol::Auto, None) => {}
+            (Protocol::Auto, Some(&first)) if first != MAGIC_REQUEST => {
+                self.protocol = Protocol::Ascii;
+            }
+            (Protocol::Auto | Protocol::Binary, _) => {
+                self.protocol = Protocol::Binary;
+                return binary::parse(buf);
+            }
+        }
         if let Some(kind) = self.keys {
             return self.more_keys(kind, buf, 0);
         }

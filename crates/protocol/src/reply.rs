@@ -42,10 +42,16 @@ replies! {
     FLUSH_NOT_ALLOWED = "CLIENT_ERROR flush_all not allowed";
     TOO_LARGE = "SERVER_ERROR object too large for cache";
     OUT_OF_MEMORY = "SERVER_ERROR out of memory storing object";
+    UNAUTHENTICATED = "CLIENT_ERROR unauthenticated";
+    AUTH_FAILURE = "CLIENT_ERROR authentication failure";
+    AUTH_TOO_LONG = "CLIENT_ERROR auth token too long";
+    AUTH_FORMAT = "CLIENT_ERROR bad authentication token format";
+    AUTH_TERMINATION = "CLIENT_ERROR bad command line termination";
     TOO_MANY_CONNECTIONS = "ERROR Too many open connections";
 }
 
-const LINE_END: &[u8] = b"\r\n";
+/// What ends every line and every value.
+pub const LINE_END: &[u8] = b"\r\n";
 
 /// Appends a number in decimal.
 pub fn put_number(out: &mut Vec<u8>, mut number: u64) {

@@ -1,6 +1,6 @@
 //! A connection without a socket: what the fuzz target and the test of its corpus run.
 
-use crate::{MetaCommand, Parse, Parser, Request};
+use crate::{BinaryCommand, BinaryRequest, Parse, Parser, Request};
 
 /// Shows the parser `bytes` in pieces of `step`, as a connection would, and counts the requests and
 /// refusals that come out.
@@ -19,7 +19,10 @@ pub fn walk(bytes: &[u8], step: usize) -> usize {
             }
             let (consumed, skip, close) = match parser.parse(&bytes[taken..end]) {
                 Parse::NeedMore => break,
-                Parse::Request { request, consumed } => (consumed, block_bytes(&request), false),
+                Parse::Request { request, consumed } => {
+                    let (skip, close) = what_follows(&request);
+                    (consumed, skip, close)
+                }
                 Parse::Reject(reject) => (reject.consumed, reject.swallow, reject.close),
             };
             assert!(consumed > 0 && consumed <= end - taken, "{consumed} of {}", end - taken);
@@ -34,14 +37,11 @@ pub fn walk(bytes: &[u8], step: usize) -> usize {
     seen
 }
 
-/// Bytes of the data block behind a request, its line end counted.
-fn block_bytes(request: &Request<'_>) -> u64 {
-    match request {
-        Request::Store(store) => u64::from(store.value_bytes) + 2,
-        Request::Meta(meta) => match meta.command {
-            MetaCommand::Set { value_bytes } => u64::from(value_bytes) + 2,
-            _ => 0,
-        },
-        _ => 0,
+/// Bytes behind a request that are none of the parser's, and whether the connection ends there.
+fn what_follows(request: &Request<'_>) -> (u64, bool) {
+    if let Request::Binary(BinaryRequest { command: BinaryCommand::Refused(refused), .. }) = request
+    {
+        return (refused.swallow.into(), refused.close);
     }
+    (request.data_block().map_or(0, |block| block.bytes()), false)
 }

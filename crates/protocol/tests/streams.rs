@@ -2,7 +2,7 @@
 //! the parser goes on or says close.
 
 use proptest::prelude::*;
-use terrace_protocol::{Parse, Parser, Request};
+use terrace_protocol::{BinaryCommand, Parse, Parser, Request};
 
 /// Feeds pieces as a connection would, and describes what came out. Keys of a line may come in any
 /// number of parts, so they are described one by one.
@@ -32,8 +32,14 @@ fn run(pieces: &[&[u8]]) -> Vec<String> {
                         }
                         other => out.push(format!("{other:?}")),
                     }
-                    if let Request::Store(store) = &request {
-                        swallow = store.value_bytes as usize + 2;
+                    swallow = request.data_block().map_or(0, |block| block.bytes() as usize);
+                    if let Request::Binary(request) = &request
+                        && let BinaryCommand::Refused(refused) = request.command
+                    {
+                        swallow = refused.swallow as usize;
+                        if refused.close {
+                            return out;
+                        }
                     }
                     buf.drain(..consumed);
                 }
@@ -77,7 +83,49 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
+/// A request in the binary protocol; sometimes with lengths that don't belong together.
+fn packet() -> impl Strategy<Value = Vec<u8>> {
+    let opcode = prop_oneof![9 => 0u8..0x25, 1 => any::<u8>()];
+    let extras = prop_oneof![Just(0u8), Just(4), Just(8), Just(20), any::<u8>()];
+    let key = prop_oneof![8 => 1usize..30, 1 => 0usize..300];
+    (opcode, extras, key, 0usize..300, any::<u64>(), any::<[u8; 4]>()).prop_map(
+        |(opcode, extras, key, value, cas, opaque)| {
+            // Mostly the extras that the opcode has.
+            let extras = match opcode {
+                0x01..=0x03 | 0x11..=0x13 if extras < 128 => 8,
+                0x05 | 0x06 | 0x15 | 0x16 if extras < 128 => 20,
+                0x1c..=0x1e | 0x23 | 0x24 if extras < 128 => 4,
+                _ if extras < 64 => 0,
+                _ => extras,
+            };
+            let body = usize::from(extras) + key + value;
+            let mut packet = vec![0x80, opcode];
+            packet.extend((key as u16).to_be_bytes());
+            packet.extend([extras, 0, 0, 0]);
+            packet.extend((body as u32).to_be_bytes());
+            packet.extend(opaque);
+            packet.extend(cas.to_be_bytes());
+            packet.extend(vec![b'k'; body]);
+            packet
+        },
+    )
+}
+
 proptest! {
+    #[test]
+    fn pieces_of_binary_requests_do_not_matter(
+        packets in prop::collection::vec(packet(), 1..8),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let stream = packets.concat();
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len())).collect();
+        cuts.sort_unstable();
+        let ends = cuts.iter().copied().chain([stream.len()]);
+        let starts = [0].into_iter().chain(cuts.iter().copied());
+        let pieces: Vec<_> = starts.zip(ends).map(|(start, end)| &stream[start..end]).collect();
+        prop_assert_eq!(run(&pieces), run(&[&stream]));
+    }
+
     #[test]
     fn pieces_do_not_matter(
         requests in prop::collection::vec(request(), 1..8),
@@ -108,5 +156,7 @@ proptest! {
         run(&[&stream]);
         let pieces: Vec<_> = stream.chunks(7).collect();
         run(&pieces);
+        let binary = [&[0x80][..], &stream].concat();
+        run(&[&binary]);
     }
 }

@@ -1,5 +1,6 @@
 //! The memcached server: settings, workers and connections.
 
+mod auth;
 mod commands;
 pub mod server;
 pub mod settings;

@@ -72,7 +72,9 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say(lines.chain(&cache.describe()).chain(cache.notes()));
     println!("{}", banner::limits(settings));
-    let addresses: Vec<_> = listeners.iter().filter_map(Listener::tcp_address).collect();
+    let is_open = !settings.asks_for_passwords();
+    let addresses = listeners.iter().filter_map(Listener::tcp_address).filter(|_| is_open);
+    let addresses: Vec<_> = addresses.collect();
     say(&banner::listening(listeners.iter().map(Listener::name), &addresses));
     if settings.lock_memory {
         say(&limits::lock_memory());

@@ -5,7 +5,7 @@ use super::expiry::Expiry;
 use crate::stats::general::VERSION;
 use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
-mod stats;
+pub(super) mod stats;
 mod tuning;
 
 /// What becomes of the connection.
@@ -52,8 +52,7 @@ fn without_noreply<'a>(admin: &Admin<'a>) -> Vec<&'a [u8]> {
 }
 
 fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
-    let shared = executor.shared;
-    if !shared.settings.flush_all_command {
+    if !executor.shared.settings.flush_all_command {
         return reply::FLUSH_NOT_ALLOWED;
     }
     let delay = match arguments.first() {
@@ -63,12 +62,18 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
             None => return reply::INVALID_EXPTIME,
         },
     };
+    flush(executor, Expiry::new(delay, executor.now));
+    reply::OK
+}
+
+/// Removes everything, now or when `due` says.
+pub(super) fn flush(executor: &Executor<'_>, due: Expiry) {
+    let shared = executor.shared;
     executor.counters.cmd_flush.add(1);
-    match Expiry::new(delay, executor.now) {
+    match due {
         Expiry::At(due) if due > 0 => shared.flush.plan(&shared.cache, due),
         _ => shared.flush.run_now(&shared.cache),
     }
-    reply::OK
 }
 
 fn verbosity(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {

@@ -5,7 +5,7 @@ use super::delete::{self as deletion, Delete, Deleted};
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
-use super::lookup::{self, Effects, Outcome};
+use super::lookup::{self, Outcome};
 use super::store::{self as storage, Mode, Store, Stored};
 use terrace_cache::{Evidence, Key, NewValue};
 use terrace_protocol::{Verb, reply};
@@ -105,19 +105,10 @@ pub(crate) fn touch(
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let touch = Some(Expiry::new(request.exptime, executor.now));
-    let effects = Effects { touch, ..Effects::default() };
-    let outcome = lookup::with_effects(executor, key, &effects, evidence, |_| {})?;
-    executor.counters.cmd_touch.add(1);
-    let text = match outcome {
-        Outcome::Found => {
-            executor.counters.touch_hits.add(1);
-            reply::TOUCHED
-        }
-        Outcome::Missing | Outcome::Created { .. } => {
-            executor.counters.touch_misses.add(1);
-            reply::NOT_FOUND
-        }
+    let expiry = Expiry::new(request.exptime, executor.now);
+    let text = match lookup::touch(executor, key, expiry, evidence, |_| {})? {
+        Outcome::Found => reply::TOUCHED,
+        Outcome::Missing | Outcome::Created { .. } => reply::NOT_FOUND,
         Outcome::NoMemory => OUT_OF_MEMORY,
     };
     replied(out, request.noreply, text)

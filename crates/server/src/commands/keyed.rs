@@ -1,16 +1,19 @@
 //! Requests for one key.
 
 use super::executor::{Executor, Unfinished};
-use super::{classic, meta};
+use super::{binary, classic, meta};
 use terrace_cache::{Evidence, Key, Manifest, NewValue};
-use terrace_protocol::{MetaCommand, Parse, Parser, Request};
+use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, reply};
 
 /// A request was executed; what there is to say was written.
 #[derive(Debug)]
 pub(crate) enum Executed {
     Replied,
-    /// The reply goes on with the chunks of a large item.
-    Streams(Manifest),
+    /// The reply goes on with the chunks of a large item, and with what stands behind a value.
+    Streams {
+        manifest: Manifest,
+        terminator: &'static [u8],
+    },
 }
 
 /// The key that a request is about; that of a line of keys is its first.
@@ -22,19 +25,8 @@ pub(crate) fn key_of<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
         Request::Arith(arith) => Some(arith.key),
         Request::Touch(touch) => Some(touch.key),
         Request::Meta(meta) => Some(meta.key.bytes()),
+        Request::Binary(request) => request.key(),
         Request::MetaNoop | Request::Admin(_) => None,
-    }
-}
-
-/// Length of the data block that follows a request, without its line end.
-pub(crate) fn value_bytes(request: &Request<'_>) -> Option<u64> {
-    match request {
-        Request::Store(store) => Some(store.value_bytes.into()),
-        Request::Meta(meta) => match meta.command {
-            MetaCommand::Set { value_bytes } => Some(value_bytes.into()),
-            _ => None,
-        },
-        _ => None,
     }
 }
 
@@ -47,7 +39,21 @@ pub(crate) fn is_write(request: &Request<'_>) -> bool {
             MetaCommand::Debug => false,
             _ => true,
         },
+        Request::Binary(request) => match request.command {
+            BinaryCommand::Get(get) => get.touch.is_some(),
+            _ => true,
+        },
         _ => true,
+    }
+}
+
+/// Says that there is no room for the value of a request that was kept as it was received.
+pub(crate) fn refuse_for_memory(bytes: &[u8], out: &mut Vec<u8>) {
+    match Parser::default().parse(bytes) {
+        Parse::Request { request: Request::Binary(request), .. } => {
+            binary::out_of_memory(&request, out);
+        }
+        _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
     }
 }
 
@@ -65,7 +71,8 @@ pub(crate) fn execute_bytes(
         return Ok(Executed::Replied);
     };
     let data = &bytes[consumed..];
-    let inline = NewValue::Inline(data.strip_suffix(b"\r\n").unwrap_or(data), &[]);
+    let terminator = request.data_block().map_or(&b""[..], |block| block.terminator);
+    let inline = NewValue::Inline(data.strip_suffix(terminator).unwrap_or(data), &[]);
     execute(executor, &request, key, chunks.unwrap_or(inline), evidence, out)
 }
 
@@ -84,6 +91,7 @@ pub(crate) fn execute(
         Request::Delete(delete) => classic::delete(executor, delete, key, evidence, out),
         Request::Arith(arith) => classic::arith(executor, arith, key, evidence, out),
         Request::Touch(touch) => classic::touch(executor, touch, key, evidence, out),
+        Request::Binary(request) => binary::execute(executor, request, key, value, evidence, out),
         Request::Keys(_) | Request::MetaNoop | Request::Admin(_) => Ok(Executed::Replied),
     }
 }

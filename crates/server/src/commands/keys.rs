@@ -1,4 +1,4 @@
-//! `get`, `gets`, `gat`, `gats`: one key of them at a time.
+//! `get`, `gets`, `gat`, `gats`: one key of them at a time. Reading a record to send its value.
 
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
@@ -15,19 +15,35 @@ pub(crate) fn execute(
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    match kind.touch {
-        None => read(kind, executor, key, evidence, out),
-        Some(exptime) => read_and_touch(kind, executor, key, exptime, evidence, out),
+    let touch = kind.touch.map(|exptime| Expiry::new(exptime, executor.now));
+    let fetched =
+        fetch(executor, key, touch, evidence, out, |record, out| write(kind, record, out))?;
+    Ok(fetched.unwrap_or(Executed::Replied))
+}
+
+/// Reads a record, gives it the expiry `touch` if there is one, and has it written by `write`. `None`
+/// if there is no record: then nothing was written.
+pub(crate) fn fetch(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    touch: Option<Expiry>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+    write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
+) -> Result<Option<Executed>, Unfinished> {
+    match touch {
+        None => read(executor, key, evidence, out, write),
+        Some(expiry) => read_and_touch(executor, key, expiry, evidence, out, write),
     }
 }
 
 fn read(
-    kind: KeysKind,
     executor: &Executor<'_>,
     key: Key<'_>,
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
-) -> Result<Executed, Unfinished> {
+    write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
+) -> Result<Option<Executed>, Unfinished> {
     let hit = lookup::read(executor, key, Access::Use, evidence)?;
     let counters = executor.counters;
     counters.cmd_get.add(1);
@@ -36,35 +52,35 @@ fn read(
         if evidence.is_some() {
             counters.miss_from_extstore.add(1);
         }
-        return Ok(Executed::Replied);
+        return Ok(None);
     };
     let before = out.len();
-    let executed = write(kind, &hit.record, out);
+    let executed = write(&hit.record, out);
     if !lookup::can_be_sent(executor, &executed) {
         out.truncate(before);
         counters.get_misses.add(1);
-        return Ok(Executed::Replied);
+        return Ok(None);
     }
     counters.get_hits.add(1);
     if !hit.from_dram {
         counters.get_extstore.add(1);
     }
-    Ok(executed)
+    Ok(Some(executed))
 }
 
 fn read_and_touch(
-    kind: KeysKind,
     executor: &Executor<'_>,
     key: Key<'_>,
-    exptime: i32,
+    expiry: Expiry,
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
-) -> Result<Executed, Unfinished> {
-    let effects = Effects { touch: Some(Expiry::new(exptime, executor.now)), ..Effects::default() };
+    write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
+) -> Result<Option<Executed>, Unfinished> {
+    let effects = Effects { touch: Some(expiry), ..Effects::default() };
     let before = out.len();
     let mut written = None;
     let result = lookup::with_effects(executor, key, &effects, evidence, |seen| {
-        written = Some(write(kind, &seen.record, out));
+        written = Some(write(&seen.record, out));
     });
     let executed = match result {
         Ok(Outcome::Found) => written.filter(|executed| lookup::can_be_sent(executor, executed)),
@@ -85,23 +101,18 @@ fn read_and_touch(
         counters.touch_misses.add(1);
         counters.get_misses.add(1);
     }
-    Ok(executed.unwrap_or(Executed::Replied))
+    Ok(executed)
 }
 
 /// Writes a record, or the line before a value that is sent chunk by chunk.
 fn write(kind: KeysKind, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
-    let body = record.body();
-    let value_bytes = match &body {
-        Body::Inline(value) => value.len() as u64,
-        Body::Chunked(manifest) => manifest.bytes(),
-    };
     let cas = kind.with_cas.then_some(record.cas);
-    reply::put_value_line(out, record.key, record.client_flags, value_bytes, cas);
-    match body {
+    reply::put_value_line(out, record.key, record.client_flags, record.value_bytes(), cas);
+    match record.body() {
         Body::Inline(value) => {
             reply::put_block(out, value);
             Executed::Replied
         }
-        Body::Chunked(manifest) => Executed::Streams(manifest),
+        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: reply::LINE_END },
     }
 }

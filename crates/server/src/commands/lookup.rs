@@ -52,7 +52,7 @@ pub(crate) fn read<'a>(
 pub(crate) fn can_be_sent(executor: &Executor<'_>, executed: &Executed) -> bool {
     match executed {
         Executed::Replied => true,
-        Executed::Streams(manifest) => executor.session.has_chunks(manifest),
+        Executed::Streams { manifest, .. } => executor.session.has_chunks(manifest),
     }
 }
 
@@ -108,6 +108,27 @@ pub(crate) fn with_effects(
         (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, outcome) => *outcome = Outcome::NoMemory,
+    }
+    Ok(outcome)
+}
+
+/// Gives a record a new expiry. `see` is shown the record; what it writes counts only if this
+/// returns `Ok`.
+pub(crate) fn touch(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    expiry: Expiry,
+    evidence: Option<Evidence<'_>>,
+    see: impl FnOnce(&Seen<'_>),
+) -> Result<Outcome, Unfinished> {
+    let effects = Effects { touch: Some(expiry), ..Effects::default() };
+    let outcome = with_effects(executor, key, &effects, evidence, see)?;
+    let counters = executor.counters;
+    counters.cmd_touch.add(1);
+    match outcome {
+        Outcome::Found => counters.touch_hits.add(1),
+        Outcome::Missing | Outcome::Created { .. } => counters.touch_misses.add(1),
+        Outcome::NoMemory => {}
     }
     Ok(outcome)
 }

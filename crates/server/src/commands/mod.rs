@@ -4,6 +4,7 @@
 pub(crate) mod admin;
 mod append;
 mod arith;
+pub(crate) mod binary;
 mod classic;
 mod delete;
 pub(crate) mod executor;

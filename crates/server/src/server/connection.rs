@@ -10,8 +10,10 @@ use super::requests::KeysLeft;
 use super::slab::Id;
 use super::stream::Stream;
 use super::upload::Upload;
+use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
+use crate::settings::Settings;
 use rustix::net::SendFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -60,6 +62,8 @@ pub(crate) enum Stop {
 
 /// What the next bytes of input are.
 pub(crate) enum Mode {
+    /// What `-Y` asks for before anything else.
+    Login,
     /// Requests.
     Requests,
     /// The rest of a line of keys.
@@ -78,6 +82,7 @@ pub(crate) struct Connection {
     pub(super) conflicts: Conflicts,
     pub(super) mode: Mode,
     pub(super) parser: Parser,
+    pub(super) sasl: SaslLogin,
     /// Unread bytes that the request at the front takes in all, where known.
     pub(super) needed: usize,
     /// The socket may have more.
@@ -100,14 +105,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, now: u32) -> Self {
+    pub(crate) fn new(socket: OwnedFd, now: u32, settings: &Settings) -> Self {
         Self {
             socket,
             input: Input::default(),
             replies: Replies::default(),
             conflicts: Conflicts::default(),
-            mode: Mode::Requests,
-            parser: Parser::default(),
+            mode: if settings.ascii_passwords.is_some() { Mode::Login } else { Mode::Requests },
+            parser: Parser::new(settings.spoken_protocol()),
+            sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
             needed: 0,
             is_readable: false,
             has_hung_up: false,
@@ -275,8 +281,9 @@ impl Connection {
         let result = self.replies.append(|out| run(&cx.executor(), out));
         match result {
             Ok(Executed::Replied) => Ok(()),
-            Ok(Executed::Streams(manifest)) => {
-                self.replies.reserve_stream(Box::new(Stream::new(Vec::new(), manifest)));
+            Ok(Executed::Streams { manifest, terminator }) => {
+                let stream = Stream::new(Vec::new(), manifest, terminator);
+                self.replies.reserve_stream(Box::new(stream));
                 Ok(())
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
@@ -298,8 +305,8 @@ impl Connection {
         }
         match answer {
             Answer::Reply => self.replies.fulfil(operation.slot, reply),
-            Answer::Stream(manifest) => {
-                let stream = Stream::new(std::mem::take(reply), manifest);
+            Answer::Stream(manifest, terminator) => {
+                let stream = Stream::new(std::mem::take(reply), manifest, terminator);
                 self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
             }
             Answer::Chunk(chunk) => {

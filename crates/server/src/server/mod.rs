@@ -9,6 +9,7 @@
 //! ```
 
 mod acceptor;
+mod binary;
 mod buffers;
 mod clock;
 mod conflicts;
@@ -17,6 +18,7 @@ mod context;
 mod inbox;
 mod input;
 mod listener;
+mod login;
 mod pending;
 mod poll;
 mod reads;
@@ -159,7 +161,7 @@ pub fn run(
     let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             match signal {
-                SIGHUP => eprintln!("SIGHUP: there is nothing to reload"),
+                SIGHUP => reload(&shared),
                 _ => shared.stop(),
             }
         }
@@ -171,6 +173,14 @@ pub fn run(
         stop_cleanly(settings, &cache, clock.now());
     }
     end
+}
+
+/// Reads again what a running server can take over.
+fn reload(shared: &Shared) {
+    match &shared.passwords {
+        Some(passwords) => eprintln!("SIGHUP: {}", passwords.reload()),
+        None => eprintln!("SIGHUP: there is nothing to reload"),
+    }
 }
 
 /// Writes everything out, for as long as the operator allows.

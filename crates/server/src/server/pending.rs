@@ -46,8 +46,8 @@ pub(crate) enum Work {
 /// How an operation ended. What there is to send was written to the reply.
 pub(crate) enum Answer {
     Reply,
-    /// The reply goes on with the chunks of a large item.
-    Stream(Manifest),
+    /// The reply goes on with the chunks of a large item, and with what stands behind a value.
+    Stream(Manifest, &'static [u8]),
     /// The reply is a chunk.
     Chunk(ChunkName),
     /// A chunk is missing: what was promised to the client can't be sent.
@@ -113,7 +113,7 @@ impl Pending {
         };
         Ok(match executed {
             Executed::Replied => Answer::Reply,
-            Executed::Streams(manifest) => Answer::Stream(manifest),
+            Executed::Streams { manifest, terminator } => Answer::Stream(manifest, terminator),
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::commands::admin::{self, After};
 use crate::commands::{keyed, keys};
 use arrayvec::ArrayVec;
 use terrace_cache::{Key, NewValue};
-use terrace_protocol::{Admin, Keys, KeysKind, Parse, Parser, Reject, Request, reply};
+use terrace_protocol::{Admin, DataBlock, Keys, KeysKind, Parse, Parser, Reject, Request, reply};
 
 /// Requests that are parsed, and whose index lines are asked for, before the first is executed.
 const BATCH: usize = 32;
@@ -47,6 +47,7 @@ impl Connection {
                 return Stop::Yield;
             }
             let step = match self.mode {
+                Mode::Login => self.process_login(cx, budget),
                 Mode::Requests => self.process_batch(id, cx, budget),
                 Mode::Keys(left) => self.process_keys(left, id, cx, budget),
                 Mode::Upload(_) => self.process_upload(id, cx),
@@ -107,19 +108,24 @@ impl Connection {
         let mut at = 0;
         while batch.len() < limit && at < input.len() {
             let parse = parser.parse(&input[at..]);
-            let (consumed, value_bytes) = match &parse {
+            let (consumed, value, ends_batch) = match &parse {
                 Parse::NeedMore => break,
-                Parse::Reject(reject) => (reject.consumed, None),
-                Parse::Request { request, consumed } => (*consumed, keyed::value_bytes(request)),
+                Parse::Reject(reject) => (reject.consumed, None, false),
+                // Whether what follows may be executed depends on it.
+                Parse::Request { request, consumed } if self.is_login(request) => {
+                    (*consumed, None, true)
+                }
+                Parse::Request { request, consumed } => (*consumed, request.data_block(), false),
             };
-            let block = value_bytes.filter(|&bytes| bytes <= cx.limits.inline_bytes_max as u64);
-            let bytes = consumed + block.map_or(0, |bytes| bytes as usize + 2);
+            let is_inline = |bytes| bytes as usize <= cx.limits.inline_bytes_max;
+            let block = value.filter(|block| is_inline(block.value_bytes));
+            let bytes = consumed + block.map_or(0, |block| block.bytes() as usize);
             let Some(bytes) = input[at..].get(..bytes) else {
                 self.needed = bytes;
                 break;
             };
             at += bytes.len();
-            let ends_batch = block.is_none() && value_bytes.is_some();
+            let ends_batch = ends_batch || block.is_none() && value.is_some();
             batch.push(Parcel { parse, bytes, data: consumed, parser });
             if ends_batch {
                 break;
@@ -148,6 +154,11 @@ impl Connection {
             Parse::Request { request: Request::Admin(admin), .. } => {
                 self.process_admin(admin, cx)?;
             }
+            Parse::Request { request: Request::Binary(request), .. }
+                if request.key().is_none() || !self.sasl.admits(request) =>
+            {
+                self.process_unkeyed_binary(request, cx)?;
+            }
             Parse::Request { request, .. } => self.process_keyed(request, parcel, id, cx)?,
         }
         Ok(parcel.bytes.len())
@@ -171,11 +182,11 @@ impl Connection {
         let Some(key) = keyed::key_of(request) else { return Ok(()) };
         let key = cx.session.key(key);
         let mut value = &parcel.bytes[parcel.data..];
-        if let Some(value_bytes) = keyed::value_bytes(request) {
-            if value_bytes > cx.limits.inline_bytes_max as u64 {
-                return self.begin_upload(request, key, (parcel.bytes, value_bytes), id, cx);
+        if let Some(block) = request.data_block() {
+            if block.value_bytes as usize > cx.limits.inline_bytes_max {
+                return self.begin_upload(request, key, (parcel.bytes, block), id, cx);
             }
-            match value.strip_suffix(b"\r\n") {
+            match value.strip_suffix(block.terminator) {
                 Some(block) => value = block,
                 None => {
                     self.replies.append(|out| out.extend_from_slice(reply::BAD_DATA_CHUNK));
@@ -299,11 +310,11 @@ impl Connection {
         &mut self,
         request: &Request<'_>,
         key: Key<'_>,
-        (line, bytes): (&[u8], u64),
+        (line, block): (&[u8], DataBlock),
         id: Id,
         cx: &mut Context,
     ) -> Result<(), Stop> {
-        if bytes > cx.limits.item_bytes_max {
+        if u64::from(block.value_bytes) > cx.limits.item_bytes_max {
             // Answers that it is too large, and removes what it was to replace.
             self.begin(
                 cx,
@@ -314,13 +325,13 @@ impl Connection {
                 },
                 || Work::request(key, line, None),
             )?;
-            self.mode = Mode::Swallow(bytes + 2);
+            self.mode = Mode::Swallow(block.bytes());
             return Ok(());
         }
         if !self.replies.is_settled() {
             return Err(Stop::Blocked);
         }
-        let upload = Upload::begin(&cx.executor(), (key.bytes(), line), bytes);
+        let upload = Upload::begin(&cx.executor(), (key.bytes(), line), block);
         self.mode = Mode::Upload(Box::new(upload));
         Ok(())
     }

@@ -3,6 +3,7 @@
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::poll::Waker;
+use crate::auth::Passwords;
 use crate::settings::Settings;
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::latency::Latency;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) flush: DelayedFlush,
     /// The thread that writes buffers out.
     pub(crate) maintenance: OnceLock<Thread>,
+    /// Who may use the server; `None` for everybody.
+    pub(crate) passwords: Option<Passwords>,
     verbosity: AtomicU8,
     stopping: AtomicBool,
     told_of_recovery: AtomicBool,
@@ -61,6 +64,7 @@ impl Shared {
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             maintenance: OnceLock::new(),
+            passwords: Passwords::of(&settings),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             told_of_recovery: AtomicBool::new(false),

@@ -6,8 +6,6 @@ use terrace_cache::{ItemId, Manifest};
 
 /// Chunks that are looked up before the first of them is sent.
 const READ_AHEAD: usize = 4;
-/// What ends a value.
-const TERMINATOR: &[u8] = b"\r\n";
 
 /// One chunk of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +29,8 @@ pub(crate) struct Stream {
     /// The reply up to the value.
     head: Vec<u8>,
     manifest: Manifest,
+    /// What stands behind the value.
+    terminator: &'static [u8],
     /// Index of the run, and within it of the chunk, that is to be looked up next.
     next: (usize, u32),
     /// Number of the chunk at the front of `window`.
@@ -39,9 +39,9 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// `head` is the reply's line that stands before the value.
-    pub(crate) fn new(head: Vec<u8>, manifest: Manifest) -> Self {
-        Self { head, manifest, next: (0, 0), sent: 0, window: VecDeque::new() }
+    /// `head` is what stands before the value, `terminator` what stands behind it.
+    pub(crate) fn new(head: Vec<u8>, manifest: Manifest, terminator: &'static [u8]) -> Self {
+        Self { head, manifest, terminator, next: (0, 0), sent: 0, window: VecDeque::new() }
     }
 
     /// Moves what can be sent to `output`; `true` once all of it is there.
@@ -54,7 +54,7 @@ impl Stream {
         }
         let is_complete = self.window.is_empty() && self.next.0 == self.manifest.runs.len();
         if is_complete {
-            output.extend_from_slice(TERMINATOR);
+            output.extend_from_slice(self.terminator);
         }
         is_complete
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn sends_in_order_and_reads_only_a_little_ahead() {
-        let mut stream = Stream::new(b"VA 11\r\n".to_vec(), manifest());
+        let mut stream = Stream::new(b"VA 11\r\n".to_vec(), manifest(), b"\r\n");
         let mut output = Vec::new();
         assert!(!stream.advance(&mut output));
         assert_eq!(output, b"VA 11\r\n");

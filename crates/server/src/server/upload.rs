@@ -7,7 +7,7 @@ use super::slab::Id;
 use crate::commands::executor::Executor;
 use crate::commands::keyed;
 use terrace_cache::{Manifest, NewValue, Run, Update};
-use terrace_protocol::reply;
+use terrace_protocol::{DataBlock, reply};
 
 /// What was stored so far.
 pub(crate) struct Upload {
@@ -17,6 +17,8 @@ pub(crate) struct Upload {
     run: Run,
     /// Bytes of the value that are not stored yet.
     left: u64,
+    /// What must stand behind the value.
+    terminator: &'static [u8],
 }
 
 /// What to do next.
@@ -34,12 +36,17 @@ enum Next {
 }
 
 impl Upload {
-    /// `bytes` is the length of the value.
-    pub(crate) fn begin(executor: &Executor<'_>, (key, line): (&[u8], &[u8]), bytes: u64) -> Self {
+    /// `block` is the value to come.
+    pub(crate) fn begin(
+        executor: &Executor<'_>,
+        (key, line): (&[u8], &[u8]),
+        block: DataBlock,
+    ) -> Self {
         let item = executor.session.begin_item();
         let chunk_bytes = executor.chunk_bytes as u32;
         let run = Run { item, chunks: 0, chunk_bytes, last_bytes: 0 };
-        Self { key: key.into(), line: line.into(), run, left: bytes }
+        let DataBlock { value_bytes, terminator } = block;
+        Self { key: key.into(), line: line.into(), run, left: value_bytes.into(), terminator }
     }
 
     /// Stores the next chunk from the front of `input`.
@@ -85,8 +92,9 @@ impl Connection {
             Next::Full => {
                 upload.discard(&cx.executor());
                 cx.stats.counters.store_no_memory.add(1);
-                self.mode = Mode::Swallow(upload.left + 2);
-                self.replies.append(|out| out.extend_from_slice(reply::OUT_OF_MEMORY));
+                let left = upload.left + upload.terminator.len() as u64;
+                self.replies.append(|out| keyed::refuse_for_memory(&upload.line, out));
+                self.mode = Mode::Swallow(left);
                 Ok(())
             }
             Next::Complete => self.finish_upload(id, cx),
@@ -95,11 +103,13 @@ impl Connection {
 
     /// Checks the end of the value, and publishes it.
     fn finish_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
-        let Some(end) = self.input.unread().get(..2) else {
-            self.needed = 2;
+        let Mode::Upload(upload) = &self.mode else { return Ok(()) };
+        let terminator = upload.terminator;
+        let Some(end) = self.input.unread().get(..terminator.len()) else {
+            self.needed = terminator.len();
             return Err(Stop::Starved);
         };
-        let is_whole = end == b"\r\n";
+        let is_whole = end == terminator;
         let Mode::Upload(upload) = std::mem::replace(&mut self.mode, Mode::Requests) else {
             return Ok(());
         };
@@ -112,7 +122,7 @@ impl Connection {
             upload.discard(&cx.executor());
             self.replies.append(|out| out.extend_from_slice(reply::BAD_DATA_CHUNK));
         }
-        self.input.consume(2);
+        self.input.consume(terminator.len());
         Ok(())
     }
 

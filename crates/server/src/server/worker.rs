@@ -161,7 +161,11 @@ impl Worker {
         let inbox = &self.cx.shared.inboxes[self.index];
         inbox.waker().clear();
         for socket in inbox.take() {
-            let id = self.connections.insert(Connection::new(socket, self.cx.now));
+            let id = self.connections.insert(Connection::new(
+                socket,
+                self.cx.now,
+                &self.cx.shared.settings,
+            ));
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
                 self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));

@@ -13,11 +13,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use crate::auth::{PasswordFile, PasswordFileError};
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use size::display_bytes;
 pub use terrace_cache::{Durability, OnMismatch};
 pub use terrace_device::Engine as IoEngine;
+pub use terrace_protocol::Protocol;
 
 use arguments::CommandLine;
 use std::net::SocketAddr;
@@ -53,6 +55,10 @@ pub struct Settings {
     pub requests_per_event: u32,
     /// The protocol that connections speak (`-B`).
     pub protocol: Protocol,
+    /// Who may use the server, with ASCII authentication (`-Y`); forces ASCII.
+    pub ascii_passwords: Option<PasswordFile>,
+    /// Who may use the server, with SASL (`-S`); forces the binary protocol.
+    pub sasl_passwords: Option<PasswordFile>,
     /// Bytes of DRAM for everything that grows with data (`-m`, in megabytes on the command line).
     pub memory_bytes: u64,
     /// `false` answers an error instead of evicting when full (`-M`).
@@ -118,6 +124,8 @@ impl Default for Settings {
             threads: 4,
             requests_per_event: 20,
             protocol: Protocol::Auto,
+            ascii_passwords: None,
+            sasl_passwords: None,
             memory_bytes: 64 << 20,
             evict: true,
             cas: true,
@@ -153,15 +161,6 @@ pub struct ListenAddress {
     pub host: String,
     /// Its own port; otherwise that of `-p`.
     pub port: Option<u16>,
-}
-
-/// What connections speak (`-B`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// Found out from the first byte of a connection.
-    Auto,
-    /// Classic ASCII and meta commands.
-    Ascii,
 }
 
 /// One `--tier ssd:PATH[:SIZE]`.
@@ -217,8 +216,34 @@ impl Invocation {
 }
 
 impl Settings {
+    /// What connections speak: authentication leaves no choice.
+    pub fn spoken_protocol(&self) -> Protocol {
+        match (&self.ascii_passwords, &self.sasl_passwords) {
+            (Some(_), _) => Protocol::Ascii,
+            (None, Some(_)) => Protocol::Binary,
+            (None, None) => self.protocol,
+        }
+    }
+
+    /// Whether clients must say who they are.
+    pub fn asks_for_passwords(&self) -> bool {
+        self.ascii_passwords.is_some() || self.sasl_passwords.is_some()
+    }
+
     /// Finds settings that contradict each other.
     fn check(&self) -> Result<(), UsageError> {
+        let protocol = |flag, spoken| {
+            let reason = format!("{flag} is for the {spoken} protocol; leave -B out");
+            Err(UsageError::at("-B", reason))
+        };
+        match (&self.ascii_passwords, &self.sasl_passwords, self.protocol) {
+            (Some(_), Some(_), _) => {
+                return Err(UsageError::at("-S", "SASL and -Y exclude each other; write one"));
+            }
+            (Some(_), _, Protocol::Binary) => return protocol("-Y", "ASCII"),
+            (_, Some(_), Protocol::Ascii) => return protocol("-S", "binary"),
+            _ => {}
+        }
         if self.tiers.is_empty() && self.item_bytes_max > self.memory_bytes / 2 {
             return Err(UsageError::at(
                 format!("-I {}", self.item_bytes_max),

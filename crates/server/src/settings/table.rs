@@ -1,6 +1,6 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
-use super::{Durability, IoEngine, OnMismatch, Protocol, Settings, address, size};
+use super::{Durability, IoEngine, OnMismatch, PasswordFile, Protocol, Settings, address, size};
 use std::path::PathBuf;
 
 /// Under which heading a flag stands.
@@ -100,8 +100,11 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("a", "unix-mask", "MASK", "700", "permissions of the Unix socket, in octal", Network, Set(unix_mask)),
     flag("c", "conn-limit", "NUM", "1024", "connections at once", Network, Set(conn_limit)),
     flag("b", "listen-backlog", "NUM", "1024", "length of the kernel's queue of new connections", Network, Set(listen_backlog)),
-    flag("B", "protocol", "NAME", "auto", "what connections speak: auto or ascii", Network, Set(protocol)),
+    flag("B", "protocol", "NAME", "auto", "what connections speak: auto, ascii or binary", Network, Set(protocol)),
     flag("R", "max-reqs-per-event", "NUM", "20", "requests of one connection before the others get their turn", Network, Set(requests_per_event)),
+
+    flag("Y", "auth-file", "FILE", "", "ASCII authentication: lines of user:password; read again at SIGHUP", Network, Set(auth_file)),
+    flag("S", "enable-sasl", "", "", "SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names", Network, Set(sasl)),
 
     flag("m", "memory-limit", "SIZE", "64", "DRAM for everything that grows with data, in megabytes or with a suffix (4g)", Cache, Set(memory_limit)),
     flag("M", "disable-evictions", "", "", "answer an error when full instead of evicting", Cache, Set(|s, _| set(&mut s.evict, false))),
@@ -141,8 +144,6 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Note("workers share connections evenly")),
 
     flag("U", "udp-port", "NUM", "0", "UDP; only 0 (off) is accepted", NotYet, Set(udp_port)),
-    flag("S", "enable-sasl", "", "", "SASL authentication", NotYet, Refuse("SASL is not in this version; leave it out, or run memcached where it is needed")),
-    flag("Y", "auth-file", "FILE", "", "ASCII authentication", NotYet, Refuse("authentication is not in this version; leave it out and restrict who can connect with -l or -s")),
     flag("Z", "enable-ssl", "", "", "TLS", NotYet, Refuse("TLS is not in this version; leave it out, or put a TLS proxy in front")),
     flag("e", "memory-file", "FILE", "", "restart with the content of memory", NotYet, Refuse("memory files are not in this version; leave it out")),
 ];
@@ -191,10 +192,24 @@ fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
     let protocol = match text {
         "auto" | "auto-negotiate" => Protocol::Auto,
         "ascii" => Protocol::Ascii,
-        "binary" => return Err("the binary protocol is not in this version; write ascii".into()),
-        _ => return Err("write auto or ascii".into()),
+        "binary" => Protocol::Binary,
+        _ => return Err("write auto, ascii or binary".into()),
     };
     set(&mut s.protocol, protocol)
+}
+
+fn auth_file(s: &mut Settings, text: &str) -> Result<(), String> {
+    let passwords = PasswordFile::read(&path(text)?).map_err(|error| error.to_string())?;
+    set(&mut s.ascii_passwords, Some(passwords))
+}
+
+/// The environment names the file, as it does for memcached.
+fn sasl(s: &mut Settings, _: &str) -> Result<(), String> {
+    const VARIABLE: &str = "MEMCACHED_SASL_PWDB";
+    let file = std::env::var_os(VARIABLE)
+        .ok_or_else(|| format!("set {VARIABLE} to a file of lines user:password"))?;
+    let passwords = PasswordFile::read(file.as_ref()).map_err(|error| error.to_string())?;
+    set(&mut s.sasl_passwords, Some(passwords))
 }
 
 fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {

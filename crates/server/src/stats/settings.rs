@@ -25,8 +25,8 @@ const ROWS: &[Row] = &[
     ("cas_enabled", Text(|v| yes(v.shared.settings.cas))),
     ("tcp_backlog", Number(|v| u64::from(v.shared.settings.listen_backlog))),
     ("binding_protocol", Text(protocol)),
-    ("auth_enabled_sasl", Text(|_| yes(false))),
-    ("auth_enabled_ascii", Text(|_| yes(false))),
+    ("auth_enabled_sasl", Text(|v| yes(v.shared.settings.sasl_passwords.is_some()))),
+    ("auth_enabled_ascii", Text(password_file)),
     ("item_size_max", Number(|v| v.shared.settings.item_bytes_max)),
     ("maxconns_fast", Text(|v| yes(v.shared.settings.refuse_when_full))),
     ("hashpower_init", Never),
@@ -116,10 +116,17 @@ fn socket(view: &View<'_>) -> String {
     path.map_or("NULL".into(), |path| path.display().to_string())
 }
 
+fn password_file(view: &View<'_>) -> String {
+    let passwords = view.shared.settings.ascii_passwords.as_ref();
+    passwords.map_or("no".into(), |passwords| passwords.path().display().to_string())
+}
+
 fn protocol(view: &View<'_>) -> String {
-    match view.shared.settings.protocol {
-        crate::settings::Protocol::Auto => "auto-negotiate",
-        crate::settings::Protocol::Ascii => "ascii",
+    use crate::settings::Protocol;
+    match view.shared.settings.spoken_protocol() {
+        Protocol::Auto => "auto-negotiate",
+        Protocol::Ascii => "ascii",
+        Protocol::Binary => "binary",
     }
     .into()
 }

@@ -5,7 +5,11 @@ use crate::stats::view::{self, View};
 use crate::stats::{general, items, settings, tiers};
 use terrace_protocol::reply;
 
-pub(super) fn execute(executor: &Executor<'_>, arguments: Vec<&[u8]>, out: &mut Vec<u8>) {
+pub(in crate::commands) fn execute(
+    executor: &Executor<'_>,
+    arguments: Vec<&[u8]>,
+    out: &mut Vec<u8>,
+) {
     let shared = executor.shared;
     let view = || View::new(shared, executor.now);
     let text = match arguments[..] {

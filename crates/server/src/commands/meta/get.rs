@@ -130,7 +130,7 @@ fn write(
     reply.end();
     match body {
         _ if !with_value => Executed::Replied,
-        Body::Chunked(manifest) => Executed::Streams(manifest),
+        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: reply::LINE_END },
         Body::Inline(value) => {
             reply::put_block(out, value);
             Executed::Replied

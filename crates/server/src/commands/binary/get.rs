@@ -1,0 +1,90 @@
+//! GET, GETK, GAT, GATK, TOUCH.
+
+use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::expiry::Expiry;
+use crate::commands::keyed::Executed;
+use crate::commands::keys;
+use crate::commands::lookup::{self, Outcome};
+use terrace_cache::{Body, Evidence, Key, Record};
+use terrace_protocol::BinaryRequest;
+use terrace_protocol::binary::{Get, Response, Status};
+
+pub(super) fn get(
+    executor: &Executor<'_>,
+    request: &BinaryRequest<'_>,
+    get: &Get<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let touch = get.touch.map(|exptime| Expiry::unsigned(exptime, executor.now));
+    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(request, get, record, out);
+    if let Some(executed) = keys::fetch(executor, key, touch, evidence, out, write)? {
+        return Ok(executed);
+    }
+    if !request.quiet {
+        write_miss(request, get, out);
+    }
+    Ok(Executed::Replied)
+}
+
+/// Writes a record, or what stands before a value that is sent chunk by chunk.
+fn write(
+    request: &BinaryRequest<'_>,
+    get: &Get<'_>,
+    record: &Record<'_>,
+    out: &mut Vec<u8>,
+) -> Executed {
+    let body = record.body();
+    let (value, value_bytes_to_follow) = match &body {
+        Body::Inline(value) => (*value, 0),
+        Body::Chunked(manifest) => (&[][..], manifest.bytes()),
+    };
+    let response = Response {
+        cas: record.cas,
+        extras: &record.client_flags.to_be_bytes(),
+        key: if get.with_key { get.key } else { b"" },
+        value,
+        value_bytes_to_follow,
+    };
+    request.echo.put(out, &response);
+    match body {
+        Body::Inline(_) => Executed::Replied,
+        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: b"" },
+    }
+}
+
+/// A miss repeats the key in place of a text, where the key was asked for.
+fn write_miss(request: &BinaryRequest<'_>, get: &Get<'_>, out: &mut Vec<u8>) {
+    match get.with_key {
+        false => request.echo.put_error(out, Status::NotFound),
+        true => {
+            let response = Response { key: get.key, ..Response::default() };
+            request.echo.put_with(out, Status::NotFound, &response);
+        }
+    }
+}
+
+pub(super) fn touch(
+    executor: &Executor<'_>,
+    request: &BinaryRequest<'_>,
+    exptime: u32,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let expiry = Expiry::unsigned(exptime, executor.now);
+    let mut seen = None;
+    let outcome = lookup::touch(executor, key, expiry, evidence, |record| {
+        seen = Some((record.record.client_flags, record.record.cas));
+    })?;
+    match (outcome, seen) {
+        (Outcome::Found, Some((client_flags, cas))) => {
+            let extras = &client_flags.to_be_bytes();
+            request.echo.put(out, &Response { cas, extras, ..Response::default() });
+        }
+        (Outcome::NoMemory, _) => super::out_of_memory(request, out),
+        _ => request.echo.put_error(out, Status::NotFound),
+    }
+    Ok(Executed::Replied)
+}
