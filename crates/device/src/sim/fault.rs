@@ -28,6 +28,9 @@ pub enum Effect {
     Tear,
     /// A write or a flush succeeds, but does nothing. Not for reads.
     Lose,
+    /// A read or a write succeeds, but at this offset in place of its own, so far as the device
+    /// reaches. Not for flushes.
+    Misdirect(u64),
     /// The power goes: this operation and all later ones fail until
     /// [`super::SimDevice::crash`]. A write is cut off in the middle.
     PowerOff,

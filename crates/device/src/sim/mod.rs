@@ -143,8 +143,18 @@ impl SimDevice {
     /// faults.
     pub fn crashed_copy(&self, how: Crash, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let mut image = self.lock().image.clone();
-        image.crash(how, &mut random);
+        let image = self.lock().image.crashed(how, &mut random);
+        self.copy(image, random, format!("{}/crash:{seed}", self.label))
+    }
+
+    /// A drive as the next process finds it when this one is gone and the power is not: nothing is
+    /// lost, and what was not flushed still is not. It has no faults.
+    pub fn process_copy(&self, seed: u64) -> Self {
+        let image = self.lock().image.clone();
+        self.copy(image, Random::new(seed), format!("{}/process:{seed}", self.label))
+    }
+
+    fn copy(&self, image: Image, random: Random, label: String) -> Self {
         let state = State {
             image,
             faults: Faults::default(),
@@ -152,12 +162,7 @@ impl SimDevice {
             counts: Counts::default(),
             powered: true,
         };
-        Self {
-            label: format!("{}/crash:{seed}", self.label),
-            geometry: self.geometry,
-            state: Mutex::new(state),
-            hook: RwLock::new(None),
-        }
+        Self { label, geometry: self.geometry, state: Mutex::new(state), hook: RwLock::new(None) }
     }
 
     /// Whether no [`Effect::PowerOff`] struck since the last crash.
@@ -179,6 +184,13 @@ impl SimDevice {
     /// may sleep to be slow, count, wait for another thread, or inject a fault.
     pub fn before_each(&self, hook: impl Fn(Transfer) + Send + Sync + 'static) {
         *self.hook.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
+    }
+
+    /// Where a misdirected transfer goes.
+    fn elsewhere(&self, wanted: u64, len: usize) -> u64 {
+        let block = u64::from(self.geometry.block_bytes);
+        let last = self.geometry.bytes - len as u64;
+        wanted.min(last) / block * block
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -239,8 +251,12 @@ impl Device for SimDevice {
         match effect {
             Some(Effect::Error(kind) | Effect::Partial(kind)) => return Err(kind.into()),
             Some(Effect::PowerOff) => return Err(state.power_off()),
-            None | Some(Effect::Flip | Effect::Tear | Effect::Lose) => {}
+            None | Some(Effect::Flip | Effect::Tear | Effect::Lose | Effect::Misdirect(_)) => {}
         }
+        let offset = match effect {
+            Some(Effect::Misdirect(other)) => self.elsewhere(other, buf.len()),
+            _ => offset,
+        };
         state.image.read(offset, buf);
         if effect == Some(Effect::Flip) {
             flip(buf, &mut state.random);
@@ -265,6 +281,7 @@ impl Device for SimDevice {
             }
             Some(Effect::Tear) => image.write_some(offset, buf, random),
             Some(Effect::Lose) => {}
+            Some(Effect::Misdirect(other)) => image.write(self.elsewhere(other, buf.len()), buf),
             Some(Effect::PowerOff) => {
                 image.write_some(offset, buf, random);
                 return Err(state.power_off());
@@ -276,7 +293,7 @@ impl Device for SimDevice {
     fn flush(&self) -> io::Result<()> {
         let (mut state, effect) = self.begin(Operation::Flush, 0, 0)?;
         match effect {
-            None | Some(Effect::Flip | Effect::Tear) => state.image.flush(),
+            None | Some(Effect::Flip | Effect::Tear | Effect::Misdirect(_)) => state.image.flush(),
             Some(Effect::Lose) => {}
             Some(Effect::Error(kind) | Effect::Partial(kind)) => return Err(kind.into()),
             Some(Effect::PowerOff) => return Err(state.power_off()),

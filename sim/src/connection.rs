@@ -1,0 +1,536 @@
+//! A client with some operations under way at a time, and the session that serves it.
+
+use crate::context::Context;
+use crate::operation::{Kind, Operation, Scratch, decide};
+use crate::oracle::{Content, State, Version};
+use std::rc::Rc;
+use std::sync::Arc;
+use terrace_cache::{
+    Access, Body, Cache, Change, Checked, Evidence, ItemId, Key, Lookup, Manifest, Probe, Run,
+    Session, Update,
+};
+use terrace_device::sim::SimQueue;
+use terrace_device::{AlignedBuf, Device, Done, Read, ReadQueue};
+
+/// A hung read comes back after so many steps at most.
+const HANG_STEPS: u64 = 400;
+/// An operation that waits so many times, with background work in between, waits for ever.
+const WAITS_MAX: u32 = 20_000;
+
+pub(crate) struct Connection {
+    session: Session,
+    queue: SimQueue,
+    /// The token of a read is the place of its operation.
+    works: Vec<Option<Work>>,
+    /// Reads that hang, and until which step.
+    hung: Vec<(u64, Done)>,
+    /// Changes that were not acknowledged, with their numbers.
+    unacknowledged: Vec<(u32, u64)>,
+}
+
+/// An operation under way.
+struct Work {
+    operation: Operation,
+    phase: Phase,
+    probe: Option<Probe>,
+    /// What was read for the probe and shows what there is to know.
+    shown: Option<AlignedBuf>,
+    /// There was no room.
+    waits: u32,
+    is_reading: bool,
+    /// How often everything had been flushed when it began.
+    flushes: u64,
+}
+
+enum Phase {
+    /// Chunks are stored before their manifest.
+    Upload(Run),
+    Main(Option<Manifest>),
+    /// Chunks are read behind their manifest.
+    Chunks(Box<Download>),
+}
+
+struct Download {
+    version: Rc<Version>,
+    run: usize,
+    chunk: u32,
+    /// Bytes that were compared.
+    offset: usize,
+}
+
+/// How far an operation came.
+enum Progress {
+    Finished,
+    /// The next phase begins.
+    GoesOn,
+    Reads(Probe),
+    Waits,
+    /// The crash came within.
+    Crashed,
+}
+
+pub(crate) fn key_bytes(key: u32) -> [u8; 8] {
+    let mut bytes = *b"k0000000";
+    let mut rest = key;
+    for byte in bytes[1..].iter_mut().rev() {
+        *byte = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    bytes
+}
+
+impl Connection {
+    pub(crate) fn open(cache: &Arc<Cache>, cx: &mut Context) -> std::io::Result<Self> {
+        let devices = cx.devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>);
+        let devices: Vec<_> = devices.collect();
+        Ok(Self {
+            session: cache.session(),
+            queue: SimQueue::new(&devices, cx.random.next())?,
+            works: (0..cx.scenario.depth).map(|_| None).collect(),
+            hung: Vec::new(),
+            unacknowledged: Vec::new(),
+        })
+    }
+
+    /// Nothing is borrowed, and nothing is done for a while.
+    pub(crate) fn park(&mut self) {
+        self.session.park();
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.works.iter().all(Option::is_none)
+    }
+
+    /// One turn of the worker: what was read, what waits, and `begin` new operations.
+    pub(crate) fn turn(&mut self, cx: &mut Context, begin: usize) {
+        self.session.quiesce();
+        let mut done = Vec::new();
+        self.queue.reap(&mut done);
+        if cx.scenario.trouble.hangs {
+            self.hang_some(&mut done, cx);
+        }
+        for done in done {
+            self.take(done, cx);
+            if self.must_stop(cx) {
+                return;
+            }
+        }
+        for at in 0..self.works.len() {
+            let waits = self.works[at].as_ref().is_some_and(|w| !w.is_reading && w.waits > 0);
+            if waits && cx.random.percent(70) {
+                self.advance(at, cx);
+            }
+            if self.must_stop(cx) {
+                return;
+            }
+        }
+        for _ in 0..begin {
+            let Some(at) = self.works.iter().position(Option::is_none) else { break };
+            let operation = Operation::draw(cx);
+            let event = operation.event(cx, crate::trace::BEGINS);
+            cx.trace.note(event);
+            self.works[at] = Some(Work::new(operation, &self.session, cx));
+            self.advance(at, cx);
+            if self.must_stop(cx) {
+                return;
+            }
+        }
+        if let Err(error) = self.queue.flush() {
+            cx.fail(0, format!("the queue: {error}"));
+        }
+        self.acknowledge(cx);
+    }
+
+    fn must_stop(&self, cx: &Context) -> bool {
+        cx.crash.has_struck() || cx.failure.is_some()
+    }
+
+    fn hang_some(&mut self, done: &mut Vec<Done>, cx: &mut Context) {
+        for (until, read) in std::mem::take(&mut self.hung) {
+            match until <= cx.step {
+                true => done.push(read),
+                false => self.hung.push((until, read)),
+            }
+        }
+        if !done.is_empty() && cx.random.one_in(20) {
+            let until = cx.step + cx.random.below(HANG_STEPS);
+            self.hung.extend(done.pop().map(|read| (until, read)));
+        }
+    }
+
+    /// Shows the cache what was read.
+    fn take(&mut self, done: Done, cx: &mut Context) {
+        let at = done.token as usize;
+        let Some(work) = &mut self.works[at] else { return };
+        let Some(mut probe) = work.probe.take() else { return };
+        work.is_reading = false;
+        let mut buf = done.buf;
+        let read = done.result.map(|()| &mut buf[..]);
+        let mut name = [0; 12];
+        let bytes = key_bytes(work.operation.key);
+        let key = work.key(&self.session, &bytes, &mut name);
+        cx.tally.reads += 1;
+        match self.session.check(&mut probe, key, read) {
+            Checked::Match | Checked::Absent => {
+                work.probe = Some(probe);
+                work.shown = Some(buf);
+                self.advance(at, cx);
+            }
+            Checked::Read => self.read(at, probe, Some(buf)),
+            Checked::Restart => self.advance(at, cx),
+        }
+    }
+
+    fn read(&mut self, at: usize, probe: Probe, buf: Option<AlignedBuf>) {
+        let Some(work) = &mut self.works[at] else { return };
+        let plan = probe.plan();
+        let mut buf = buf
+            .filter(|buf| buf.capacity() >= plan.bytes as usize)
+            .unwrap_or_else(|| AlignedBuf::zeroed(plan.bytes as usize));
+        buf.set_len(plan.bytes as usize);
+        (work.probe, work.shown, work.is_reading) = (Some(probe), None, true);
+        let (device, offset) = (plan.tier, plan.offset);
+        self.queue.submit(Read { device, offset, buf, token: at as u64 });
+    }
+
+    /// Does what can be done of an operation at once.
+    fn advance(&mut self, at: usize, cx: &mut Context) {
+        loop {
+            let Some(work) = &mut self.works[at] else { return };
+            match work.step(&self.session, cx, &mut self.unacknowledged) {
+                Progress::GoesOn => (work.probe, work.shown) = (None, None),
+                Progress::Finished => {
+                    cx.tally.operations += 1;
+                    self.works[at] = None;
+                    return;
+                }
+                Progress::Reads(probe) => return self.read(at, probe, None),
+                Progress::Waits => {
+                    work.waits += 1;
+                    if work.waits > WAITS_MAX {
+                        let key = work.operation.key;
+                        cx.fail(key, format!("an operation on key {key} waits for ever"));
+                    }
+                    // What was read is kept, or is read once more.
+                    if cx.random.one_in(2) {
+                        (work.probe, work.shown) = (None, None);
+                    }
+                    return;
+                }
+                Progress::Crashed => return,
+            }
+        }
+    }
+
+    /// Tells the clients of changes that were made.
+    fn acknowledge(&mut self, cx: &mut Context) {
+        if !cx.scenario.is_strict() {
+            self.unacknowledged.clear();
+            return;
+        }
+        let is_durable = self.session.make_durable().is_ok();
+        if cx.crash.has_struck() {
+            return;
+        }
+        for (key, by) in self.unacknowledged.drain(..) {
+            // What could not be made durable is answered by an error: it happened or not.
+            if is_durable {
+                cx.oracle.acknowledge(key, by);
+            }
+        }
+    }
+}
+
+impl Work {
+    fn new(operation: Operation, session: &Session, cx: &Context) -> Self {
+        let phase = match operation.needs_upload(cx) {
+            true => {
+                let chunk_bytes = cx.inline_bytes_max as u32;
+                let item = session.begin_item();
+                Phase::Upload(Run { item, chunks: 0, chunk_bytes, last_bytes: 0 })
+            }
+            false => Phase::Main(None),
+        };
+        Self {
+            operation,
+            phase,
+            probe: None,
+            shown: None,
+            waits: 0,
+            is_reading: false,
+            flushes: cx.oracle.flushes,
+        }
+    }
+
+    fn key<'k>(&self, session: &Session, bytes: &'k [u8; 8], name: &'k mut [u8; 12]) -> Key<'k> {
+        match &self.phase {
+            Phase::Chunks(download) => {
+                let (item, chunk) = download.current();
+                session.chunk_key(item, chunk, name)
+            }
+            _ => session.key(bytes),
+        }
+    }
+
+    fn step(
+        &mut self,
+        session: &Session,
+        cx: &mut Context,
+        unacknowledged: &mut Vec<(u32, u64)>,
+    ) -> Progress {
+        match &self.phase {
+            Phase::Upload(_) => self.upload(session, cx),
+            Phase::Main(_) if self.operation.kind.is_read() => self.get(session, cx),
+            Phase::Main(_) => self.update(session, cx, unacknowledged),
+            Phase::Chunks(_) => self.download(session, cx),
+        }
+    }
+
+    fn evidence(&self) -> Option<Evidence<'_>> {
+        match (&self.probe, &self.shown) {
+            (Some(probe), Some(bytes)) => Some(Evidence { probe, bytes }),
+            _ => None,
+        }
+    }
+
+    fn upload(&mut self, session: &Session, cx: &mut Context) -> Progress {
+        let Phase::Upload(run) = &mut self.phase else { return Progress::Finished };
+        let start = run.chunks as usize * run.chunk_bytes as usize;
+        let value = &self.operation.value;
+        if start >= value.len() {
+            self.phase = Phase::Main(Some(Manifest { runs: vec![*run] }));
+            return Progress::GoesOn;
+        }
+        let chunk = &value[start..value.len().min(start + run.chunk_bytes as usize)];
+        let stored = session.store_chunk(run.item, run.chunks, chunk, cx.now);
+        if cx.crash.has_struck() {
+            return Progress::Crashed;
+        }
+        match stored {
+            Update::Done { .. } => {
+                run.chunks += 1;
+                run.last_bytes = chunk.len() as u32;
+                Progress::GoesOn
+            }
+            Update::Wait => Progress::Waits,
+            Update::Full | Update::Read(_) => {
+                session.discard_chunks(run.item, run.chunks);
+                self.refused(cx)
+            }
+        }
+    }
+
+    /// What a refused `set` would have replaced must not stay.
+    fn refused(&mut self, cx: &mut Context) -> Progress {
+        let key = self.operation.key;
+        if !cx.may_lose() {
+            cx.fail(key, format!("a change of key {key} was refused, and there is room"));
+        }
+        cx.note_key(key, "refused", 0, 0);
+        if self.operation.kind != Kind::Set {
+            return Progress::Finished;
+        }
+        self.operation.kind = Kind::Delete;
+        self.phase = Phase::Main(None);
+        Progress::GoesOn
+    }
+
+    fn get(&mut self, session: &Session, cx: &mut Context) -> Progress {
+        let (id, now) = (self.operation.key, cx.now);
+        let access = if self.operation.kind == Kind::Get { Access::Use } else { Access::Peek };
+        let bytes = key_bytes(id);
+        let lookup = session.get(session.key(&bytes), now, access, self.evidence());
+        let version = match lookup {
+            Lookup::Read(probe) => return Progress::Reads(probe),
+            Lookup::Miss => {
+                cx.note_key(id, "missed", now.into(), 0);
+                cx.miss(id, "get");
+                return Progress::Finished;
+            }
+            Lookup::Hit(hit) => match cx.oracle.hit(id, &hit.record, now) {
+                Ok(version) => {
+                    cx.tally.hits += 1;
+                    cx.tally.flash_hits += u64::from(!hit.from_dram);
+                    cx.trace.note(crate::trace::Event {
+                        step: cx.step,
+                        key: id,
+                        what: "hit",
+                        a: version.bytes().len() as u64,
+                        b: hit.from_dram.into(),
+                    });
+                    version
+                }
+                Err(why) => {
+                    cx.fail(id, format!("get: key {id}: {why}"));
+                    return Progress::Finished;
+                }
+            },
+        };
+        let Content::Chunked(manifest, _) = &version.content else { return Progress::Finished };
+        if !session.has_chunks(manifest) {
+            self.broken(cx, &version, "before the header");
+            return Progress::Finished;
+        }
+        let download = Download { version, run: 0, chunk: 0, offset: 0 };
+        self.phase = Phase::Chunks(Box::new(download));
+        Progress::GoesOn
+    }
+
+    /// A chunk is missing.
+    fn broken(&self, cx: &mut Context, version: &Rc<Version>, when: &str) {
+        let key = self.operation.key;
+        let is_gone =
+            version.is_hollow || version.is_expired(cx.now) || !cx.oracle.is_still(key, version);
+        cx.tally.broken += 1;
+        if !is_gone && !cx.may_lose() {
+            cx.fail(key, format!("get: key {key}: a chunk is lost {when}"));
+        }
+    }
+
+    fn download(&mut self, session: &Session, cx: &mut Context) -> Progress {
+        let Phase::Chunks(download) = &self.phase else { return Progress::Finished };
+        let Content::Chunked(manifest, expected) = &download.version.content else {
+            return Progress::Finished;
+        };
+        let Some(run) = manifest.runs.get(download.run) else {
+            return Progress::Finished;
+        };
+        let mut name = [0; 12];
+        let key = session.chunk_key(run.item, download.chunk, &mut name);
+        let is_last = download.chunk + 1 == run.chunks;
+        let bytes = if is_last { run.last_bytes } else { run.chunk_bytes } as usize;
+        let found = session.get(key, cx.now, Access::Use, self.evidence());
+        let id = self.operation.key;
+        match found {
+            Lookup::Read(probe) => return Progress::Reads(probe),
+            Lookup::Miss => {
+                self.broken(cx, &Rc::clone(&download.version), "behind the header");
+                return Progress::Finished;
+            }
+            Lookup::Hit(hit) => {
+                let expected = expected.get(download.offset..download.offset + bytes);
+                let is_it = matches!(hit.record.body(), Body::Inline(b) if Some(b) == expected);
+                if !is_it {
+                    cx.fail(id, format!("get: key {id}: a chunk holds something else"));
+                    return Progress::Finished;
+                }
+            }
+        }
+        let Phase::Chunks(download) = &mut self.phase else { return Progress::Finished };
+        download.offset += bytes;
+        (download.run, download.chunk) =
+            if is_last { (download.run + 1, 0) } else { (download.run, download.chunk + 1) };
+        Progress::GoesOn
+    }
+
+    fn update(
+        &mut self,
+        session: &Session,
+        cx: &mut Context,
+        unacknowledged: &mut Vec<(u32, u64)>,
+    ) -> Progress {
+        let Phase::Main(upload) = &self.phase else { return Progress::Finished };
+        let (operation, upload) = (&self.operation, upload.as_ref());
+        let (id, now) = (operation.key, cx.now);
+        let limits = (cx.inline_bytes_max, cx.item_bytes_max);
+        let mut scratch = Scratch::default();
+        let place = &mut scratch;
+        // Whether it was decided, and what on: nothing, a known state, or one that is wrong.
+        let mut decided = None;
+        let mut after = None;
+        let bytes = key_bytes(id);
+        let oracle = &mut cx.oracle;
+        let (seen, planned) = (&mut decided, &mut after);
+        let is_blind = operation.kind == Kind::Set;
+        let update = session.update(session.key(&bytes), now, self.evidence(), is_blind, |hit| {
+            let found = hit.map(|hit| oracle.hit(id, &hit.record, now).map(|v| (v, hit)));
+            let found = match found.transpose() {
+                Ok(found) => found,
+                Err(why) => {
+                    *seen = Some(Err(why));
+                    return Change::Keep;
+                }
+            };
+            *seen = Some(Ok(found.is_some()));
+            let found = found.as_ref().map(|(version, hit)| (version, *hit));
+            let change;
+            (change, *planned) = decide(operation, upload, found, place, limits);
+            change
+        });
+        let cas = match update {
+            Update::Read(probe) => return Progress::Reads(probe),
+            Update::Wait => return Progress::Waits,
+            Update::Full => None,
+            Update::Done { cas } => Some(cas),
+        };
+        let is_blind_miss = is_blind && decided.as_ref().is_some_and(|d| *d == Ok(false));
+        match decided {
+            Some(Err(why)) => {
+                cx.fail(id, format!("{}: key {id}: {why}", operation.kind.name()));
+                return Progress::Finished;
+            }
+            Some(Ok(false)) if !is_blind_miss => cx.miss(id, operation.kind.name()),
+            _ => {}
+        }
+        let event = operation.event(cx, cas.unwrap_or(u64::MAX - 1));
+        cx.trace.note(event);
+        let is_used = cas.is_some() && after.is_some();
+        if let (Some(manifest), false) = (upload, is_used) {
+            let discard = |run: &Run| session.discard_chunks(run.item, run.chunks);
+            manifest.runs.iter().for_each(discard);
+        }
+        let Some(cas) = cas else {
+            if cx.crash.has_struck() {
+                return Progress::Crashed;
+            }
+            return self.refused(cx);
+        };
+        let Some(after) = after else {
+            return if cx.crash.has_struck() { Progress::Crashed } else { Progress::Finished };
+        };
+        let is_hollow = upload.is_some() && self.flushes != cx.oracle.flushes;
+        self.note_change(cx, completed(after, cas, is_hollow), unacknowledged)
+    }
+
+    fn note_change(
+        &self,
+        cx: &mut Context,
+        after: State,
+        unacknowledged: &mut Vec<(u32, u64)>,
+    ) -> Progress {
+        let (id, kind) = (self.operation.key, self.operation.kind);
+        if let Some(version) = &after {
+            let is_new = cx.scenario.cas && !matches!(kind, Kind::Touch | Kind::Gat);
+            if is_new && !cx.oracle.note_cas(id, version.cas) {
+                cx.fail(id, format!("key {id}: CAS number {} was given out twice", version.cas));
+            }
+        }
+        if cx.crash.has_struck() {
+            cx.oracle.change_in_doubt(id, after);
+            return Progress::Crashed;
+        }
+        let by = cx.oracle.change(id, after);
+        unacknowledged.push((id, by));
+        Progress::Finished
+    }
+}
+
+impl Download {
+    fn current(&self) -> (ItemId, u32) {
+        match &self.version.content {
+            Content::Chunked(manifest, _) => match manifest.runs.get(self.run) {
+                Some(run) => (run.item, self.chunk),
+                None => (ItemId(0), 0),
+            },
+            Content::Inline(_) => (ItemId(0), 0),
+        }
+    }
+}
+
+/// The state with the CAS number that the cache gave out.
+fn completed(state: State, cas: u64, is_hollow: bool) -> State {
+    let complete = |version: Rc<Version>| {
+        Rc::new(Version { cas, is_hollow: is_hollow || version.is_hollow, ..(*version).clone() })
+    };
+    state.map(complete)
+}

@@ -1,0 +1,77 @@
+//! What all parts of a running simulation share.
+
+use crate::crash::CrashPlan;
+use crate::oracle::{Missed, Oracle};
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::trace::{Event, NO_KEY, Trace};
+use crate::value::Values;
+use crate::{Failure, Tally};
+use std::rc::Rc;
+use std::sync::Arc;
+use terrace_device::sim::SimDevice;
+
+pub(crate) struct Context {
+    pub(crate) scenario: Scenario,
+    pub(crate) random: Random,
+    pub(crate) oracle: Oracle,
+    pub(crate) values: Values,
+    pub(crate) trace: Trace,
+    pub(crate) tally: Tally,
+    /// The first thing that was wrong.
+    pub(crate) failure: Option<Failure>,
+    /// Unix time.
+    pub(crate) now: u32,
+    pub(crate) step: u64,
+    /// Of the running cache.
+    pub(crate) inline_bytes_max: usize,
+    pub(crate) item_bytes_max: usize,
+    /// Some shards still miss their sealed records.
+    pub(crate) is_recovering: bool,
+    /// A drive failed or lied, now or earlier.
+    pub(crate) was_hurt: bool,
+    pub(crate) devices: Vec<Arc<SimDevice>>,
+    pub(crate) crash: Rc<CrashPlan>,
+}
+
+impl Context {
+    pub(crate) fn note(&mut self, what: &'static str, a: u64, b: u64) {
+        self.trace.note(Event { step: self.step, key: NO_KEY, what, a, b });
+    }
+
+    pub(crate) fn note_key(&mut self, key: u32, what: &'static str, a: u64, b: u64) {
+        self.trace.note(Event { step: self.step, key, what, a, b });
+    }
+
+    /// Something is wrong; only the first such thing counts.
+    pub(crate) fn fail(&mut self, key: u32, what: String) {
+        if self.failure.is_none() {
+            let events = self.trace.of_key(key, 24);
+            self.failure = Some(Failure { step: self.step, what, events });
+        }
+    }
+
+    /// Whether a drive failed or lied so far.
+    pub(crate) fn is_hurt(&mut self) -> bool {
+        self.was_hurt |= self.devices.iter().any(|device| device.counts().faults > 0);
+        self.was_hurt
+    }
+
+    /// Whether a record may be missing at the moment.
+    pub(crate) fn may_lose(&mut self) -> bool {
+        !self.scenario.ample || self.is_recovering || self.is_hurt()
+    }
+
+    /// Nothing was found for `key` by `what`.
+    pub(crate) fn miss(&mut self, key: u32, what: &str) {
+        let is_final = !self.is_recovering && !self.is_hurt();
+        match self.oracle.miss(key, self.now, is_final) {
+            Missed::Rightly => self.tally.misses += 1,
+            Missed::Lost if self.may_lose() => self.tally.lost += 1,
+            Missed::Lost => {
+                let expected = self.oracle.describe(key);
+                self.fail(key, format!("{what}: key {key} is lost at {}\n{expected}", self.now));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Runs seeds until a count or a time is reached, and says which of them failed.
+//!
+//! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--trace]`, or `sim --seed SEED [--trace]`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use terrace_sim::{Options, Outcome, Tally, run};
+
+/// After so many failures it is clear that something is wrong.
+const FAILURES_MAX: u64 = 10;
+
+struct Arguments {
+    from: u64,
+    seeds: u64,
+    limit: Option<Duration>,
+    options: Options,
+    checks_repetition: bool,
+}
+
+fn main() -> ExitCode {
+    match arguments() {
+        Ok(arguments) => simulate(&arguments),
+        Err(why) => {
+            eprintln!(
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--trace] [--twice]"
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments {
+        from: 1,
+        seeds: 1000,
+        limit: None,
+        options: Options::default(),
+        checks_repetition: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || {
+            let word = words.next().ok_or("a number is missing")?;
+            word.parse::<u64>().map_err(|_| format!("{word}: not a number"))
+        };
+        match word.as_str() {
+            "--seed" => (parsed.from, parsed.seeds) = (number()?, 1),
+            "--from" => parsed.from = number()?,
+            "--seeds" => parsed.seeds = number()?,
+            "--seconds" => {
+                parsed.limit = Some(Duration::from_secs(number()?));
+                parsed.seeds = u64::MAX - parsed.from;
+            }
+            "--trace" => parsed.options.prints = true,
+            "--twice" => parsed.checks_repetition = true,
+            other => return Err(format!("{other}: unknown")),
+        }
+    }
+    Ok(parsed)
+}
+
+fn simulate(arguments: &Arguments) -> ExitCode {
+    let start = Instant::now();
+    let (mut sum, mut runs, mut failures) = (Tally::default(), 0u64, 0u64);
+    for seed in arguments.from..arguments.from.saturating_add(arguments.seeds) {
+        if arguments.limit.is_some_and(|limit| start.elapsed() >= limit) || failures >= FAILURES_MAX
+        {
+            break;
+        }
+        let outcome = run(seed, arguments.options);
+        runs += 1;
+        sum.add(&outcome.tally);
+        if report(seed, &outcome) {
+            failures += 1;
+        } else if arguments.checks_repetition
+            && run(seed, Options::default()).digest != outcome.digest
+        {
+            println!("seed {seed}: another run of it was not the same");
+            failures += 1;
+        }
+    }
+    summary(&sum, runs, failures, start.elapsed());
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints a failure; `false` if there is none.
+fn report(seed: u64, outcome: &Outcome) -> bool {
+    let Some(failure) = &outcome.failure else { return false };
+    println!("seed {seed} FAILED at step {}: {}", failure.step, failure.what);
+    failure.events.iter().for_each(|event| println!("    {event}"));
+    println!("  replay: cargo run --release -p terrace-sim -- --seed {seed} --trace");
+    true
+}
+
+fn summary(sum: &Tally, runs: u64, failures: u64, took: Duration) {
+    let rate = sum.operations as f64 / took.as_secs_f64() * 60.0;
+    println!("{sum:?}");
+    println!(
+        "{runs} seeds, {} operations, {failures} failures in {:.1} s: {:.2} million operations a minute",
+        sum.operations,
+        took.as_secs_f64(),
+        rate / 1e6
+    );
+}

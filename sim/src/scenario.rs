@@ -1,0 +1,168 @@
+//! What a seed decides before a run begins.
+
+use crate::random::Random;
+use terrace_cache::{Config, Durability, Tuning};
+
+/// Kinds of trouble that a run meets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Trouble {
+    /// Reads and writes that fail, fail in part, or find no space.
+    pub(crate) errors: bool,
+    /// Drives that say yes and do something else: bits flipped, writes lost, torn or misdirected.
+    pub(crate) lies: bool,
+    /// Reads that take very long.
+    pub(crate) hangs: bool,
+    /// Crashes and stops, so many at most.
+    pub(crate) crashes: u64,
+    /// Some of the crashes take the power away.
+    pub(crate) power: bool,
+    /// The file that outlives the process is lost in some crashes.
+    pub(crate) state_loss: bool,
+    /// Drives come back with what they held at an earlier start.
+    pub(crate) old_drives: bool,
+}
+
+/// Everything about a run but the order of events.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) shards: u32,
+    pub(crate) segment_bytes: u32,
+    /// Segments on each tier.
+    pub(crate) tiers: Vec<u32>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) fingerprint_bits: u32,
+    pub(crate) evict: bool,
+    pub(crate) cas: bool,
+    pub(crate) durability: Durability,
+    pub(crate) hash_seed: u64,
+    pub(crate) keys: u32,
+    /// Lengths of values in bytes; one is picked, and what is stored is up to that long.
+    pub(crate) lengths: Vec<usize>,
+    /// Everything that is stored fits: nothing may be lost.
+    pub(crate) ample: bool,
+    pub(crate) connections: usize,
+    pub(crate) depth: usize,
+    pub(crate) steps: u64,
+    /// Percent of steps that are background work.
+    pub(crate) maintain_percent: u64,
+    /// One in so many steps is a second later than the one before.
+    pub(crate) tick: u64,
+    /// One in so many operations is a `flush_all`.
+    pub(crate) flush: u64,
+    /// Percent of operations that read.
+    pub(crate) read_percent: u64,
+    /// Bytes that a drive holds back from power losses, at most.
+    pub(crate) drive_cache_bytes: usize,
+    /// Blocks of this size never tear.
+    pub(crate) block_bytes: u32,
+    pub(crate) trouble: Trouble,
+}
+
+/// Where segments begin on a tier.
+pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
+/// A record's header, and what it needs in DRAM besides.
+const OVERHEAD: u64 = 48;
+
+impl Scenario {
+    pub(crate) fn draw(random: &mut Random) -> Self {
+        let shards = random.pick(&[1u32, 1, 2, 2, 4]);
+        let segment_bytes = random.pick(&[16u32 << 10, 32 << 10, 32 << 10, 64 << 10]);
+        let tiers = random.pick(&[0, 1, 1, 1, 1, 1, 1, 1, 2]);
+        let tiers: Vec<u32> =
+            (0..tiers).map(|_| shards * random.within(12, 40) as u32 + 12).collect();
+        let least = u64::from(shards * segment_bytes) * 4;
+        let memory_bytes = (least * 2).max(1 << 20) + random.below(1 << 20);
+        let capacity = match tiers.iter().sum::<u32>() {
+            0 => memory_bytes,
+            segments => u64::from(segments) * u64::from(segment_bytes),
+        };
+        let ample = random.percent(60);
+        let lengths = lengths(random, segment_bytes, !tiers.is_empty());
+        let mean = lengths.iter().map(|&length| length as u64 / 2 + OVERHEAD).sum::<u64>()
+            / lengths.len() as u64;
+        let keys_max = match ample {
+            true => capacity * 3 / 10 / mean,
+            false => capacity * random.within(12, 30) / 10 / mean,
+        };
+        let keys = match ample {
+            true => keys_max.min(random.pick(&[20, 100, 400, 1000, 3000])),
+            false => keys_max.min(20_000),
+        };
+        let strict = !tiers.is_empty() && random.percent(20);
+        let mut scenario = Self {
+            shards,
+            segment_bytes,
+            memory_bytes,
+            fingerprint_bits: if random.percent(50) { 15 } else { random.within(1, 15) as u32 },
+            evict: ample || random.percent(80),
+            cas: random.percent(80),
+            durability: if strict { Durability::Power } else { Durability::Process },
+            hash_seed: random.next(),
+            keys: keys.max(8) as u32,
+            lengths,
+            ample,
+            connections: random.within(1, 4) as usize,
+            depth: random.pick(&[1, 2, 4, 8]),
+            steps: random.within(500, 2500),
+            maintain_percent: random.pick(&[5, 20, 35, 50]),
+            tick: random.pick(&[10, 40, 200]),
+            flush: random.pick(&[400, 3000, 100_000]),
+            read_percent: random.pick(&[10, 40, 70]),
+            drive_cache_bytes: random.pick(&[64 << 10, 512 << 10, 64 << 20]),
+            block_bytes: random.pick(&[512, 4096]),
+            trouble: Trouble::default(),
+            tiers,
+        };
+        scenario.trouble = scenario.trouble(random, strict);
+        scenario
+    }
+
+    fn trouble(&self, random: &mut Random, strict: bool) -> Trouble {
+        let has_tiers = !self.tiers.is_empty();
+        let power = random.percent(35);
+        Trouble {
+            errors: has_tiers && random.percent(25),
+            // Nobody can tell that the end of a log was never written by a drive that says it was.
+            lies: has_tiers && random.percent(25) && !(strict && power),
+            hangs: has_tiers && random.percent(25),
+            crashes: if random.percent(60) { random.within(1, 5) } else { 0 },
+            power,
+            state_loss: random.percent(15),
+            // Nor can anybody tell that all that is left is what there was some time ago.
+            old_drives: has_tiers && !power && random.percent(20),
+        }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::new(self.memory_bytes);
+        config.evict = self.evict;
+        config.cas = self.cas;
+        config.durability = self.durability;
+        config.sessions_max = self.connections + 2;
+        config.tuning = Tuning {
+            seed: Some(self.hash_seed),
+            shards: Some(self.shards),
+            segment_bytes: (!self.tiers.is_empty()).then_some(self.segment_bytes),
+            fingerprint_bits: self.fingerprint_bits,
+            log_ring_pages: 16,
+            ..Tuning::default()
+        };
+        config
+    }
+
+    pub(crate) fn is_strict(&self) -> bool {
+        self.durability == Durability::Power
+    }
+}
+
+/// Small values only, values about as long as a page, and values that take several pages or chunks.
+fn lengths(random: &mut Random, segment_bytes: u32, has_tiers: bool) -> Vec<usize> {
+    let eighth = segment_bytes as usize / 8;
+    match random.below(4) {
+        0 => vec![0, 8, 60, 100, 200],
+        1 => vec![10, 100, 300, 1000, 1500],
+        2 => vec![20, 100, 1000, 4200, eighth - 300, eighth],
+        _ if has_tiers => vec![60, 200, 3000, eighth, eighth * 2, eighth * 5],
+        _ => vec![100, 2000, 6000, 40_000],
+    }
+}

@@ -1,0 +1,451 @@
+//! A machine with a cache on it: who does what next, and what becomes of it all over crashes.
+
+use crate::connection::{Connection, key_bytes};
+use crate::context::Context;
+use crate::crash::{Blow, CrashPlan, Remains};
+use crate::fault;
+use crate::oracle::Oracle;
+use crate::random::Random;
+use crate::scenario::{SEGMENTS_AT, Scenario};
+use crate::trace::Trace;
+use crate::value::Values;
+use crate::{Failure, Options, Tally};
+use std::rc::Rc;
+use std::sync::Arc;
+use terrace_cache::{
+    Access, Cache, Checked, Config, Evidence, Lookup, OpenError, Probe, Session, StateFile, Tier,
+    set_crash_hook,
+};
+use terrace_device::sim::{Crash, SimDevice};
+use terrace_device::{AlignedBuf, Device};
+
+/// Slices of background work after which there must be none left.
+const SETTLED: u64 = 200_000;
+
+/// The running cache, and who uses it.
+struct Life {
+    cache: Arc<Cache>,
+    connections: Vec<Connection>,
+    /// When a `flush_all` is due; 0 if none is.
+    flush_due: u32,
+}
+
+pub(crate) struct World {
+    cx: Context,
+    state: Arc<StateFile>,
+    boot: u8,
+    crashes_left: u64,
+    /// Another opening is made of the same things.
+    life: Option<Life>,
+    /// Drives as they were at an earlier start.
+    old: Option<Vec<SimDevice>>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, options: &Options) -> std::io::Result<Self> {
+        let mut random = Random::new(seed);
+        let scenario = Scenario::draw(&mut random);
+        if options.prints {
+            println!("{scenario:#?}");
+        }
+        let devices = scenario.tiers.iter().map(|&segments| {
+            let bytes = SEGMENTS_AT + u64::from(segments) * u64::from(scenario.segment_bytes);
+            let cache = scenario.drive_cache_bytes;
+            Arc::new(SimDevice::with_blocks(bytes, scenario.block_bytes, cache, random.next()))
+        });
+        let devices = devices.collect();
+        let oracle = Oracle::new(scenario.keys, scenario.is_strict());
+        let cx = Context {
+            oracle,
+            values: Values::new(),
+            trace: Trace::new(options.prints),
+            tally: Tally::default(),
+            failure: None,
+            now: 1_000_000,
+            step: 0,
+            inline_bytes_max: 0,
+            item_bytes_max: 0,
+            is_recovering: false,
+            was_hurt: false,
+            devices,
+            crash: Rc::new(CrashPlan::none()),
+            random,
+            scenario,
+        };
+        let crashes_left = cx.scenario.trouble.crashes;
+        let state = Arc::new(StateFile::volatile()?);
+        Ok(Self { cx, state, boot: 1, crashes_left, life: None, old: None })
+    }
+
+    /// Runs to the end, or to the first thing that is wrong.
+    pub(crate) fn run(mut self) -> (Tally, u64, Option<Failure>) {
+        self.start(false);
+        while self.cx.failure.is_none() && self.cx.step < self.cx.scenario.steps {
+            self.cx.step += 1;
+            self.step();
+            if self.cx.crash.has_struck() {
+                self.restart();
+            }
+        }
+        if self.cx.failure.is_none() {
+            set_crash_hook(None);
+            self.finish();
+        }
+        set_crash_hook(None);
+        self.cx.tally.steps = self.cx.step;
+        (self.cx.tally, self.cx.trace.digest, self.cx.failure)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = self.cx.scenario.config();
+        let tier = |device: &Arc<SimDevice>| Tier { device: Arc::clone(device) as Arc<dyn Device> };
+        config.tiers = self.cx.devices.iter().map(tier).collect();
+        config.state = Some(Arc::clone(&self.state));
+        config.boot = [self.boot; 16];
+        config
+    }
+
+    /// Opens the cache. `is_warm`: it must find what it left.
+    fn start(&mut self, is_warm: bool) {
+        self.plan_crash();
+        let cache = match Cache::open(self.config()) {
+            Ok(cache) => cache,
+            Err(OpenError::Device { .. }) if self.cx.is_hurt() => {
+                // The operator looks after the drive and starts it again.
+                self.cx.devices.iter().for_each(|device| device.clear_faults());
+                return self.start(is_warm);
+            }
+            Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
+        };
+        let is_cold = !cache.notes().is_empty();
+        if is_cold {
+            self.cx.tally.cold_starts += 1;
+            self.cx.oracle.forget_cas();
+            self.cx.note("starts cold", 0, 0);
+            if is_warm && !self.cx.is_hurt() {
+                let notes = cache.notes().join("; ");
+                self.cx.fail(0, format!("a cold start that was not called for: {notes}"));
+            }
+        }
+        self.cx.now = self.cx.now.max(cache.clock_floor());
+        self.cx.inline_bytes_max = cache.inline_bytes_max();
+        self.cx.item_bytes_max = (cache.item_bytes_max() as usize).min(64 << 10);
+        self.cx.is_recovering = cache.recovering() > 0;
+        let connections = 0..self.cx.scenario.connections;
+        let connections = connections.map(|_| Connection::open(&cache, &mut self.cx));
+        match connections.collect() {
+            Ok(connections) => {
+                let flush_due = cache.flush_due();
+                self.life = Some(Life { cache, connections, flush_due });
+            }
+            Err(error) => self.cx.fail(0, format!("no queue: {error}")),
+        }
+    }
+
+    /// Draws how and when this run of the cache ends.
+    fn plan_crash(&mut self) {
+        let cx = &mut self.cx;
+        if self.crashes_left == 0 {
+            cx.crash.plan(Blow::Process { state_is_lost: false }, 0, &mut cx.random);
+            return set_crash_hook(None);
+        }
+        self.crashes_left -= 1;
+        let trouble = cx.scenario.trouble;
+        let state_is_lost = trouble.state_loss && cx.random.percent(50);
+        let drives = cx.random.pick(&[Crash::Scramble, Crash::Scramble, Crash::LoseAll]);
+        let blow = match cx.random.below(8) {
+            0 => Blow::Stop { reboots: cx.random.one_in(2), state_is_lost },
+            1..4 if trouble.power => Blow::Power { drives, state_is_lost },
+            _ => Blow::Process { state_is_lost },
+        };
+        let bits = cx.random.within(3, 15);
+        let countdown = 1 + cx.random.below(1 << bits);
+        cx.crash.plan(blow, countdown, &mut cx.random);
+        let (plan, devices) = (Rc::clone(&cx.crash), cx.devices.clone());
+        let state = Arc::clone(&self.state);
+        if matches!(blow, Blow::Stop { .. }) {
+            return set_crash_hook(None);
+        }
+        set_crash_hook(Some(Box::new(move |moment| plan.pass(moment, &devices, &state))));
+    }
+
+    /// Somebody's turn.
+    fn step(&mut self) {
+        let Some(life) = &mut self.life else { return };
+        let cx = &mut self.cx;
+        if cx.random.one_in(cx.scenario.tick) {
+            cx.now += 1;
+        }
+        fault::maybe(cx);
+        if life.flush_due != 0 && cx.now >= life.flush_due {
+            return flush(life, cx);
+        }
+        if cx.is_recovering && cx.random.one_in(12) {
+            life.cache.recover();
+            cx.is_recovering = life.cache.recovering() > 0;
+            return;
+        }
+        if cx.random.percent(cx.scenario.maintain_percent) {
+            let slices = cx.random.within(1, 8);
+            (0..slices).any(|_| !life.cache.maintain(cx.now) || cx.crash.has_struck());
+            return;
+        }
+        if cx.random.one_in(cx.scenario.flush) {
+            match cx.random.one_in(2) {
+                true => flush(life, cx),
+                false => {
+                    life.flush_due = cx.now + cx.random.within(1, 20) as u32;
+                    cx.note("plans a flush", life.flush_due.into(), 0);
+                    life.cache.plan_flush(life.flush_due);
+                }
+            }
+            return;
+        }
+        if matches!(cx.crash.blow(), Blow::Stop { .. }) && cx.random.one_in(800) {
+            return self.stop();
+        }
+        let at = cx.random.below(life.connections.len() as u64) as usize;
+        let begin = cx.random.within(1, cx.scenario.depth as u64) as usize;
+        life.connections[at].turn(cx, begin);
+        if cx.random.one_in(3) {
+            life.connections[at].park();
+        }
+    }
+
+    /// The server is asked to stop.
+    fn stop(&mut self) {
+        let Some(life) = &mut self.life else { return };
+        let cx = &mut self.cx;
+        // Everybody is answered before.
+        let mut turns = 0;
+        while !life.connections.iter().all(Connection::is_idle) && cx.failure.is_none() {
+            life.connections.iter_mut().for_each(|connection| connection.turn(cx, 0));
+            life.cache.maintain(cx.now);
+            life.cache.recover();
+            cx.is_recovering = life.cache.recovering() > 0;
+            cx.step += 1;
+            turns += 1;
+            if turns > SETTLED {
+                return cx.fail(0, "operations never end".to_owned());
+            }
+        }
+        life.connections.iter_mut().for_each(Connection::park);
+        let patience = cx.random.pick(&[3u64, 1 << 40, 1 << 40]);
+        let patience = std::cell::Cell::new(patience);
+        let goes_on = || {
+            patience.set(patience.get() - 1);
+            patience.get() > 0
+        };
+        let all = life.cache.close(cx.now, &goes_on);
+        cx.note("stops", all.into(), 0);
+        let may_fail = cx.devices.is_empty() || !cx.scenario.ample || cx.is_recovering;
+        if !all && !may_fail && patience.get() > 0 && !cx.is_hurt() {
+            cx.fail(0, "a clean stop does not come to its end".to_owned());
+        }
+        cx.tally.clean_stops += u64::from(all);
+        if !all {
+            // The next start is as after a crash.
+            let Blow::Stop { reboots, state_is_lost } = cx.crash.blow() else { return };
+            let blow = match reboots {
+                true => Blow::Power { drives: Crash::KeepAll, state_is_lost },
+                false => Blow::Process { state_is_lost },
+            };
+            cx.crash.plan(blow, 0, &mut cx.random);
+        }
+        cx.crash.strike("after a stop", &cx.devices, &self.state);
+    }
+
+    /// What is left becomes the next run of the cache.
+    fn restart(&mut self) {
+        let blow = self.cx.crash.blow();
+        set_crash_hook(None);
+        let Some(Remains { devices, state, moment }) = self.cx.crash.take() else { return };
+        let zombie = self.life.take();
+        let cx = &mut self.cx;
+        cx.note(blow.name(), 0, 0);
+        if cx.trace.prints {
+            println!("         at {moment:?}");
+        }
+        cx.tally.crashes += 1;
+        cx.is_hurt();
+        let is_strict = cx.scenario.is_strict();
+        let has_tiers = !cx.devices.is_empty();
+        // Whether all of it is back; whether it may not start cold.
+        let (all, is_warm) = match blow {
+            Blow::Process { state_is_lost: false } => (true, true),
+            Blow::Process { .. } => (false, is_strict && has_tiers),
+            Blow::Power { .. } => (false, is_strict && has_tiers),
+            Blow::Stop { reboots: false, state_is_lost: false } => (true, true),
+            Blow::Stop { .. } => (has_tiers, has_tiers),
+        };
+        let held = match (&zombie, all) {
+            (Some(life), true) => held(&life.cache, cx),
+            _ => Vec::new(),
+        };
+        drop(zombie);
+        match all {
+            true => cx.oracle.after_process_crash(),
+            false => cx.oracle.after_power_loss(),
+        }
+        if !all && !has_tiers {
+            cx.oracle.forget_cas();
+        }
+        cx.devices = devices.into_iter().map(Arc::new).collect();
+        self.state = state;
+        let rebooted = matches!(blow, Blow::Power { .. } | Blow::Stop { reboots: true, .. });
+        self.boot = self.boot.wrapping_add(rebooted.into());
+        self.change_drives(blow);
+        let cx = &mut self.cx;
+        // The clock was set meanwhile.
+        match cx.random.below(4) {
+            0 if !rebooted => cx.now -= cx.random.below(20) as u32,
+            1 => cx.now += cx.random.below(5) as u32,
+            _ => {}
+        }
+        self.start(is_warm);
+        if self.cx.failure.is_none() && self.cx.random.one_in(2) && !self.cx.crash.has_struck() {
+            self.recover_at_once(&held);
+        }
+        if self.cx.crash.has_struck() {
+            self.restart();
+        }
+    }
+
+    /// A drive comes back with what it held at an earlier start.
+    fn change_drives(&mut self, blow: Blow) {
+        let cx = &mut self.cx;
+        if !cx.scenario.trouble.old_drives {
+            return;
+        }
+        let is_certain =
+            matches!(blow, Blow::Process { state_is_lost: false }) || cx.devices.len() > 1;
+        if let (Some(old), true, true) = (self.old.take(), is_certain, cx.random.percent(50)) {
+            let at = cx.random.below(old.len() as u64) as usize;
+            if let Some(old) = old.into_iter().nth(at) {
+                cx.note("an old drive comes back", at as u64, 0);
+                cx.devices[at] = Arc::new(old);
+                cx.was_hurt = true;
+            }
+        }
+        if self.old.is_none() || cx.random.one_in(3) {
+            let copy = |device: &Arc<SimDevice>| device.crashed_copy(Crash::KeepAll, 7);
+            self.old = Some(cx.devices.iter().map(copy).collect());
+        }
+    }
+
+    /// Recovers without a request in between, and compares everything with what there was.
+    fn recover_at_once(&mut self, held: &[u32]) {
+        let Some(life) = &mut self.life else { return };
+        let cx = &mut self.cx;
+        while life.cache.recover() && !cx.crash.has_struck() {}
+        cx.is_recovering = life.cache.recovering() > 0;
+        if cx.crash.has_struck() {
+            return;
+        }
+        let session = life.cache.session();
+        let mut back = 0;
+        for &key in held {
+            match peek(&session, cx, key) {
+                Some(true) => back += 1,
+                Some(false) => {
+                    if cx.oracle.live(cx.now).any(|live| live == key) {
+                        cx.note_key(key, "is not back", 0, 0);
+                    } else {
+                        back += 1;
+                    }
+                }
+                None => return,
+            }
+        }
+        if !cx.is_hurt() {
+            let all = held.len() as u64;
+            cx.tally.held += all;
+            cx.tally.back += back;
+            if back * 1000 < all * 999 {
+                let lost = held.iter().copied().find(|&key| peek(&session, cx, key) == Some(false));
+                let key = lost.unwrap_or(0);
+                cx.fail(key, format!("{back} of {all} records are back; key {key} is not"));
+            }
+        }
+    }
+
+    /// The last look at everything.
+    fn finish(&mut self) {
+        let Some(life) = &mut self.life else { return };
+        let cx = &mut self.cx;
+        while life.cache.recover() {}
+        cx.is_recovering = life.cache.recovering() > 0;
+        let session = life.cache.session();
+        for key in 0..cx.oracle.keys() {
+            if peek(&session, cx, key) == Some(false) {
+                cx.miss(key, "the last look");
+            }
+            if cx.failure.is_some() {
+                return;
+            }
+        }
+        let stats = life.cache.stats();
+        cx.tally.evictions = stats.evictions;
+        if cx.scenario.ample && !cx.is_hurt() && stats.evictions > 0 {
+            cx.fail(0, format!("{} evictions, and there is room", stats.evictions));
+        }
+    }
+}
+
+fn flush(life: &mut Life, cx: &mut Context) {
+    cx.note("flushes all", 0, 0);
+    life.flush_due = 0;
+    life.cache.flush_all();
+    match cx.crash.has_struck() {
+        true => cx.oracle.flush_in_doubt(),
+        false => cx.oracle.flush(),
+    }
+}
+
+/// The keys whose records a cache holds, out of those that it should.
+fn held(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
+    if cx.is_hurt() || cx.is_recovering {
+        return Vec::new();
+    }
+    let session = cache.session();
+    let live: Vec<_> = cx.oracle.live(cx.now).collect();
+    // What the crash left in doubt was decided by what went on; it is not asked for.
+    let certain: Vec<_> =
+        live.into_iter().filter(|&key| cx.oracle.certain(key).is_some()).collect();
+    certain.into_iter().filter(|&key| peek(&session, cx, key) == Some(true)).collect()
+}
+
+/// Whether a key's record is there, and right; `None` if it is wrong.
+fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
+    let bytes = key_bytes(key);
+    let mut seen: Option<(Probe, AlignedBuf)> = None;
+    for _ in 0..1000 {
+        let evidence = seen.as_ref().map(|(probe, bytes)| Evidence { probe, bytes });
+        let name = session.key(&bytes);
+        let mut probe = match session.get(name, cx.now, Access::Peek, evidence) {
+            Lookup::Miss => return Some(false),
+            Lookup::Read(probe) => probe,
+            Lookup::Hit(hit) => {
+                return match cx.oracle.hit(key, &hit.record, cx.now) {
+                    Ok(_) => Some(true),
+                    Err(why) => {
+                        cx.fail(key, format!("a look: key {key}: {why}"));
+                        None
+                    }
+                };
+            }
+        };
+        seen = loop {
+            let plan = probe.plan();
+            let mut buf = AlignedBuf::zeroed(plan.bytes as usize);
+            let read = cx.devices[plan.tier].read_at(plan.offset, &mut buf);
+            match session.check(&mut probe, name, read.map(|()| &mut buf[..])) {
+                Checked::Match | Checked::Absent => break Some((probe, buf)),
+                Checked::Read => {}
+                Checked::Restart => break None,
+            }
+        };
+    }
+    cx.fail(key, format!("a look at key {key} never ends"));
+    None
+}
