@@ -279,6 +279,10 @@ impl Engine {
         log.free(self.pool.slots.index(slot));
     }
 
+    pub(crate) fn epoch(&self) -> u64 {
+        self.mount.set().epoch
+    }
+
     /// The superblock of a tier as of the opening.
     pub(crate) fn superblock(
         &self,

@@ -100,8 +100,12 @@ fn judge(
     };
     if is_ready {
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
+        // The state is ahead by one where the last start died before it wrote the superblocks.
+        let epoch = state.field(Field::Epoch).load(Ordering::Relaxed);
+        let is_of_then = epoch == found.epoch || epoch == found.epoch + 1;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None => return Ok((state, Past::Process)),
+            None if is_of_then => return Ok((state, Past::Process)),
+            None => mount.go_cold(config, "the tiers hold an older content than the state")?,
             Some(tier) => {
                 let label = config.tiers[tier].device.label();
                 mount.go_cold(config, &format!("{label}: refused writes before"))?;
@@ -279,6 +283,7 @@ fn assemble(
         recover::begin(&mut engine, replays);
     }
     if let Some(state) = &engine.pool.state {
+        state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
         state.field(Field::Ready).store(1, Ordering::Release);
     }
     open_tiers(config, &engine)?;

@@ -157,6 +157,8 @@ pub(crate) enum Field {
     Seed,
     /// Above all CAS numbers of earlier runs.
     FirstCas,
+    /// Of the superblocks that this state goes with.
+    Epoch,
     /// 1 when everything is in place.
     Ready,
 }

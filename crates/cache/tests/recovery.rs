@@ -3,99 +3,14 @@
 
 mod common;
 
-use common::{Client, RamDevice, Random};
+use common::machine::{Machine, Remains, config, key, value};
+use common::{Client, Random};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use terrace_cache::{
-    Cache, Config, Durability, OnMismatch, OpenError, StateFile, Tier, Tuning, set_crash_hook,
-};
+use terrace_cache::{Cache, Durability, OnMismatch, OpenError, StateFile, Tier, set_crash_hook};
 use terrace_device::Device;
-
-/// A cache, its drive and its state, which can die and come back.
-struct Machine {
-    device: Arc<RamDevice>,
-    state: Arc<StateFile>,
-    boot: [u8; 16],
-    config: Config,
-    client: Client,
-}
-
-/// What is left of a machine when its process is gone.
-struct Remains {
-    device: Arc<RamDevice>,
-    state: Arc<StateFile>,
-}
-
-fn config() -> Config {
-    let mut config = Config::new(2 << 20);
-    config.tuning = Tuning {
-        seed: Some(1),
-        shards: Some(2),
-        segment_bytes: Some(64 << 10),
-        log_ring_pages: 16,
-        ..Tuning::default()
-    };
-    config
-}
-
-impl Machine {
-    fn new(config: Config) -> Self {
-        let device = RamDevice::new(8 << 20);
-        let state = Arc::new(StateFile::volatile().expect("memory"));
-        Self::start(config, Remains { device, state }, [1; 16])
-    }
-
-    fn start(config: Config, remains: Remains, boot: [u8; 16]) -> Self {
-        let Remains { device, state } = remains;
-        let with_state = Config { state: Some(Arc::clone(&state)), boot, ..config.clone() };
-        let client = Client::open(with_state, vec![Arc::clone(&device) as Arc<dyn Device>]);
-        Self { device, state, boot, config, client }
-    }
-
-    fn recover(&self) {
-        while self.client.cache.recover() {}
-        assert_eq!(self.client.cache.recovering(), 0);
-    }
-
-    fn remains(&self) -> Remains {
-        Remains {
-            device: self.device.copy(),
-            state: Arc::new(self.state.snapshot().expect("memory")),
-        }
-    }
-
-    /// Starts again with what is left, on the same boot of the machine.
-    fn again(self, remains: Remains) -> Self {
-        let (config, boot, now) = (self.config.clone(), self.boot, self.client.now);
-        drop(self);
-        let mut next = Self::start(config, remains, boot);
-        next.client.now = now;
-        next
-    }
-
-    /// The process is killed between two requests, and starts again.
-    fn crash(self) -> Self {
-        let remains = self.remains();
-        self.again(remains)
-    }
-
-    fn stop_cleanly(&self) {
-        assert!(self.client.cache.close(self.client.now, &|| true), "comes to the end");
-    }
-}
-
-fn key(n: u64) -> Vec<u8> {
-    format!("key-{n:06}").into_bytes()
-}
-
-/// Values tell their key and version.
-fn value(n: u64, version: u64) -> Vec<u8> {
-    let mut value = format!("{n}:{version}:").into_bytes();
-    value.resize(40 + (n * 37 + version * 11) as usize % 400, b'x');
-    value
-}
 
 /// What a key may be, as far as it was acknowledged.
 type Oracle = HashMap<u64, Option<Vec<u8>>>;

@@ -1,6 +1,8 @@
 //! A client of the cache that does the reads itself, and a drive in memory.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod machine;
+
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,6 +36,13 @@ impl RamDevice {
         let copy = Self::new(0);
         *copy.bytes.lock().expect("new") =
             self.bytes.lock().expect("no test panics under it").clone();
+        copy
+    }
+
+    /// Another drive with the same content and more room.
+    pub(crate) fn grown(&self, bytes: usize) -> Arc<Self> {
+        let copy = self.copy();
+        copy.bytes.lock().expect("new").resize(bytes, 0);
         copy
     }
 

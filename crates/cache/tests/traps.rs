@@ -1,0 +1,358 @@
+//! The ways in which a cache with a drive brings old data back, one by one.
+
+mod common;
+
+use common::machine::{Machine, Remains, config, key, value};
+use common::{Client, RamDevice, record};
+use std::sync::Arc;
+use terrace_cache::{Access, Change, Config, Durability, Evidence, Lookup, StateFile, Tuning};
+use terrace_device::Device;
+
+const K: u64 = 1_000_000;
+
+/// Stores other records until what was stored before lies in a segment.
+fn push_out(machine: &mut Machine, from: u64) {
+    for n in from..from + 1500 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    machine.client.settle();
+}
+
+fn get(machine: &Machine) -> Option<Vec<u8>> {
+    machine.client.get(&key(K)).map(|found| found.value)
+}
+
+fn is_on_flash(machine: &Machine) -> bool {
+    machine.client.get_as(&key(K), Access::Peek).is_some_and(|found| !found.from_dram)
+}
+
+/// A machine whose record K has the value of version 1, in a segment.
+fn with_sealed_record(config: Config) -> Machine {
+    let mut machine = Machine::new(config);
+    assert!(machine.client.set(&key(K), &value(K, 1)));
+    push_out(&mut machine, 0);
+    assert!(is_on_flash(&machine));
+    machine
+}
+
+fn crash(machine: Machine) -> Machine {
+    let machine = machine.crash();
+    machine.recover();
+    machine
+}
+
+#[test]
+fn an_overwrite_that_is_lost_does_not_expose_its_predecessor() {
+    // The new record survives the process.
+    let mut machine = with_sealed_record(config());
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), Some(value(K, 2)));
+
+    // And does not survive the machine; then there is none.
+    let strict = Config { durability: Durability::Power, ..config() };
+    let mut machine = with_sealed_record(strict.clone());
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    machine.client.session.make_durable().unwrap();
+    let state = Arc::new(StateFile::volatile().unwrap());
+    let remains = Remains { device: machine.device.copy(), state };
+    let machine = Machine::start(strict, remains, [2; 16]);
+    machine.recover();
+    assert_eq!(get(&machine), None);
+    assert!(machine.client.get(&key(5)).is_some(), "it is warm otherwise");
+}
+
+#[test]
+fn a_deleted_record_stays_deleted() {
+    let mut machine = with_sealed_record(config());
+    assert!(machine.client.delete(&key(K)));
+    let machine = crash(crash(machine));
+    assert_eq!(get(&machine), None);
+}
+
+#[test]
+fn a_deletion_before_recovery_is_done_holds() {
+    let machine = with_sealed_record(config());
+    let mut machine = machine.crash();
+    assert_eq!(get(&machine), None, "not there yet");
+    machine.client.delete(&key(K));
+    machine.recover();
+    assert_eq!(get(&machine), None);
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+
+    // A crash before the shard is back must not lose the deletion either.
+    let mut machine = with_sealed_record(config()).crash();
+    machine.client.delete(&key(K));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+}
+
+#[test]
+fn a_rejected_upsert_keeps_what_is_there() {
+    let mut machine = with_sealed_record(config());
+    let too_long = vec![b'x'; machine.client.cache.inline_bytes_max() + 1000];
+    let refused = !machine.client.update(&key(K), true, |_| Change::Store(record(&too_long)));
+    assert!(refused);
+    assert_eq!(get(&machine), Some(value(K, 1)));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), Some(value(K, 1)));
+}
+
+#[test]
+fn a_value_read_before_a_change_is_not_promoted_after_it() {
+    for deletes in [false, true] {
+        let machine = with_sealed_record(config());
+        let key = key(K);
+        let session_key = machine.client.session.key(&key);
+        let now = machine.client.now;
+        let looked_up = machine.client.session.get(session_key, now, Access::Use, None);
+        let Lookup::Read(probe) = looked_up else { panic!("it is on flash") };
+        let seen = machine.client.read(&key, probe);
+        let mut other = machine.client.sibling();
+        match deletes {
+            true => assert!(other.delete(&key)),
+            false => assert!(other.set(&key, &value(K, 2))),
+        }
+        for _ in 0..3 {
+            let evidence = Evidence { probe: &seen.probe, bytes: &seen.bytes };
+            let session_key = machine.client.session.key(&key);
+            match machine.client.session.get(session_key, now, Access::Use, Some(evidence)) {
+                Lookup::Hit(hit) => {
+                    assert!(!deletes && hit.from_dram, "the old value is not used");
+                }
+                Lookup::Miss => assert!(deletes),
+                Lookup::Read(_) => {}
+            }
+        }
+        assert_eq!(get(&machine), (!deletes).then(|| value(K, 2)));
+        drop(other);
+        let machine = crash(machine);
+        assert_eq!(get(&machine), (!deletes).then(|| value(K, 2)));
+    }
+}
+
+#[test]
+fn segments_freed_out_of_order_uncover_nothing() {
+    let mut machine = with_sealed_record(config());
+    // A second version in a later segment, of which then everything is deleted.
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    push_out(&mut machine, 2000);
+    assert!(is_on_flash(&machine));
+    assert!(machine.client.delete(&key(K)));
+    for n in 2000..3500 {
+        machine.client.delete(&key(n));
+    }
+    // The emptied segments are reused, the one of the first version is not.
+    for round in 0..30 {
+        for n in 4000..6000 {
+            assert!(machine.client.set(&key(n), &value(n, round)));
+        }
+        machine.client.settle();
+    }
+    assert!(machine.client.get(&key(5)).is_some(), "the first segments are still there");
+    assert_eq!(get(&machine), None);
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+    assert!(machine.client.get(&key(5)).is_some());
+}
+
+#[test]
+fn a_freed_segment_with_a_valid_footer_is_not_accepted() {
+    let machine = with_sealed_record(config());
+    machine.client.cache.flush_all();
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+    assert_eq!(machine.client.cache.stats().records, 0);
+}
+
+#[test]
+fn an_entry_lost_to_a_collision_does_not_come_back() {
+    // Two bits of fingerprint: above *full* nearly every new record takes another's entry.
+    let mut config = config();
+    config.tuning.fingerprint_bits = 2;
+    config.tuning.full_percent = 1;
+    let mut machine = with_sealed_record(config);
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    push_out(&mut machine, 10_000);
+    push_out(&mut machine, 20_000);
+    let before = get(&machine);
+    assert_ne!(before, Some(value(K, 1)));
+    machine.client.delete(&key(K));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+}
+
+#[test]
+fn a_deleted_unsealed_record_does_not_uncover_a_sealed_one() {
+    let mut machine = with_sealed_record(config());
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    assert!(machine.client.delete(&key(K)));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+
+    // The same after a crash in between, where the unsealed record was put back.
+    let mut machine = with_sealed_record(config());
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    let mut machine = crash(machine);
+    assert!(machine.client.delete(&key(K)));
+    let machine = crash(machine);
+    assert_eq!(get(&machine), None);
+}
+
+#[test]
+fn a_drive_that_returns_with_old_content_is_not_believed() {
+    let machine = with_sealed_record(config());
+    machine.stop_cleanly();
+    let old = machine.device.copy();
+    let mut machine = crash(machine);
+    assert!(machine.client.set(&key(K), &value(K, 2)));
+    machine.stop_cleanly();
+    // The state knows of the second start, the drive does not.
+    let state = machine.remains().state;
+    let machine = machine.again(Remains { device: old, state });
+    machine.recover();
+    assert_eq!(get(&machine), None);
+    assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
+}
+
+#[test]
+fn a_place_reused_between_probe_and_completion_is_noticed() {
+    let mut machine = with_sealed_record(config());
+    let key_k = key(K);
+    let now = machine.client.now;
+    let session_key = machine.client.session.key(&key_k);
+    let Lookup::Read(probe) = machine.client.session.get(session_key, now, Access::Use, None)
+    else {
+        panic!("it is on flash")
+    };
+    // Every place of the drive is written anew meanwhile.
+    let mut other = machine.client.sibling();
+    machine.client.session.park();
+    for round in 0..40 {
+        for n in 4000..6000 {
+            assert!(other.set(&key(n), &value(n, round)));
+        }
+        other.delete(&key_k);
+        other.settle();
+    }
+    let seen = machine.client.read(&key_k, probe);
+    let evidence = seen.usable.then_some(Evidence { probe: &seen.probe, bytes: &seen.bytes });
+    let session_key = machine.client.session.key(&key_k);
+    let looked_up = machine.client.session.get(session_key, now, Access::Use, evidence);
+    assert!(matches!(looked_up, Lookup::Miss), "it is deleted");
+}
+
+#[test]
+fn what_expired_stays_so_when_the_clock_is_set_back() {
+    let mut machine = with_sealed_record(config());
+    let until = machine.client.now + 10;
+    let expiring = value(K, 3);
+    assert!(machine.client.update(&key(K), false, |_| {
+        let mut new = record(&expiring);
+        new.expires = until;
+        Change::Store(new)
+    }));
+    machine.client.now = until + 5;
+    machine.client.settle();
+    assert_eq!(get(&machine), None);
+    let mut machine = crash(machine);
+    // The server goes by the later of its clock and this.
+    machine.client.now = (until - 100).max(machine.client.cache.clock_floor());
+    assert_eq!(get(&machine), None);
+}
+
+#[test]
+fn a_planned_flush_survives() {
+    let machine = with_sealed_record(config());
+    machine.client.cache.plan_flush(1_000_500);
+    let machine = crash(machine);
+    assert_eq!(machine.client.cache.flush_due(), 1_000_500);
+    machine.stop_cleanly();
+    let state = Arc::new(StateFile::volatile().unwrap());
+    let remains = Remains { device: machine.device.copy(), state };
+    let machine = Machine::start(config(), remains, [2; 16]);
+    assert_eq!(machine.client.cache.flush_due(), 1_000_500);
+}
+
+#[test]
+fn cas_numbers_do_not_repeat() {
+    let mut machine = with_sealed_record(config());
+    let mut seen = std::collections::HashSet::new();
+    for restart in 0..4 {
+        for n in 0..200 {
+            assert!(machine.client.set(&key(n), &value(n, restart)));
+            assert!(seen.insert(machine.client.get(&key(n)).expect("just stored").cas));
+        }
+        machine = match restart {
+            0 => crash(machine),
+            1 => {
+                machine.stop_cleanly();
+                crash(machine)
+            }
+            _ => {
+                machine.stop_cleanly();
+                let state = Arc::new(StateFile::volatile().unwrap());
+                let remains = Remains { device: machine.device.copy(), state };
+                let machine = Machine::start(config(), remains, [restart as u8; 16]);
+                machine.recover();
+                machine
+            }
+        };
+    }
+}
+
+#[test]
+fn a_cache_without_tiers_is_warm_if_it_has_a_state() {
+    let mut config = Config::new(2 << 20);
+    config.tuning = Tuning { seed: Some(3), ..Tuning::default() };
+    config.state = Some(Arc::new(StateFile::volatile().unwrap()));
+    let mut client = Client::open(config.clone(), Vec::new());
+    for n in 0..3000 {
+        assert!(client.set(&key(n), &value(n, 1)));
+    }
+    client.delete(&key(7));
+    let state = config.state.take().expect("given").snapshot().unwrap();
+    drop(client);
+    config.state = Some(Arc::new(state));
+    let client = Client::open(config, Vec::new());
+    let found = (0..3000).filter(|&n| {
+        let found = client.get(&key(n)).map(|found| found.value);
+        assert!(found.is_none() || found == Some(value(n, 1)));
+        found.is_some()
+    });
+    assert_eq!(found.count(), 2999);
+}
+
+#[test]
+fn a_missing_or_swapped_drive_starts_cold() {
+    let devices = || [RamDevice::new(4 << 20), RamDevice::new(4 << 20)];
+    let state = || Some(Arc::new(StateFile::volatile().unwrap()));
+    let as_devices = |all: &[Arc<RamDevice>]| {
+        all.iter().map(|d| Arc::clone(d) as Arc<dyn Device>).collect::<Vec<_>>()
+    };
+    let [a, b] = devices();
+    let mut client =
+        Client::open(Config { state: state(), ..config() }, as_devices(&[a.clone(), b.clone()]));
+    for n in 0..3000 {
+        assert!(client.set(&key(n), &value(n, 1)));
+    }
+    client.settle();
+    assert!(client.cache.close(client.now, &|| true));
+    drop(client);
+    let cases: [(Vec<Arc<RamDevice>>, &str); 4] = [
+        (vec![a.copy()], "is one of 2 tiers"),
+        (vec![b.copy(), a.copy()], "restore the order"),
+        (vec![a.copy(), RamDevice::new(4 << 20)], "is new"),
+        (vec![a.copy(), b.grown(5 << 20)], "another size"),
+    ];
+    for (devices, why) in cases {
+        let client = Client::open(Config { state: state(), ..config() }, as_devices(&devices));
+        assert!(client.cache.notes()[0].contains(why), "{:?}", client.cache.notes());
+        while client.cache.recover() {}
+        assert!((0..3000).all(|n| client.get(&key(n)).is_none()));
+    }
+    let client = Client::open(Config { state: state(), ..config() }, as_devices(&[a, b]));
+    while client.cache.recover() {}
+    assert!((0..3000).all(|n| client.get(&key(n)).is_some()));
+}
