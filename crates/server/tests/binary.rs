@@ -2,37 +2,10 @@
 
 mod common;
 
+use common::binary::{Answer, GET, NOOP, SET, frame, packet, receive};
 use common::{Client, TestServer};
 use std::io::Write;
 use terrace::settings::{PasswordFile, Settings};
-
-const GET: u8 = 0x00;
-const SET: u8 = 0x01;
-const NOOP: u8 = 0x0a;
-
-/// A packet; its opaque is its opcode four times.
-fn packet(opcode: u8, extras: &[u8], key: &str, value: &[u8], cas: u64) -> Vec<u8> {
-    frame(0x80, opcode, 0, (extras, key.as_bytes(), value), cas)
-}
-
-fn frame(
-    magic: u8,
-    opcode: u8,
-    status: u16,
-    (extras, key, value): (&[u8], &[u8], &[u8]),
-    cas: u64,
-) -> Vec<u8> {
-    let body = (extras.len() + key.len() + value.len()) as u32;
-    let mut bytes = vec![magic, opcode];
-    bytes.extend((key.len() as u16).to_be_bytes());
-    bytes.extend([extras.len() as u8, 0]);
-    bytes.extend(status.to_be_bytes());
-    bytes.extend(body.to_be_bytes());
-    bytes.extend([opcode; 4]);
-    bytes.extend(cas.to_be_bytes());
-    bytes.extend([extras, key, value].concat());
-    bytes
-}
 
 /// What is asked for, and what comes back.
 fn set(key: &str, value: &[u8]) -> Vec<u8> {
@@ -45,36 +18,6 @@ fn failure(opcode: u8, status: u16, text: &str) -> Vec<u8> {
 
 fn success(opcode: u8) -> Vec<u8> {
     failure(opcode, 0, "")
-}
-
-/// A response in its parts.
-#[derive(Debug)]
-struct Answer {
-    opcode: u8,
-    status: u16,
-    extras: Vec<u8>,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    cas: u64,
-}
-
-fn receive(client: &mut Client) -> Answer {
-    let body_of = |b: &[u8]| u32::from_be_bytes([b[8], b[9], b[10], b[11]]) as usize;
-    let bytes = client.receive(|unread| {
-        let whole = 24 + unread.get(..24).map(body_of)?;
-        (unread.len() >= whole).then_some(whole)
-    });
-    let opcode = bytes[1];
-    assert_eq!((bytes[0], bytes[5], &bytes[12..16]), (0x81, 0, &[opcode; 4][..]));
-    let (extras, key) = (bytes[4] as usize, u16::from_be_bytes([bytes[2], bytes[3]]) as usize);
-    Answer {
-        opcode,
-        status: u16::from_be_bytes([bytes[6], bytes[7]]),
-        extras: bytes[24..24 + extras].to_vec(),
-        key: bytes[24 + extras..24 + extras + key].to_vec(),
-        value: bytes[24 + extras + key..].to_vec(),
-        cas: u64::from_be_bytes(bytes[16..24].try_into().expect("eight bytes")),
-    }
 }
 
 fn ask(client: &mut Client, packet: Vec<u8>) -> Answer {

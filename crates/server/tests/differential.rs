@@ -2,46 +2,8 @@
 
 mod common;
 
+use common::memcached::Memcached;
 use common::{Client, TestServer};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
-
-/// memcached itself, if it is installed.
-struct Memcached {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Memcached {
-    fn start() -> Option<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        let port = address.port().to_string();
-        let child = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", &port, "-t", "1", "-u", "nobody"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok()?;
-        let started = Instant::now();
-        while started.elapsed() < common::PATIENCE {
-            if TcpStream::connect(address).is_ok() {
-                return Some(Self { child, address });
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("memcached does not answer");
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Conversations; `K` stands for a key of their own, `|` for a line end. Where memcached 1.6.18 is
 /// older than what Terrace stands in for, or pads numbers with blanks, there is no case here.
@@ -151,8 +113,8 @@ const CASES: &[&str] = &[
 
 #[test]
 fn memcached_says_the_same() {
-    let Some(memcached) = Memcached::start() else {
-        println!("memcached_says_the_same: skipped, memcached is not installed");
+    let Some(memcached) = Memcached::start(&[]) else {
+        println!("skipped: memcached_says_the_same: memcached is not installed; make tools");
         return;
     };
     let terrace = TestServer::start();

@@ -96,6 +96,10 @@ fn decide(arith: &Arith, hit: Option<Hit<'_>>) -> Result<(u64, Expiry), Calculat
     let Some(hit) = hit else { return arith.create.ok_or(Calculated::NotFound) };
     let old = hit.record;
     let Body::Inline(value) = old.body() else { return Err(Calculated::NotNumeric) };
+    if value.is_empty() {
+        // memcached finds this before it compares CAS numbers, other text after.
+        return Err(Calculated::NotNumeric);
+    }
     if arith.compare.is_some_and(|cas| cas != old.cas) {
         return Err(Calculated::Exists);
     }

@@ -1,6 +1,9 @@
 //! A server inside the test process, and a client that speaks bytes.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod binary;
+pub mod memcached;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
