@@ -27,7 +27,7 @@ pub(crate) const PAGE_WORDS: u64 = log_page::WORDS as u64;
 /// and not yet appended, a few dozen words each.
 const RING_RESERVE: u64 = 6;
 /// The log is cleaned when it is longer than this many times what counts in it.
-const GARBAGE_FACTOR: u64 = 3;
+const GARBAGE_FACTOR: u64 = 2;
 /// Pages that are written at a time, at most.
 const PAGES_PER_WRITE: u64 = 16;
 /// Pages that are read at a time, at most.

@@ -1,0 +1,199 @@
+//! Restarts of the real binary: what is warm, what is cold and says why, what is refused.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_e2e::{Client, Server, is_terrace, skip, value_of};
+
+const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
+const RECORDS: usize = 10_000;
+
+fn needs_terrace(test: &str) -> bool {
+    if !is_terrace() {
+        skip(test, "needs Terrace");
+    }
+    is_terrace()
+}
+
+fn filled(flags: &str) -> Server {
+    let server = Server::start(flags);
+    terrace_e2e::fill(&mut server.client(), "key", RECORDS, 300);
+    server
+}
+
+fn start(flags: &str, dir: &Arc<TempDir>) -> Server {
+    match Server::try_start(flags, Arc::clone(dir)) {
+        Ok(server) => server,
+        Err(failed) => panic!("{flags}: {}", failed.output),
+    }
+}
+
+fn wait_until_ready(client: &mut Client, server: &Server) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while client.stats("tiers")["recovery"] != "ready" {
+        assert!(Instant::now() < end, "{}", server.output());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How many of the records are there; each must be right.
+fn found(server: &Server) -> usize {
+    let mut client = server.client();
+    wait_until_ready(&mut client, server);
+    (0..RECORDS)
+        .filter(|n| {
+            let key = format!("key{n}");
+            let value = client.get(&key);
+            assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
+            value.is_some()
+        })
+        .count()
+}
+
+fn state_file(dir: &TempDir) -> PathBuf {
+    let entries = std::fs::read_dir(dir.path()).expect("a directory");
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.find(|path| path.extension().is_some_and(|e| e == "state")).expect("a state file")
+}
+
+#[test]
+fn a_clean_stop_is_warm_even_without_the_state() {
+    if !needs_terrace("a_clean_stop_is_warm_even_without_the_state") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let server = start(FLAGS, &dir);
+    assert_eq!(found(&server), RECORDS);
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_file(state_file(&dir)).expect("removed");
+    let server = start(FLAGS, &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+    assert!(!server.output().contains("cold"), "{}", server.output());
+}
+
+#[test]
+fn a_kill_is_warm_with_the_state_and_cold_without() {
+    if !needs_terrace("a_kill_is_warm_with_the_state_and_cold_without") {
+        return;
+    }
+    let dir = filled(FLAGS).kill();
+    let server = start(FLAGS, &dir);
+    assert_eq!(found(&server), RECORDS);
+    let dir = server.kill();
+    std::fs::remove_file(state_file(&dir)).expect("removed");
+    let refused = Server::try_start(&format!("{FLAGS} --on-mismatch refuse"), Arc::clone(&dir));
+    let failed = refused.err().expect("it is not to start cold");
+    assert_eq!(failed.code, Some(71));
+    assert!(failed.output.contains("--on-mismatch cold"), "{}", failed.output);
+    let server = start(FLAGS, &dir);
+    assert!(server.output().contains("starting cold: the state of the last run is missing"));
+    assert_eq!(found(&server), 0);
+}
+
+#[test]
+fn strict_mode_is_warm_without_the_state() {
+    if !needs_terrace("strict_mode_is_warm_without_the_state") {
+        return;
+    }
+    let flags = &format!("{FLAGS} --durability strict");
+    let server = filled(flags);
+    let mut client = server.client();
+    client.check("delete key5\r\n", "DELETED\r\n");
+    client.check("set key6 0 0 3\r\nnew\r\n", "STORED\r\n");
+    let dir = server.kill();
+    std::fs::remove_file(state_file(&dir)).expect("removed");
+    let server = start(flags, &dir);
+    let mut client = server.client();
+    wait_until_ready(&mut client, &server);
+    assert!(client.get("key5").is_none() && client.get("key6").is_none(), "not sealed, or deleted");
+    let found = found_except(&server, &[5, 6]);
+    assert!(found > RECORDS / 4 && found < RECORDS, "{found} are back");
+}
+
+fn found_except(server: &Server, except: &[usize]) -> usize {
+    let mut client = server.client();
+    let keys = (0..RECORDS).filter(|n| !except.contains(n));
+    keys.filter(|n| {
+        let key = format!("key{n}");
+        let value = client.get(&key);
+        assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
+        value.is_some()
+    })
+    .count()
+}
+
+#[test]
+fn damaged_and_foreign_tiers_are_told_apart() {
+    if !needs_terrace("damaged_and_foreign_tiers_are_told_apart") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let tier = dir.path().join("tier");
+    let file = OpenOptions::new().write(true).open(&tier).expect("the tier");
+    file.write_all_at(&[0xff; 8], 200).expect("written");
+    let server = start(FLAGS, &dir);
+    assert!(server.output().contains("its superblock is damaged"), "{}", server.output());
+    assert_eq!(found(&server), 0);
+    let dir = server.kill();
+    // Zeroed: as new.
+    file.write_all_at(&[0; 4096], 0).expect("written");
+    let server = start(FLAGS, &dir);
+    assert_eq!(found(&server), 0);
+    let dir = server.kill();
+    // Somebody else's.
+    file.write_all_at(b"PRECIOUS", 0).expect("written");
+    let failed = Server::try_start(FLAGS, Arc::clone(&dir)).err().expect("it is refused");
+    assert!(failed.output.contains("holds data that Terrace did not write"), "{}", failed.output);
+    let mut head = [0; 8];
+    let file = std::fs::File::open(&tier).expect("the tier");
+    file.read_exact_at(&mut head, 0).expect("read");
+    assert_eq!(&head, b"PRECIOUS");
+}
+
+#[test]
+fn another_size_starts_cold_and_another_memory_warm() {
+    if !needs_terrace("another_size_starts_cold_and_another_memory_warm") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let server = start(&FLAGS.replace("-m 24", "-m 40"), &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+    assert_eq!(server.stop(), Some(0));
+    let server = start(&FLAGS.replace("128m", "160m"), &dir);
+    assert!(server.output().contains("another size"), "{}", server.output());
+    assert_eq!(found(&server), 0);
+}
+
+#[test]
+fn files_are_for_their_owner_only() {
+    if !needs_terrace("files_are_for_their_owner_only") {
+        return;
+    }
+    let server = Server::start(FLAGS);
+    for path in [server.dir.path().join("tier"), state_file(&server.dir)] {
+        let mode = path.metadata().expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_stop_without_time_is_like_a_crash() {
+    if !needs_terrace("a_stop_without_time_is_like_a_crash") {
+        return;
+    }
+    let flags = &format!("{FLAGS} --stop-timeout 0");
+    let server = filled(flags);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let server = start(flags, &dir);
+    assert_eq!(found(&server), RECORDS);
+}
