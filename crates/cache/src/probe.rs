@@ -20,6 +20,8 @@ pub struct Probe {
     pub(crate) sealed: Sealed,
     /// Places in it that were looked at before this one.
     pub(crate) skip: u16,
+    /// One of those could not be read.
+    pub(crate) unreadable: bool,
     /// Segments that were looked at and do not hold the key's record.
     pub(crate) rejected: Vec<Rejected>,
     /// Where in the bytes that were read the record is.

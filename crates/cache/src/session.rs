@@ -375,7 +375,8 @@ pub(crate) fn next_probe(
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments.plan(newest, name.pos, 0) {
             let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
-            return Some(Probe { plan, place, sealed: newest, skip: 0, rejected, found: None });
+            let (skip, unreadable, found) = (0, false, None);
+            return Some(Probe { plan, place, sealed: newest, skip, unreadable, rejected, found });
         }
         candidates.retain(|sealed| *sealed != newest);
     }
@@ -390,13 +391,14 @@ fn reject(
     probe: &mut Probe,
     unreadable: bool,
 ) -> Checked {
+    probe.unreadable |= unreadable;
     if matches!(probe.place, Place::Extent(_))
         && let Some((place, plan)) = shard.segments.plan(probe.sealed, name.pos, probe.skip + 1)
     {
         (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);
         return Checked::Read;
     }
-    probe.rejected.push(Rejected { sealed: probe.sealed, unreadable });
+    probe.rejected.push(Rejected { sealed: probe.sealed, unreadable: probe.unreadable });
     match next_probe(shard, guard, name, Some(probe)) {
         Some(next) => {
             *probe = next;

@@ -183,6 +183,46 @@ fn hot_records_come_to_dram_and_a_scan_does_not_push_them_out() {
     assert_eq!(device.reads.load(Ordering::Relaxed), before);
 }
 
+fn is_inside_a_value(block: &[u8]) -> bool {
+    block[0] != 0 && block.iter().all(|&byte| byte == block[0])
+}
+
+/// A record that could not be read, and that is changed then, must not be there when it can be read
+/// again. Long ones lie apart from the pages in which short ones are looked for next.
+#[test]
+fn what_was_unreadable_when_it_was_deleted_stays_away() {
+    let device = RamDevice::new(8 << 20);
+    let mut client = open(&device);
+    for n in 0..1500 {
+        assert!(client.set(&key(n), &vec![n as u8; if n % 3 == 0 { 7800 } else { 50 }]));
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    client.settle();
+    let mut damaged = 0;
+    device.tamper(|bytes| {
+        for block in bytes.chunks_exact_mut(4096).filter(|block| is_inside_a_value(block)) {
+            block[1] ^= 1;
+            damaged += 1;
+        }
+    });
+    assert!(damaged > 200, "{damaged} blocks");
+    for n in 0..1000 {
+        client.delete(&key(n));
+    }
+    device.tamper(|bytes| {
+        for block in bytes.chunks_exact_mut(4096) {
+            block[1] ^= 1;
+            if !is_inside_a_value(block) {
+                block[1] ^= 1;
+            }
+        }
+    });
+    for n in 0..1000 {
+        assert!(client.get(&key(n)).is_none(), "{n} is back from the dead");
+    }
+}
+
 /// Reclaim keeps live records. One that straddles from a sound page into a damaged one is not to be
 /// kept with the damaged bytes.
 #[test]
