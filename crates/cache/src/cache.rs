@@ -283,17 +283,8 @@ impl Engine {
         self.mount.set().epoch
     }
 
-    /// The superblock of a tier as of the opening.
-    pub(crate) fn superblock(
-        &self,
-        tier: usize,
-        device: &dyn terrace_device::Device,
-    ) -> Superblock {
-        self.mount.superblock(tier, device)
-    }
-
     /// The superblocks as of now.
-    fn write_superblocks(&self, clean: bool) -> Result<(), OpenError> {
+    pub(crate) fn write_superblocks(&self, clean: bool) -> Result<(), OpenError> {
         let get = |field| self.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
         let next_cas =
             self.shards.iter().map(|shard| shard.lock(&self.pool, Guard::new()).next_cas_peek());

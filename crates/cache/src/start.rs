@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 use crate::key::Hasher;
 use crate::kill_log::KillLog;
 use crate::memory::{Arena, Budget, Guard};
-use crate::mount::{Mount, boot_words, write_superblock};
+use crate::mount::{Mount, boot_words};
 use crate::quiesce::Quiesce;
 use crate::recover;
 use crate::replay::{Replay, directory_generation, find_log, read_log};
@@ -220,16 +220,22 @@ fn assemble(
         }
     }
     let mut replays = Vec::new();
+    let mut damage = None;
     if !matches!(past, Past::Cold) {
         for (log, tier) in logs.iter().zip(&config.tiers) {
             match read_log(log, &slots) {
                 Ok(words) => replays.push(Replay::of(&words)),
                 Err(why) => {
-                    let why = format!("{}: {why}", tier.device.label());
-                    return start_over(config, mount, state, &why);
+                    damage = Some(format!("{}: {why}", tier.device.label()));
+                    break;
                 }
             }
             log.mend_ring();
+        }
+        if let Some(why) = damage {
+            // They hold the state, which begins anew.
+            drop(logs);
+            return start_over(config, mount, state, &why);
         }
         let used = |at: usize| {
             let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
@@ -325,11 +331,10 @@ fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
     }
 }
 
-/// Says on the tiers that the cache is open.
+/// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
+/// must not lead back to the same ones.
 fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
-    for (at, tier) in config.tiers.iter().enumerate() {
-        write_superblock(tier.device.as_ref(), &engine.superblock(at, tier.device.as_ref()))?;
-    }
+    engine.write_superblocks(false)?;
     if config.durability == Durability::Power {
         for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
             log.make_durable(&engine.pool.slots)

@@ -211,6 +211,56 @@ fn strict_mode_survives_the_loss_of_the_machine() {
     assert!(back * 2 > all, "{back} of {all} are back, the unsealed ones are lost");
 }
 
+/// Every loss of power leads to numbers that were never given out.
+#[test]
+fn cas_numbers_do_not_repeat_after_one_loss_of_power_upon_the_other() {
+    let mut config = config();
+    config.durability = Durability::Power;
+    let mut machine = Machine::new(config.clone());
+    let mut seen = std::collections::HashSet::new();
+    for boot in 2..6 {
+        for n in 0..10 {
+            assert!(machine.client.set(&key(n), &value(n, 1)));
+            let found = machine.client.get(&key(n)).expect("just stored");
+            assert!(seen.insert(found.cas), "{} was given out before", found.cas);
+        }
+        machine.client.session.make_durable().unwrap();
+        let state = Arc::new(StateFile::volatile().unwrap());
+        let remains = Remains { device: machine.device.copy(), state };
+        machine = Machine::start(config.clone(), remains, [boot; 16]);
+    }
+}
+
+/// A log that can't be read means a cold start, of a cache that works.
+#[test]
+fn a_damaged_log_is_no_log() {
+    let mut machine = Machine::new(config());
+    for version in 0..8 {
+        for n in 0..4000 {
+            assert!(machine.client.set(&key(n), &value(n, version)));
+        }
+        machine.client.settle();
+    }
+    let remains = machine.remains();
+    let mut pages = 0;
+    remains.device.tamper(|bytes| {
+        for page in bytes.chunks_exact_mut(4096).filter(|page| &page[4..8] == b"KLOG") {
+            page[100] ^= 1;
+            pages += 1;
+        }
+    });
+    assert!(pages > 10, "{pages} pages of the log on the tier");
+    let mut machine = machine.again(remains);
+    machine.recover();
+    assert_eq!(machine.client.cache.notes().len(), 1);
+    for n in 0..4000 {
+        assert!(machine.client.get(&key(n)).is_none());
+        assert!(machine.client.set(&key(n), &value(n, 9)));
+    }
+    machine.client.settle();
+    assert!((0..4000).all(|n| machine.client.get(&key(n)).is_some()));
+}
+
 #[test]
 fn what_does_not_fit_starts_cold_or_not_at_all() {
     let mut machine = Machine::new(config());
