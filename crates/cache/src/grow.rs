@@ -166,7 +166,7 @@ fn carry_segment(
     if shard.segments.usage(sealed.number).live_records == 0 {
         return true;
     }
-    let footer = match read_footer(engine, shard, sealed.number, buffer) {
+    let footer = match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => footer,
         // Nothing is given up for a drive that may answer again: the index just does not grow now.
         Err(Unreadable::Device) => return false,

@@ -65,7 +65,7 @@ pub(crate) fn reclaim(
     let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
     if shard.segments.usage(number).live_records > 0 {
-        let Ok(footer) = read_footer(engine, shard, number, buffer) else {
+        let Ok(footer) = read_footer(engine, shard, victim.sealed, buffer) else {
             purge(engine, shard, guard, victim.sealed);
             return Ok(());
         };
@@ -130,19 +130,21 @@ pub(crate) enum Unreadable {
     Corrupt,
 }
 
-/// Reads and checks the footer of a segment.
+/// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
+/// or misdirects a write, would leave the names of this one behind in the index.
 pub(crate) fn read_footer(
     engine: &Engine,
     shard: &Shard,
-    number: u16,
+    sealed: Sealed,
     buffer: &mut AlignedBuf,
 ) -> Result<Footer, Unreadable> {
+    let number = sealed.number;
     let slot = shard.segments.slot(number);
     let counters = engine.pool.counters.tier(slot.tier);
     let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
     buffer.set_len(bytes.min(buffer.capacity()));
     engine.pool.slots.read_tail(slot, buffer).map_err(|_| Unreadable::Device)?;
-    let footer = Footer::decode(buffer);
+    let footer = Footer::decode(buffer).filter(|footer| footer.seq == sealed.seq);
     if footer.is_none() {
         count(&counters.corrupt_pages);
     }

@@ -183,6 +183,44 @@ fn hot_records_come_to_dram_and_a_scan_does_not_push_them_out() {
     assert_eq!(device.reads.load(Ordering::Relaxed), before);
 }
 
+/// A drive that brings another segment than the one that was written there: neither its records nor its
+/// footer are taken for those that were wanted.
+#[test]
+fn segments_in_each_others_places_are_survived() {
+    const KEYS: u64 = 1000;
+    const SEGMENT: usize = 64 << 10;
+    let device = RamDevice::new(3 << 20);
+    let mut config = config();
+    config.tuning.fingerprint_bits = 4;
+    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Device>]);
+    let mut versions = vec![0u8; KEYS as usize];
+    let value = |n: u64, version: u8| {
+        let mut value = vec![n as u8; 100 + n as usize % 900];
+        value[0] = version;
+        value
+    };
+    let mut random = Random(4);
+    for round in 1..=200u8 {
+        for _ in 0..300 {
+            let n = random.below(KEYS);
+            versions[n as usize] = round;
+            assert!(client.set(&key(n), &value(n, round)));
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+        device.tamper(|bytes| {
+            let segments = (bytes.len() / SEGMENT - 1) as u64;
+            let place = (random.below(segments - 1) + 1) as usize * SEGMENT;
+            bytes[place..place + 2 * SEGMENT].rotate_left(SEGMENT);
+        });
+        for n in 0..KEYS {
+            let found = client.get_as(&key(n), Access::Peek);
+            let is_right = found.is_none_or(|found| found.value == value(n, versions[n as usize]));
+            assert!(is_right, "{n} in round {round}");
+        }
+    }
+}
+
 fn is_inside_a_value(block: &[u8]) -> bool {
     block[0] != 0 && block.iter().all(|&byte| byte == block[0])
 }
