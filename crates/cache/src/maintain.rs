@@ -138,6 +138,17 @@ impl Maintenance {
         seal::seal(engine, guard, at, &mut self.segment, now, false) == Outcome::Sealed
     }
 
+    /// Grows a shard's index, if it must, for one more segment.
+    fn make_index_room(&mut self, engine: &Engine, guard: Guard<'_>, at: usize) {
+        while self.keep_growing(engine, guard) {}
+        let shard = &engine.shards[at];
+        let coming = engine.records_per_segment(&shard.lock(&engine.pool, guard));
+        if grow::pressure(shard, guard, coming) == Pressure::Needed {
+            self.growth = grow::start(engine, guard, at, coming).ok();
+            while self.keep_growing(engine, guard) {}
+        }
+    }
+
     /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on
     /// the tiers.
     pub(crate) fn seal_all(
@@ -151,6 +162,7 @@ impl Maintenance {
             while goes_on() {
                 quiesce.refresh(&self.participant);
                 let guard = Guard::new();
+                self.make_index_room(engine, guard, at);
                 if seal::seal(engine, guard, at, &mut self.segment, now, true) != Outcome::Sealed {
                     break;
                 }

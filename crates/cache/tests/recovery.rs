@@ -211,6 +211,20 @@ fn strict_mode_survives_the_loss_of_the_machine() {
     assert!(back * 2 > all, "{back} of {all} are back, the unsealed ones are lost");
 }
 
+/// What is recovered has an index of its size, and much may be stored before the next stop.
+#[test]
+fn a_clean_stop_makes_room_in_the_index() {
+    let mut machine = Machine::new(config()).crash();
+    machine.recover();
+    for n in 0..500 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    machine.stop_cleanly();
+    let machine = machine.crash();
+    machine.recover();
+    assert!((0..500).all(|n| machine.client.get(&key(n)).is_some()));
+}
+
 /// Every loss of power leads to numbers that were never given out.
 #[test]
 fn cas_numbers_do_not_repeat_after_one_loss_of_power_upon_the_other() {
