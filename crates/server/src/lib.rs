@@ -5,3 +5,4 @@ mod commands;
 pub mod server;
 pub mod settings;
 mod stats;
+pub mod tls;

@@ -4,11 +4,12 @@ mod startup;
 
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
-use startup::{Failure, banner, limits, state, tiers, user};
+use startup::{Failure, banner, limits, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
+use terrace::tls;
 use terrace_cache::{Cache, Config, StateFile, Tier};
 use terrace_device::Device;
 
@@ -63,19 +64,18 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         daemon.detach()?;
     }
     println!("{}", banner::version());
+    tls::check(&settings.tls).map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
     let cache = open_cache(settings, &tiers.devices, state.file)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
+    port_file::write(&listeners)?;
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say(lines.chain(&cache.describe()).chain(cache.notes()));
     println!("{}", banner::limits(settings));
-    let is_open = !settings.asks_for_passwords();
-    let addresses = listeners.iter().filter_map(Listener::tcp_address).filter(|_| is_open);
-    let addresses: Vec<_> = addresses.collect();
-    say(&banner::listening(listeners.iter().map(Listener::name), &addresses));
+    say(&banner::listening(&listeners, settings.asks_for_passwords()));
     if settings.lock_memory {
         say(&limits::lock_memory());
     }

@@ -11,7 +11,7 @@ mod skip;
 
 pub use client::{Client, CutOff};
 pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
-pub use server::{Failed, Server, free_port, is_terrace, spawn};
+pub use server::{Failed, Server, free_port, is_terrace, program, spawn, spawn_with};
 pub use skip::{run_as_root, skip};
 
 /// A value that says which key and which version of it it belongs to, `bytes` long: a foreign, old

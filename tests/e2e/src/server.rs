@@ -1,6 +1,7 @@
 //! One server process, with a directory of its own.
 
 use crate::Client;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -134,6 +135,11 @@ impl Server {
         Failed { code: result.status.code(), output, took: start.elapsed() }
     }
 
+    /// Has [`Server::address`] name another port of the server.
+    pub fn use_port(&mut self, port: u16) {
+        self.port = port;
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
@@ -206,6 +212,19 @@ pub fn spawn(flags: &str, dir: &TempDir) -> Child {
     command.spawn().expect("the binary under test starts")
 }
 
+/// As [`spawn`]; `change` sees the command before it starts, and its output can be piped.
+pub fn spawn_with(flags: &str, dir: &TempDir, change: impl FnOnce(&mut Command)) -> Child {
+    let mut command = command(flags, dir);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    change(&mut command);
+    command.spawn().expect("the binary under test starts")
+}
+
+/// The binary under test, for those who start it in ways of their own.
+pub fn program() -> &'static Path {
+    binary()
+}
+
 fn command(flags: &str, dir: &TempDir) -> Command {
     let mut command = Command::new(binary());
     let path = dir.path().to_str().expect("temporary paths are text");
@@ -237,18 +256,25 @@ fn collect(
     })
 }
 
-/// A port that nobody listens on, below the range from which the kernel takes the ports of clients,
-/// and given to one test only.
+/// A port for this process alone: below the range from which the kernel takes the ports of clients,
+/// reserved against every other test by a lock that is kept as long as the process lives, and with
+/// nobody listening on it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     const FIRST: u32 = 12_000;
     const COUNT: u32 = 20_000;
+    let locks = std::env::temp_dir().join("terrace-test-ports");
+    std::fs::create_dir_all(&locks).expect("a directory for the locks of ports");
     // Test processes that run at the same time begin at different places.
     let start = std::process::id().wrapping_mul(37);
     loop {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(FIRST + offset).expect("a port");
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let Ok(lock) = File::create(locks.join(port.to_string())) else { continue };
+        let is_ours = lock.try_lock().is_ok();
+        if is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            RESERVED.lock().expect("no test panics here").push(lock);
             return port;
         }
     }

@@ -5,6 +5,7 @@ use super::expiry::Expiry;
 use crate::stats::general::VERSION;
 use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
+mod certificates;
 pub(super) mod stats;
 mod tuning;
 
@@ -28,6 +29,7 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         AdminKind::FlushAll => text.extend_from_slice(flush_all(executor, arguments)),
         AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
+        AdminKind::RefreshCerts => certificates::refresh(executor, &mut text),
         kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
     }
     if !is_silent(admin) {

@@ -1,10 +1,10 @@
 //! The thread that takes connections in and deals them out to the workers in turn.
 
-use super::listener::{Listener, OUT_OF_DESCRIPTORS_NAP};
+use super::listener::{Arrival, Listener, OUT_OF_DESCRIPTORS_NAP};
 use super::shared::Shared;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 /// What memcached says when `-c` is reached.
@@ -17,8 +17,8 @@ pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
         wait(shared, listeners);
         shared.acceptor_waker.clear();
         for listener in listeners {
-            while let Some(socket) = accept(shared, listener) {
-                shared.inboxes[next_worker].send(socket);
+            while let Some(arrival) = accept(shared, listener) {
+                shared.inboxes[next_worker].send(arrival);
                 next_worker = (next_worker + 1) % shared.inboxes.len();
             }
         }
@@ -37,11 +37,11 @@ fn wait(shared: &Shared, listeners: &[Listener]) {
 }
 
 /// The next connection of a listener that can be served; the ones too many are told so.
-fn accept(shared: &Shared, listener: &Listener) -> Option<OwnedFd> {
+fn accept(shared: &Shared, listener: &Listener) -> Option<Arrival> {
     while !shared.is_stopping() && !shared.must_leave_in_backlog() {
         match listener.accept() {
-            Ok(socket) if shared.connections.try_open() => return Some(socket),
-            Ok(socket) => refuse(shared, &socket),
+            Ok(arrival) if shared.connections.try_open() => return Some(arrival),
+            Ok(arrival) => refuse(shared, &arrival.socket),
             Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => return None,
             Err(error) => recover(shared, &error),
         }

@@ -3,20 +3,22 @@
 use super::conflicts::Conflicts;
 use super::context::Context;
 use super::input::{Input, Received};
+use super::listener::Entry;
 use super::pending::{Answer, Pending, Work, read_chunk};
 use super::poll::Ready;
 use super::replies::Replies;
 use super::requests::KeysLeft;
 use super::slab::Id;
+use super::socket::Socket;
 use super::stream::Stream;
 use super::upload::Upload;
 use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::settings::Settings;
-use rustix::net::SendFlags;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use terrace_cache::Key;
 use terrace_protocol::Parser;
 
@@ -76,7 +78,9 @@ pub(crate) enum Mode {
 
 /// A connection and what it is in the middle of.
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    socket: Socket,
+    /// The listener that it came in by.
+    pub(super) entry: Arc<Entry>,
     pub(super) input: Input,
     pub(super) replies: Replies,
     pub(super) conflicts: Conflicts,
@@ -105,14 +109,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(socket: OwnedFd, now: u32, settings: &Settings) -> Self {
+    /// Begins with a client that came in by the listener `entry`.
+    pub(crate) fn new(socket: Socket, entry: Arc<Entry>, now: u32, settings: &Settings) -> Self {
         Self {
             socket,
             input: Input::default(),
             replies: Replies::default(),
             conflicts: Conflicts::default(),
             mode: if settings.ascii_passwords.is_some() { Mode::Login } else { Mode::Requests },
-            parser: Parser::new(settings.spoken_protocol()),
+            parser: Parser::new(entry.protocol),
             sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
             needed: 0,
             is_readable: false,
@@ -124,16 +129,17 @@ impl Connection {
             is_ready: false,
             last_active: now,
             held: 0,
+            entry,
         }
     }
 
     pub(crate) fn socket(&self) -> impl AsFd + '_ {
-        &self.socket
+        self.socket.fd()
     }
 
     /// What the log calls it.
     pub(crate) fn number(&self) -> i32 {
-        self.socket.as_raw_fd()
+        self.socket.fd().as_raw_fd()
     }
 
     /// Takes note of an event.
@@ -162,7 +168,7 @@ impl Connection {
     /// Tells what memory the connection keeps between turns. With a cap on that, the one that asks
     /// for more than there is must go.
     fn account(&mut self, turn: Turn, cx: &mut Context) -> Turn {
-        let held = (self.input.capacity() + self.replies.memory()) as u64;
+        let held = (self.input.capacity() + self.replies.memory() + self.socket.memory()) as u64;
         if held == self.held {
             return turn;
         }
@@ -171,7 +177,7 @@ impl Connection {
         let cap = cx.shared.settings.connection_buffer_bytes_max;
         if has_grown && cap > 0 && total > cap {
             // If the socket takes nothing now, the end of the connection must say it alone.
-            let _ = rustix::net::send(&self.socket, OUT_OF_BUFFERS, SendFlags::NOSIGNAL);
+            let _ = self.socket.send(OUT_OF_BUFFERS);
             return Turn::Close;
         }
         turn
@@ -193,7 +199,7 @@ impl Connection {
             cx.session.make_durable()?;
         }
         let mut sent = 0;
-        let is_sent = self.replies.send(&self.socket, &mut sent)?;
+        let is_sent = self.replies.send(&mut self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
@@ -229,7 +235,7 @@ impl Connection {
             self.input.give_memory(cx.buffers.take());
         }
         let before = self.input.unread().len();
-        let received = self.input.receive(&self.socket, self.needed)?;
+        let received = self.input.receive(&mut self.socket, self.needed)?;
         cx.stats.counters.bytes_read.add((self.input.unread().len() - before) as u64);
         match received {
             Received::More => {}
@@ -354,7 +360,8 @@ impl Connection {
     }
 
     /// Cleans up; the socket closes itself.
-    pub(crate) fn close(self, cx: &mut Context) {
+    pub(crate) fn close(mut self, cx: &mut Context) {
+        self.socket.close();
         cx.shared.hold_buffers(self.held, 0);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());

@@ -1,14 +1,14 @@
 //! How new connections and the order to stop reach a worker.
 
+use super::listener::Arrival;
 use super::poll::Waker;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 /// One worker's inbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    arrivals: Mutex<Vec<OwnedFd>>,
+    arrivals: Mutex<Vec<Arrival>>,
     waker: Waker,
 }
 
@@ -22,13 +22,13 @@ impl Inbox {
     }
 
     /// Hands a connection to the worker.
-    pub(crate) fn send(&self, arrival: OwnedFd) {
+    pub(crate) fn send(&self, arrival: Arrival) {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(arrival);
         self.waker.wake();
     }
 
     /// Everything that has arrived.
-    pub(crate) fn take(&self) -> Vec<OwnedFd> {
+    pub(crate) fn take(&self) -> Vec<Arrival> {
         std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

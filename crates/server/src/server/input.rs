@@ -1,7 +1,7 @@
 //! Bytes that a client sent and that were not yet understood.
 
+use super::socket::Socket;
 use std::io;
-use std::os::fd::AsFd;
 
 /// Bytes asked of the socket at once, as long as a request doesn't need more.
 pub(crate) const BUFFER_BYTES: usize = 16 << 10;
@@ -53,19 +53,9 @@ impl Input {
 
     /// Receives once. `needed` is how many unread bytes the request at the front takes in all, where
     /// that is known; room is made for it.
-    pub(crate) fn receive(&mut self, socket: impl AsFd, needed: usize) -> io::Result<Received> {
+    pub(crate) fn receive(&mut self, socket: &mut Socket, needed: usize) -> io::Result<Received> {
         self.make_room(needed);
-        let room = self.bytes.capacity() - self.bytes.len();
-        let spare = rustix::buffer::spare_capacity(&mut self.bytes);
-        match rustix::net::recv(socket, spare, rustix::net::RecvFlags::empty()) {
-            Ok((0, _)) => Ok(Received::End),
-            // epoll(7): a read that comes back short has emptied a stream socket.
-            Ok((received, _)) if received < room => Ok(Received::Drained),
-            Ok(_) => Ok(Received::More),
-            Err(rustix::io::Errno::AGAIN) => Ok(Received::Drained),
-            Err(rustix::io::Errno::INTR) => Ok(Received::More),
-            Err(error) => Err(error.into()),
-        }
+        socket.receive(&mut self.bytes)
     }
 
     fn make_room(&mut self, needed: usize) {

@@ -1,6 +1,6 @@
-//! Sockets that connections come in by.
+//! Sockets that clients come in by.
 
-use crate::settings::Settings;
+use crate::settings::{Endpoint, ListenTls, Protocol, Settings};
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
@@ -8,21 +8,39 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// One listening socket.
+/// One socket that is listened on.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    kind: Kind,
-    /// As `stats conns` shows it: `tcp:127.0.0.1:11211` or `unix:/path`.
-    name: String,
+    entry: Arc<Entry>,
 }
 
+/// What the connections of one listener have in common.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) tls: ListenTls,
+    pub(crate) protocol: Protocol,
+    /// As `stats conns` shows it: `tcp:127.0.0.1:11211` or `unix:/path`.
+    pub(crate) name: String,
+}
+
+/// What a listener takes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Tcp,
+    Udp,
     Unix,
+}
+
+/// A client and a socket to talk with it.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) socket: OwnedFd,
+    pub(crate) entry: Arc<Entry>,
 }
 
 /// Why nothing could be listened on.
@@ -36,42 +54,92 @@ pub struct ListenError {
 }
 
 impl Listener {
-    /// All listeners that `settings` ask for. Where no address was asked for, a machine without
-    /// IPv6 gets IPv4 alone.
+    /// All listeners that `settings` ask for; or, where a service manager has opened sockets for
+    /// this process (`LISTEN_FDS`), those. Where no address was asked for, a machine without IPv6
+    /// gets IPv4 alone.
     pub fn bind_all(settings: &Settings) -> Result<Vec<Self>, ListenError> {
         let error = |address: String| move |source| ListenError { address, source };
+        let given = Self::from_manager(settings).map_err(error("the given sockets".into()))?;
+        if !given.is_empty() {
+            return Ok(given);
+        }
         if let Some(path) = &settings.unix_socket {
-            let listener = Self::unix(path, settings.unix_mask, settings.listen_backlog);
+            let mask = settings.unix_mask;
+            let listener =
+                Self::unix(path, mask, settings.listen_backlog, settings.spoken_protocol());
             return Ok(vec![listener.map_err(error(path.display().to_string()))?]);
         }
-        let addresses = settings.tcp_addresses().map_err(error("the given address".into()))?;
+        let endpoints = settings.endpoints().map_err(error("the given address".into()))?;
         let mut listeners = Vec::new();
-        for address in addresses {
-            match Self::tcp(address, settings.listen_backlog) {
+        for endpoint in endpoints {
+            match Self::network(endpoint, settings.listen_backlog) {
                 Ok(listener) => listeners.push(listener),
-                Err(e) if settings.listen.is_empty() && lacks_ipv6(address, &e) => {}
-                Err(e) => return Err(error(address.to_string())(e)),
+                Err(e) if settings.listen.is_empty() && lacks_ipv6(endpoint.address, &e) => {}
+                Err(e) => return Err(error(endpoint.address.to_string())(e)),
             }
         }
         Ok(listeners)
     }
 
-    /// Listens on a TCP address.
-    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
+    /// Sockets that the service manager opened: TCP, UDP or Unix, as it was told.
+    fn from_manager(settings: &Settings) -> io::Result<Vec<Self>> {
+        let mut given = listenfd::ListenFd::from_env();
+        let mut listeners = Vec::new();
+        for index in 0..given.len() {
+            if let Ok(Some(socket)) = given.take_tcp_listener(index) {
+                listeners.push(Self::given(socket.into(), Kind::Tcp, settings)?);
+            } else if let Ok(Some(socket)) = given.take_unix_listener(index) {
+                listeners.push(Self::given(socket.into(), Kind::Unix, settings)?);
+            } else if let Some(socket) = given.take_udp_socket(index)? {
+                listeners.push(Self::given(socket.into(), Kind::Udp, settings)?);
+            }
+        }
+        Ok(listeners)
+    }
+
+    fn given(socket: Socket, kind: Kind, settings: &Settings) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let tls = if kind == Kind::Udp { ListenTls::Off } else { settings.listen_tls() };
+        let address = socket.local_addr()?;
+        let path = || address.as_pathname().map(|path| path.display().to_string());
+        let name = match address.as_socket() {
+            Some(address) => address.to_string(),
+            None => path().unwrap_or_else(|| "unnamed".into()),
+        };
+        Ok(Self::new(socket, (kind, tls, settings.spoken_protocol()), name))
+    }
+
+    /// Listens on a network address.
+    fn network(endpoint: Endpoint, backlog: u32) -> io::Result<Self> {
+        let Endpoint { address, is_udp, tls, protocol } = endpoint;
+        let kind = if is_udp { Kind::Udp } else { Kind::Tcp };
+        let socket_type = if is_udp { Type::DGRAM } else { Type::STREAM };
+        let socket = Socket::new(Domain::for_address(address), socket_type, None)?;
+        if !is_udp {
+            socket.set_reuse_address(true)?;
+        }
         if address.is_ipv6() {
             // IPv4 has a listener of its own.
             socket.set_only_v6(true)?;
         }
         socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
+        if !is_udp {
+            socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        }
         let bound = socket.local_addr()?.as_socket().unwrap_or(address);
-        Self::listen(socket, backlog, Kind::Tcp, format!("tcp:{bound}"))
+        Ok(Self::new(socket, (kind, tls, protocol), bound.to_string()))
+    }
+
+    /// Listens on a TCP address, without TLS.
+    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
+        let (tls, protocol) = (ListenTls::Off, Protocol::Auto);
+        Self::network(Endpoint { address, is_udp: false, tls, protocol }, backlog)
     }
 
     /// Listens on a Unix socket with the permission bits `mask`; a socket that an earlier server
     /// left behind is replaced, any other file is not.
-    pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Self> {
+    pub fn unix(path: &Path, mask: u32, backlog: u32, protocol: Protocol) -> io::Result<Self> {
         use std::os::unix::fs::FileTypeExt;
         if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
@@ -79,35 +147,66 @@ impl Listener {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask))?;
-        Self::listen(socket, backlog, Kind::Unix, format!("unix:{}", path.display()))
-    }
-
-    fn listen(socket: Socket, backlog: u32, kind: Kind, name: String) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        Ok(Self { socket, kind, name })
+        let name = path.display().to_string();
+        Ok(Self::new(socket, (Kind::Unix, ListenTls::Off, protocol), name))
     }
 
-    /// Where it listens, as `tcp:ADDRESS:PORT` or `unix:PATH`.
+    fn new(socket: Socket, (kind, tls, protocol): (Kind, ListenTls, Protocol), at: String) -> Self {
+        let name = format!("{}:{at}", kind.name());
+        Self { socket, entry: Arc::new(Entry { kind, tls, protocol, name }) }
+    }
+
+    /// Where it listens, as `tcp:ADDRESS:PORT`, `udp:ADDRESS:PORT` or `unix:PATH`.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.entry.name
     }
 
-    /// The TCP address that it got; `None` for a Unix socket.
+    /// The TCP address that it got; `None` for other sockets.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.network_address().filter(|_| self.entry.kind == Kind::Tcp)
+    }
+
+    /// The UDP address that it got; `None` for other sockets.
+    pub fn udp_address(&self) -> Option<SocketAddr> {
+        self.network_address().filter(|_| self.entry.kind == Kind::Udp)
+    }
+
+    fn network_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
 
+    /// Whether what it takes in is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.entry.tls != ListenTls::Off
+    }
+
+    pub(crate) fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
     /// The next connection, ready to be used without blocking.
-    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn accept(&self) -> io::Result<Arrival> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
-        if self.kind == Kind::Tcp {
+        if self.entry.kind == Kind::Tcp {
             // A connection that breaks right away shows when it is read.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             let _ = rustix::net::sockopt::set_socket_keepalive(&socket, true);
         }
-        Ok(socket)
+        Ok(Arrival { socket, entry: Arc::clone(&self.entry) })
+    }
+}
+
+impl Kind {
+    /// What names of listeners and of clients begin with.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Unix => "unix",
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod inbox;
 mod input;
 mod listener;
 mod login;
+mod notify;
 mod pending;
 mod poll;
 mod reads;
@@ -27,6 +28,7 @@ mod replies;
 mod requests;
 pub(crate) mod shared;
 mod slab;
+pub(crate) mod socket;
 mod stream;
 mod upload;
 mod worker;
@@ -158,6 +160,7 @@ pub fn run(
     let server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
     let shared = Arc::clone(&server.shared);
     let clock = shared.clock;
+    notify::ready();
     let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             match signal {
@@ -167,6 +170,7 @@ pub fn run(
         }
     })?;
     let end = server.join();
+    notify::stopping();
     handle.close();
     let _ = waiter.join();
     if end.is_ok() {
@@ -177,8 +181,13 @@ pub fn run(
 
 /// Reads again what a running server can take over.
 fn reload(shared: &Shared) {
-    match &shared.passwords {
-        Some(passwords) => eprintln!("SIGHUP: {}", passwords.reload()),
+    if let Some(passwords) = &shared.passwords {
+        eprintln!("SIGHUP: {}", passwords.reload());
+    }
+    match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
+        Some(Ok(())) => eprintln!("SIGHUP: certificates are reloaded"),
+        Some(Err(error)) => eprintln!("SIGHUP: the old certificates stay: {error}"),
+        None if shared.passwords.is_some() => {}
         None => eprintln!("SIGHUP: there is nothing to reload"),
     }
 }

@@ -4,10 +4,10 @@
 //! request that waits for a drive, replies gather in slots: one for each unfinished request, and one
 //! for all the finished replies between two of them.
 
+use super::socket::Socket;
 use super::stream::Stream;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsFd;
 
 /// Names a slot of one connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,25 +172,24 @@ impl Replies {
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
-    pub(crate) fn send(&mut self, socket: impl AsFd, sent: &mut u64) -> io::Result<bool> {
+    pub(crate) fn send(&mut self, socket: &mut Socket, sent: &mut u64) -> io::Result<bool> {
         while self.sendable() > 0 {
-            let flags = rustix::net::SendFlags::NOSIGNAL;
-            match rustix::net::send(&socket, &self.output[self.sent..], flags) {
+            match socket.send(&self.output[self.sent..]) {
                 Ok(bytes) => {
                     self.sent += bytes;
                     *sent += bytes as u64;
                 }
-                Err(rustix::io::Errno::AGAIN) => {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.forget_sent();
                     return Ok(false);
                 }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         self.output.clear();
         self.sent = 0;
-        Ok(true)
+        socket.flush()
     }
 
     /// Reuses the room of what was sent, once that is worth moving the rest.

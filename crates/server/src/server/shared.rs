@@ -2,11 +2,14 @@
 
 use super::clock::Clock;
 use super::inbox::Inbox;
+use super::listener::Arrival;
 use super::poll::Waker;
+use super::socket::Socket;
 use crate::auth::Passwords;
-use crate::settings::Settings;
+use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::latency::Latency;
+use crate::tls::Tls;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -28,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) program_bytes: u64,
     pub(crate) acceptor_waker: Waker,
     pub(crate) flush: DelayedFlush,
+    /// With `-Z`.
+    pub(crate) tls: Option<Tls>,
     /// The thread that writes buffers out.
     pub(crate) maintenance: OnceLock<Thread>,
     /// Who may use the server; `None` for everybody.
@@ -52,8 +57,11 @@ impl Shared {
             counters: Counters::default(),
             latency: Arc::new(Latency::new(tiers)),
         };
+        let clock = Clock::new(cache.clock_floor());
+        let tls = settings.tls.enabled.then(|| Tls::load(&settings.tls, clock.now()));
         Ok(Self {
-            clock: Clock::new(cache.clock_floor()),
+            clock,
+            tls: tls.transpose().map_err(std::io::Error::other)?,
             flush: DelayedFlush::new(cache.flush_due()),
             cache,
             inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,
@@ -70,6 +78,16 @@ impl Shared {
             told_of_recovery: AtomicBool::new(false),
             settings,
         })
+    }
+
+    /// What to talk with a new client through.
+    pub(crate) fn socket(&self, arrival: Arrival) -> std::io::Result<Socket> {
+        match (arrival.entry.tls, &self.tls) {
+            (ListenTls::Off, _) => Ok(Socket::Plain(arrival.socket)),
+            (tls, Some(all)) => Ok(Socket::Tls(Box::new(all.accept(arrival.socket, tls)?))),
+            // Settings are checked for this; nobody is served in the clear by mistake.
+            (_, None) => Err(std::io::ErrorKind::Unsupported.into()),
+        }
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

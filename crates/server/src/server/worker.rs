@@ -126,7 +126,8 @@ impl Worker {
             Some(Duration::ZERO)
         } else if self.waiting_since.is_some() || self.cx.shared.is_stopping() {
             Some(RETRY_AFTER)
-        } else if self.cx.shared.settings.idle_timeout_s > 0 {
+        } else if self.cx.shared.settings.idle_timeout_s > 0 || self.cx.reads.is_busy() {
+            // A drive whose completion got lost must not silence the worker too.
             Some(IDLE_SWEEP)
         } else {
             None
@@ -160,12 +161,19 @@ impl Worker {
     fn welcome(&mut self) {
         let inbox = &self.cx.shared.inboxes[self.index];
         inbox.waker().clear();
-        for socket in inbox.take() {
-            let id = self.connections.insert(Connection::new(
-                socket,
-                self.cx.now,
-                &self.cx.shared.settings,
-            ));
+        for arrival in inbox.take() {
+            let entry = Arc::clone(&arrival.entry);
+            let socket = match self.cx.shared.socket(arrival) {
+                Ok(socket) => socket,
+                Err(error) => {
+                    self.cx.shared.log(1, || format!("{}: {error}", entry.name));
+                    self.cx.shared.closed_connection();
+                    continue;
+                }
+            };
+            let settings = &self.cx.shared.settings;
+            let connection = Connection::new(socket, entry, self.cx.now, settings);
+            let id = self.connections.insert(connection);
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
                 self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));

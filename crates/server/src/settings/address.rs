@@ -1,7 +1,7 @@
 //! Listeners and tiers as they are written on the command line.
 
 use super::size;
-use super::{ListenAddress, TierSpec};
+use super::{ListenAddress, ListenTls, TierSpec, table};
 use std::path::PathBuf;
 
 /// The addresses of one `-l`, separated by `,` or `;`.
@@ -11,13 +11,8 @@ pub(crate) fn listeners(text: &str) -> Result<Vec<ListenAddress>, String> {
 
 fn listener(text: &str) -> Result<ListenAddress, String> {
     const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
-    if text.starts_with("btls:") || text.starts_with("mtls:") {
-        return Err("TLS is not in this version; write the address without it".into());
-    }
-    if text.starts_with("proto[") || text.starts_with("tag[") {
-        return Err("proto[] and tag[] are not in this version; write the address alone".into());
-    }
-    let text = text.strip_prefix("notls:").unwrap_or(text);
+    let mut listen = ListenAddress { host: String::new(), port: None, tls: None, protocol: None };
+    let text = prefixes(text, &mut listen)?;
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((host, "")) => (host, None),
@@ -34,8 +29,36 @@ fn listener(text: &str) -> Result<ListenAddress, String> {
     if host.is_empty() || host.contains(char::is_whitespace) {
         return Err(FORM.into());
     }
-    let port = port.map(|port| size::number(port, 1..=65535, "a port")).transpose()?;
-    Ok(ListenAddress { host: host.to_string(), port })
+    listen.port = port.map(|port| size::number(port, 1..=65535, "a port")).transpose()?;
+    listen.host = host.to_string();
+    Ok(listen)
+}
+
+/// Takes `notls:`, `btls:`, `mtls:`, `proto[NAME]:` and `tag[NAME]:` off the front.
+fn prefixes<'t>(mut text: &'t str, listen: &mut ListenAddress) -> Result<&'t str, String> {
+    const TLS: [(&str, ListenTls); 3] =
+        [("notls:", ListenTls::Off), ("btls:", ListenTls::Basic), ("mtls:", ListenTls::Mutual)];
+    loop {
+        if let Some((prefix, tls)) = TLS.iter().find(|(prefix, _)| text.starts_with(prefix)) {
+            listen.tls = Some(*tls);
+            text = &text[prefix.len()..];
+        } else if let Some(rest) = text.strip_prefix("proto[") {
+            let (name, rest) =
+                rest.split_once("]:").ok_or("write proto[NAME]: before an address")?;
+            let name = if name == "negotiating" { "auto" } else { name };
+            listen.protocol = Some(table::protocol_named(name)?);
+            text = rest;
+        } else if let Some(rest) = text.strip_prefix("tag[") {
+            // A name by which memcached's proxy tells listeners apart; there is no proxy here.
+            let (name, rest) = rest.split_once("]:").ok_or("write tag[NAME]: before an address")?;
+            if name.is_empty() || name.len() > 8 {
+                return Err("a tag is a name of 1 to 8 letters".into());
+            }
+            text = rest;
+        } else {
+            return Ok(text);
+        }
+    }
 }
 
 /// `KIND:PATH[:SIZE]` of `--tier`.
@@ -87,7 +110,7 @@ mod tests {
     use super::*;
 
     fn address(host: &str, port: Option<u16>) -> ListenAddress {
-        ListenAddress { host: host.into(), port }
+        ListenAddress { host: host.into(), port, tls: None, protocol: None }
     }
 
     #[test]
@@ -100,10 +123,32 @@ mod tests {
                 address("::1", Some(2)),
                 address("::", None),
                 address("fe80::1", None),
-                address("h", None),
+                ListenAddress { tls: Some(ListenTls::Off), ..address("h", None) },
             ])
         );
-        for wrong in ["", "a,", ":1", "h:", "h:0", "h:65536", "[::1", "[::1]1", "mtls:h", "a b"] {
+        for wrong in ["", "a,", ":1", "h:", "h:0", "h:65536", "[::1", "[::1]1", "a b"] {
+            assert!(listeners(wrong).is_err(), "{wrong:?} was taken for a listener");
+        }
+    }
+
+    #[test]
+    fn reads_what_stands_before_an_address() {
+        let read = |text| listeners(text).map(|all| all[0].clone());
+        let ascii = Some(super::super::Protocol::Ascii);
+        let at = |host: &str, port, tls, protocol| {
+            Ok(ListenAddress { host: host.into(), port, tls, protocol })
+        };
+        assert_eq!(read("mtls:h:1"), at("h", Some(1), Some(ListenTls::Mutual), None));
+        assert_eq!(read("btls:[::1]"), at("::1", None, Some(ListenTls::Basic), None));
+        assert_eq!(
+            read("notls:proto[ascii]:tag[b]:h:1"),
+            at("h", Some(1), Some(ListenTls::Off), ascii)
+        );
+        assert_eq!(
+            read("proto[negotiating]:h").map(|l| l.protocol),
+            Ok(Some(super::super::Protocol::Auto))
+        );
+        for wrong in ["mtls:", "proto[ascii]", "proto[x]:h", "tag[]:h", "tag[123456789]:h"] {
             assert!(listeners(wrong).is_err(), "{wrong:?} was taken for a listener");
         }
     }

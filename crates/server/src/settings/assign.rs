@@ -43,7 +43,6 @@ impl Assignment {
                 Action::Set(set) => set(settings, &self.value).map_err(|e| self.error(e))?,
                 Action::Print(print) => return Ok(Some(print)),
                 Action::Note(reason) => note(reason),
-                Action::Refuse(reason) => return Err(self.error(reason)),
                 // Resolved into other assignments before.
                 Action::Config | Action::Extended => {}
             },

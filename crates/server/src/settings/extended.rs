@@ -1,6 +1,7 @@
 //! The options behind `-o`: one row each, like the flags.
 
-use super::{Settings, address, size};
+use super::table::path;
+use super::{Settings, Verify, address, size};
 
 /// What an option does.
 pub(crate) enum Effect {
@@ -31,7 +32,6 @@ const SLABS: &str = "there are no slab classes";
 const HASH: &str = "the index has its own hash and grows by itself";
 const PAGES: &str = "tiers are laid out in segments that follow from their size";
 const PLACEMENT: &str = "every record goes to the tiers when DRAM needs its place";
-const TLS: &str = "TLS is not in this version; leave it out, or put a TLS proxy in front";
 const PROXY: &str = "there is no built-in proxy; run memcached's or mcrouter in front";
 
 const fn set(
@@ -68,6 +68,14 @@ pub(crate) const OPTIONS: &[Extended] = &[
     set(&["idle_timeout"], "SECONDS", "0", "close connections that were silent for so long; 0 for never", idle_timeout),
     set(&["read_buf_mem_limit"], "MEGABYTES", "0", "cap on all connections' buffers together; 0 for none", buffer_limit),
     switch(&["maxconns_fast"], "on", "above -c, answer an error and close", |s| s.refuse_when_full = true),
+    set(&["ssl_chain_cert"], "FILE", "", "the certificate of -Z and those that vouch for it", |s, text| Ok(s.tls.chain = Some(path(text)?))),
+    set(&["ssl_key"], "FILE", "", "its key", |s, text| Ok(s.tls.key = Some(path(text)?))),
+    set(&["ssl_keyformat"], "NAME", "PEM", "the format of both files: PEM or DER", ssl_keyformat),
+    set(&["ssl_verify_mode"], "NUM", "0", "client certificates: 0 none, 1 checked if shown, 2 or 3 required", ssl_verify_mode),
+    set(&["ssl_ca_cert"], "FILE", "", "the CAs that vouch for clients", |s, text| Ok(s.tls.ca = Some(path(text)?))),
+    set(&["ssl_ciphers"], "NAMES", "all safe ones", "cipher suites, separated by colons", |s, text| Ok(s.tls.ciphers = Some(text.to_string()))),
+    set(&["ssl_min_version"], "NUM", "2", "2 for TLS 1.2, 3 for TLS 1.3; 0 and 1 mean 2, older ones are unsafe", ssl_min_version),
+    switch(&["ssl_session_cache"], "off", "let clients resume TLS sessions", |s| s.tls.session_cache = true),
     switch(&["no_maxconns_fast"], "", "above -c, leave new connections waiting", |s| s.refuse_when_full = false),
 
     note(&["ext_page_size", "ext_wbuf_size", "ext_compact_under", "ext_drop_under", "ext_max_frag", "ext_max_sleep"], PAGES),
@@ -79,9 +87,10 @@ pub(crate) const OPTIONS: &[Extended] = &[
     note(&["track_sizes"], "`stats sizes` stays disabled"),
     note(&["watcher_logbuf_size", "worker_logbuf_size"], "log buffers have a fixed size"),
     note(&["inline_ascii_resp", "no_inline_ascii_resp", "resp_obj_mem_limit", "modern", "no_modern", "sock_cookie_id"], "nothing here depends on it"),
+    note(&["ssl_wbuf_size"], "TLS records are as large as what there is to send"),
+    note(&["ssl_kernel_tls"], "TLS is spoken by the server itself"),
     note(&["drop_privileges", "no_drop_privileges", "relaxed_privileges"], "no system call filter is set; use the service manager's"),
 
-    refuse(&["ssl_chain_cert", "ssl_key", "ssl_keyformat", "ssl_verify_mode", "ssl_ciphers", "ssl_ca_cert", "ssl_wbuf_size", "ssl_session_cache", "ssl_kernel_tls", "ssl_min_version"], TLS),
     refuse(&["proxy_config", "proxy_arg", "proxy_uring", "proxy_memprofile"], PROXY),
 ];
 
@@ -92,6 +101,34 @@ fn ext_path(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn idle_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
     s.idle_timeout_s = size::number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
+    Ok(())
+}
+
+fn ssl_keyformat(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.tls.is_der = match text {
+        "PEM" => false,
+        "DER" => true,
+        "ENGINE" => return Err("keys are read from files here; write PEM or DER".into()),
+        _ => return Err("write PEM or DER".into()),
+    };
+    Ok(())
+}
+
+fn ssl_verify_mode(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.tls.verify = match size::number(text, 0..=3u8, "the mode")? {
+        0 => Verify::None,
+        1 => Verify::Request,
+        _ => Verify::Require,
+    };
+    Ok(())
+}
+
+fn ssl_min_version(s: &mut Settings, text: &str) -> Result<(), String> {
+    let version = size::number(text, 0..=3u8, "the version")?;
+    if version < 2 {
+        s.notes.push(format!("-o ssl_min_version={version}: TLS 1.2 is the oldest that is safe"));
+    }
+    s.tls.only_tls13 = version == 3;
     Ok(())
 }
 

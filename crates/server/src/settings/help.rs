@@ -57,9 +57,9 @@ pub fn help() -> String {
         row(&mut text, &option_name(option), &with_default(option.help, option.default));
     }
     text.push_str(
-        "\nmemcached's other -o options are accepted without effect, those for TLS and the\n",
+        "\nmemcached's other -o options are accepted without effect, those for the proxy\n",
     );
-    text.push_str("proxy refused; docs/flags.md lists them.\n");
+    text.push_str("refused; docs/flags.md lists them.\n");
     text
 }
 

@@ -8,6 +8,7 @@ mod config_file;
 mod error;
 mod extended;
 mod help;
+mod listeners;
 mod size;
 mod table;
 #[cfg(test)]
@@ -16,23 +17,31 @@ mod tests;
 pub use crate::auth::{PasswordFile, PasswordFileError};
 pub use error::UsageError;
 pub use help::{help, markdown};
+pub use listeners::{AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Verify};
 pub use size::display_bytes;
 pub use terrace_cache::{Durability, OnMismatch};
 pub use terrace_device::Engine as IoEngine;
 pub use terrace_protocol::Protocol;
 
 use arguments::CommandLine;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Everything that a server is started with. [`Settings::default`] is memcached's default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// TCP port of listeners without one of their own; 0 turns TCP off (`-p`).
-    pub tcp_port: u16,
+    /// TCP port of listeners without one of their own (`-p`).
+    pub tcp_port: Port,
+    /// UDP port of listeners without one of their own (`-U`).
+    pub udp_port: Port,
     /// Where to listen; empty for all addresses, IPv4 and IPv6 (`-l`). Not looked at when
     /// `unix_socket` is set.
     pub listen: Vec<ListenAddress>,
+    /// TLS (`-Z`, `ssl_` options).
+    pub tls: TlsSettings,
+    /// Where metrics and status are served over HTTP (`--admin`).
+    pub admin: Option<AdminAddress>,
+    /// The file with the token that the admin page asks for (`--admin-token-file`).
+    pub admin_token_file: Option<PathBuf>,
     /// Listen on this socket and on no network at all (`-s`).
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket (`-a`, octal on the command line).
@@ -112,7 +121,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            tcp_port: 11211,
+            tcp_port: Port::At(11211),
+            udp_port: Port::Off,
+            tls: TlsSettings::default(),
+            admin: None,
+            admin_token_file: None,
             listen: Vec::new(),
             unix_socket: None,
             unix_mask: 0o700,
@@ -152,15 +165,6 @@ impl Default for Settings {
             notes: Vec::new(),
         }
     }
-}
-
-/// One address of `-l`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenAddress {
-    /// Host name or address, without brackets.
-    pub host: String,
-    /// Its own port; otherwise that of `-p`.
-    pub port: Option<u16>,
 }
 
 /// One `--tier ssd:PATH[:SIZE]`.
@@ -205,10 +209,16 @@ impl Invocation {
         assignments.retain(|from_file| line.assignments.iter().all(|a| a.key() != from_file.key()));
         assignments.extend(line.assignments);
         let mut settings = Settings::default();
+        let is_given = |key| assignments.iter().any(|assignment| assignment.key() == key);
+        let moves_tcp = is_given("udp-port") && !is_given("port");
         for assignment in assignments {
             if let Some(print) = assignment.apply(&mut settings)? {
                 return Ok(Self::Print(print));
             }
+        }
+        if moves_tcp && settings.udp_port != Port::Off {
+            // As in memcached: -U alone means both.
+            settings.tcp_port = settings.udp_port;
         }
         settings.check()?;
         Ok(Self::Serve(Box::new(settings)))
@@ -253,12 +263,7 @@ impl Settings {
                 ),
             ));
         }
-        if self.tcp_port == 0
-            && self.unix_socket.is_none()
-            && !self.listen.iter().any(|listen| listen.port.is_some())
-        {
-            return Err(UsageError::at("-p 0", "nothing to listen on; write a port or -s FILE"));
-        }
+        self.check_listeners()?;
         for (at, tier) in self.tiers.iter().enumerate() {
             if self.tiers[..at].iter().any(|other| other.path == tier.path) {
                 let path = tier.path.display();
@@ -266,36 +271,5 @@ impl Settings {
             }
         }
         Ok(())
-    }
-
-    /// The TCP addresses to listen on, names resolved; empty when TCP is off. Without `-l` these
-    /// are all addresses of IPv4 and of IPv6 (the latter to be bound for IPv6 only).
-    pub fn tcp_addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
-        use std::net::{Ipv4Addr, Ipv6Addr, ToSocketAddrs};
-        if self.unix_socket.is_some() {
-            return Ok(Vec::new());
-        }
-        if self.listen.is_empty() {
-            return Ok(match self.tcp_port {
-                0 => Vec::new(),
-                port => vec![
-                    SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
-                    SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
-                ],
-            });
-        }
-        let mut addresses = Vec::new();
-        for listen in &self.listen {
-            let port = listen.port.unwrap_or(self.tcp_port);
-            if port == 0 {
-                continue;
-            }
-            for address in (listen.host.as_str(), port).to_socket_addrs()? {
-                if !addresses.contains(&address) {
-                    addresses.push(address);
-                }
-            }
-        }
-        Ok(addresses)
     }
 }

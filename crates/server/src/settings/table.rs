@@ -1,6 +1,9 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
-use super::{Durability, IoEngine, OnMismatch, PasswordFile, Protocol, Settings, address, size};
+use super::{
+    AdminAddress, Durability, IoEngine, OnMismatch, PasswordFile, Port, Protocol, Settings,
+    address, size,
+};
 use std::path::PathBuf;
 
 /// Under which heading a flag stands.
@@ -13,11 +16,10 @@ pub(crate) enum Section {
     Process,
     Other,
     NoEffect,
-    NotYet,
 }
 
 impl Section {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Network,
         Self::Cache,
         Self::Tiers,
@@ -25,7 +27,6 @@ impl Section {
         Self::Process,
         Self::Other,
         Self::NoEffect,
-        Self::NotYet,
     ];
 
     pub(crate) fn title(self) -> &'static str {
@@ -37,7 +38,6 @@ impl Section {
             Self::Process => "Process",
             Self::Other => "Other",
             Self::NoEffect => "memcached's, accepted without effect",
-            Self::NotYet => "memcached's, refused in this version",
         }
     }
 }
@@ -54,8 +54,6 @@ pub(crate) enum Action {
     Extended,
     /// Accepted, and noted in the log with this reason.
     Note(&'static str),
-    /// Refused with this reason: ignoring it would break what the operator relies on.
-    Refuse(&'static str),
 }
 
 /// One flag.
@@ -70,8 +68,8 @@ pub(crate) struct Flag {
     pub(crate) action: Action,
 }
 
-use Action::{Config, Extended, Note, Print, Refuse, Set};
-use Section::{Cache, Commands, Network, NoEffect, NotYet, Other, Process, Tiers};
+use Action::{Config, Extended, Note, Print, Set};
+use Section::{Cache, Commands, Network, NoEffect, Other, Process, Tiers};
 
 /// A row, in the order in which it is read.
 const fn flag(
@@ -94,8 +92,10 @@ const fn flag(
 /// Every flag, by section.
 #[rustfmt::skip]
 pub(crate) const FLAGS: &[Flag] = &[
-    flag("p", "port", "NUM", "11211", "TCP port; 0 turns TCP off", Network, Set(port)),
-    flag("l", "listen", "ADDR", "all addresses", "where to listen: ADDR[:PORT], several with commas or by repeating", Network, Set(listen)),
+    flag("p", "port", "NUM", "11211", "TCP port; 0 turns TCP off, -1 takes any that is free", Network, Set(port)),
+    flag("l", "listen", "ADDR", "all addresses", "where to listen: ADDR[:PORT], several with commas; notls:, btls: or mtls: before one", Network, Set(listen)),
+    flag("U", "udp-port", "NUM", "0", "UDP port; 0 turns UDP off; without -p it is the TCP port too", Network, Set(udp_port)),
+    flag("Z", "enable-ssl", "", "", "speak TLS, with the certificate of -o ssl_chain_cert and ssl_key", Network, Set(|s, _| set(&mut s.tls.enabled, true))),
     flag("s", "unix-socket", "FILE", "", "listen on this Unix socket, and on no network", Network, Set(unix_socket)),
     flag("a", "unix-mask", "MASK", "700", "permissions of the Unix socket, in octal", Network, Set(unix_mask)),
     flag("c", "conn-limit", "NUM", "1024", "connections at once", Network, Set(conn_limit)),
@@ -130,6 +130,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("P", "pidfile", "FILE", "", "write the process id there", Process, Set(pid_file)),
     flag("r", "enable-coredumps", "", "", "allow core dumps of any size", Process, Set(|s, _| set(&mut s.core_dumps, true))),
     flag("v", "verbose", "", "", "log more; -vv and -vvv still more", Process, Set(verbose)),
+    flag("", "admin", "ADDR:PORT", "off", "serve metrics and status over HTTP there, or on a Unix socket (a path)", Process, Set(admin)),
+    flag("", "admin-token-file", "FILE", "", "the admin page asks for the token in this file, in `Authorization: Bearer`", Process, Set(admin_token_file)),
     flag("", "config", "FILE", "", "read settings from this TOML file; what the command line says wins", Process, Config),
 
     flag("o", "extended", "NAME[=VALUE],...", "", "memcached's extended options, listed below", Other, Extended),
@@ -141,11 +143,9 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
     flag("D", "prefix-delimiter", "CHAR", ":", "shown by `stats settings`; nothing is counted by prefix yet", NoEffect, Set(prefix_delimiter)),
     flag("L", "enable-largepages", "", "", "the kernel uses huge pages as it is set up to", NoEffect, Note("the kernel uses huge pages as it is set up to")),
+    flag("e", "memory-file", "FILE", "", "every restart keeps the tiers' content: see --tier and --state", NoEffect, Note("every restart keeps the content of the tiers; see --tier and --state")),
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Note("workers share connections evenly")),
 
-    flag("U", "udp-port", "NUM", "0", "UDP; only 0 (off) is accepted", NotYet, Set(udp_port)),
-    flag("Z", "enable-ssl", "", "", "TLS", NotYet, Refuse("TLS is not in this version; leave it out, or put a TLS proxy in front")),
-    flag("e", "memory-file", "FILE", "", "restart with the content of memory", NotYet, Refuse("memory files are not in this version; leave it out")),
 ];
 
 fn set<T>(field: &mut T, value: T) -> Result<(), String> {
@@ -154,7 +154,7 @@ fn set<T>(field: &mut T, value: T) -> Result<(), String> {
 }
 
 fn port(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.tcp_port, size::number(text, 0..=65535, "a port")?)
+    set(&mut s.tcp_port, Port::parse(text)?)
 }
 
 fn listen(s: &mut Settings, text: &str) -> Result<(), String> {
@@ -162,7 +162,7 @@ fn listen(s: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn path(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("the path is empty; write the path of a file".into()),
         text => Ok(PathBuf::from(text)),
@@ -189,13 +189,17 @@ fn listen_backlog(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
-    let protocol = match text {
-        "auto" | "auto-negotiate" => Protocol::Auto,
-        "ascii" => Protocol::Ascii,
-        "binary" => Protocol::Binary,
-        _ => return Err("write auto, ascii or binary".into()),
-    };
-    set(&mut s.protocol, protocol)
+    set(&mut s.protocol, protocol_named(text)?)
+}
+
+/// What is spoken, as `-B` and `proto[]` call it.
+pub(crate) fn protocol_named(text: &str) -> Result<Protocol, String> {
+    match text {
+        "auto" | "auto-negotiate" => Ok(Protocol::Auto),
+        "ascii" => Ok(Protocol::Ascii),
+        "binary" => Ok(Protocol::Binary),
+        _ => Err("write auto, ascii or binary".into()),
+    }
 }
 
 fn auth_file(s: &mut Settings, text: &str) -> Result<(), String> {
@@ -312,9 +316,14 @@ fn chunk_size(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.slab_chunk_bytes_min, size::number(text, 1..=1 << 20, "the chunk size")?)
 }
 
-fn udp_port(_: &mut Settings, text: &str) -> Result<(), String> {
-    match size::number::<u16>(text, 0..=65535, "a port")? {
-        0 => Ok(()),
-        _ => Err("UDP is not in this version; write -U 0 or leave it out".into()),
-    }
+fn udp_port(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.udp_port, Port::parse(text)?)
+}
+
+fn admin(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.admin, Some(AdminAddress::parse(text)?))
+}
+
+fn admin_token_file(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.admin_token_file, Some(path(text)?))
 }

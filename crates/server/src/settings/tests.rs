@@ -32,7 +32,7 @@ fn nothing_given_is_memcached_default() {
 fn getopt_forms_mean_the_same() {
     let expected = Settings {
         memory_bytes: 128 << 20,
-        tcp_port: 1,
+        tcp_port: Port::At(1),
         verbosity: 2,
         daemon: true,
         ..Settings::default()
@@ -53,14 +53,18 @@ fn getopt_forms_mean_the_same() {
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -A -F -X -W \
-         -D / -f 1.1 -n 64 -U 0 -B ascii -l 127.0.0.1:1,::1 --io-engine pool \
+         -D / -f 1.1 -n 64 -U 0 -B ascii -l 127.0.0.1:1,::1 --io-engine pool --admin /a/s --admin-token-file /t \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,read_buf_mem_limit=3",
     );
     let expected = Settings {
-        tcp_port: 0,
+        tcp_port: Port::Off,
+        udp_port: Port::Off,
+        tls: TlsSettings::default(),
+        admin: Some(AdminAddress::Unix("/a/s".into())),
+        admin_token_file: Some("/t".into()),
         listen: vec![
-            ListenAddress { host: "127.0.0.1".into(), port: Some(1) },
-            ListenAddress { host: "::1".into(), port: None },
+            ListenAddress { host: "127.0.0.1".into(), port: Some(1), tls: None, protocol: None },
+            ListenAddress { host: "::1".into(), port: None, tls: None, protocol: None },
         ],
         unix_socket: Some("/tmp/s".into()),
         unix_mask: 0o770,
@@ -113,13 +117,195 @@ fn options_without_effect_are_noted() {
 }
 
 #[test]
+fn ports_are_numbers_or_off_or_any() {
+    let ports = |line| {
+        let s = settings(line);
+        (s.tcp_port, s.udp_port)
+    };
+    assert_eq!(ports("-p -1"), (Port::Any, Port::Off));
+    assert_eq!(ports("-p 1 -U 2"), (Port::At(1), Port::At(2)));
+    assert_eq!(ports("-U 2"), (Port::At(2), Port::At(2)));
+    assert_eq!(ports("-U 0"), (Port::At(11211), Port::Off));
+    assert_eq!(ports("-p 0 -U 2"), (Port::Off, Port::At(2)));
+}
+
+#[test]
+fn each_address_gets_its_sockets() {
+    let s = settings(
+        "-p 1 -U 2 -l 127.0.0.1,notls:127.0.0.1:3 -Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_ca_cert=/a",
+    );
+    let found: Vec<_> = s
+        .endpoints()
+        .unwrap()
+        .iter()
+        .map(|e| (e.address.port(), e.is_udp, e.tls == ListenTls::Off))
+        .collect();
+    assert_eq!(found, [(1, false, false), (2, true, true), (3, false, true), (3, true, true)]);
+    assert_eq!(settings("").endpoints().unwrap().len(), 2);
+    assert_eq!(settings("-s /s").endpoints().unwrap().len(), 0);
+}
+
+/// Every flag and option of memcached 1.6.45, with a value that it takes.
+const MEMCACHED_FLAGS: &[&str] = &[
+    "-p 1",
+    "--port=1",
+    "-U 1",
+    "--udp-port=1",
+    "-s /s",
+    "--unix-socket=/s",
+    "-a 700",
+    "--unix-mask=700",
+    "-A",
+    "--enable-shutdown",
+    "-l 127.0.0.1",
+    "--listen=127.0.0.1",
+    "-d",
+    "--daemon",
+    "-r",
+    "--enable-coredumps",
+    "-u nobody",
+    "--user=nobody",
+    "-m 64",
+    "--memory-limit=64",
+    "-M",
+    "--disable-evictions",
+    "-c 10",
+    "--conn-limit=10",
+    "-k",
+    "--lock-memory",
+    "-v",
+    "-vv",
+    "-vvv",
+    "--verbose",
+    "-P /p",
+    "--pidfile=/p",
+    "-f 1.2",
+    "--slab-growth-factor=1.2",
+    "-n 64",
+    "--slab-min-size=64",
+    "-L",
+    "--enable-largepages",
+    "-D :",
+    "-t 4",
+    "--threads=4",
+    "-R 20",
+    "--max-reqs-per-event=20",
+    "-C",
+    "--disable-cas",
+    "-b 10",
+    "--listen-backlog=10",
+    "-B auto",
+    "-B ascii",
+    "--protocol=auto",
+    "-I 2m",
+    "--max-item-size=2m",
+    "-F",
+    "--disable-flush-all",
+    "-X",
+    "--disable-dumping",
+    "-W",
+    "--disable-watch",
+    "-e /e",
+    "--memory-file=/e",
+    "-N 1",
+    "--napi-ids=1",
+    "--napi_ids=1",
+    "-Z -o ssl_chain_cert=/c,ssl_key=/k",
+    "--enable-ssl -o ssl_chain_cert=/c,ssl_key=/k",
+];
+const MEMCACHED_OPTIONS: &[&str] = &[
+    "maxconns_fast",
+    "no_maxconns_fast",
+    "hashpower=20",
+    "no_hashexpand",
+    "hash_algorithm=murmur3",
+    "tail_repair_time=10",
+    "slab_reassign",
+    "no_slab_reassign",
+    "slab_automove",
+    "slab_automove=2",
+    "no_slab_automove",
+    "slab_automove_ratio=0.8",
+    "slab_automove_window=10",
+    "slab_automove_freeratio=0.01",
+    "slab_sizes=64-128",
+    "slab_chunk_max=512",
+    "no_chunked_items",
+    "track_sizes",
+    "lru_crawler",
+    "no_lru_crawler",
+    "lru_crawler_sleep=100",
+    "lru_crawler_tocrawl=0",
+    "lru_maintainer",
+    "no_lru_maintainer",
+    "hot_lru_pct=20",
+    "warm_lru_pct=40",
+    "hot_max_factor=0.2",
+    "warm_max_factor=2.0",
+    "temporary_ttl=61",
+    "idle_timeout=10",
+    "watcher_logbuf_size=256",
+    "worker_logbuf_size=64",
+    "read_buf_mem_limit=10",
+    "resp_obj_mem_limit=10",
+    "inline_ascii_resp",
+    "no_inline_ascii_resp",
+    "modern",
+    "no_modern",
+    "drop_privileges",
+    "no_drop_privileges",
+    "relaxed_privileges",
+    "sock_cookie_id=1",
+    "ext_path=/x:64m",
+    "ext_page_size=64",
+    "ext_wbuf_size=4",
+    "ext_threads=1",
+    "ext_io_depth=1",
+    "ext_item_size=512",
+    "ext_item_age=10",
+    "ext_low_ttl=10",
+    "ext_drop_unread",
+    "ext_recache_rate=2000",
+    "ext_compact_under=5",
+    "ext_drop_under=5",
+    "ext_max_frag=0.8",
+    "ext_max_sleep=1000000",
+    "ssl_chain_cert=/c",
+    "ssl_key=/k",
+    "ssl_keyformat=PEM",
+    "ssl_verify_mode=0",
+    "ssl_ciphers=ECDHE-RSA-AES128-GCM-SHA256",
+    "ssl_ca_cert=/a",
+    "ssl_wbuf_size=16",
+    "ssl_session_cache",
+    "ssl_kernel_tls",
+    "ssl_min_version=2",
+];
+
+#[test]
+fn everything_that_memcached_takes_is_taken() {
+    for line in MEMCACHED_FLAGS {
+        assert!(matches!(invoke(line), Ok(Invocation::Serve(_))), "{line}: {:?}", invoke(line));
+    }
+    for option in MEMCACHED_OPTIONS {
+        let line = format!("-o {option}");
+        assert!(matches!(invoke(&line), Ok(Invocation::Serve(_))), "{line}: {:?}", invoke(&line));
+    }
+    assert!(matches!(invoke(&format!("-o {}", MEMCACHED_OPTIONS.join(","))), Ok(_)));
+    // Known, and refused with a reason: a server that ignored it would not be what was asked for.
+    for option in ["proxy_config=/l", "proxy_arg=x", "proxy_uring", "proxy_memprofile"] {
+        assert!(error(&format!("-o {option}")).contains("no built-in proxy"), "{option}");
+    }
+}
+
+#[test]
 fn errors_say_what_to_write() {
     for (line, says) in [
         ("-Q", "-Q: no such flag"),
         ("-T 4", "did you mean -t (--threads)?"),
         ("--thread-count 4", "--thread-count: no such flag"),
         ("--memroy-limit 4", "did you mean --memory-limit?"),
-        ("--en", "could be --enable-sasl or --enable-shutdown"),
+        ("--en", "could be --enable-ssl or --enable-sasl"),
         ("--daemon=1", "--daemon: takes no value"),
         ("-m", "-m: write -m SIZE"),
         ("--tier", "--tier: write --tier KIND:PATH[:SIZE]"),
@@ -137,18 +323,27 @@ fn errors_say_what_to_write() {
         ("-R 0", "requests per event"),
         ("-f 1", "greater than 1"),
         ("-D ab", "one printable character"),
-        ("-U 11211", "UDP is not in this version"),
         ("-B foo", "write auto, ascii or binary"),
         ("-S", "set MEMCACHED_SASL_PWDB to a file"),
         ("-Y /nonexistent", "-Y /nonexistent: /nonexistent: No such file"),
         ("-Y /dev/null", "nobody could use the server"),
+        ("-U 11211 -s /s", "leave -U or -s out"),
+        ("-U x", "a port is a number"),
+        ("-Z", "write -o ssl_chain_cert=FILE"),
+        ("-Z -o ssl_chain_cert=/c", "write -o ssl_key=FILE"),
+        ("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2", "write -o ssl_ca_cert=FILE"),
+        ("-Z -o ssl_chain_cert=/c,ssl_key=/k -l mtls:h", "write -o ssl_ca_cert=FILE"),
+        ("-l btls:h", "write -Z too"),
+        ("-o ssl_keyformat=ENGINE", "write PEM or DER"),
+        ("-o ssl_verify_mode=4", "the mode is a number from 0 to 3"),
+        ("--admin 0.0.0.0:1", "write --admin-token-file FILE"),
+        ("--admin x", "write ADDR:PORT"),
         ("-p 0", "nothing to listen on"),
         ("-o bogus", "-o bogus: no such option"),
         ("-o ext_pth=/a:1g", "did you mean ext_path?"),
         ("-o ext_path", "write ext_path=FILE:SIZE"),
         ("-o ext_path=/a", "say the size too"),
         ("-o maxconns_fast=1", "takes no value"),
-        ("-o ssl_key=/k", "TLS is not in this version"),
         ("--tier /a:1g", "write the kind first: ssd:/a:1g"),
         ("--tier ssd:/a:1g --tier ssd:/a:2g", "/a: named twice"),
         ("--io-engine aio", "write auto, io_uring or pool"),
@@ -209,7 +404,7 @@ fn a_file_means_what_the_flags_mean() {
 #[test]
 fn the_command_line_wins_over_the_file() {
     let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
-    assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (1, 1, true));
+    assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (Port::At(1), 1, true));
     assert_eq!(s.tiers, vec![TierSpec { path: "/c".into(), bytes: Some(1 << 30) }]);
     assert_eq!((s.memory_bytes, s.idle_timeout_s), (1 << 30, 7));
 }
@@ -220,7 +415,7 @@ fn a_wrong_file_says_where() {
         ("port = 1\nthreads = = 2\n", "line 2: "),
         ("portt = 1", "portt: no such flag; did you mean --port?"),
         ("port = \"abc\"", "port = abc: a port is a number"),
-        ("port = -1", "port = -1: a port is a number"),
+        ("port = -2", "port = -2: a port is a number"),
         ("port = true", "port: write a value: NUM"),
         ("daemon = \"yes\"", "daemon: write true or false"),
         ("port = { a = 1 }", "port: write a number, a text"),

@@ -1,6 +1,6 @@
 //! What the server says of itself when it starts.
 
-use std::net::SocketAddr;
+use terrace::server::Listener;
 use terrace::settings::{Settings, display_bytes};
 
 /// Name and version.
@@ -20,12 +20,10 @@ pub(crate) fn limits(settings: &Settings) -> String {
 }
 
 /// Where clients can connect, and what follows from it.
-pub(crate) fn listening<'l>(
-    names: impl Iterator<Item = &'l str>,
-    addresses: &[SocketAddr],
-) -> Vec<String> {
-    let mut lines: Vec<_> = names.map(|name| format!("listening on {name}")).collect();
-    if addresses.iter().any(|address| address.ip().is_unspecified()) {
+pub(crate) fn listening(listeners: &[Listener], asks_for_passwords: bool) -> Vec<String> {
+    let mut lines: Vec<_> =
+        listeners.iter().map(|listener| format!("listening on {}", listener.name())).collect();
+    if !asks_for_passwords && listeners.iter().any(is_open_to_all) {
         lines.push(
             "warning: listening on all addresses without authentication: whoever reaches this \
              machine can read and change the cache; write -l 127.0.0.1 to keep it local"
@@ -35,18 +33,24 @@ pub(crate) fn listening<'l>(
     lines
 }
 
+fn is_open_to_all(listener: &Listener) -> bool {
+    let address = listener.tcp_address().or(listener.udp_address());
+    !listener.is_encrypted() && address.is_some_and(|address| address.ip().is_unspecified())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     #[test]
     fn warns_when_everybody_can_connect() {
-        let warns = |address: &str| {
-            let lines = listening(["tcp"].into_iter(), &[address.parse().unwrap()]);
-            lines.iter().any(|line| line.starts_with("warning"))
+        let warns = |ip: &str| {
+            let ip: IpAddr = ip.parse().unwrap();
+            let listener = Listener::tcp((ip, 0).into(), 1).unwrap();
+            listening(&[listener], false).iter().any(|line| line.starts_with("warning"))
         };
-        assert!(warns("0.0.0.0:11211"));
-        assert!(warns("[::]:11211"));
-        assert!(!warns("127.0.0.1:11211"));
+        assert!(warns("0.0.0.0"));
+        assert!(!warns("127.0.0.1"));
     }
 }

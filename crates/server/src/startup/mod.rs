@@ -5,6 +5,7 @@ pub(crate) mod banner;
 pub(crate) mod daemon;
 pub(crate) mod limits;
 pub(crate) mod pid_file;
+pub(crate) mod port_file;
 pub(crate) mod state;
 pub(crate) mod tiers;
 pub(crate) mod user;

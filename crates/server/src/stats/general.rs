@@ -1,6 +1,7 @@
 //! `stats`: memcached's names in memcached's order, since monitoring knows them by heart.
 
 use super::view::{Row, Source, View};
+use crate::tls::Tls;
 use Source::{Never, Number, Text};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -138,10 +139,13 @@ pub(crate) const EXTSTORE_ROWS: &[Row] = &[
 
 /// The rows at the end.
 pub(crate) const LAST_ROWS: &[Row] = &[
-    ("ssl_new_sessions", Never),
-    ("ssl_handshake_errors", Never),
-    ("ssl_proto_errors", Never),
-    ("time_since_server_cert_refresh", Never),
+    ("ssl_new_sessions", Number(|v| tls(v, |t| t.counters.sessions.load(Relaxed)))),
+    ("ssl_handshake_errors", Number(|v| tls(v, |t| t.counters.handshake_errors.load(Relaxed)))),
+    ("ssl_proto_errors", Number(|v| tls(v, |t| t.counters.protocol_errors.load(Relaxed)))),
+    (
+        "time_since_server_cert_refresh",
+        Number(|v| tls(v, |t| v.now.saturating_sub(t.refreshed()).into())),
+    ),
     ("unexpected_napi_ids", Never),
     ("round_robin_fallback", Never),
     ("bytes", Number(|v| v.cache.bytes)),
@@ -170,6 +174,11 @@ pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
     for rows in [ROWS, some(TIER_ROWS), MORE_ROWS, some(EXTSTORE_ROWS), LAST_ROWS] {
         super::view::write_rows(out, view, rows);
     }
+}
+
+/// A number of what encrypted connections share; 0 without TLS.
+fn tls(view: &View<'_>, number: impl Fn(&Tls) -> u64) -> u64 {
+    view.shared.tls.as_ref().map_or(0, number)
 }
 
 /// Seconds in user and in kernel mode so far, of all threads together.

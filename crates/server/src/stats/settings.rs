@@ -1,13 +1,14 @@
 //! `stats settings`: memcached's names; what has no counterpart here shows memcached's default.
 
 use super::view::{Row, Source, View, write_rows};
+use crate::settings::{Port, Verify};
 use Source::{Never, Number, Text};
 
 const ROWS: &[Row] = &[
     ("maxbytes", Number(|v| v.shared.settings.memory_bytes)),
     ("maxconns", Number(|v| u64::from(v.shared.settings.connections_max))),
-    ("tcpport", Number(|v| u64::from(v.shared.settings.tcp_port))),
-    ("udpport", Never),
+    ("tcpport", Number(|v| port(v.shared.settings.tcp_port))),
+    ("udpport", Number(|v| port(v.shared.settings.udp_port))),
     ("inter", Text(addresses)),
     ("verbosity", Number(|v| u64::from(v.shared.verbosity()))),
     ("oldest", Never),
@@ -74,12 +75,27 @@ const TIER_ROWS: &[Row] = &[
     ("ext_drop_unread", Text(|_| yes(false))),
 ];
 
+const TLS_ENABLED: &[Row] = &[("ssl_enabled", Text(|v| yes(v.shared.settings.tls.enabled)))];
+
 const LAST_ROWS: &[Row] = &[
-    ("ssl_enabled", Text(|_| yes(false))),
     ("proxy_enabled", Text(|_| yes(false))),
     ("num_napi_ids", Text(|_| "(null)".into())),
     ("memory_file", Text(|_| "(null)".into())),
     ("client_flags_size", Number(|_| 4)),
+];
+
+/// Shown where TLS is on, as memcached does.
+const TLS_ROWS: &[Row] = &[
+    ("ssl_chain_cert", Text(|v| path(v.shared.settings.tls.chain.as_deref()))),
+    ("ssl_key", Text(|v| path(v.shared.settings.tls.key.as_deref()))),
+    ("ssl_verify_mode", Number(|v| verify_mode(v.shared.settings.tls.verify))),
+    ("ssl_keyformat", Number(|v| if v.shared.settings.tls.is_der { 2 } else { 1 })),
+    ("ssl_ciphers", Text(|v| v.shared.settings.tls.ciphers.clone().unwrap_or("NULL".into()))),
+    ("ssl_ca_cert", Text(|v| path(v.shared.settings.tls.ca.as_deref()))),
+    ("ssl_wbuf_size", Number(|_| 16 << 10)),
+    ("ssl_session_cache", Text(|v| yes(v.shared.settings.tls.session_cache))),
+    ("ssl_kernel_tls", Text(|_| yes(false))),
+    ("ssl_min_version", Text(|v| min_version(v.shared.settings.tls.only_tls13))),
 ];
 
 /// Writes the answer of `stats settings`, without its end.
@@ -87,6 +103,10 @@ pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
     write_rows(out, view, ROWS);
     if !view.cache.tiers.is_empty() {
         write_rows(out, view, TIER_ROWS);
+    }
+    write_rows(out, view, TLS_ENABLED);
+    if view.shared.settings.tls.enabled {
+        write_rows(out, view, TLS_ROWS);
     }
     write_rows(out, view, LAST_ROWS);
 }
@@ -97,6 +117,26 @@ fn yes(is_so: bool) -> String {
 
 fn on(is_so: bool) -> String {
     if is_so { "on" } else { "off" }.into()
+}
+
+fn port(port: Port) -> u64 {
+    port.number().unwrap_or(0).into()
+}
+
+fn path(path: Option<&std::path::Path>) -> String {
+    path.map_or("NULL".into(), |path| path.display().to_string())
+}
+
+fn verify_mode(verify: Verify) -> u64 {
+    match verify {
+        Verify::None => 0,
+        Verify::Request => 1,
+        Verify::Require => 2,
+    }
+}
+
+fn min_version(only_tls13: bool) -> String {
+    if only_tls13 { "tlsv1.3" } else { "tlsv1.2" }.into()
 }
 
 fn addresses(view: &View<'_>) -> String {

@@ -22,7 +22,6 @@ pub(super) fn execute(
         AdminKind::Watch => b"WATCHER_FAILED failed to add log watcher\r\n",
         AdminKind::Extstore => extstore(&arguments),
         AdminKind::FreeMemchunks if arguments.len() == 2 => reply::OK,
-        AdminKind::RefreshCerts => b"Error TLS not enabled\r\n",
         _ => reply::ERROR,
     }
 }

@@ -1,0 +1,90 @@
+//! Sending and receiving, encrypted or not.
+
+use super::input::Received;
+use crate::tls::{Decrypted, TLS_MEMORY_BYTES, TlsStream};
+use rustix::net::{RecvFlags, SendFlags};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A client's socket.
+pub(crate) enum Socket {
+    Plain(OwnedFd),
+    Tls(Box<TlsStream>),
+}
+
+impl Socket {
+    /// The descriptor.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        match self {
+            Self::Plain(fd) => fd,
+            Self::Tls(stream) => stream.socket(),
+        }
+    }
+
+    /// Appends to `bytes`, within its capacity, what the client sent.
+    pub(crate) fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<Received> {
+        match self {
+            Self::Plain(fd) => receive_plain(fd, bytes),
+            Self::Tls(stream) => stream.receive(bytes).map(|decrypted| match decrypted {
+                Decrypted::Some => Received::More,
+                Decrypted::Drained => Received::Drained,
+                Decrypted::End => Received::End,
+            }),
+        }
+    }
+
+    /// Sends some of `bytes`; `WouldBlock` when nothing more is taken.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(fd) => send(fd, bytes),
+            Self::Tls(stream) => stream.send(bytes),
+        }
+    }
+
+    /// Whether everything that was sent is on its way, which it tries again to bring there.
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        match self {
+            Self::Plain(_) => Ok(true),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+
+    /// Says goodbye, where that is done in words.
+    pub(crate) fn close(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.close();
+        }
+    }
+
+    /// Bytes of memory held, about.
+    pub(crate) fn memory(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(_) => TLS_MEMORY_BYTES,
+        }
+    }
+}
+
+fn receive_plain(fd: &OwnedFd, bytes: &mut Vec<u8>) -> io::Result<Received> {
+    let room = bytes.capacity() - bytes.len();
+    let spare = rustix::buffer::spare_capacity(bytes);
+    match rustix::net::recv(fd, spare, RecvFlags::empty()) {
+        Ok((0, _)) => Ok(Received::End),
+        // epoll(7): a read that comes back short has emptied a stream socket.
+        Ok((received, _)) if received < room => Ok(Received::Drained),
+        Ok(_) => Ok(Received::More),
+        Err(rustix::io::Errno::AGAIN) => Ok(Received::Drained),
+        Err(rustix::io::Errno::INTR) => Ok(Received::More),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Receives bytes as they are.
+pub(crate) fn receive(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::net::recv(fd, buffer, RecvFlags::empty())?.0)
+}
+
+/// Sends bytes as they are.
+pub(crate) fn send(fd: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+    Ok(rustix::net::send(fd, bytes, SendFlags::NOSIGNAL)?)
+}

@@ -1,0 +1,172 @@
+//! Where clients come in: several addresses, ports of the system's choice, sockets that a service
+//! manager opened, and what the manager is told.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_e2e::{Client, Server, free_port, is_terrace, program, skip, spawn_with};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that is killed when the test is through with it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn others(test: &str) -> bool {
+    if !is_terrace() {
+        skip(test, "another server's way to start");
+    }
+    !is_terrace()
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The lines of the file of `MEMCACHED_PORT_FILENAME`, as names and ports.
+fn ports(file: &Path) -> Vec<(String, u16)> {
+    let text = wait_for("the file with the ports", || fs::read_to_string(file).ok());
+    let line = |line: &str| {
+        let (name, port) = line.split_once(": ").expect("a name and a port");
+        (name.to_string(), port.parse().expect("a port"))
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn the_system_gives_ports_and_a_file_tells_them() {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("ports");
+    let flags = "-m 64 -p -1 -U -1 -l 127.0.0.1";
+    let _server = Running(spawn_with(flags, &dir, |command| {
+        command.env("MEMCACHED_PORT_FILENAME", &file);
+    }));
+    let ports = ports(&file);
+    let names: Vec<_> = ports.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["TCP INET", "UDP INET"]);
+    Client::connect(([127, 0, 0, 1], ports[0].1).into()).check("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn several_addresses_are_one_cache() {
+    let (one, two) = (free_port(), free_port());
+    let mut server = Server::start(&format!("-m 64 -l 127.0.0.1:{one};127.0.0.2:{two}"));
+    let addresses = [
+        server.address(),
+        SocketAddr::from(([127, 0, 0, 1], one)),
+        SocketAddr::from(([127, 0, 0, 2], two)),
+    ];
+    assert!(Client::connect(addresses[0]).set("k", b"v"));
+    for address in addresses {
+        assert_eq!(Client::connect(address).get("k").as_deref(), Some(&b"v"[..]), "{address}");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn prefixes_of_addresses_are_understood() {
+    if others("prefixes_of_addresses_are_understood") {
+        return;
+    }
+    let (one, two) = (free_port(), free_port());
+    let flags = format!("-m 64 -l notls:127.0.0.1:{one} -l proto[ascii]:tag[b]:127.0.0.1:{two}");
+    let server = Server::start(&flags);
+    for port in [one, two] {
+        Client::connect(([127, 0, 0, 1], port).into()).check("mn\r\n", "MN\r\n");
+    }
+    assert!(server.output().contains(&format!("listening on tcp:127.0.0.1:{two}")));
+    assert_eq!(Server::run("-l mtls:127.0.0.1").code, Some(64));
+}
+
+#[test]
+fn a_server_for_everybody_warns() {
+    if others("a_server_for_everybody_warns") {
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let mut server = Running(spawn_with("-m 64 -p -1", &dir, |command| {
+        command.env("MEMCACHED_PORT_FILENAME", dir.path().join("ports")).stdout(Stdio::piped());
+    }));
+    let found = ports(&dir.path().join("ports"));
+    assert!(found.iter().any(|(name, _)| name == "TCP INET"), "{found:?}");
+    Client::connect(([127, 0, 0, 1], found[0].1).into()).check("mn\r\n", "MN\r\n");
+    let _ = server.0.kill();
+    let mut said = String::new();
+    let mut output = server.0.stdout.take().expect("its output");
+    std::io::Read::read_to_string(&mut output, &mut said).expect("text");
+    assert!(said.contains("warning: listening on all addresses"), "{said}");
+}
+
+/// Opens a socket, and becomes the server that inherits it.
+const ACTIVATE: &str = r#"
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", 0))
+open(sys.argv[1], "w").write(str(listener.getsockname()[1]))
+os.dup2(listener.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["LISTEN_FDS"] = "1"
+os.execv(sys.argv[2], sys.argv[2:])
+"#;
+
+#[test]
+fn a_service_manager_may_open_the_socket() {
+    if others("a_service_manager_may_open_the_socket") {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        skip("a_service_manager_may_open_the_socket", "no python3 to act as service manager");
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("port");
+    let mut manager = Command::new("python3");
+    manager.args(["-c", ACTIVATE]).arg(&file).arg(program()).args(["-m", "64", "-u", "root"]);
+    let _server = Running(manager.stdout(Stdio::null()).spawn().expect("python3 runs"));
+    let port = wait_for("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
+    // The socket is there before the server is: what comes meanwhile waits.
+    Client::connect(([127, 0, 0, 1], port).into()).check("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn the_service_manager_is_told_when_clients_are_served() {
+    if others("the_service_manager_is_told_when_clients_are_served") {
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let port = free_port();
+    let flags = format!("-m 64 -l 127.0.0.1 -p {port}");
+    let server = Running(spawn_with(&flags, &dir, |command| {
+        command.env("NOTIFY_SOCKET", &path);
+    }));
+    let hear = || {
+        let mut text = [0; 100];
+        let bytes = socket.recv(&mut text).expect("a message");
+        String::from_utf8_lossy(&text[..bytes]).into_owned()
+    };
+    assert_eq!(hear(), "READY=1\n");
+    Client::connect(([127, 0, 0, 1], port).into()).check("mn\r\n", "MN\r\n");
+    let pid = rustix::process::Pid::from_child(&server.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+    assert_eq!(hear(), "STOPPING=1\n");
+}
