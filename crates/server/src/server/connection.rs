@@ -117,7 +117,7 @@ impl Connection {
             replies: Replies::default(),
             conflicts: Conflicts::default(),
             mode: if settings.ascii_passwords.is_some() { Mode::Login } else { Mode::Requests },
-            parser: Parser::new(entry.protocol),
+            parser: Parser::new(settings.protocol_of(entry.protocol)),
             sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
             needed: 0,
             is_readable: false,

@@ -23,7 +23,7 @@ pub struct Listener {
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) tls: ListenTls,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: Option<Protocol>,
     /// As `stats conns` shows it: `tcp:127.0.0.1:11211` or `unix:/path`.
     pub(crate) name: String,
 }
@@ -64,9 +64,7 @@ impl Listener {
             return Ok(given);
         }
         if let Some(path) = &settings.unix_socket {
-            let mask = settings.unix_mask;
-            let listener =
-                Self::unix(path, mask, settings.listen_backlog, settings.spoken_protocol());
+            let listener = Self::unix(path, settings.unix_mask, settings.listen_backlog);
             return Ok(vec![listener.map_err(error(path.display().to_string()))?]);
         }
         let endpoints = settings.endpoints().map_err(error("the given address".into()))?;
@@ -106,7 +104,7 @@ impl Listener {
             Some(address) => address.to_string(),
             None => path().unwrap_or_else(|| "unnamed".into()),
         };
-        Ok(Self::new(socket, (kind, tls, settings.spoken_protocol()), name))
+        Ok(Self::new(socket, (kind, tls, None), name))
     }
 
     /// Listens on a network address.
@@ -133,13 +131,13 @@ impl Listener {
 
     /// Listens on a TCP address, without TLS.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
-        let (tls, protocol) = (ListenTls::Off, Protocol::Auto);
+        let (tls, protocol) = (ListenTls::Off, None);
         Self::network(Endpoint { address, is_udp: false, tls, protocol }, backlog)
     }
 
     /// Listens on a Unix socket with the permission bits `mask`; a socket that an earlier server
     /// left behind is replaced, any other file is not.
-    pub fn unix(path: &Path, mask: u32, backlog: u32, protocol: Protocol) -> io::Result<Self> {
+    pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Self> {
         use std::os::unix::fs::FileTypeExt;
         if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
             std::fs::remove_file(path)?;
@@ -150,10 +148,14 @@ impl Listener {
         socket.set_nonblocking(true)?;
         socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         let name = path.display().to_string();
-        Ok(Self::new(socket, (Kind::Unix, ListenTls::Off, protocol), name))
+        Ok(Self::new(socket, (Kind::Unix, ListenTls::Off, None), name))
     }
 
-    fn new(socket: Socket, (kind, tls, protocol): (Kind, ListenTls, Protocol), at: String) -> Self {
+    fn new(
+        socket: Socket,
+        (kind, tls, protocol): (Kind, ListenTls, Option<Protocol>),
+        at: String,
+    ) -> Self {
         let name = format!("{}:{at}", kind.name());
         Self { socket, entry: Arc::new(Entry { kind, tls, protocol, name }) }
     }

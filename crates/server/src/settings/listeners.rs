@@ -1,6 +1,6 @@
 //! Where clients come in: ports, addresses, and what is spoken there.
 
-use super::{Settings, UsageError};
+use super::{Protocol, Settings, UsageError};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ pub struct ListenAddress {
     /// (`notls:`, `btls:`, `mtls:`).
     pub tls: Option<ListenTls>,
     /// What its connections speak, where that differs (`proto[NAME]:`).
-    pub protocol: Option<super::Protocol>,
+    pub protocol: Option<Protocol>,
 }
 
 /// How the connections of one listener are encrypted.
@@ -137,8 +137,8 @@ pub struct Endpoint {
     pub is_udp: bool,
     /// How its connections are encrypted.
     pub tls: ListenTls,
-    /// What is spoken.
-    pub protocol: super::Protocol,
+    /// What is spoken, where that differs from the other listeners.
+    pub protocol: Option<Protocol>,
 }
 
 impl Settings {
@@ -174,9 +174,13 @@ impl Settings {
 
     fn endpoint(&self, listen: &ListenAddress, address: SocketAddr, is_udp: bool) -> Endpoint {
         let tls = if is_udp { ListenTls::Off } else { listen.tls.unwrap_or(self.listen_tls()) };
-        let spoken = self.spoken_protocol();
-        let protocol = listen.protocol.filter(|_| !self.asks_for_passwords()).unwrap_or(spoken);
-        Endpoint { address, is_udp, tls, protocol }
+        Endpoint { address, is_udp, tls, protocol: listen.protocol }
+    }
+
+    /// What is spoken by connections of a listener that asks for `wanted`: authentication leaves no
+    /// choice.
+    pub fn protocol_of(&self, wanted: Option<Protocol>) -> Protocol {
+        wanted.filter(|_| !self.asks_for_passwords()).unwrap_or(self.spoken_protocol())
     }
 
     /// How connections are encrypted where a listener doesn't say.
