@@ -28,8 +28,13 @@ class Server:
         parent = os.environ.get("TERRACE_BENCH_DIR") or os.path.join(ROOT, "target")
         os.makedirs(parent, exist_ok=True)
         self.dir = tempfile.mkdtemp(prefix="bench-", dir=parent)
+        # What outlives a process lies on a tmpfs, as it does by default, but goes with the server.
+        shm = "/dev/shm" if os.path.isdir("/dev/shm") else self.dir
+        self.state = tempfile.mkdtemp(prefix="terrace-bench-", dir=shm)
         self.port = free_port()
         arguments = [argument.replace("DIR", self.dir) for argument in command]
+        if name == "terrace" and "--tier" in command:
+            arguments += ["--state", self.state]
         arguments += ["-l", "127.0.0.1", "-p", str(self.port)]
         if os.geteuid() == 0:
             arguments += ["-u", "root"]
@@ -42,17 +47,31 @@ class Server:
             if cpus is not None:
                 os.sched_setaffinity(0, cpus)
 
+        self._arguments, self._prepare = arguments, prepare
         try:
-            self.child = subprocess.Popen(
-                arguments, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=prepare
-            )
-            self.pid = self.child.pid
+            self._start()
             self._wait()
         except BaseException:
             self.stop()
             raise
 
-    def _wait(self):
+    def _start(self):
+        self.child = subprocess.Popen(
+            self._arguments, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=self._prepare
+        )
+        self.pid = self.child.pid
+
+    def restart(self, end):
+        """Ends the process by a signal and starts it again with the same files; seconds from that
+        start to the first answer."""
+        self.child.send_signal(end)
+        self.child.wait()
+        start = time.monotonic()
+        self._start()
+        self._wait(0.002)
+        return time.monotonic() - start
+
+    def _wait(self, nap=0.02):
         end = time.monotonic() + START_SECONDS
         while True:
             if self.child.poll() is not None:
@@ -63,7 +82,7 @@ class Server:
             except OSError:
                 if time.monotonic() > end:
                     raise RuntimeError(f"{self.command} does not answer: {self.output()}")
-                time.sleep(0.02)
+                time.sleep(nap)
 
     def __enter__(self):
         return self
@@ -79,6 +98,7 @@ class Server:
             child.wait()
         self.log.close()
         shutil.rmtree(self.dir, ignore_errors=True)
+        shutil.rmtree(self.state, ignore_errors=True)
 
     @property
     def address(self):

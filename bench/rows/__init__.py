@@ -1,6 +1,6 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
-from . import capacity, cpu, flash_gets, reads, sets, writes
+from . import capacity, cpu, flash_gets, reads, restart, sets, writes
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -13,4 +13,7 @@ ROWS = {
     "extstore": flash_gets.against_extstore,
     "sets": sets.new_keys,
     "overwrites": sets.overwrites,
+    "restart": restart.restart,
+    "killlog": restart.kill_log,
+    "strict": restart.strict,
 }
