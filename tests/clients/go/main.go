@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -85,6 +86,17 @@ func worker(cache *memcache.Client, id int) error {
 	return nil
 }
 
+// The version of the library that this was built with.
+func version() string {
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if module.Path == "github.com/bradfitz/gomemcache" {
+			return module.Version
+		}
+	}
+	return "unknown"
+}
+
 func main() {
 	cache := memcache.New(os.Args[1])
 	cache.Timeout = 20 * time.Second
@@ -100,5 +112,7 @@ func main() {
 		}()
 	}
 	group.Wait()
+	exercised := "get, multi-get, set, add, append, cas, touch, delete, increment, ping; 8 at once"
+	fmt.Printf("client | gomemcache | %s | Go | ASCII | %s\n", version(), exercised)
 	fmt.Printf("gomemcache: %d records and every command answered as expected\n", records)
 }

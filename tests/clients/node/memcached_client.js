@@ -42,6 +42,9 @@ async function main() {
     for (const number of batch) assert.equal(values[`n${number}`], value(number));
   }
   cache.end();
+  const { version } = require("memcached/package.json");
+  const exercised = "get, gets, getMulti, set, add, replace, append, cas, touch, del, incr, decr";
+  console.log(`client | memcached (npm) | ${version} | JavaScript | ASCII | ${exercised}`);
   console.log(`memcached (npm): ${RECORDS} records and every command answered as expected`);
 }
 

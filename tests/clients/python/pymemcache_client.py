@@ -6,6 +6,8 @@ import time
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
 
+from report import report
+
 RECORDS = 60_000
 
 
@@ -65,7 +67,8 @@ def main():
     assert b"curr_items" in cache.stats()
     assert cache.version()
     cache.quit()
-    print(f"pymemcache: {RECORDS} records and every command answered as expected")
+    exercised = "get, gets, set, add, replace, append, prepend, cas, touch, delete, incr, decr, multi forms, stats, version"
+    report("pymemcache", "ASCII", exercised, RECORDS)
 
 
 main()

@@ -66,7 +66,9 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Who may use the server, with ASCII authentication (`-Y`); forces ASCII.
     pub ascii_passwords: Option<PasswordFile>,
-    /// Who may use the server, with SASL (`-S`); forces the binary protocol.
+    /// SASL was asked for (`-S`): without `sasl_passwords` the environment names the file.
+    pub sasl: bool,
+    /// Who may use the server, with SASL (`-S`, `--sasl-passwords`); forces the binary protocol.
     pub sasl_passwords: Option<PasswordFile>,
     /// Bytes of DRAM for everything that grows with data (`-m`, in megabytes on the command line).
     pub memory_bytes: u64,
@@ -138,6 +140,7 @@ impl Default for Settings {
             requests_per_event: 20,
             protocol: Protocol::Auto,
             ascii_passwords: None,
+            sasl: false,
             sasl_passwords: None,
             memory_bytes: 64 << 20,
             evict: true,
@@ -220,6 +223,7 @@ impl Invocation {
             // As in memcached: -U alone means both.
             settings.tcp_port = settings.udp_port;
         }
+        settings.find_sasl_passwords()?;
         settings.check()?;
         Ok(Self::Serve(Box::new(settings)))
     }
@@ -238,6 +242,23 @@ impl Settings {
     /// Whether clients must say who they are.
     pub fn asks_for_passwords(&self) -> bool {
         self.ascii_passwords.is_some() || self.sasl_passwords.is_some()
+    }
+
+    /// Reads the password file that the environment names, as it does for memcached.
+    fn find_sasl_passwords(&mut self) -> Result<(), UsageError> {
+        const VARIABLE: &str = "MEMCACHED_SASL_PWDB";
+        if !self.sasl || self.sasl_passwords.is_some() {
+            return Ok(());
+        }
+        let Some(file) = std::env::var_os(VARIABLE) else {
+            let reason = format!(
+                "set {VARIABLE} to a file of lines user:password, or write --sasl-passwords FILE"
+            );
+            return Err(UsageError::at("-S", reason));
+        };
+        let passwords = PasswordFile::read(file.as_ref());
+        self.sasl_passwords = Some(passwords.map_err(|error| UsageError::at(VARIABLE, error))?);
+        Ok(())
     }
 
     /// Finds settings that contradict each other.

@@ -104,7 +104,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("R", "max-reqs-per-event", "NUM", "20", "requests of one connection before the others get their turn", Network, Set(requests_per_event)),
 
     flag("Y", "auth-file", "FILE", "", "ASCII authentication: lines of user:password; read again at SIGHUP", Network, Set(auth_file)),
-    flag("S", "enable-sasl", "", "", "SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names", Network, Set(sasl)),
+    flag("S", "enable-sasl", "", "", "SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names", Network, Set(|s, _| set(&mut s.sasl, true))),
+    flag("", "sasl-passwords", "FILE", "", "the same, with the file named here", Network, Set(sasl_passwords)),
 
     flag("m", "memory-limit", "SIZE", "64", "DRAM for everything that grows with data, in megabytes or with a suffix (4g)", Cache, Set(memory_limit)),
     flag("M", "disable-evictions", "", "", "answer an error when full instead of evicting", Cache, Set(|s, _| set(&mut s.evict, false))),
@@ -207,12 +208,8 @@ fn auth_file(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.ascii_passwords, Some(passwords))
 }
 
-/// The environment names the file, as it does for memcached.
-fn sasl(s: &mut Settings, _: &str) -> Result<(), String> {
-    const VARIABLE: &str = "MEMCACHED_SASL_PWDB";
-    let file = std::env::var_os(VARIABLE)
-        .ok_or_else(|| format!("set {VARIABLE} to a file of lines user:password"))?;
-    let passwords = PasswordFile::read(file.as_ref()).map_err(|error| error.to_string())?;
+fn sasl_passwords(s: &mut Settings, text: &str) -> Result<(), String> {
+    let passwords = PasswordFile::read(&path(text)?).map_err(|error| error.to_string())?;
     set(&mut s.sasl_passwords, Some(passwords))
 }
 
