@@ -13,4 +13,13 @@ for package in terrace-protocol terrace-device terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
 done
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
+# 100 of them take about four minutes.
+suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-100}" \
+    cargo test --quiet --release --package terrace-e2e --test crash -- --nocapture
+# A build that calls its format the next one.
+target=${CARGO_TARGET_DIR:-target}
+suite next-format 900 env TERRACE_FORMAT_2=1 CARGO_TARGET_DIR="$target/next-format" \
+    cargo build --quiet --package terrace
+suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "$target")/next-format/debug/terrace" \
+    cargo test --quiet --release --package terrace-e2e --test restart upgrade
 summary test-long

@@ -29,8 +29,9 @@ pub(crate) const EXTENT_UNIT: usize = 64;
 pub(crate) const EXTENT_HEADER: usize = 16;
 /// The first segment begins here.
 pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
-/// Version of everything in this file and of the record encoding.
-pub(crate) const VERSION: u32 = 1;
+/// Version of everything in this file and of the record encoding. A build with `TERRACE_FORMAT_2` in its
+/// environment calls the same format the next one, so that upgrade and rollback can be tested.
+pub(crate) const VERSION: u32 = if option_env!("TERRACE_FORMAT_2").is_some() { 2 } else { 1 };
 /// The oldest version that can still be read.
 pub(crate) const VERSION_MIN: u32 = if VERSION > 1 { VERSION - 1 } else { 1 };
 

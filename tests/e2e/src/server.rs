@@ -74,8 +74,13 @@ impl Server {
 
     /// As [`Server::start`] in a directory that exists; says how it ended if it does not serve.
     pub fn try_start(flags: &str, dir: Arc<TempDir>) -> Result<Self, Failed> {
+        Self::try_start_build(binary(), flags, dir)
+    }
+
+    /// As [`Server::try_start`], of this binary.
+    pub fn try_start_build(binary: &Path, flags: &str, dir: Arc<TempDir>) -> Result<Self, Failed> {
         let port = free_port();
-        let mut command = command(flags, &dir);
+        let mut command = command_of(binary, flags, &dir);
         command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
         let start = Instant::now();
         let mut child = command.spawn().expect("the binary under test starts");
@@ -226,7 +231,11 @@ pub fn program() -> &'static Path {
 }
 
 fn command(flags: &str, dir: &TempDir) -> Command {
-    let mut command = Command::new(binary());
+    command_of(binary(), flags, dir)
+}
+
+fn command_of(binary: &Path, flags: &str, dir: &TempDir) -> Command {
+    let mut command = Command::new(binary);
     let path = dir.path().to_str().expect("temporary paths are text");
     command.args(flags.split_whitespace().map(|flag| flag.replace("DIR", path)));
     if rustix::process::geteuid().is_root() && !format!(" {flags}").contains(" -u") {

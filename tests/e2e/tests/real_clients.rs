@@ -1,12 +1,18 @@
 //! The clients that people use, in their own languages, and libmemcached's conformance test: see
 //! tests/clients. Most of what they store lies on the drive.
+//!
+//! What each of them says it did stands in docs/clients.md; `TERRACE_UPDATE_DOCS=1 cargo test -p
+//! terrace-e2e --test real_clients` writes it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use terrace_e2e::{flash_server, skip};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use tempfile::TempDir;
+use terrace_e2e::{Server, flash_server, skip};
 
 /// Long enough for a first download of libraries.
 const SECONDS_MAX: &str = "240";
+const SASL: [&str; 2] = ["user", "correct horse"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -21,12 +27,32 @@ fn runs(program: &str, argument: &str) -> bool {
 fn bounded(words: &[&str], dir: &Path) -> Output {
     let mut command = Command::new("timeout");
     command.arg(SECONDS_MAX).args(words).current_dir(dir).stdin(Stdio::null());
+    // Some builds of libmemcached look for SASL's mechanisms where their own system has them.
+    let mechanisms = format!("/usr/lib/{}-linux-gnu/sasl2", std::env::consts::ARCH);
+    command.env("SASL_PATH", mechanisms);
     command.output().expect("timeout runs")
 }
 
 /// Runs a client in `tests/clients/DIR` against a server of its own.
 fn client(dir: &str, words: &[&str]) {
-    let mut server = flash_server("-t 2");
+    converse(flash_server("-t 2"), dir, words);
+}
+
+/// The same with a server that asks for a password. The client gets it as two more arguments.
+fn sasl_client(dir: &str, words: &[&str]) {
+    let temporary = Arc::new(TempDir::new().expect("a temporary directory"));
+    let [user, password] = SASL;
+    let line = format!("{user}:{password}\n");
+    std::fs::write(temporary.path().join("passwords"), line).expect("room for it");
+    let flags = "-t 2 -m 64 --tier ssd:DIR/tier:256m -S";
+    let variables = [("MEMCACHED_SASL_PWDB", "DIR/passwords")];
+    match Server::try_start_with(flags, temporary, &variables) {
+        Ok(server) => converse(server, dir, words),
+        Err(failed) => panic!("{flags}: exit code {:?}: {}", failed.code, failed.output),
+    }
+}
+
+fn converse(mut server: Server, dir: &str, words: &[&str]) {
     let address = server.address().to_string();
     let words: Vec<_> = words.iter().map(|word| word.replace("ADDRESS", &address)).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
@@ -34,11 +60,38 @@ fn client(dir: &str, words: &[&str]) {
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{words:?} ended with {}:\n{text}", output.status);
     assert!(text.contains("answered as expected"), "{words:?} said:\n{text}");
-    for part in text.lines().filter_map(|line| line.strip_prefix("skipped: ")) {
-        let (test, why) = part.split_once(": ").unwrap_or((part, "no reason given"));
-        skip(test, why);
+    let row = text.lines().find_map(|line| line.split_once("client | "));
+    document(row.unwrap_or_else(|| panic!("{words:?} did not say what it is:\n{text}")).1);
+    server.assert_alive_at_all();
+}
+
+/// Checks that a client stands in docs/clients.md with all it did, or writes it there. `row` is
+/// `name | version | language | protocol | exercised`.
+fn document(row: &str) {
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = root().join("docs/clients.md");
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let cells = |row: &str| -> Vec<String> {
+        row.trim_matches(['|', ' ']).split('|').map(|cell| cell.trim().to_string()).collect()
+    };
+    // Versions of what the system has are those of the system.
+    let same = |line: &str, columns: &[usize]| {
+        let (ours, theirs) = (cells(row), cells(line));
+        theirs.len() == 5 && columns.iter().all(|&column| ours[column] == theirs[column])
+    };
+    if std::env::var_os("TERRACE_UPDATE_DOCS").is_none() {
+        let is_there = text.lines().any(|line| same(line, &[0, 2, 3, 4]));
+        assert!(is_there, "docs/clients.md does not have: {row}");
+        return;
     }
-    server.assert_alive();
+    let Some(start) = text.find("|---") else { panic!("docs/clients.md has no table") };
+    let head_bytes = start + text[start..].find('\n').map_or(text.len() - start, |end| end + 1);
+    let (head, body) = text.split_at(head_bytes);
+    let mut rows: Vec<_> = body.lines().filter(|line| !same(line, &[0, 3])).map(str::to_string).collect();
+    rows.push(format!("| {row} |"));
+    rows.sort_by_key(|row| row.to_lowercase());
+    std::fs::write(&file, format!("{head}{}\n", rows.join("\n"))).expect("docs can be written");
 }
 
 /// The Python of the local environment that `make tools` sets up, if it has `module`.
@@ -65,6 +118,29 @@ fn meta_memcache() {
 }
 
 #[test]
+fn python_binary_memcached() {
+    let Some(python) = python("bmemcached") else {
+        skip("python_binary_memcached", "not installed; make tools");
+        return;
+    };
+    let words = [&python, "binary_client.py", "ADDRESS"];
+    client("python", &words);
+    sasl_client("python", &[&words[..], &SASL].concat());
+}
+
+#[test]
+fn pylibmc() {
+    let Some(python) = python("pylibmc") else {
+        skip("pylibmc", "not installed; make tools");
+        return;
+    };
+    client("python", &[&python, "pylibmc_client.py", "ADDRESS", "ascii"]);
+    let words = [&python, "pylibmc_client.py", "ADDRESS", "binary"];
+    client("python", &words);
+    sasl_client("python", &[&words[..], &SASL].concat());
+}
+
+#[test]
 fn gomemcache() {
     let dir = root().join("tests/clients/go");
     if !runs("go", "version") || !bounded(&["go", "mod", "download"], &dir).status.success() {
@@ -74,38 +150,98 @@ fn gomemcache() {
     client("go", &["go", "run", ".", "ADDRESS"]);
 }
 
+/// Installs the packages of tests/clients/node, once.
+fn has_npm_packages() -> bool {
+    static INSTALL: Once = Once::new();
+    let dir = root().join("tests/clients/node");
+    if !runs("npm", "--version") {
+        return false;
+    }
+    INSTALL.call_once(|| {
+        bounded(&["npm", "ci", "--silent", "--no-audit", "--no-fund"], &dir);
+    });
+    dir.join("node_modules/memcached").exists() && dir.join("node_modules/memjs").exists()
+}
+
 #[test]
 fn memcached_from_npm() {
-    let dir = root().join("tests/clients/node");
-    let install = ["npm", "ci", "--silent", "--no-audit", "--no-fund"];
-    if !runs("npm", "--version") || !bounded(&install, &dir).status.success() {
-        skip("memcached_from_npm", "no npm, or its packages can't be had");
+    match has_npm_packages() {
+        true => client("node", &["node", "memcached_client.js", "ADDRESS"]),
+        false => skip("memcached_from_npm", "no npm, or its packages can't be had"),
+    }
+}
+
+#[test]
+fn memjs() {
+    if !has_npm_packages() {
+        skip("memjs", "no npm, or its packages can't be had");
         return;
     }
-    client("node", &["node", "memcached_client.js", "ADDRESS"]);
+    let words = ["node", "memjs_client.js", "ADDRESS"];
+    client("node", &words);
+    sasl_client("node", &[&words[..], &SASL].concat());
+}
+
+/// Compiles tests/clients/java, once.
+fn has_java_clients() -> bool {
+    static COMPILE: Once = Once::new();
+    let dir = root().join("tests/clients/java");
+    if !runs("mvn", "--version") {
+        return false;
+    }
+    COMPILE.call_once(|| {
+        bounded(&["mvn", "-q", "-B", "compile", "dependency:go-offline"], &dir);
+    });
+    dir.join("target/classes/SpyClient.class").exists()
+        && dir.join("target/classes/XClient.class").exists()
+}
+
+fn java_client(name: &str, class: &str) {
+    if !has_java_clients() {
+        skip(name, "no Maven, or its artifacts can't be had");
+        return;
+    }
+    let class = format!("-Dexec.mainClass={class}");
+    let words = |arguments: String| {
+        let arguments = format!("-Dexec.args={arguments}");
+        ["mvn", "-q", "-B", "exec:java", &class, &arguments].map(str::to_string)
+    };
+    for protocol in ["ascii", "binary"] {
+        let words = words(format!("ADDRESS {protocol}"));
+        client("java", &words.each_ref().map(String::as_str));
+    }
+    let [user, password] = SASL;
+    let words = words(format!("ADDRESS binary {user} '{password}'"));
+    sasl_client("java", &words.each_ref().map(String::as_str));
 }
 
 #[test]
 fn spymemcached() {
-    let dir = root().join("tests/clients/java");
-    let compile = ["mvn", "-q", "-B", "compile", "dependency:go-offline"];
-    if !runs("mvn", "--version") || !bounded(&compile, &dir).status.success() {
-        skip("spymemcached", "no Maven, or its artifacts can't be had");
-        return;
-    }
-    client("java", &["mvn", "-q", "-B", "exec:java", "-Dexec.args=ADDRESS"]);
+    java_client("spymemcached", "SpyClient");
+}
+
+#[test]
+fn xmemcached() {
+    java_client("xmemcached", "XClient");
 }
 
 #[test]
 fn memccapable() {
-    if Command::new("memccapable").arg("--help").output().is_err() {
+    let Ok(version) = Command::new("memccapable").arg("--version").output() else {
         skip("memccapable", "not installed; make tools");
         return;
-    }
+    };
     let mut server = flash_server("");
     let port = server.address().port().to_string();
-    let output = bounded(&["memccapable", "-h", "127.0.0.1", "-p", &port, "-a"], &root());
+    let output = bounded(&["memccapable", "-h", "127.0.0.1", "-p", &port], &root());
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.contains("All tests passed"), "{text}");
+    let passed = text.matches("[pass]").count();
+    assert!(passed >= 50, "only {passed} cases: {text}");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let version = version.split_whitespace().last().unwrap_or("unknown").trim_start_matches('v');
+    document(&format!(
+        "libmemcached's memccapable | {version} | C | ASCII and binary | all its {passed} cases"
+    ));
     server.assert_alive();
 }

@@ -197,3 +197,37 @@ fn a_stop_without_time_is_like_a_crash() {
     let server = start(flags, &dir);
     assert_eq!(found(&server), RECORDS);
 }
+
+/// A build whose format has the next version reads what this one wrote; this one does not read what
+/// that one wrote, and says so.
+#[test]
+fn an_upgrade_is_warm_and_a_rollback_is_cold() {
+    let name = "an_upgrade_is_warm_and_a_rollback_is_cold";
+    if !needs_terrace(name) {
+        return;
+    }
+    let Some(next) = std::env::var_os("TERRACE_E2E_NEXT_FORMAT").map(PathBuf::from) else {
+        return skip(name, "TERRACE_E2E_NEXT_FORMAT names no build of the next format");
+    };
+    for clean in [false, true] {
+        let server = filled(FLAGS);
+        let dir = Arc::clone(&server.dir);
+        match clean {
+            true => assert_eq!(server.stop(), Some(0)),
+            false => drop(server.kill()),
+        }
+        let upgraded = Server::try_start_build(&next, FLAGS, Arc::clone(&dir));
+        let server = upgraded.unwrap_or_else(|failed| panic!("{}", failed.output));
+        assert_eq!(found(&server), RECORDS, "{}", server.output());
+        match clean {
+            true => assert_eq!(server.stop(), Some(0)),
+            false => drop(server.kill()),
+        }
+        let refused = Server::try_start(&format!("{FLAGS} --on-mismatch refuse"), Arc::clone(&dir));
+        let failed = refused.err().expect("it is refused");
+        assert!(failed.output.contains("was written in format 2"), "{}", failed.output);
+        let server = start(FLAGS, &dir);
+        assert!(server.output().contains("was written in format 2"), "{}", server.output());
+        assert_eq!(found(&server), 0);
+    }
+}
