@@ -137,6 +137,11 @@ impl Connection {
         self.socket.fd()
     }
 
+    /// Whether it is one of the connections that are counted and watched.
+    pub(crate) fn is_datagram(&self) -> bool {
+        matches!(self.socket, Socket::Datagram(_))
+    }
+
     /// What the log calls it.
     pub(crate) fn number(&self) -> i32 {
         self.socket.fd().as_raw_fd()
@@ -361,7 +366,10 @@ impl Connection {
 
     /// Cleans up; the socket closes itself.
     pub(crate) fn close(mut self, cx: &mut Context) {
-        self.socket.close();
+        // What is cut off should look so.
+        if !self.is_broken {
+            self.socket.close();
+        }
         cx.shared.hold_buffers(self.held, 0);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());

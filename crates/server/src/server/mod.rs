@@ -30,6 +30,7 @@ pub(crate) mod shared;
 mod slab;
 pub(crate) mod socket;
 mod stream;
+mod udp;
 mod upload;
 mod worker;
 
@@ -67,8 +68,13 @@ impl Server {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(settings.clone(), cache)?);
         let mut server = Self { shared, threads: Vec::new() };
-        for index in 0..server.shared.inboxes.len() {
-            server.start_worker(index, devices)?;
+        let (udp, listeners): (Vec<_>, Vec<_>) =
+            listeners.into_iter().partition(|listener| listener.udp_address().is_some());
+        let udp: Vec<_> = udp.into_iter().map(Arc::new).collect();
+        let workers = server.shared.inboxes.len();
+        for index in 0..workers {
+            let ports = udp.iter().skip(index).step_by(workers).cloned().collect();
+            server.start_worker(index, devices, ports)?;
         }
         server.spawn("maintenance", maintain)?;
         for index in 0..recovery_threads(&server.shared.cache) {
@@ -79,11 +85,16 @@ impl Server {
     }
 
     /// Starts a worker and waits until it has what it needs: its read queue belongs to its thread.
-    fn start_worker(&mut self, index: usize, devices: &[Arc<dyn Device>]) -> io::Result<()> {
+    fn start_worker(
+        &mut self,
+        index: usize,
+        devices: &[Arc<dyn Device>],
+        udp: Vec<Arc<Listener>>,
+    ) -> io::Result<()> {
         let devices = devices.to_vec();
         let (started, is_started) = mpsc::channel();
         self.spawn(&format!("worker-{index}"), move |shared| {
-            match worker::Worker::new(Arc::clone(shared), index, &devices) {
+            match worker::Worker::new(Arc::clone(shared), index, &devices, udp) {
                 Ok(worker) => {
                     // The receiver waits below; should it be gone, nobody needs the message.
                     let _ = started.send(Ok(()));

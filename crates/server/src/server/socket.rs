@@ -1,23 +1,26 @@
 //! Sending and receiving, encrypted or not.
 
 use super::input::Received;
+use super::udp::Datagram;
 use crate::tls::{Decrypted, TLS_MEMORY_BYTES, TlsStream};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A client's socket.
 pub(crate) enum Socket {
     Plain(OwnedFd),
     Tls(Box<TlsStream>),
+    Datagram(Box<Datagram>),
 }
 
 impl Socket {
     /// The descriptor.
-    pub(crate) fn fd(&self) -> &OwnedFd {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Plain(fd) => fd,
-            Self::Tls(stream) => stream.socket(),
+            Self::Plain(fd) => fd.as_fd(),
+            Self::Tls(stream) => stream.socket().as_fd(),
+            Self::Datagram(datagram) => AsFd::as_fd(&**datagram.port()),
         }
     }
 
@@ -30,6 +33,7 @@ impl Socket {
                 Decrypted::Drained => Received::Drained,
                 Decrypted::End => Received::End,
             }),
+            Self::Datagram(datagram) => Ok(datagram.receive(bytes)),
         }
     }
 
@@ -38,21 +42,24 @@ impl Socket {
         match self {
             Self::Plain(fd) => send(fd, bytes),
             Self::Tls(stream) => stream.send(bytes),
+            Self::Datagram(datagram) => Ok(datagram.send(bytes)),
         }
     }
 
     /// Whether everything that was sent is on its way, which it tries again to bring there.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         match self {
-            Self::Plain(_) => Ok(true),
+            Self::Plain(_) | Self::Datagram(_) => Ok(true),
             Self::Tls(stream) => stream.flush(),
         }
     }
 
-    /// Says goodbye, where that is done in words.
+    /// Everything was sent: says so, where that is done in words.
     pub(crate) fn close(&mut self) {
-        if let Self::Tls(stream) = self {
-            stream.close();
+        match self {
+            Self::Plain(_) => {}
+            Self::Tls(stream) => stream.close(),
+            Self::Datagram(datagram) => datagram.deliver(),
         }
     }
 
@@ -61,6 +68,7 @@ impl Socket {
         match self {
             Self::Plain(_) => 0,
             Self::Tls(_) => TLS_MEMORY_BYTES,
+            Self::Datagram(datagram) => datagram.memory(),
         }
     }
 }

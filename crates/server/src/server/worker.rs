@@ -2,11 +2,14 @@
 
 use super::connection::{Connection, Turn};
 use super::context::Context;
+use super::listener::Listener;
 use super::pending::{Answer, Pending, Waiter};
-use super::poll::Poll;
+use super::poll::{Poll, Ready};
 use super::reads::{Finished, Reads};
 use super::shared::Shared;
 use super::slab::{Id, Slab};
+use super::socket::Socket;
+use super::udp::UdpPorts;
 use crate::commands::executor::{Limits, Unfinished};
 use crate::settings::IoEngine;
 use std::collections::VecDeque;
@@ -19,6 +22,10 @@ use terrace_device::{AlignedBuf, Device, Engine};
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
 const INBOX: u64 = u64::MAX;
 const READS: u64 = u64::MAX - 1;
+/// The sockets for datagrams, from here downwards.
+const UDP: u64 = u64::MAX - 2;
+/// More than there are listeners.
+const UDP_PORTS_MAX: u64 = 1 << 20;
 
 /// Reads that the drives work on at once, for one worker.
 const READ_DEPTH: u32 = 128;
@@ -43,6 +50,7 @@ pub(crate) struct Worker {
     finished: Vec<Finished>,
     reply: Vec<u8>,
     swept_at: u32,
+    udp: UdpPorts,
 }
 
 impl Worker {
@@ -51,8 +59,12 @@ impl Worker {
         shared: Arc<Shared>,
         index: usize,
         devices: &[Arc<dyn Device>],
+        udp: Vec<Arc<Listener>>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
+        for (number, port) in (0..UDP_PORTS_MAX).zip(&udp) {
+            poll.add_event(&**port, UDP - number)?;
+        }
         poll.add_event(shared.inboxes[index].waker().fd(), INBOX)?;
         let stats = Arc::clone(&shared.workers[index]);
         let engine = match shared.settings.io_engine {
@@ -88,6 +100,7 @@ impl Worker {
             waiting_since: None,
             finished: Vec::new(),
             reply: Vec::new(),
+            udp: UdpPorts::new(udp),
         })
     }
 
@@ -114,6 +127,7 @@ impl Worker {
         self.cx.now = self.cx.shared.clock.now();
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
+        self.welcome_datagrams();
         self.finish_reads();
         self.retry_waiting();
         self.serve();
@@ -122,7 +136,7 @@ impl Worker {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        let timeout = if !self.ready.is_empty() {
+        let timeout = if !self.ready.is_empty() || self.udp.has_more() {
             Some(Duration::ZERO)
         } else if self.waiting_since.is_some() || self.cx.shared.is_stopping() {
             Some(RETRY_AFTER)
@@ -146,6 +160,7 @@ impl Worker {
             match ready.number {
                 INBOX => self.welcome(),
                 READS => {}
+                number if number > UDP - UDP_PORTS_MAX => self.udp.note((UDP - number) as usize),
                 number => {
                     let id = Id::from_u64(number);
                     if let Some(connection) = self.connections.get_mut(id) {
@@ -181,6 +196,24 @@ impl Worker {
                 continue;
             }
             self.cx.shared.log(2, || format!("<{} new client connection", connection.number()));
+        }
+    }
+
+    /// Takes requests in datagrams in.
+    fn welcome_datagrams(&mut self) {
+        if !self.udp.has_more() {
+            return;
+        }
+        for datagram in self.udp.receive() {
+            let entry = Arc::clone(datagram.port().entry());
+            let socket = Socket::Datagram(Box::new(datagram));
+            let settings = &self.cx.shared.settings;
+            let mut connection = Connection::new(socket, entry, self.cx.now, settings);
+            connection.note(Ready { number: 0, readable: true, hung_up: true });
+            let id = self.connections.insert(connection);
+            if let Some(connection) = self.connections.get_mut(id) {
+                mark_ready(&mut self.ready, connection, id);
+            }
         }
     }
 
@@ -304,6 +337,11 @@ impl Worker {
     /// Operations of a closed connection go on: their client asked for them.
     fn close(&mut self, id: Id) {
         if let Some(connection) = self.connections.remove(id) {
+            if connection.is_datagram() {
+                self.udp.answered();
+                connection.close(&mut self.cx);
+                return;
+            }
             self.cx.shared.log(2, || format!("<{} connection closed", connection.number()));
             connection.close(&mut self.cx);
             self.cx.shared.closed_connection();
