@@ -85,8 +85,11 @@ impl Recovery {
 /// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
 /// Nobody else uses the engine yet.
 pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
-    put_unsealed_back(engine, &replays);
+    let taken = put_unsealed_back(engine, &replays);
     let mut awaited: Vec<Awaited> = engine.shards.iter().map(|_| Awaited::default()).collect();
+    for (shard, name) in taken {
+        awaited[shard].changed.insert(name);
+    }
     for (tier, replay) in replays.iter_mut().enumerate() {
         let log = &engine.pool.logs[tier];
         let slots = &engine.pool.slots;
@@ -124,8 +127,10 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
     engine.recovery = Recovery::of(replays, engine.shards.len());
 }
 
-/// The records of surviving blocks, in order of arrival.
-fn put_unsealed_back(engine: &Engine, replays: &[Replay]) {
+/// The records of surviving blocks, in order of arrival. Answers those whose originals are still in
+/// segments that count, and which the replay does not know to be void.
+fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> {
+    let mut taken = Vec::new();
     let arena = &engine.pool.arena;
     let mut blocks: Vec<_> = (0..arena.surviving())
         .filter_map(|id| arena.recovered(id).map(|(order, shard, fill)| (order, shard, fill, id)))
@@ -152,11 +157,14 @@ fn put_unsealed_back(engine: &Engine, replays: &[Replay]) {
         // A record that is voided leaves the block, and the last one takes the block with it.
         let records: Vec<_> = arena.records(guard, id, fill).collect();
         for resident in records.iter().filter(|resident| !resident.has(mark::VOID)) {
-            put_back(engine, &mut locked, shard, resident, &seals, replays);
+            let name = put_back(engine, &mut locked, shard, resident, &seals, replays);
+            taken.extend(name.map(|name| (shard, name)));
         }
     }
+    taken
 }
 
+/// Puts a record back; answers its name if it was taken from a segment that counts.
 fn put_back(
     engine: &Engine,
     locked: &mut Locked<'_>,
@@ -164,10 +172,12 @@ fn put_back(
     resident: &Resident<'_>,
     seals: &Seals,
     replays: &[Replay],
-) {
+) -> Option<Name> {
     let Some((record, _)) = Record::decode(resident.bytes) else {
-        return locked.void_unlisted(resident);
+        locked.void_unlisted(resident);
+        return None;
     };
+    let mut taken = None;
     let key = engine.hasher.key(record.key, record.is_chunk);
     let name = engine.hasher.name(key.hash);
     let origin = Origin::from_bits(resident.header.origin.load(Ordering::Relaxed));
@@ -179,7 +189,8 @@ fn put_back(
             !logged.is_committed && !replays[tier].is_killed(slot, logged, short(name))
         });
         if !is_ours {
-            return locked.void_unlisted(resident);
+            locked.void_unlisted(resident);
+            return None;
         }
         resident.header.origin.store(0, Ordering::Relaxed);
         resident.header.mark.fetch_and(!mark::SEALED, Ordering::Release);
@@ -187,6 +198,7 @@ fn put_back(
         // Taken from a segment that is still there: from now on a kill says so.
         engine.pool.logs[tier].ensure_room(&engine.pool.slots);
         engine.pool.logs[tier].kill(slot, name);
+        taken = Some(name);
         resident.header.origin.store(0, Ordering::Relaxed);
     }
     locked.state.fresh_bytes += resident.bytes.len() as u64;
@@ -197,6 +209,7 @@ fn put_back(
         Some((older, _, at)) => locked.supersede(name.pos, &older, at, resident.addr, Lane::Fresh),
         None => locked.enter(name.pos, resident.addr, Lane::Fresh),
     }
+    taken
 }
 
 /// Segments by what a record in DRAM remembers of them.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::machine::{Machine, Remains, config, key, value};
-use common::{Client, Random};
+use common::{Client, RamDevice, Random};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -209,6 +209,49 @@ fn strict_mode_survives_the_loss_of_the_machine() {
     machine.recover();
     let (back, all) = compare(&machine, &oracle, None, (0, 0));
     assert!(back * 2 > all, "{back} of {all} are back, the unsealed ones are lost");
+}
+
+/// Reclaim copies a record into DRAM and then takes the original's entry out. A crash in between leaves
+/// both; when the copy is deleted later, the original must not be found.
+#[test]
+fn a_record_caught_between_segment_and_memory_is_there_once() {
+    for moment in [1, 5, 9] {
+        let remains = Remains {
+            device: RamDevice::new(3 << 20),
+            state: Arc::new(StateFile::volatile().unwrap()),
+        };
+        let mut machine = Machine::start(config(), remains, [1; 16]);
+        let caught: Rc<RefCell<Option<Remains>>> = Rc::default();
+        let mut random = Random(moment);
+        let mut version = 0;
+        while caught.borrow().is_none() {
+            version += 1;
+            assert!(version < 100_000, "reclaim has nothing to keep");
+            let n = random.below(4000);
+            assert!(machine.client.set(&key(n), &value(n, version)));
+            machine.client.session.quiesce();
+            let (device, state) = (Arc::clone(&machine.device), Arc::clone(&machine.state));
+            let (left, mut seen) = (Rc::clone(&caught), 0);
+            set_crash_hook(Some(Box::new(move |name| {
+                seen += u64::from(name == "a record: after its commit");
+                if seen == moment && left.borrow().is_none() {
+                    let state = Arc::new(state.snapshot().unwrap());
+                    *left.borrow_mut() = Some(Remains { device: device.copy(), state });
+                }
+            })));
+            machine.client.cache.maintain(machine.client.now);
+            set_crash_hook(None);
+        }
+        let left = caught.borrow_mut().take().unwrap();
+        let mut machine = machine.again(left);
+        machine.recover();
+        for n in 0..4000 {
+            machine.client.delete(&key(n));
+        }
+        for n in 0..4000 {
+            assert!(machine.client.get(&key(n)).is_none(), "{n} is back from the dead");
+        }
+    }
 }
 
 /// What is recovered has an index of its size, and much may be stored before the next stop.
