@@ -343,7 +343,6 @@ impl Work {
         let version = match lookup {
             Lookup::Read(probe) => return Progress::Reads(probe),
             Lookup::Miss => {
-                cx.note_key(id, "missed", now.into(), 0);
                 cx.miss(id, "get");
                 return Progress::Finished;
             }

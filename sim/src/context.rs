@@ -65,7 +65,9 @@ impl Context {
     /// Nothing was found for `key` by `what`.
     pub(crate) fn miss(&mut self, key: u32, what: &str) {
         let is_final = !self.is_recovering && !self.is_hurt();
-        match self.oracle.miss(key, self.now, is_final) {
+        let missed = self.oracle.miss(key, self.now, is_final);
+        self.note_key(key, "finds nothing", self.now.into(), is_final.into());
+        match missed {
             Missed::Rightly => self.tally.misses += 1,
             Missed::Lost if self.may_lose() => self.tally.lost += 1,
             Missed::Lost => {

@@ -159,9 +159,10 @@ impl Oracle {
         by
     }
 
-    /// The crash came while the key's state was to be changed.
+    /// The crash came while the key's state was to be changed: it was or was not, or the record is
+    /// lost over it.
     pub(crate) fn change_in_doubt(&mut self, key: u32, after: State) {
-        self.entries[key as usize].now.push(after);
+        self.entries[key as usize].now.extend([after, None]);
     }
 
     /// Change number `by` of the key was acknowledged: it is not undone any more.

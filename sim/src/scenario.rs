@@ -73,7 +73,8 @@ impl Scenario {
         let least = u64::from(shards * segment_bytes) * 4;
         let memory_bytes = (least * 2).max(1 << 20) + random.below(1 << 20);
         let capacity = match tiers.iter().sum::<u32>() {
-            0 => memory_bytes,
+            // Blocks are few and large, and large items leave holes.
+            0 => memory_bytes / 2,
             segments => u64::from(segments) * u64::from(segment_bytes),
         };
         let ample = random.percent(60);
@@ -129,7 +130,7 @@ impl Scenario {
             power,
             state_loss: random.percent(15),
             // Nor can anybody tell that all that is left is what there was some time ago.
-            old_drives: has_tiers && !power && random.percent(20),
+            old_drives: has_tiers && !power && !strict && random.percent(20),
         }
     }
 

@@ -182,7 +182,9 @@ impl World {
         }
         if cx.is_recovering && cx.random.one_in(12) {
             life.cache.recover();
-            cx.is_recovering = life.cache.recovering() > 0;
+            let left = life.cache.recovering();
+            cx.is_recovering = left > 0;
+            cx.note("recovers; shards left:", left as u64, 0);
             return;
         }
         if cx.random.percent(cx.scenario.maintain_percent) {
@@ -233,14 +235,15 @@ impl World {
         let patience = cx.random.pick(&[3u64, 1 << 40, 1 << 40]);
         let patience = std::cell::Cell::new(patience);
         let goes_on = || {
-            patience.set(patience.get() - 1);
+            patience.set(patience.get().saturating_sub(1));
             patience.get() > 0
         };
         let all = life.cache.close(cx.now, &goes_on);
         cx.note("stops", all.into(), 0);
         let may_fail = cx.devices.is_empty() || !cx.scenario.ample || cx.is_recovering;
         if !all && !may_fail && patience.get() > 0 && !cx.is_hurt() {
-            cx.fail(0, "a clean stop does not come to its end".to_owned());
+            let memory = life.cache.stats().memory;
+            cx.fail(0, format!("a clean stop does not come to its end: {memory:?}"));
         }
         cx.tally.clean_stops += u64::from(all);
         if !all {
@@ -338,6 +341,7 @@ impl World {
         let Some(life) = &mut self.life else { return };
         let cx = &mut self.cx;
         while life.cache.recover() && !cx.crash.has_struck() {}
+        cx.note("recovers at once", 0, 0);
         cx.is_recovering = life.cache.recovering() > 0;
         if cx.crash.has_struck() {
             return;
