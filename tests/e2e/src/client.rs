@@ -76,6 +76,13 @@ impl Client {
         panic!("{request:?}: expected {}, got {}, then {then}", short(reply), short(got));
     }
 
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).expect("so many bytes");
+        bytes
+    }
+
     /// The next line, without its end.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();

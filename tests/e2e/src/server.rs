@@ -79,8 +79,27 @@ impl Server {
 
     /// As [`Server::try_start`], of this binary.
     pub fn try_start_build(binary: &Path, flags: &str, dir: Arc<TempDir>) -> Result<Self, Failed> {
+        Self::try_start_command(command_of(binary, flags, &dir), flags, dir)
+    }
+
+    /// As [`Server::try_start`], with variables of the environment (`DIR` as in the flags).
+    pub fn try_start_with(
+        flags: &str,
+        dir: Arc<TempDir>,
+        environment: &[(&str, &str)],
+    ) -> Result<Self, Failed> {
+        let mut command = command(flags, &dir);
+        let path = dir.path().to_str().expect("temporary paths are text");
+        command.envs(environment.iter().map(|(name, value)| (name, value.replace("DIR", path))));
+        Self::try_start_command(command, flags, dir)
+    }
+
+    fn try_start_command(
+        mut command: Command,
+        flags: &str,
+        dir: Arc<TempDir>,
+    ) -> Result<Self, Failed> {
         let port = free_port();
-        let mut command = command_of(binary, flags, &dir);
         command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
         let start = Instant::now();
         let mut child = command.spawn().expect("the binary under test starts");
@@ -183,9 +202,14 @@ impl Server {
 
     /// Panics unless the server still runs and answers a new client.
     pub fn assert_alive(&mut self) {
+        self.assert_running();
+        self.client().check("mn\r\n", "MN\r\n");
+    }
+
+    /// Panics unless the server still runs.
+    pub fn assert_running(&mut self) {
         let ended = self.child.try_wait().expect("a child can be waited for");
         assert!(ended.is_none(), "the server ended: {ended:?}: {}", self.output());
-        self.client().check("mn\r\n", "MN\r\n");
     }
 
     /// Asks it to stop, as a service manager would, and gives back its exit code.

@@ -62,7 +62,7 @@ fn converse(mut server: Server, dir: &str, words: &[&str]) {
     assert!(text.contains("answered as expected"), "{words:?} said:\n{text}");
     let row = text.lines().find_map(|line| line.split_once("client | "));
     document(row.unwrap_or_else(|| panic!("{words:?} did not say what it is:\n{text}")).1);
-    server.assert_alive_at_all();
+    server.assert_running();
 }
 
 /// Checks that a client stands in docs/clients.md with all it did, or writes it there. `row` is
@@ -88,7 +88,8 @@ fn document(row: &str) {
     let Some(start) = text.find("|---") else { panic!("docs/clients.md has no table") };
     let head_bytes = start + text[start..].find('\n').map_or(text.len() - start, |end| end + 1);
     let (head, body) = text.split_at(head_bytes);
-    let mut rows: Vec<_> = body.lines().filter(|line| !same(line, &[0, 3])).map(str::to_string).collect();
+    let mut rows: Vec<_> =
+        body.lines().filter(|line| !same(line, &[0, 3])).map(str::to_string).collect();
     rows.push(format!("| {row} |"));
     rows.sort_by_key(|row| row.to_lowercase());
     std::fs::write(&file, format!("{head}{}\n", rows.join("\n"))).expect("docs can be written");
@@ -227,10 +228,10 @@ fn xmemcached() {
 
 #[test]
 fn memccapable() {
-    let Ok(version) = Command::new("memccapable").arg("--version").output() else {
+    if Command::new("memccapable").arg("--help").output().is_err() {
         skip("memccapable", "not installed; make tools");
         return;
-    };
+    }
     let mut server = flash_server("");
     let port = server.address().port().to_string();
     let output = bounded(&["memccapable", "-h", "127.0.0.1", "-p", &port], &root());
@@ -238,8 +239,10 @@ fn memccapable() {
     assert!(output.status.success() && text.contains("All tests passed"), "{text}");
     let passed = text.matches("[pass]").count();
     assert!(passed >= 50, "only {passed} cases: {text}");
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let version = version.split_whitespace().last().unwrap_or("unknown").trim_start_matches('v');
+    let query = ["-W", "-f", "${Version}", "libmemcached-tools"];
+    let version = Command::new("dpkg-query").args(query).output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let version = version.ok().filter(|text| !text.is_empty()).unwrap_or("unknown".into());
     document(&format!(
         "libmemcached's memccapable | {version} | C | ASCII and binary | all its {passed} cases"
     ));

@@ -1,0 +1,136 @@
+//! Password files of the real binary: `-Y` and SIGHUP, `-S` and the environment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_e2e::{Client, Server, is_terrace, skip};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn directory(passwords: &str) -> (Arc<TempDir>, PathBuf) {
+    let dir = Arc::new(TempDir::new().expect("a temporary directory"));
+    let file = dir.path().join("passwords");
+    std::fs::write(&file, passwords).expect("room for it");
+    (dir, file)
+}
+
+fn start(flags: &str, dir: Arc<TempDir>) -> Server {
+    match Server::try_start(flags, dir) {
+        Ok(server) => server,
+        Err(failed) => panic!("{flags}: exit code {:?}: {}", failed.code, failed.output),
+    }
+}
+
+fn hang_up(server: &Server) {
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("a signal");
+}
+
+/// What the server says to this user and password.
+fn log_in(server: &Server, token: &str) -> String {
+    let mut client = server.client();
+    client.send(format!("set k 0 0 {}\r\n{token}\r\n", token.len()));
+    client.line()
+}
+
+fn wait_for(what: &str, holds: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn ascii_passwords_are_read_again_at_sighup() {
+    let (dir, file) = directory("alice:one\n");
+    let mut server = start("-m 64 -Y DIR/passwords", dir);
+    assert_eq!(log_in(&server, "alice one"), "STORED");
+    assert_eq!(log_in(&server, "alice two"), "CLIENT_ERROR authentication failure");
+    let mut known = server.client();
+    known.send("set k 0 0 9\r\nalice one\r\n");
+    assert_eq!(known.line(), "STORED");
+
+    std::fs::write(&file, "alice:two\n").expect("room for it");
+    assert_eq!(log_in(&server, "alice two"), "CLIENT_ERROR authentication failure");
+    hang_up(&server);
+    wait_for("the new password", || log_in(&server, "alice two") == "STORED");
+    assert_eq!(log_in(&server, "alice one"), "CLIENT_ERROR authentication failure");
+    // Who was let in stays.
+    known.check("mn\r\n", "MN\r\n");
+
+    if is_terrace() {
+        std::fs::write(&file, "no entry at all\n").expect("room for it");
+        hang_up(&server);
+        wait_for("the refusal", || server.output().contains("passwords stay as they were"));
+        assert_eq!(log_in(&server, "alice two"), "STORED");
+    }
+    server.assert_running();
+}
+
+#[test]
+fn the_binary_protocol_does_not_go_round_ascii_passwords() {
+    let (dir, _) = directory("alice:one\n");
+    let server = start("-m 64 -Y DIR/passwords", dir);
+    let mut client = server.client();
+    let mut get = vec![0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
+    get.extend([0; 12]);
+    get.extend(b"k\r\n");
+    client.send(&get);
+    assert_eq!(client.line(), "CLIENT_ERROR unauthenticated");
+}
+
+/// SASL_AUTH with PLAIN; answers the status.
+fn sasl(client: &mut Client, message: &[u8]) -> u8 {
+    let mut packet = vec![0x80, 0x21, 0, 5, 0, 0, 0, 0, 0, 0, 0, 5 + message.len() as u8];
+    packet.extend([0; 12]);
+    packet.extend(b"PLAIN");
+    packet.extend(message);
+    client.send(&packet);
+    // "Authenticated" and "Auth failure." are equally long.
+    let answer = client.bytes(24 + 13);
+    assert_eq!((answer[0], answer[1], answer[11]), (0x81, 0x21, 13), "{answer:x?}");
+    answer[7]
+}
+
+#[test]
+fn sasl_passwords_come_from_the_environment() {
+    if !is_terrace() {
+        skip("sasl_passwords_come_from_the_environment", "Debian's memcached has no such file");
+        return;
+    }
+    let (dir, file) = directory("alice:one\n");
+    let variables = [("MEMCACHED_SASL_PWDB", "DIR/passwords")];
+    let server = Server::try_start_with("-m 64 -S", Arc::clone(&dir), &variables);
+    let server = server.unwrap_or_else(|failed| panic!("it said: {}", failed.output));
+    let mut client = server.client();
+    assert_eq!(sasl(&mut client, b"\0alice\0two"), 0x20);
+    assert_eq!(sasl(&mut client, b"\0alice\0one"), 0);
+    // As in memcached, a change counts at once.
+    std::fs::write(&file, "alice:two\nbob:three\n").expect("room for it");
+    assert_eq!(sasl(&mut client, b"\0alice\0one"), 0x20);
+    assert_eq!(sasl(&mut client, b"\0bob\0three"), 0);
+    // Text is no way in.
+    let mut text = server.client();
+    text.send("version\r\n");
+    assert_eq!(text.closed(), "");
+}
+
+#[test]
+fn what_can_not_work_is_refused_at_the_start() {
+    for (flags, says) in [
+        ("-S", "MEMCACHED_SASL_PWDB"),
+        ("-Y /nonexistent/file", "/nonexistent/file"),
+        ("-Y /dev/null", "nobody could use the server"),
+        ("-S -B ascii", "MEMCACHED_SASL_PWDB"),
+    ] {
+        if !is_terrace() {
+            skip("what_can_not_work_is_refused_at_the_start", "the words are Terrace's");
+            return;
+        }
+        let failed = Server::run(flags);
+        assert_ne!(failed.code, Some(0), "{flags}");
+        assert!(failed.output.contains(says), "{flags}: {}", failed.output);
+    }
+}
