@@ -282,6 +282,7 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
     let entries_max = entries_max(engine);
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
+    let mut unsaid = Vec::new();
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
             footer.seq == logged.seat.seq
@@ -301,8 +302,13 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
         buckets_min = buckets_min.max(footer.buckets as usize);
         let replay = &engine.recovery.replays[usize::from(place.tier)];
         let before = entries.len();
-        let alive = |name: &&Name| !replay.is_killed(slot, &logged, short(**name));
-        entries.extend(names.iter().filter(alive).map(|&name| packed(name, footer.number)));
+        for name in names.iter().copied() {
+            if !replay.is_killed(slot, &logged, short(name)) {
+                entries.push(packed(name, footer.number));
+            } else if !replay.is_named(slot, short(name)) {
+                unsaid.push((place.tier, slot, name));
+            }
+        }
         let live = (entries.len() - before) as u32;
         found.push(Found { slot: place, footer, records: names.len() as u32, live });
     }
@@ -318,6 +324,12 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
         engine.pool.logs[usize::from(place.tier)].free(slot);
         engine.pool.slots.give(place);
         locked.state.numbers.push(logged.seat.number);
+    }
+    // What was changed in an earlier start, before the shard was back, was killed in all segments at
+    // once; the log drops such words when it is cleaned.
+    for (tier, slot, name) in unsaid {
+        engine.pool.logs[usize::from(tier)].ensure_room(&engine.pool.slots);
+        engine.pool.logs[usize::from(tier)].kill(slot, name);
     }
     put_in_place(engine, &mut locked, found, index, &entries);
     crash_point("recovery: a shard is back");

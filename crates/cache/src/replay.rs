@@ -109,9 +109,15 @@ impl Replay {
 
     /// Whether the record of a short name in the segment in a slot is not to come back.
     pub(crate) fn is_killed(&self, slot: u32, logged: &Logged, name: u64) -> bool {
-        if self.kills_of(slot).binary_search_by_key(&name, |kill| kill.1).is_ok() {
-            return true;
-        }
+        self.is_named(slot, name) || self.is_killed_with_all(logged, name)
+    }
+
+    /// Whether a kill names this very record.
+    pub(crate) fn is_named(&self, slot: u32, name: u64) -> bool {
+        self.kills_of(slot).binary_search_by_key(&name, |kill| kill.1).is_ok()
+    }
+
+    fn is_killed_with_all(&self, logged: &Logged, name: u64) -> bool {
         let shard = logged.seat.shard;
         let from = self.kill_alls.partition_point(|kill| (kill.0, kill.1) < (shard, name));
         let same = self.kill_alls[from..].iter();

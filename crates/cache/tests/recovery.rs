@@ -254,6 +254,39 @@ fn a_record_caught_between_segment_and_memory_is_there_once() {
     }
 }
 
+/// What is deleted before its shard is back is gone for good, however many starts later that is, and when
+/// the log has been cleaned since.
+#[test]
+fn what_was_deleted_during_a_recovery_stays_away() {
+    let mut machine = Machine::new(config());
+    for n in 0..2000 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    machine.client.settle();
+    let mut machine = machine.crash();
+    for n in 0..500 {
+        machine.client.delete(&key(n));
+    }
+    let mut machine = machine.crash();
+    machine.recover();
+    let mut random = Random(3);
+    for version in 2..100_000 {
+        let n = 1000 + random.below(3000);
+        assert!(machine.client.set(&key(n), &value(n, version)));
+        if version % 20 == 0 {
+            machine.client.session.quiesce();
+            machine.client.cache.maintain(machine.client.now);
+        }
+    }
+    let machine = machine.crash();
+    machine.recover();
+    for n in 0..500 {
+        assert!(machine.client.get(&key(n)).is_none(), "{n} is back from the dead");
+    }
+    let found = (500..1000).filter(|&n| machine.client.get(&key(n)).is_some());
+    assert_eq!(found.count(), 500);
+}
+
 /// What is recovered has an index of its size, and much may be stored before the next stop.
 #[test]
 fn a_clean_stop_makes_room_in_the_index() {
