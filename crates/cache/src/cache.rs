@@ -76,6 +76,8 @@ pub(crate) struct Engine {
     pub(crate) with_cas: bool,
     /// See [`Durability::Power`].
     pub(crate) is_strict: bool,
+    /// The superblocks say that the logs are not to be believed after a power loss.
+    is_distrusted: AtomicBool,
     /// Where no state keeps them.
     next_seq: AtomicU64,
     next_item: AtomicU64,
@@ -236,6 +238,7 @@ impl Engine {
             evicts: config.evict,
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
+            is_distrusted: AtomicBool::new(false),
             next_seq: AtomicU64::new(mount.set().next_seq),
             next_item: AtomicU64::new(mount.set().next_item),
             recovery: Recovery::none(),
@@ -293,6 +296,7 @@ impl Engine {
             let log = &self.pool.logs[at];
             let superblock = Superblock {
                 clean,
+                strict: self.is_strict && !self.has_failed_log(),
                 next_seq: get(Field::NextSeq),
                 next_item: get(Field::NextItem),
                 next_cas,
@@ -306,13 +310,36 @@ impl Engine {
         Ok(())
     }
 
+    fn has_failed_log(&self) -> bool {
+        self.pool.logs.iter().any(KillLog::has_failed)
+    }
+
+    /// In strict mode a log that failed must not be believed after a power loss: until the superblocks
+    /// say so, nothing is acknowledged.
+    pub(crate) fn distrust_failed_logs(&self) {
+        if self.is_strict && self.has_failed_log() && !self.is_distrusted.load(Ordering::Relaxed) {
+            self.is_distrusted.store(self.write_superblocks(false).is_ok(), Ordering::Release);
+        }
+    }
+
+    /// With [`Durability::Power`]: everything that the logs say outlives a power loss, or none of it
+    /// will be believed.
+    pub(crate) fn make_durable(&self) -> io::Result<()> {
+        for log in &self.pool.logs {
+            match log.has_failed() {
+                true if self.is_distrusted.load(Ordering::Acquire) => {}
+                true => return Err(io::Error::other("the kill log can't be written")),
+                false => log.make_durable(&self.pool.slots)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Makes everything durable and says so in the superblocks.
     fn write_clean(&self) -> bool {
         let logs = self.pool.logs.iter();
         let durable = logs.map(|log| log.make_durable(&self.pool.slots)).all(|done| done.is_ok());
-        durable
-            && !self.pool.logs.iter().any(KillLog::has_failed)
-            && self.write_superblocks(true).is_ok()
+        durable && !self.has_failed_log() && self.write_superblocks(true).is_ok()
     }
 
     /// Puts a recovered index in the place of a shard's.

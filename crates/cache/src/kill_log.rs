@@ -424,7 +424,15 @@ impl KillLog {
         let mut kept = Vec::new();
         let mut page = tail;
         while page < tail + per_slot {
-            let Ok(run) = self.read_run(page, tail + per_slot, slots) else { return false };
+            let run = match self.read_run(page, tail + per_slot, slots) {
+                Ok(run) => run,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData || is_out_of_slots => {
+                    // What it said is not known any more: the next start must be cold.
+                    self.fail();
+                    return true;
+                }
+                Err(_) => return false,
+            };
             for words in run {
                 let words = (page * PAGE_WORDS..).zip(words);
                 kept.extend(
@@ -511,7 +519,10 @@ impl KillLog {
         let end = end.min((page / per_slot + 1) * per_slot).min(page + PAGES_PER_READ);
         let mut bytes = AlignedBuf::zeroed((end - page) as usize * log_page::PAGE);
         slots.read_log(self.tier, self.offset_of(page, slots), &mut bytes)?;
-        let damaged = || io::Error::other("a page of the kill log does not check out");
+        let damaged = || {
+            let why = "a page of the kill log does not check out";
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        };
         (page..end)
             .zip(bytes.chunks_exact(log_page::PAGE))
             .map(|(page, bytes)| log_page::decode(bytes, self.set, page).ok_or_else(damaged))

@@ -58,6 +58,7 @@ impl Maintenance {
                 worked |= log.maintain(&engine.pool.slots, may_clean, &locked);
             }
         }
+        engine.distrust_failed_logs();
         worked |= engine.discard_some();
         quiesce.park(&self.participant);
         worked
@@ -157,14 +158,22 @@ impl Maintenance {
         now: u32,
         goes_on: &dyn Fn() -> bool,
     ) -> bool {
+        // Places that are taken back for it; each may bring records that have to be sealed again.
+        let mut patience = 8 * engine.shards.len() + 64;
         let quiesce = &engine.pool.quiesce;
         for at in 0..engine.shards.len() {
             while goes_on() {
                 quiesce.refresh(&self.participant);
                 let guard = Guard::new();
                 self.make_index_room(engine, guard, at);
-                if seal::seal(engine, guard, at, &mut self.segment, now, true) != Outcome::Sealed {
-                    break;
+                match seal::seal(engine, guard, at, &mut self.segment, now, true) {
+                    Outcome::Sealed => {}
+                    Outcome::Blocked if patience > 0 => {
+                        patience -= 1;
+                        engine.judge_fullness();
+                        self.take_back(engine, guard, 0..engine.shards.len(), now);
+                    }
+                    Outcome::Blocked | Outcome::NotDue => break,
                 }
                 engine.pool.collect();
             }

@@ -131,10 +131,11 @@ impl Session {
     /// A drive does not take it; the changes must not be acknowledged.
     pub fn make_durable(&self) -> io::Result<()> {
         let engine = self.engine();
-        if !self.changed.replace(false) || !engine.is_strict {
-            return Ok(());
+        if engine.is_strict && self.changed.get() {
+            engine.make_durable()?;
         }
-        engine.pool.logs.iter().try_for_each(|log| log.make_durable(&engine.pool.slots))
+        self.changed.set(false);
+        Ok(())
     }
 
     /// Hashes a client's key.

@@ -356,3 +356,27 @@ fn a_missing_or_swapped_drive_starts_cold() {
     while client.cache.recover() {}
     assert!((0..3000).all(|n| client.get(&key(n)).is_some()));
 }
+
+#[test]
+fn a_damaged_kill_log_stops_nobody_and_is_not_believed() {
+    let mut machine = Machine::new(config());
+    let mut damaged = 0;
+    for version in 0..40 {
+        for n in 0..2500 {
+            assert!(machine.client.set(&key(n), &value(n, version)));
+        }
+        machine.client.settle();
+        // Every page of the log that is on the drive.
+        machine.device.tamper(|bytes| {
+            for page in bytes.chunks_exact_mut(4096).filter(|page| &page[4..8] == b"KLOG") {
+                page[9] ^= 1;
+                damaged += 1;
+            }
+        });
+    }
+    assert!(damaged > 10, "{damaged} pages were there");
+    assert!((0..2500).all(|n| machine.client.get(&key(n)).is_some()));
+    let machine = crash(machine);
+    assert_eq!(machine.client.cache.notes().len(), 1);
+    assert!((0..2500).all(|n| machine.client.get(&key(n)).is_none()));
+}
