@@ -78,10 +78,10 @@ impl Scenario {
             segments => u64::from(segments) * u64::from(segment_bytes),
         };
         let lengths = lengths(random, segment_bytes, !tiers.is_empty());
-        // On a tier, what is left of large items that are gone takes room for longer than is counted
-        // here.
-        let has_chunks = lengths.iter().any(|&length| length + 300 > segment_bytes as usize / 8);
-        let ample = (tiers.is_empty() || !has_chunks) && random.percent(75);
+        // What is left of large items that are gone takes room for longer than is counted here.
+        let inline_bytes_max = if tiers.is_empty() { 16 << 10 } else { segment_bytes as usize / 8 };
+        let has_chunks = lengths.iter().any(|&length| length + 300 > inline_bytes_max);
+        let ample = !has_chunks && random.percent(75);
         let mean = lengths.iter().map(|&length| length as u64 / 2 + OVERHEAD).sum::<u64>()
             / lengths.len() as u64;
         let keys_max = match ample {
