@@ -13,6 +13,7 @@ mod config;
 mod counters;
 mod crash;
 mod dram;
+mod dump;
 mod geometry;
 mod grow;
 mod hot;
@@ -53,6 +54,7 @@ pub use cache::{Cache, OpenError};
 pub use config::{Config, Durability, OnMismatch, Tier, Tuning};
 #[cfg(feature = "crash-points")]
 pub use crash::set_crash_hook;
+pub use dump::{Dump, Listed};
 pub use key::Key;
 pub use manifest::{ItemId, Manifest, Run};
 pub use probe::Probe;

@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::memory::{Guard, Stamp, mark};
 use crate::record::Record;
-use crate::segment::Sealed;
+use crate::segment::{Sealed, SegmentTable};
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -218,30 +218,41 @@ fn reinsert_all(
         purge(engine, shard, guard, sealed);
         return Ok(());
     }
-    let extents: Vec<_> = shard.segments.extents(sealed.number).collect();
-    for extent in extents {
-        let at = extent.unit as usize * EXTENT_UNIT;
-        match buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit)) {
-            Some((seq, record)) if seq == sealed.seq => {
-                reinsert_if(engine, shard, guard, sealed, record, keep, now)?;
-            }
-            _ => count(&counters.corrupt_pages),
+    // What lies in damaged pages is lost with the segment.
+    each_record(&shard.segments, sealed, buffer, |record| match record {
+        Some(record) => reinsert_if(engine, shard, guard, sealed, record, keep, now),
+        None => {
+            count(&counters.corrupt_pages);
+            Ok(())
         }
+    })
+}
+
+/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent.
+/// Joins its pages in place.
+pub(crate) fn each_record<E>(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+    mut visit: impl FnMut(Option<&[u8]>) -> Result<(), E>,
+) -> Result<(), E> {
+    for extent in segments.extents(sealed.number) {
+        let at = extent.unit as usize * EXTENT_UNIT;
+        let checked = buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit));
+        visit(checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record))?;
     }
-    let pages = shard.segments.pages(sealed.number);
+    let pages = segments.pages(sealed.number);
     for run in join_pages(buffer, pages, sealed.seq) {
         let Some(Run { mut at, records, end }) = run else {
-            count(&counters.corrupt_pages);
+            visit(None)?;
             continue;
         };
         for _ in 0..records {
             let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
-            let record = &buffer[at..at + taken];
-            reinsert_if(engine, shard, guard, sealed, record, keep, now)?;
+            visit(Some(&buffer[at..at + taken]))?;
             at += taken;
         }
     }
-    // What is left lay in damaged pages: those records are lost with the segment.
     Ok(())
 }
 
