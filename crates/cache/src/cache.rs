@@ -86,7 +86,7 @@ pub(crate) struct Engine {
     mount: Mount,
     clock_floor: u32,
     flush_due: u32,
-    index_is_full: AtomicBool,
+    no_room: AtomicBool,
     /// Chunks whose item is gone.
     doomed: Mutex<Vec<Run>>,
     maintenance: Mutex<Option<Maintenance>>,
@@ -246,7 +246,7 @@ impl Engine {
             mount,
             clock_floor,
             flush_due,
-            index_is_full: AtomicBool::new(false),
+            no_room: AtomicBool::new(false),
             doomed: Mutex::default(),
             maintenance: Mutex::default(),
             fixed_bytes,
@@ -405,7 +405,7 @@ impl Engine {
             counters.fresh_bytes.load(Ordering::Relaxed) + records * 20
         };
         let full = live * 100 >= self.capacity() * u64::from(self.full_percent());
-        let full = full || self.index_is_full.swap(false, Ordering::Relaxed);
+        let full = full || self.no_room.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
     }
 
@@ -430,8 +430,9 @@ impl Engine {
         blocks / 100 * (100 - WORKING_PERCENT)
     }
 
-    pub(crate) fn note_index_is_full(&self) {
-        self.index_is_full.store(true, Ordering::Relaxed);
+    /// Index or blocks are used up, whatever the records' bytes add up to.
+    pub(crate) fn note_full(&self) {
+        self.no_room.store(true, Ordering::Relaxed);
         self.pool.counters.full.store(true, Ordering::Relaxed);
     }
 

@@ -41,7 +41,12 @@ fn free_one(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bo
     if !engine.pool.counters.is_full() && compact_sparsest(engine, guard, turn, now) {
         return true;
     }
-    engine.evicts && evict_oldest(engine, guard, turn, now)
+    if !engine.evicts {
+        // Records that leave holes fill DRAM before their bytes add up to it.
+        engine.note_full();
+        return false;
+    }
+    evict_oldest(engine, guard, turn, now)
 }
 
 /// Empties the oldest block of hot copies of the next shard that has one: copies used since last

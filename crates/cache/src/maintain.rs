@@ -124,7 +124,7 @@ impl Maintenance {
             match grow::start(engine, guard, at, coming) {
                 Ok(growth) => self.growth = Some(growth),
                 Err(Refused::AtShare) if pressure == Pressure::Needed => {
-                    engine.note_index_is_full();
+                    engine.note_full();
                     return self.take_back(engine, guard, at..at + 1, now);
                 }
                 Err(Refused::NoMemory) if pressure == Pressure::Needed => {

@@ -80,3 +80,16 @@ fn records_of_816_bytes_take_one_read() {
     assert!(on_flash > records / 2 && per_hit <= 1.01, "{per_hit:.4} reads per hit");
     assert!(per_miss <= 0.002, "{per_miss:.5} reads per miss");
 }
+
+/// Records of half a block leave holes: DRAM is used up long before their bytes add up to it. Who may
+/// not evict is to be told so then, and not to wait.
+#[test]
+fn holes_are_full_too() {
+    let mut config = Config::new(4 << 20);
+    config.evict = false;
+    let mut client = Client::open(config, Vec::new());
+    let bytes = client.cache.inline_bytes_max() - 4000;
+    let stored = (0..1000u32).take_while(|n| client.set(&n.to_le_bytes(), &vec![7; bytes]));
+    let stored = stored.count();
+    assert!((20..1000).contains(&stored), "{stored} stored");
+}
