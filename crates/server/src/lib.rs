@@ -1,5 +1,6 @@
 //! The memcached server: settings, workers and connections.
 
+pub mod admin;
 mod auth;
 mod commands;
 pub mod server;

@@ -7,6 +7,7 @@ use startup::pid_file::PidFile;
 use startup::{Failure, banner, limits, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
+use terrace::admin::Admin;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
 use terrace::tls;
@@ -69,6 +70,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let state = state::open(settings)?;
     let cache = open_cache(settings, &tiers.devices, state.file)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
+    let admin = Admin::bind(settings).map_err(Failure::system)?;
     port_file::write(&listeners)?;
     let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
 
@@ -76,13 +78,16 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     say(lines.chain(&cache.describe()).chain(cache.notes()));
     println!("{}", banner::limits(settings));
     say(&banner::listening(&listeners, settings.asks_for_passwords()));
+    if let Some(admin) = &admin {
+        println!("metrics and status on {}", admin.name());
+    }
     if settings.lock_memory {
         say(&limits::lock_memory());
     }
     if let Some(daemon) = daemon {
         daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
     }
-    server::run(settings, cache, &tiers.devices, listeners).map_err(Failure::system)?;
+    server::run(settings, cache, &tiers.devices, listeners, admin).map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)
 }
 

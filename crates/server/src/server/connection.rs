@@ -1,9 +1,9 @@
 //! One client.
 
+use super::clients::{Client, State};
 use super::conflicts::Conflicts;
 use super::context::Context;
 use super::input::{Input, Received};
-use super::listener::Entry;
 use super::pending::{Answer, Pending, Work, read_chunk};
 use super::poll::Ready;
 use super::replies::Replies;
@@ -16,6 +16,7 @@ use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::settings::Settings;
+use crate::stats::latency::Command;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -79,14 +80,16 @@ pub(crate) enum Mode {
 /// A connection and what it is in the middle of.
 pub(crate) struct Connection {
     socket: Socket,
-    /// The listener that it came in by.
-    pub(super) entry: Arc<Entry>,
+    /// What others may know of it.
+    client: Arc<Client>,
     pub(super) input: Input,
     pub(super) replies: Replies,
     pub(super) conflicts: Conflicts,
     pub(super) mode: Mode,
     pub(super) parser: Parser,
     pub(super) sasl: SaslLogin,
+    /// What is being executed.
+    pub(super) command: Command,
     /// Unread bytes that the request at the front takes in all, where known.
     pub(super) needed: usize,
     /// The socket may have more.
@@ -103,22 +106,22 @@ pub(crate) struct Connection {
     is_waiting: bool,
     /// Listed for a turn; kept by the worker.
     pub(super) is_ready: bool,
-    last_active: u32,
     /// Bytes of buffers, as last told to `Shared::buffer_bytes`.
     held: u64,
 }
 
 impl Connection {
-    /// Begins with a client that came in by the listener `entry`.
-    pub(crate) fn new(socket: Socket, entry: Arc<Entry>, now: u32, settings: &Settings) -> Self {
+    /// Begins to talk with `client`.
+    pub(crate) fn new(socket: Socket, client: Arc<Client>, settings: &Settings) -> Self {
         Self {
             socket,
             input: Input::default(),
             replies: Replies::default(),
             conflicts: Conflicts::default(),
             mode: if settings.ascii_passwords.is_some() { Mode::Login } else { Mode::Requests },
-            parser: Parser::new(settings.protocol_of(entry.protocol)),
+            parser: Parser::new(settings.protocol_of(client.entry.protocol)),
             sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
+            command: Command::default(),
             needed: 0,
             is_readable: false,
             has_hung_up: false,
@@ -127,9 +130,8 @@ impl Connection {
             is_broken: false,
             is_waiting: false,
             is_ready: false,
-            last_active: now,
             held: 0,
-            entry,
+            client,
         }
     }
 
@@ -155,12 +157,12 @@ impl Connection {
 
     /// Executes what was received, within limits, and sends what there is to send.
     pub(crate) fn turn(&mut self, id: Id, cx: &mut Context) -> Turn {
-        self.last_active = cx.now;
         if !self.replies.has_memory() {
             self.replies.give_memory(cx.buffers.take());
         }
         // An error of the socket ends it: nobody is left to be told.
         let turn = self.advance(id, cx).unwrap_or(Turn::Close);
+        self.client.note(self.state(), cx.now);
         if self.input.is_empty() && self.input.capacity() > 0 {
             cx.buffers.put(self.input.take_memory());
         }
@@ -168,6 +170,15 @@ impl Connection {
             cx.buffers.put(memory);
         }
         self.account(turn, cx)
+    }
+
+    fn state(&self) -> State {
+        match self.mode {
+            Mode::Upload(_) => State::Value,
+            Mode::Swallow(_) => State::Swallow,
+            _ if self.replies.sendable() > 0 || !self.replies.is_settled() => State::Write,
+            _ => State::Read,
+        }
     }
 
     /// Tells what memory the connection keeps between turns. With a cap on that, the one that asks
@@ -289,9 +300,13 @@ impl Connection {
         if self.conflicts.holds_back(key.hash(), is_write) {
             return Err(Stop::Blocked);
         }
+        let since = cx.stats.latency.sample();
         let result = self.replies.append(|out| run(&cx.executor(), out));
         match result {
-            Ok(Executed::Replied) => Ok(()),
+            Ok(Executed::Replied) => {
+                cx.stats.latency.record_sample(self.command, since);
+                Ok(())
+            }
             Ok(Executed::Streams { manifest, terminator }) => {
                 let stream = Stream::new(Vec::new(), manifest, terminator);
                 self.replies.reserve_stream(Box::new(stream));
@@ -302,7 +317,8 @@ impl Connection {
                 let (hash, work) = (key.hash(), work());
                 let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
                 self.conflicts.add(hash, is_write);
-                let operation = Pending::new(id, slot, work, (hash, is_write));
+                let mut operation = Pending::new(id, slot, work, (hash, is_write));
+                operation.command = self.command;
                 cx.read_for(Box::new(operation), probe);
                 Ok(())
             }
@@ -361,11 +377,14 @@ impl Connection {
 
     /// Whether it was silent, and owed nothing, since before `then`.
     pub(crate) fn is_idle_since(&self, then: u32) -> bool {
-        self.last_active < then && self.replies.is_settled()
+        self.client.last_active() < then && self.replies.is_settled()
     }
 
     /// Cleans up; the socket closes itself.
     pub(crate) fn close(mut self, cx: &mut Context) {
+        if !self.is_datagram() {
+            cx.shared.clients.remove(self.number());
+        }
         // What is cut off should look so.
         if !self.is_broken {
             self.socket.close();

@@ -5,7 +5,7 @@ use rustix::net::SocketFlags;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -182,6 +182,11 @@ impl Listener {
     /// Whether what it takes in is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.entry.tls != ListenTls::Off
+    }
+
+    /// Its descriptor and its name.
+    pub(crate) fn number_and_name(&self) -> (i32, String) {
+        (self.socket.as_raw_fd(), self.entry.name.clone())
     }
 
     pub(crate) fn entry(&self) -> &Arc<Entry> {

@@ -11,6 +11,7 @@
 mod acceptor;
 mod binary;
 mod buffers;
+pub(crate) mod clients;
 mod clock;
 mod conflicts;
 mod connection;
@@ -36,6 +37,7 @@ mod worker;
 
 pub use listener::{ListenError, Listener};
 
+use crate::admin::Admin;
 use crate::settings::Settings;
 use shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -67,6 +69,7 @@ impl Server {
         listeners: Vec<Listener>,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(settings.clone(), cache)?);
+        shared.listeners.get_or_init(|| listeners.iter().map(Listener::number_and_name).collect());
         let mut server = Self { shared, threads: Vec::new() };
         let (udp, listeners): (Vec<_>, Vec<_>) =
             listeners.into_iter().partition(|listener| listener.udp_address().is_some());
@@ -165,10 +168,14 @@ pub fn run(
     cache: Arc<Cache>,
     devices: &[Arc<dyn Device>],
     listeners: Vec<Listener>,
+    admin: Option<Admin>,
 ) -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP])?;
     let handle = signals.handle();
-    let server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
+    let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
+    if let Some(admin) = admin {
+        server.spawn("admin", move |shared| admin.run(shared))?;
+    }
     let shared = Arc::clone(&server.shared);
     let clock = shared.clock;
     notify::ready();

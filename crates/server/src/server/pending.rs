@@ -7,6 +7,8 @@ use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::{self, Executed};
 use crate::commands::keys;
+use crate::stats::latency::Command;
+use std::time::Instant;
 use terrace_cache::{Access, Body, Evidence, Key, Lookup, Manifest, NewValue, Probe, Session};
 use terrace_device::AlignedBuf;
 use terrace_protocol::KeysKind;
@@ -27,6 +29,9 @@ pub(crate) struct Pending {
     /// The key's hash and whether the operation may change the record: what may not overtake it.
     pub(crate) hash: u64,
     pub(crate) is_write: bool,
+    /// What it counts as.
+    pub(crate) command: Command,
+    pub(crate) began: Instant,
     /// What is being read; `None` before the first read.
     pub(crate) probe: Option<Probe>,
     /// What was read, while the cache has no buffers for what is to be stored.
@@ -87,7 +92,17 @@ impl Pending {
         work: Work,
         (hash, is_write): (u64, bool),
     ) -> Self {
-        Self { connection, slot, work, hash, is_write, probe: None, evidence: None }
+        Self {
+            connection,
+            slot,
+            work,
+            hash,
+            is_write,
+            command: Command::default(),
+            began: Instant::now(),
+            probe: None,
+            evidence: None,
+        }
     }
 
     /// Does the work with what was read for it, if anything.

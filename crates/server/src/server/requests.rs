@@ -7,6 +7,7 @@ use super::slab::Id;
 use super::upload::Upload;
 use crate::commands::admin::{self, After};
 use crate::commands::{keyed, keys};
+use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
 use terrace_cache::{Key, NewValue};
 use terrace_protocol::{Admin, DataBlock, Keys, KeysKind, Parse, Parser, Reject, Request, reply};
@@ -141,6 +142,9 @@ impl Connection {
         id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
+        if let Parse::Request { request, .. } = &parcel.parse {
+            self.command = Command::of(request);
+        }
         match &parcel.parse {
             // Not put into a batch.
             Parse::NeedMore => return Err(Stop::Starved),

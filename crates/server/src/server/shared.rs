@@ -1,5 +1,6 @@
 //! What all threads of a server share.
 
+use super::clients::Clients;
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::listener::Arrival;
@@ -25,6 +26,9 @@ pub(crate) struct Shared {
     /// What `stats reset` takes off the counters.
     pub(crate) reset: Mutex<Totals>,
     pub(crate) connections: Connections,
+    pub(crate) clients: Clients,
+    /// Descriptors and names of the sockets that are listened on.
+    pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
     /// Bytes of buffers that connections hold between their turns.
     pub(crate) buffer_bytes: AtomicU64,
     /// Resident bytes when the server came up: the program itself.
@@ -68,6 +72,8 @@ impl Shared {
             workers: (0..threads).map(|_| Arc::new(worker())).collect(),
             reset: Mutex::new(Totals::default()),
             connections: Connections::new(settings.connections_max),
+            clients: Clients::default(),
+            listeners: OnceLock::new(),
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,

@@ -1,5 +1,6 @@
 //! One thread, its connections, and the loop that serves them.
 
+use super::clients::Client;
 use super::connection::{Connection, Turn};
 use super::context::Context;
 use super::listener::Listener;
@@ -186,8 +187,8 @@ impl Worker {
                     continue;
                 }
             };
-            let settings = &self.cx.shared.settings;
-            let connection = Connection::new(socket, entry, self.cx.now, settings);
+            let client = self.cx.shared.clients.add(socket.fd(), entry, self.cx.now);
+            let connection = Connection::new(socket, client, &self.cx.shared.settings);
             let id = self.connections.insert(connection);
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
@@ -207,8 +208,8 @@ impl Worker {
         for datagram in self.udp.receive() {
             let entry = Arc::clone(datagram.port().entry());
             let socket = Socket::Datagram(Box::new(datagram));
-            let settings = &self.cx.shared.settings;
-            let mut connection = Connection::new(socket, entry, self.cx.now, settings);
+            let client = Arc::new(Client::new(socket.fd(), entry, self.cx.now));
+            let mut connection = Connection::new(socket, client, &self.cx.shared.settings);
             connection.note(Ready { number: 0, readable: true, hung_up: true });
             let id = self.connections.insert(connection);
             if let Some(connection) = self.connections.get_mut(id) {
@@ -279,6 +280,10 @@ impl Worker {
 
     /// Hands a result to the connection that asked, if it is still there.
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
+        if let (Some(probe), false) = (&operation.probe, matches!(answer, Answer::Chunk(_))) {
+            let (tier, took) = (probe.plan().tier, operation.began.elapsed());
+            self.cx.stats.latency.record_command(operation.command, tier, took);
+        }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);

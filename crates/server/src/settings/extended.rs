@@ -68,12 +68,12 @@ pub(crate) const OPTIONS: &[Extended] = &[
     set(&["idle_timeout"], "SECONDS", "0", "close connections that were silent for so long; 0 for never", idle_timeout),
     set(&["read_buf_mem_limit"], "MEGABYTES", "0", "cap on all connections' buffers together; 0 for none", buffer_limit),
     switch(&["maxconns_fast"], "on", "above -c, answer an error and close", |s| s.refuse_when_full = true),
-    set(&["ssl_chain_cert"], "FILE", "", "the certificate of -Z and those that vouch for it", |s, text| Ok(s.tls.chain = Some(path(text)?))),
-    set(&["ssl_key"], "FILE", "", "its key", |s, text| Ok(s.tls.key = Some(path(text)?))),
+    set(&["ssl_chain_cert"], "FILE", "", "the certificate of -Z and those that vouch for it", |s, text| put(&mut s.tls.chain, Some(path(text)?))),
+    set(&["ssl_key"], "FILE", "", "its key", |s, text| put(&mut s.tls.key, Some(path(text)?))),
     set(&["ssl_keyformat"], "NAME", "PEM", "the format of both files: PEM or DER", ssl_keyformat),
     set(&["ssl_verify_mode"], "NUM", "0", "client certificates: 0 none, 1 checked if shown, 2 or 3 required", ssl_verify_mode),
-    set(&["ssl_ca_cert"], "FILE", "", "the CAs that vouch for clients", |s, text| Ok(s.tls.ca = Some(path(text)?))),
-    set(&["ssl_ciphers"], "NAMES", "all safe ones", "cipher suites, separated by colons", |s, text| Ok(s.tls.ciphers = Some(text.to_string()))),
+    set(&["ssl_ca_cert"], "FILE", "", "the CAs that vouch for clients", |s, text| put(&mut s.tls.ca, Some(path(text)?))),
+    set(&["ssl_ciphers"], "NAMES", "all safe ones", "cipher suites, separated by colons", |s, text| put(&mut s.tls.ciphers, Some(text.to_string()))),
     set(&["ssl_min_version"], "NUM", "2", "2 for TLS 1.2, 3 for TLS 1.3; 0 and 1 mean 2, older ones are unsafe", ssl_min_version),
     switch(&["ssl_session_cache"], "off", "let clients resume TLS sessions", |s| s.tls.session_cache = true),
     switch(&["no_maxconns_fast"], "", "above -c, leave new connections waiting", |s| s.refuse_when_full = false),
@@ -101,6 +101,11 @@ fn ext_path(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn idle_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
     s.idle_timeout_s = size::number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
+    Ok(())
+}
+
+fn put<T>(field: &mut T, value: T) -> Result<(), String> {
+    *field = value;
     Ok(())
 }
 

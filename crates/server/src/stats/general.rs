@@ -182,7 +182,7 @@ fn tls(view: &View<'_>, number: impl Fn(&Tls) -> u64) -> u64 {
 }
 
 /// Seconds in user and in kernel mode so far, of all threads together.
-fn processor_time() -> (f64, f64) {
+pub(crate) fn processor_time() -> (f64, f64) {
     // utime and stime stand 12 and 13 words behind the name, which ends with the last parenthesis.
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
@@ -194,4 +194,12 @@ fn processor_time() -> (f64, f64) {
 
 fn seconds(time: f64) -> String {
     format!("{time:.6}")
+}
+
+/// The names of all rows that count something here.
+#[cfg(test)]
+pub(crate) fn counted_names() -> Vec<String> {
+    let all = [ROWS, TIER_ROWS, MORE_ROWS, EXTSTORE_ROWS, LAST_ROWS];
+    let counted = |row: &&Row| !matches!(row.1, Never);
+    all.into_iter().flatten().filter(counted).map(|row| row.0.to_string()).collect()
 }

@@ -1,58 +1,163 @@
-//! How long reads from drives take: a log-linear histogram that its worker fills without a lock.
+//! How long things take: log-linear histograms that a worker fills without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use terrace_protocol::{MetaCommand, Request};
 
 /// Steps between a power of two and the next: a value is known to 1/16, about 6 %.
 const STEPS_BITS: u32 = 4;
 const STEPS: usize = 1 << STEPS_BITS;
-/// Up to 2^26 microseconds, about a minute; what takes longer counts as that.
-const POWERS: usize = 26;
+/// Up to 2^37 nanoseconds, about two minutes; what takes longer counts as that.
+const POWERS: usize = 33;
 const BUCKETS: usize = (POWERS + 1) * STEPS;
+/// One in so many commands that need no drive is measured: looking at the clock twice takes longer
+/// than some of them.
+const SAMPLE: u32 = 64;
 
-/// One worker's latencies, by tier.
+/// What a request asks for, as far as its time is told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Command {
+    #[default]
+    Get,
+    Set,
+    Delete,
+    Arithmetic,
+    Touch,
+    /// Any of the binary protocol.
+    Binary,
+}
+
+impl Command {
+    /// All of them, with the names that metrics call them.
+    pub(crate) const ALL: [(Self, &'static str); 6] = [
+        (Self::Get, "get"),
+        (Self::Set, "set"),
+        (Self::Delete, "delete"),
+        (Self::Arithmetic, "incr"),
+        (Self::Touch, "touch"),
+        (Self::Binary, "binary"),
+    ];
+
+    pub(crate) fn of(request: &Request<'_>) -> Self {
+        match request {
+            Request::Store(_) => Self::Set,
+            Request::Delete(_) => Self::Delete,
+            Request::Arith(_) => Self::Arithmetic,
+            Request::Touch(_) => Self::Touch,
+            Request::Binary(_) => Self::Binary,
+            Request::Meta(meta) => match meta.command {
+                MetaCommand::Get | MetaCommand::Debug => Self::Get,
+                MetaCommand::Set { .. } => Self::Set,
+                MetaCommand::Delete => Self::Delete,
+                MetaCommand::Arith => Self::Arithmetic,
+            },
+            Request::Keys(_) | Request::MetaNoop | Request::Admin(_) => Self::Get,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Histogram(Box<[AtomicU64]>);
+
+impl Histogram {
+    fn new() -> Self {
+        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Counts `times` of one duration. Only its own worker calls this.
+    fn record(&self, took: Duration, times: u64) {
+        let bucket = &self.0[bucket(took)];
+        bucket.store(bucket.load(Ordering::Relaxed) + times, Ordering::Relaxed);
+    }
+}
+
+/// One worker's latencies.
 #[derive(Debug)]
 pub(crate) struct Latency {
-    tiers: Vec<Box<[AtomicU64]>>,
+    /// Reads, by tier.
+    tiers: Vec<Histogram>,
+    /// Commands that DRAM alone answered, then those that needed a tier, by tier.
+    commands: Vec<[Histogram; Command::ALL.len()]>,
+    /// Counts commands, for the choice of those that are measured.
+    seen: AtomicU64,
 }
 
 impl Latency {
     pub(crate) fn new(tiers: usize) -> Self {
-        let tier = || (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
-        Self { tiers: (0..tiers).map(|_| tier()).collect() }
+        Self {
+            tiers: (0..tiers).map(|_| Histogram::new()).collect(),
+            commands: (0..=tiers).map(|_| std::array::from_fn(|_| Histogram::new())).collect(),
+            seen: AtomicU64::new(0),
+        }
     }
 
     /// Counts one read. Only its own worker calls this.
     pub(crate) fn record(&self, tier: usize, took: Duration) {
-        if let Some(buckets) = self.tiers.get(tier) {
-            let bucket = &buckets[bucket(took)];
-            bucket.store(bucket.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if let Some(histogram) = self.tiers.get(tier) {
+            histogram.record(took, 1);
+        }
+    }
+
+    /// Begins to measure a command, if it is one of those that are.
+    pub(crate) fn sample(&self) -> Option<Instant> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        self.seen.store(seen + 1, Ordering::Relaxed);
+        seen.is_multiple_of(SAMPLE.into()).then(Instant::now)
+    }
+
+    /// Counts a command that DRAM answered, in place of those that were not measured.
+    pub(crate) fn record_sample(&self, command: Command, since: Option<Instant>) {
+        if let Some(since) = since {
+            self.commands[0][command as usize].record(since.elapsed(), SAMPLE.into());
+        }
+    }
+
+    /// Counts a command that needed a tier.
+    pub(crate) fn record_command(&self, command: Command, tier: usize, took: Duration) {
+        if let Some(histograms) = self.commands.get(tier + 1) {
+            histograms[command as usize].record(took, 1);
         }
     }
 
     pub(crate) fn reset(&self) {
-        self.tiers.iter().flatten().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+        let all = self.commands.iter().flatten().chain(&self.tiers);
+        all.flat_map(|histogram| &histogram.0).for_each(|b| b.store(0, Ordering::Relaxed));
     }
 }
 
-/// The latencies of all workers at one tier.
+/// The latencies of all workers, added up.
 #[derive(Debug)]
 pub(crate) struct Percentiles {
     buckets: Vec<u64>,
 }
 
 impl Percentiles {
+    /// Of reads at one tier.
     pub(crate) fn of<'a>(all: impl Iterator<Item = &'a Latency>, tier: usize) -> Self {
+        Self::sum(all.filter_map(|latency| latency.tiers.get(tier)))
+    }
+
+    /// Of a command; `tier` is `None` where DRAM answered it.
+    pub(crate) fn of_command<'a>(
+        all: impl Iterator<Item = &'a Latency>,
+        command: Command,
+        tier: Option<usize>,
+    ) -> Self {
+        let place = tier.map_or(0, |tier| tier + 1);
+        Self::sum(all.filter_map(|latency| Some(&latency.commands.get(place)?[command as usize])))
+    }
+
+    fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Self {
         let mut buckets = vec![0; BUCKETS];
-        for counts in all.filter_map(|latency| latency.tiers.get(tier)) {
-            for (sum, count) in buckets.iter_mut().zip(counts) {
+        for histogram in all {
+            for (sum, count) in buckets.iter_mut().zip(&histogram.0) {
                 *sum += count.load(Ordering::Relaxed);
             }
         }
         Self { buckets }
     }
 
-    /// The time, in microseconds, that `share` (0 to 1) of the reads took at most; 0 without reads.
+    /// The time, in microseconds, that `share` (0 to 1) of them took at most; 0 if there are none.
     pub(crate) fn micros(&self, share: f64) -> u64 {
         let total: u64 = self.buckets.iter().sum();
         let wanted = (total as f64 * share).ceil().max(1.0) as u64;
@@ -60,25 +165,42 @@ impl Percentiles {
         for (bucket, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_micros(bucket);
+                return upper_nanos(bucket) / 1000;
             }
         }
         0
     }
+
+    /// How many took less than 2^`power` nanoseconds.
+    pub(crate) fn below_power(&self, power: u32) -> u64 {
+        let end = (power.saturating_sub(STEPS_BITS) as usize + 1) * STEPS;
+        self.buckets[..end.min(BUCKETS)].iter().sum()
+    }
+
+    /// All of them.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The seconds that they took together, at most 1/16 too many.
+    pub(crate) fn seconds(&self) -> f64 {
+        let nanos = |(bucket, &count): (usize, &u64)| upper_nanos(bucket) as f64 * count as f64;
+        self.buckets.iter().enumerate().map(nanos).sum::<f64>() / 1e9
+    }
 }
 
 fn bucket(took: Duration) -> usize {
-    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    if micros < STEPS as u64 {
-        return micros as usize;
+    let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    if nanos < STEPS as u64 {
+        return nanos as usize;
     }
-    let power = micros.ilog2() - STEPS_BITS;
-    let step = (micros >> power) as usize - STEPS;
+    let power = nanos.ilog2() - STEPS_BITS;
+    let step = (nanos >> power) as usize - STEPS;
     ((power as usize + 1) * STEPS + step).min(BUCKETS - 1)
 }
 
 /// The largest value that falls into a bucket.
-fn upper_micros(bucket: usize) -> u64 {
+fn upper_nanos(bucket: usize) -> u64 {
     match (bucket / STEPS, (bucket % STEPS) as u64) {
         (0, step) => step,
         (power, step) => ((step + STEPS as u64 + 1) << (power - 1)) - 1,
@@ -91,9 +213,9 @@ mod tests {
 
     #[test]
     fn every_value_lies_below_the_end_of_its_bucket_and_close_to_it() {
-        for micros in (0..5000).chain([1 << 20, (1 << 26) - 1]) {
-            let end = upper_micros(bucket(Duration::from_micros(micros)));
-            assert!(end >= micros && end <= micros + micros / 16, "{micros} in a bucket to {end}");
+        for nanos in (0..5000).chain([1 << 20, (1 << 36) - 1]) {
+            let end = upper_nanos(bucket(Duration::from_nanos(nanos)));
+            assert!(end >= nanos && end <= nanos + nanos / 16, "{nanos} in a bucket to {end}");
         }
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
     }
@@ -108,7 +230,22 @@ mod tests {
         let all = Percentiles::of(workers.iter(), 1);
         assert_eq!((all.micros(0.5), all.micros(0.98)), (10, 10));
         assert!((1000..1064).contains(&all.micros(0.99)));
+        // 10 us lie between 2^13 and 2^14 ns.
+        assert_eq!((all.below_power(13), all.below_power(14), all.count()), (0, 98, 100));
+        assert!((0.002_98..0.003_2).contains(&all.seconds()), "{}", all.seconds());
         workers.iter().for_each(Latency::reset);
         assert_eq!(Percentiles::of(workers.iter(), 1).micros(0.99), 0);
+    }
+
+    #[test]
+    fn samples_stand_for_all() {
+        let latency = Latency::new(0);
+        for _ in 0..640 {
+            let since = latency.sample();
+            latency.record_sample(Command::Set, since);
+        }
+        let count =
+            |command| Percentiles::of_command([&latency].into_iter(), command, None).count();
+        assert_eq!((count(Command::Set), count(Command::Get)), (640, 0));
     }
 }

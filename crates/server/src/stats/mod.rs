@@ -1,5 +1,6 @@
 //! What the server tells about itself.
 
+pub(crate) mod conns;
 pub(crate) mod counters;
 pub(crate) mod general;
 pub(crate) mod items;

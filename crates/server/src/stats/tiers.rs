@@ -111,3 +111,13 @@ fn index_bytes_per_record(view: &View<'_>) -> String {
 fn ratio(of: u64, to: u64) -> String {
     if to == 0 { "0".into() } else { format!("{:.4}", of as f64 / to as f64) }
 }
+
+/// The names of all rows; those of a tier begin with `tier:`.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<String> {
+    let of_tier = ["device", "write_amplification", "reads_per_hit"].into_iter();
+    let of_tier = of_tier.chain(TIER_ROWS.iter().map(|row| row.0));
+    let of_tier = of_tier.chain(PERCENTILES.iter().map(|row| row.0));
+    let all = ROWS.iter().map(|row| row.0.to_string());
+    all.chain(of_tier.map(|name| format!("tier:{name}"))).collect()
+}

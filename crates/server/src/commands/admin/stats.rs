@@ -2,7 +2,7 @@
 
 use crate::commands::executor::Executor;
 use crate::stats::view::{self, View};
-use crate::stats::{general, items, settings, tiers};
+use crate::stats::{conns, general, items, settings, tiers};
 use terrace_protocol::reply;
 
 pub(in crate::commands) fn execute(
@@ -37,8 +37,12 @@ pub(in crate::commands) fn execute(
             view::write(out, "sizes_status", "disabled");
             reply::END
         }
-        // Nothing is collected by prefix, by connection or by class.
-        [b"conns"] | [b"extstore"] => reply::END,
+        [b"conns"] => {
+            conns::write_conns(out, &view());
+            reply::END
+        }
+        // Nothing is collected by class, and segments are no business of memcached's tools.
+        [b"extstore"] => reply::END,
         [b"cachedump", ..] | [b"detail", ..] if !shared.settings.dump_commands => {
             b"CLIENT_ERROR stats cachedump not allowed\r\n"
         }

@@ -1,0 +1,281 @@
+//! The metrics: one table, which `/metrics` and docs/metrics.md come from.
+
+use super::samples::{Kind, Samples};
+use crate::stats::general::processor_time;
+use crate::stats::latency::{Command, Latency, Percentiles};
+use crate::stats::view::View;
+use Kind::{Counter, Gauge, Histogram};
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+use terrace_cache::TierStats;
+
+/// One metric.
+struct Metric {
+    /// Without the `terrace_` that all begin with.
+    name: &'static str,
+    kind: Kind,
+    /// Its labels, for the documentation.
+    labels: &'static str,
+    help: &'static str,
+    /// The rows of `stats` and `stats tiers` that it shows.
+    shows: &'static [&'static str],
+    samples: fn(&View<'_>, &mut Samples<'_>),
+}
+
+/// A row, in the order in which it is read.
+const fn metric(
+    name: &'static str,
+    kind: Kind,
+    labels: &'static str,
+    help: &'static str,
+    shows: &'static [&'static str],
+    samples: fn(&View<'_>, &mut Samples<'_>),
+) -> Metric {
+    Metric { name, kind, labels, help, shows, samples }
+}
+
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    metric("build_info", Gauge, "version, memcached", "1, with the version and the memcached that it stands in for", &["version"],
+        |_, s| s.one(&[("version", env!("CARGO_PKG_VERSION")), ("memcached", crate::stats::general::VERSION)], 1)),
+    metric("uptime_seconds", Gauge, "", "time since the start", &["uptime"], |v, s| s.one(&[], u64::from(v.shared.clock.uptime()))),
+    metric("time_seconds", Gauge, "", "the server's Unix time, which expiry goes by", &["time"], |v, s| s.one(&[], u64::from(v.now))),
+    metric("cpu_seconds_total", Counter, "mode", "processor time of all threads", &["rusage_user", "rusage_system"], |_, s| {
+        let (user, system) = processor_time();
+        s.one(&[("mode", "user")], user);
+        s.one(&[("mode", "system")], system);
+    }),
+    metric("threads", Gauge, "", "worker threads", &["threads"], |v, s| s.one(&[], v.shared.workers.len() as u64)),
+
+    metric("connections", Gauge, "", "open connections", &["curr_connections", "connection_structures"], |v, s| s.one(&[], u64::from(v.shared.connections.current.load(Relaxed)))),
+    metric("connections_max", Gauge, "", "how many may be open (-c)", &["max_connections"], |v, s| s.one(&[], u64::from(v.shared.settings.connections_max))),
+    metric("connections_total", Counter, "", "connections since the start", &["total_connections"], |v, s| s.one(&[], v.shared.connections.accepted.load(Relaxed))),
+    metric("connections_rejected_total", Counter, "", "connections refused since there were too many", &["rejected_connections"], |v, s| s.one(&[], v.shared.connections.rejected.load(Relaxed))),
+    metric("connections_accepting", Gauge, "", "1 while new connections are taken", &["accepting_conns"], |v, s| s.one(&[], u64::from(!v.shared.must_leave_in_backlog()))),
+    metric("connections_idle_closed_total", Counter, "", "connections closed after idle_timeout", &["idle_kicks"], |v, s| s.one(&[], v.totals.idle_kicks)),
+    metric("connections_yielded_total", Counter, "", "turns that ended at -R with requests left", &["conn_yields"], |v, s| s.one(&[], v.totals.conn_yields)),
+    metric("connection_buffer_bytes", Gauge, "", "buffers of connections", &["read_buf_bytes", "memory_connections"], |v, s| s.one(&[], v.shared.buffer_bytes.load(Relaxed))),
+    metric("listen_disabled_total", Counter, "", "times that no descriptor was left for a new connection", &["listen_disabled_num"], |v, s| s.one(&[], v.shared.connections.listen_disabled.load(Relaxed))),
+    metric("received_bytes_total", Counter, "", "bytes from clients", &["bytes_read"], |v, s| s.one(&[], v.totals.bytes_read)),
+    metric("sent_bytes_total", Counter, "", "bytes to clients", &["bytes_written"], |v, s| s.one(&[], v.totals.bytes_written)),
+    metric("auth_total", Counter, "result", "attempts to log in", &["auth_cmds", "auth_errors"], |v, s| {
+        s.one(&[("result", "success")], v.totals.auth_cmds.saturating_sub(v.totals.auth_errors));
+        s.one(&[("result", "error")], v.totals.auth_errors);
+    }),
+    metric("tls_total", Counter, "event", "handshakes done and failed, and errors behind them", &["ssl_new_sessions", "ssl_handshake_errors", "ssl_proto_errors"], |v, s| {
+        if let Some(tls) = &v.shared.tls {
+            s.one(&[("event", "session")], tls.counters.sessions.load(Relaxed));
+            s.one(&[("event", "handshake_error")], tls.counters.handshake_errors.load(Relaxed));
+            s.one(&[("event", "protocol_error")], tls.counters.protocol_errors.load(Relaxed));
+        }
+    }),
+    metric("tls_certificate_age_seconds", Gauge, "", "time since certificates were read", &["time_since_server_cert_refresh"], |v, s| {
+        if let Some(tls) = &v.shared.tls {
+            s.one(&[], u64::from(v.now.saturating_sub(tls.refreshed())));
+        }
+    }),
+
+    metric("commands_total", Counter, "command, result", "commands by what became of them", &[
+        "cmd_get", "cmd_touch", "get_hits", "get_misses", "delete_hits", "delete_misses", "incr_hits", "incr_misses", "decr_hits",
+        "decr_misses", "cas_hits", "cas_misses", "cas_badval", "touch_hits", "touch_misses",
+    ], |v, s| {
+        let t = &v.totals;
+        for (command, result, count) in [
+            ("get", "hit", t.get_hits), ("get", "miss", t.get_misses),
+            ("delete", "hit", t.delete_hits), ("delete", "miss", t.delete_misses),
+            ("incr", "hit", t.incr_hits), ("incr", "miss", t.incr_misses),
+            ("decr", "hit", t.decr_hits), ("decr", "miss", t.decr_misses),
+            ("cas", "hit", t.cas_hits), ("cas", "miss", t.cas_misses), ("cas", "badval", t.cas_badval),
+            ("touch", "hit", t.touch_hits), ("touch", "miss", t.touch_misses),
+        ] {
+            s.one(&[("command", command), ("result", result)], count);
+        }
+    }),
+    metric("stores_total", Counter, "", "commands that store", &["cmd_set"], |v, s| s.one(&[], v.totals.cmd_set)),
+    metric("flushes_total", Counter, "", "flush_all", &["cmd_flush"], |v, s| s.one(&[], v.totals.cmd_flush)),
+    metric("meta_commands_total", Counter, "", "meta commands, whatever they do", &["cmd_meta"], |v, s| s.one(&[], v.totals.cmd_meta)),
+    metric("stores_refused_total", Counter, "reason", "values not stored", &["store_too_large", "store_no_memory"], |v, s| {
+        s.one(&[("reason", "too_large")], v.totals.store_too_large);
+        s.one(&[("reason", "no_memory")], v.totals.store_no_memory);
+    }),
+    metric("store_waits_total", Counter, "", "stores that waited for buffers", &["waits"], |v, s| s.one(&[], v.cache.waits)),
+    metric("command_duration_seconds", Histogram, "command, served", "from the request to its answer, not counting what stands before it; `served` is dram, or the number of the tier that was read last; those that DRAM answered are counted by every 64th", &[], |v, s| {
+        for (command, name) in Command::ALL {
+            let places = (0..v.cache.tiers.len()).map(Some);
+            for tier in std::iter::once(None).chain(places) {
+                let served = tier.map_or("dram".to_string(), |tier| tier.to_string());
+                let times = Percentiles::of_command(latencies(v), command, tier);
+                if times.count() > 0 {
+                    s.histogram(&[("command", name), ("served", &served)], &times);
+                }
+            }
+        }
+    }),
+
+    metric("records", Gauge, "", "live records", &["curr_items", "records"], |v, s| s.one(&[], v.cache.records)),
+    metric("records_in_dram", Gauge, "kind", "records that are on no tier yet (fresh), and copies of those on tiers that are read much (hot)", &["records_fresh", "records_hot"], |v, s| {
+        s.one(&[("kind", "fresh")], v.cache.memory.fresh_records);
+        s.one(&[("kind", "hot")], v.cache.memory.hot_records);
+    }),
+    metric("record_bytes", Gauge, "", "keys and values of live records", &["bytes"], |v, s| s.one(&[], v.cache.bytes)),
+    metric("records_stored_total", Counter, "", "records ever stored", &["total_items"], |v, s| s.one(&[], v.cache.stored_total)),
+    metric("evictions_total", Counter, "", "live records that lost their place", &["evictions", "extstore_objects_evicted"], |v, s| s.one(&[], v.cache.evictions)),
+    metric("evictions_unread_total", Counter, "", "those of them that were never read", &["evicted_unfetched"], |v, s| s.one(&[], v.cache.evicted_unfetched)),
+    metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired"], |v, s| s.one(&[], v.cache.reclaimed_expired)),
+    metric("collisions_total", Counter, "", "records lost to others of equal fingerprint when full", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
+    metric("promotions_total", Counter, "", "records of tiers copied into DRAM", &["promotions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.promotions)),
+    metric("demotions_total", Counter, "", "such copies dropped", &["demotions", "moves_to_cold"], |v, s| s.one(&[], v.cache.demotions)),
+
+    metric("memory_limit_bytes", Gauge, "", "the cap on memory (-m)", &["memory_limit", "limit_maxbytes"], |v, s| s.one(&[], v.cache.memory.limit)),
+    metric("memory_bytes", Gauge, "use", "where memory goes; `program` is what the program takes by itself, which -m does not count", &[
+        "memory_sealed_index", "memory_page_tables", "memory_segment_table", "memory_dram_table", "memory_fresh", "memory_hot",
+        "memory_idle", "memory_staging", "memory_program", "hash_bytes", "index_bytes_per_record",
+    ], |v, s| {
+        let m = &v.cache.memory;
+        for (name, bytes) in [
+            ("sealed_index", m.sealed_index), ("page_tables", m.page_tables), ("segment_table", m.segment_table),
+            ("dram_table", m.dram_table), ("fresh", m.fresh), ("hot", m.hot), ("idle", m.idle), ("staging", m.staging),
+            ("program", v.shared.program_bytes),
+        ] {
+            s.one(&[("use", name)], bytes);
+        }
+    }),
+    metric("recovery_shards", Gauge, "", "shards of the index", &["recovery_shards"], |v, s| s.one(&[], v.cache.shards)),
+    metric("recovery_shards_waiting", Gauge, "", "those whose records are not back yet after the start", &["recovery_shards_waiting", "recovery"], |v, s| s.one(&[], v.cache.recovering_shards)),
+
+    metric("tier_info", Gauge, "tier, device", "1, with the device behind the number", &["tier:device"], |v, s| {
+        for (number, tier) in v.cache.tiers.iter().enumerate() {
+            s.one(&[("tier", &number.to_string()), ("device", &tier.label)], 1);
+        }
+    }),
+    metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
+    metric("tier_capacity_bytes", Gauge, "tier", "room for segments", &["tier:capacity_bytes", "extstore_limit_maxbytes"], |v, s| tiers(v, s, |t| t.capacity_bytes)),
+    metric("tier_records", Gauge, "tier", "live records", &["tier:records", "extstore_objects_used", "extstore_objects_written"], |v, s| tiers(v, s, |t| t.records)),
+    metric("tier_live_bytes", Gauge, "tier", "live records with their headers", &["tier:live_bytes", "extstore_bytes_used"], |v, s| tiers(v, s, |t| t.live_bytes)),
+    metric("tier_payload_bytes", Gauge, "tier", "keys and values of live records", &["tier:payload_bytes", "tier:header_bytes"], |v, s| tiers(v, s, |t| t.payload_bytes)),
+    metric("tier_padding_bytes", Gauge, "tier", "headers of pages and room that is left in them", &["tier:padding_bytes"], |v, s| tiers(v, s, |t| t.padding_bytes)),
+    metric("tier_footer_bytes", Gauge, "tier", "footers of segments", &["tier:footer_bytes"], |v, s| tiers(v, s, |t| t.footer_bytes)),
+    metric("tier_segments", Gauge, "tier", "segments there are", &["tier:segments", "extstore_pages_free"], |v, s| tiers(v, s, |t| t.segments)),
+    metric("tier_segments_used", Gauge, "tier", "segments that hold records", &["tier:segments_used", "extstore_pages_used", "extstore_bytes_fragmented"], |v, s| tiers(v, s, |t| t.segments_used)),
+    metric("tier_segment_bytes", Gauge, "tier", "length of a segment", &["tier:segment_bytes"], |v, s| tiers(v, s, |t| t.segment_bytes)),
+    metric("tier_hits_total", Counter, "tier", "gets that the tier answered", &["tier:hits", "get_extstore", "extstore_objects_read"], |v, s| tiers(v, s, |t| t.hits)),
+    metric("tier_lost_total", Counter, "", "gets that found no record where one was to be, since a device failed", &["miss_from_extstore", "get_aborted_extstore"], |v, s| s.one(&[], v.totals.miss_from_extstore + v.totals.get_aborted_extstore)),
+    metric("tier_reads_total", Counter, "tier", "reads for requests", &["tier:reads", "tier:reads_per_hit"], |v, s| tiers(v, s, |t| t.reads)),
+    metric("tier_read_bytes_total", Counter, "tier", "bytes read for requests", &["tier:read_bytes", "extstore_bytes_read"], |v, s| tiers(v, s, |t| t.read_bytes)),
+    metric("tier_false_reads_total", Counter, "tier", "reads that found another key, or nothing", &["tier:false_reads"], |v, s| tiers(v, s, |t| t.false_reads)),
+    metric("tier_background_reads_total", Counter, "tier", "reads of reclaim and growth", &["tier:background_reads"], |v, s| tiers(v, s, |t| t.background_reads)),
+    metric("tier_background_read_bytes_total", Counter, "tier", "bytes of those", &["tier:background_read_bytes"], |v, s| tiers(v, s, |t| t.background_read_bytes)),
+    metric("tier_read_duration_seconds", Histogram, "tier", "reads for requests, from their start to the answer of the device", &["tier:read_us_p50", "tier:read_us_p99", "tier:read_us_p999"], |v, s| {
+        for number in 0..v.cache.tiers.len() {
+            s.histogram(&[("tier", &number.to_string())], &Percentiles::of(latencies(v), number));
+        }
+    }),
+    metric("tier_segment_writes_total", Counter, "tier", "segments written", &["tier:segment_writes", "extstore_page_allocs", "extstore_page_reclaims"], |v, s| tiers(v, s, |t| t.segment_writes)),
+    metric("tier_written_bytes_total", Counter, "tier", "bytes written, without the kill log", &["tier:written_bytes", "extstore_bytes_written", "tier:write_amplification"], |v, s| tiers(v, s, |t| t.written_bytes)),
+    metric("tier_stored_payload_bytes_total", Counter, "tier", "keys and values that came from clients and were written for the first time; written bytes divided by these are the write amplification", &["tier:stored_payload_bytes"], |v, s| tiers(v, s, |t| t.stored_payload_bytes)),
+    metric("tier_reinserted_records_total", Counter, "tier", "records that reclaim wrote again", &["tier:reinserted_records", "extstore_compact_rescues"], |v, s| tiers(v, s, |t| t.reinserted_records)),
+    metric("tier_kill_log_written_bytes_total", Counter, "tier", "bytes written for the kill log", &["tier:kill_log_written_bytes"], |v, s| tiers(v, s, |t| t.log_written_bytes)),
+    metric("tier_kill_log_bytes", Gauge, "tier", "room that the kill log takes", &["tier:kill_log_bytes"], |v, s| tiers(v, s, |t| t.log_bytes)),
+    metric("tier_kill_log_kills", Gauge, "tier", "kills in it that still count", &["tier:kill_log_kills"], |v, s| tiers(v, s, |t| t.kills)),
+    metric("tier_corrupt_pages_total", Counter, "tier", "pages whose checksum did not fit", &["tier:corrupt_pages", "badcrc_from_extstore"], |v, s| tiers(v, s, |t| t.corrupt_pages)),
+    metric("tier_errors_total", Counter, "tier, operation", "operations that the device refused", &["tier:read_errors", "tier:write_errors"], |v, s| {
+        for (number, tier) in v.cache.tiers.iter().enumerate() {
+            s.one(&[("tier", &number.to_string()), ("operation", "read")], tier.read_errors);
+            s.one(&[("tier", &number.to_string()), ("operation", "write")], tier.write_errors);
+        }
+    }),
+];
+
+fn tiers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> u64) {
+    for (number, tier) in view.cache.tiers.iter().enumerate() {
+        samples.one(&[("tier", &number.to_string())], value(tier));
+    }
+}
+
+fn latencies<'v>(view: &'v View<'_>) -> impl Iterator<Item = &'v Latency> {
+    view.shared.workers.iter().map(|worker| &*worker.latency)
+}
+
+/// What `/metrics` answers.
+pub(super) fn text(view: &View<'_>) -> String {
+    let mut text = String::new();
+    for metric in METRICS {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "# HELP terrace_{} {}", metric.name, metric.help);
+        let _ = writeln!(text, "# TYPE terrace_{} {}", metric.name, metric.kind.name());
+        (metric.samples)(view, &mut Samples { name: metric.name, text: &mut text });
+    }
+    text
+}
+
+/// The content of docs/metrics.md.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         `--admin ADDR:PORT` (or a path, for a Unix socket) serves them at `/metrics`, besides\n\
+         `/status` (all of `stats` and `stats tiers` as JSON), `/healthz`, `/readyz`, and\n\
+         `/readyz?recovered`, which is 503 until all records are back after a start. Any other\n\
+         address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
+         16 characters) readers send as `Authorization: Bearer TOKEN`.\n\n\
+         Tiers are numbered from 0 in the order of the command line. `stats reset` sets back the\n\
+         same counters here as in `stats`. memcached's own exporters read `stats` unchanged.\n\n\
+         Written from the table in `crates/server/src/admin/metrics.rs` by\n\
+         `TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib admin`; a test fails when it is out of\n\
+         date, and another when a row of `stats` has no metric.\n\n\
+         | metric | type | labels | meaning | rows of `stats` |\n|---|---|---|---|---|\n",
+    );
+    for metric in METRICS {
+        let shows = metric.shows.join(", ");
+        let (name, kind) = (metric.name, metric.kind.name());
+        let line = format!("| `terrace_{name}` | {kind} | {} | {} |", metric.labels, metric.help);
+        text.push_str(&format!("{line} {shows} |\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{general, tiers as tier_stats};
+
+    /// Rows that are no measurement.
+    const NO_METRIC: &[&str] = &["pid", "libevent", "pointer_size"];
+
+    #[test]
+    fn every_row_of_stats_is_shown() {
+        let shown: Vec<_> = METRICS.iter().flat_map(|metric| metric.shows).copied().collect();
+        let names = general::counted_names().into_iter().chain(tier_stats::names());
+        let missing: Vec<_> = names
+            .filter(|name| !shown.contains(&name.as_str()) && !NO_METRIC.contains(&name.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "no metric shows {missing:?}");
+    }
+
+    #[test]
+    fn names_follow_the_conventions() {
+        let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len(), "a name twice");
+        for metric in METRICS {
+            let name = metric.name;
+            let is_total = name.ends_with("_total");
+            assert_eq!(is_total, metric.kind == Counter, "{name}: counters end in _total");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{name}");
+            assert_eq!(metric.kind == Histogram, name.ends_with("_duration_seconds"), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_is_up_to_date() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        if std::env::var_os("TERRACE_UPDATE_DOCS").is_some() {
+            std::fs::write(file, markdown()).unwrap();
+        }
+        let is_current = std::fs::read_to_string(file).unwrap_or_default() == markdown();
+        assert!(
+            is_current,
+            "docs/metrics.md: run TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib"
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! The secret that readers of the page must know.
+
+use std::io;
+use std::path::Path;
+
+/// Shorter ones can be guessed.
+const BYTES_MIN: usize = 16;
+
+/// A token; never shown.
+pub(super) struct Token(Vec<u8>);
+
+impl Token {
+    /// Reads the first line of a file.
+    pub(super) fn read(file: &Path) -> io::Result<Self> {
+        let text = std::fs::read(file)?;
+        let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+        match line.len() {
+            BYTES_MIN.. => Ok(Self(line.to_vec())),
+            _ => Err(io::Error::other(format!("a token has at least {BYTES_MIN} characters"))),
+        }
+    }
+
+    /// Whether `given` is it. How long that takes says nothing about where the two differ.
+    pub(super) fn is(&self, given: &str) -> bool {
+        let given = given.as_bytes();
+        let differing = self.0.iter().enumerate().fold(0, |differing, (at, byte)| {
+            differing | (byte ^ given.get(at).copied().unwrap_or_default())
+        });
+        differing == 0 && given.len() == self.0.len()
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Token;
+
+    #[test]
+    fn nothing_but_the_token_is_the_token() {
+        let token = Token(b"0123456789abcdef".to_vec());
+        assert!(token.is("0123456789abcdef"));
+        for wrong in ["", "0", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+            assert!(!token.is(wrong), "{wrong}");
+        }
+        assert_eq!(format!("{token:?}"), "Token");
+    }
+}
