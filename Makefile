@@ -1,6 +1,6 @@
 # What people do with the tree. The steps themselves are in scripts/.
 
-.PHONY: run test test-long bench fmt tools
+.PHONY: run test test-long sim bench fmt tools
 
 # Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
 run:
@@ -16,6 +16,12 @@ test: tools
 # The same tests for longer, with more cases.
 test-long: tools
 	scripts/test-long.sh
+
+# The whole cache in simulation, seed after seed from FROM on, for so long; see docs/simulator.md.
+sim: SECONDS ?= 600
+sim: FROM ?= 1000000
+sim:
+	cargo run --release --package terrace-sim -- --from $(FROM) --seconds $(SECONDS)
 
 # The figures of the README.
 bench: tools

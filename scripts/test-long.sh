@@ -12,6 +12,8 @@ suite build 1200 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
 done
+suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seconds 500
+suite traps 900 sim/traps/run
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
 # 100 of them take about four minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-100}" \

@@ -499,6 +499,7 @@ impl Work {
     ) -> Progress {
         let (id, kind) = (self.operation.key, self.operation.kind);
         if let Some(version) = &after {
+            cx.note_key(id, "expires", version.expires.into(), version.cas);
             let is_new = cx.scenario.cas && !matches!(kind, Kind::Touch | Kind::Gat);
             if is_new && !cx.oracle.note_cas(id, version.cas) {
                 cx.fail(id, format!("key {id}: CAS number {} was given out twice", version.cas));

@@ -1,18 +1,20 @@
 //! Runs seeds until a count or a time is reached, and says which of them failed.
 //!
-//! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--trace]`, or `sim --seed SEED [--trace]`.
+//! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--failures COUNT]`, or `sim --seed SEED [--trace]`.
+//! `--twice` runs every seed twice and compares the runs.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use terrace_sim::{Options, Outcome, Tally, run};
 
-/// After so many failures it is clear that something is wrong.
+/// After so many failures it is clear that something is wrong, unless told otherwise.
 const FAILURES_MAX: u64 = 10;
 
 struct Arguments {
     from: u64,
     seeds: u64,
     limit: Option<Duration>,
+    failures_max: u64,
     options: Options,
     checks_repetition: bool,
 }
@@ -22,7 +24,7 @@ fn main() -> ExitCode {
         Ok(arguments) => simulate(&arguments),
         Err(why) => {
             eprintln!(
-                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--trace] [--twice]"
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice]"
             );
             ExitCode::from(2)
         }
@@ -34,6 +36,7 @@ fn arguments() -> Result<Arguments, String> {
         from: 1,
         seeds: 1000,
         limit: None,
+        failures_max: FAILURES_MAX,
         options: Options::default(),
         checks_repetition: false,
     };
@@ -51,6 +54,7 @@ fn arguments() -> Result<Arguments, String> {
                 parsed.limit = Some(Duration::from_secs(number()?));
                 parsed.seeds = u64::MAX - parsed.from;
             }
+            "--failures" => parsed.failures_max = number()?,
             "--trace" => parsed.options.prints = true,
             "--twice" => parsed.checks_repetition = true,
             other => return Err(format!("{other}: unknown")),
@@ -63,7 +67,8 @@ fn simulate(arguments: &Arguments) -> ExitCode {
     let start = Instant::now();
     let (mut sum, mut runs, mut failures) = (Tally::default(), 0u64, 0u64);
     for seed in arguments.from..arguments.from.saturating_add(arguments.seeds) {
-        if arguments.limit.is_some_and(|limit| start.elapsed() >= limit) || failures >= FAILURES_MAX
+        if arguments.limit.is_some_and(|limit| start.elapsed() >= limit)
+            || failures >= arguments.failures_max
         {
             break;
         }

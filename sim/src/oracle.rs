@@ -200,8 +200,8 @@ impl Oracle {
         self.entries.iter_mut().for_each(|entry| entry.now.push(None));
     }
 
-    /// The process died, and what outlives it did.
-    pub(crate) fn after_process_crash(&mut self) {
+    /// No power loss undoes anything that happened so far.
+    pub(crate) fn all_is_durable(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.before.clear());
     }
 

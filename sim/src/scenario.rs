@@ -133,7 +133,10 @@ impl Scenario {
             power,
             state_loss: random.percent(15),
             // Nor can anybody tell that all that is left is what there was some time ago.
-            old_drives: has_tiers && !power && !strict && random.percent(20),
+            old_drives: has_tiers
+                && !power
+                && (!strict || self.tiers.len() > 1)
+                && random.percent(30),
         }
     }
 

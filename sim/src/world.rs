@@ -117,6 +117,10 @@ impl World {
             }
             Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
         };
+        if !self.cx.crash.has_struck() {
+            // Opening leaves nothing that a power loss could undo.
+            self.cx.oracle.all_is_durable();
+        }
         let is_cold = !cache.notes().is_empty();
         if is_cold {
             self.cx.tally.cold_starts += 1;
@@ -231,6 +235,12 @@ impl World {
                 return cx.fail(0, "operations never end".to_owned());
             }
         }
+        if cx.failure.is_some() {
+            if cx.trace.prints {
+                println!("{:#?}", life.cache.stats());
+            }
+            return;
+        }
         life.connections.iter_mut().for_each(Connection::park);
         let patience = cx.random.pick(&[3u64, 1 << 40, 1 << 40]);
         let patience = std::cell::Cell::new(patience);
@@ -286,9 +296,8 @@ impl World {
             _ => Vec::new(),
         };
         drop(zombie);
-        match all {
-            true => cx.oracle.after_process_crash(),
-            false => cx.oracle.after_power_loss(),
+        if !all {
+            cx.oracle.after_power_loss();
         }
         if !all && !has_tiers {
             cx.oracle.forget_cas();
@@ -430,6 +439,7 @@ fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
             Lookup::Miss => return Some(false),
             Lookup::Read(probe) => probe,
             Lookup::Hit(hit) => {
+                cx.note_key(key, "is seen", hit.record.expires.into(), hit.from_dram.into());
                 return match cx.oracle.hit(key, &hit.record, cx.now) {
                     Ok(_) => Some(true),
                     Err(why) => {
