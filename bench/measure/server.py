@@ -31,11 +31,13 @@ class Server:
         # What outlives a process lies on a tmpfs, as it does by default, but goes with the server.
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else self.dir
         self.state = tempfile.mkdtemp(prefix="terrace-bench-", dir=shm)
-        self.port = free_port()
+        self._ports = os.path.join(self.dir, "ports")
         arguments = [argument.replace("DIR", self.dir) for argument in command]
         if name == "terrace" and "--tier" in command:
             arguments += ["--state", self.state]
-        arguments += ["-l", "127.0.0.1", "-p", str(self.port)]
+        # The server chooses its port itself: one found beforehand may be another's by then.
+        self.port = None
+        arguments += ["-l", "127.0.0.1", "-p", "-1"]
         if os.geteuid() == 0:
             arguments += ["-u", "root"]
         self.command = " ".join([name, *arguments[1:]])
@@ -57,7 +59,11 @@ class Server:
 
     def _start(self):
         self.child = subprocess.Popen(
-            self._arguments, stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=self._prepare
+            self._arguments,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=self._prepare,
+            env={**os.environ, "MEMCACHED_PORT_FILENAME": self._ports},
         )
         self.pid = self.child.pid
 
@@ -66,6 +72,8 @@ class Server:
         start to the first answer."""
         self.child.send_signal(end)
         self.child.wait()
+        # Clients come back to the port that they know.
+        self._arguments[self._arguments.index("-p") + 1] = str(self.port)
         start = time.monotonic()
         self._start()
         self._wait(0.002)
@@ -77,12 +85,20 @@ class Server:
             if self.child.poll() is not None:
                 raise RuntimeError(f"{self.command} ended: {self.output()}")
             try:
+                self.port = self.port or self._chosen_port()
                 with socket.create_connection(("127.0.0.1", self.port), 1):
                     return
             except OSError:
                 if time.monotonic() > end:
                     raise RuntimeError(f"{self.command} does not answer: {self.output()}")
                 time.sleep(nap)
+
+    def _chosen_port(self):
+        with open(self._ports) as file:
+            for line in file:
+                if line.startswith("TCP INET: "):
+                    return int(line.split()[-1])
+        raise FileNotFoundError(self._ports)
 
     def __enter__(self):
         return self
@@ -160,10 +176,3 @@ def memcached(*flags, **how):
 def end_servers_when_terminated():
     """Lets `with` blocks end their servers when a time limit ends this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-
-
-def free_port():
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

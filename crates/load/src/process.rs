@@ -82,16 +82,28 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::{Duration, Instant};
 
+    /// A process of its own: in this one other tests' threads end, and take their time along.
     #[test]
-    fn this_process_uses_something() {
-        let (own, cpu) = (Process::new(std::process::id()).unwrap(), own_cpu_ns());
-        let before = own.usage();
-        let mut sum = 0_u64;
-        (0..20_000_000_u64).for_each(|n| sum = std::hint::black_box(sum ^ n));
-        let used = own.usage().since(&before);
-        assert!(used.cpu_ns > 100_000 && own_cpu_ns() - cpu > 100_000, "{used:?}");
+    fn a_busy_process_uses_something() {
+        let mut busy = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn()
+            .expect("a shell");
+        let process = Process::new(busy.id()).unwrap();
+        let before = process.usage();
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut used = process.usage().since(&before);
+        while used.cpu_ns < 1_000_000 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+            used = process.usage().since(&before);
+        }
+        let _ = busy.kill();
+        let _ = busy.wait();
+        assert!(used.cpu_ns >= 1_000_000, "{used:?}");
         assert!(used.resident_bytes > 100_000 && used.resident_bytes_max >= used.resident_bytes);
+        assert!(own_cpu_ns() > 0);
         assert!(Process::new(u32::MAX).is_none());
     }
 }

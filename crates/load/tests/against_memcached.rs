@@ -1,7 +1,8 @@
 //! Whole runs against a server that is known to be right: what is stored comes back, what is stored
 //! by another run is told apart, and what is gone is missed.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_load::{Client, End, Plan, Popularity, Process, Protocol, Report, Workload, run};
@@ -14,21 +15,18 @@ struct Memcached {
 impl Memcached {
     /// `None`, and a line that says so, where there is none.
     fn start(test: &str) -> Option<Self> {
-        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = probe.local_addr().expect("its number").port();
-        drop(probe);
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let ports = dir.path().join("ports");
         let mut command = Command::new("memcached");
-        command.args(["-u", "root", "-l", "127.0.0.1", "-m", "64", "-p", &port.to_string()]);
+        command.args(["-u", "root", "-l", "127.0.0.1", "-m", "64", "-p", "-1"]);
+        command.env("MEMCACHED_PORT_FILENAME", &ports);
         let Ok(child) = command.stderr(Stdio::null()).spawn() else {
             println!("skipped: {test}: memcached is not installed");
             return None;
         };
-        let server = Self { child, address: (Ipv4Addr::LOCALHOST, port).into() };
-        let end = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(server.address).is_err() {
-            assert!(Instant::now() < end, "memcached does not answer");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
+        server.address.set_port(wait_for(|| port_in(&ports)));
+        wait_for(|| TcpStream::connect(server.address).ok());
         Some(server)
     }
 
@@ -60,6 +58,23 @@ impl Memcached {
     fn run(&self, plan: &Plan) -> Report {
         let process = Process::new(self.child.id());
         run(plan, process.as_ref()).expect("a run to its end")
+    }
+}
+
+/// The port that the server chose itself: one found beforehand may be another's by now.
+fn port_in(ports: &Path) -> Option<u16> {
+    let text = std::fs::read_to_string(ports).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
+}
+
+fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = ready() {
+            return found;
+        }
+        assert!(Instant::now() < end, "memcached does not answer");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
