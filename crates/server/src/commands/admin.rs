@@ -2,6 +2,7 @@
 
 use super::executor::Executor;
 use super::expiry::Expiry;
+use super::listing::Listing;
 use crate::stats::general::VERSION;
 use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
@@ -10,10 +11,12 @@ pub(super) mod stats;
 mod tuning;
 
 /// What becomes of the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum After {
     GoOn,
     Close,
+    /// A listing follows.
+    List(Box<Listing>),
 }
 
 /// Executes a command that names no key.
@@ -30,6 +33,11 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
         AdminKind::RefreshCerts => certificates::refresh(executor, &mut text),
+        AdminKind::LruCrawler => match tuning::listing(executor, &arguments) {
+            Some(Ok(listing)) => return After::List(Box::new(listing)),
+            Some(Err(why)) => text.extend_from_slice(why),
+            None => text.extend_from_slice(tuning::execute(executor, admin.kind, arguments)),
+        },
         kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
     }
     if !is_silent(admin) {

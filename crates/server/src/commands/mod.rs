@@ -11,6 +11,7 @@ pub(crate) mod executor;
 mod expiry;
 pub(crate) mod keyed;
 pub(crate) mod keys;
+pub(crate) mod listing;
 mod lookup;
 mod meta;
 mod number;

@@ -93,6 +93,7 @@ impl Connection {
         match self.replies.append(|out| admin::execute(&executor, request, out)) {
             After::GoOn => {}
             After::Close => self.is_closing = true,
+            After::List(listing) => self.replies.reserve_listing(listing),
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use super::upload::Upload;
 use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
+use crate::commands::listing::Next;
 use crate::settings::Settings;
 use crate::stats::latency::Command;
 use std::io;
@@ -104,6 +105,8 @@ pub(crate) struct Connection {
     is_broken: bool,
     /// The cache has no buffers.
     is_waiting: bool,
+    /// The listing at the front has nothing at the moment.
+    awaits_listing: bool,
     /// Listed for a turn; kept by the worker.
     pub(super) is_ready: bool,
     /// Bytes of buffers, as last told to `Shared::buffer_bytes`.
@@ -129,6 +132,7 @@ impl Connection {
             is_closing: false,
             is_broken: false,
             is_waiting: false,
+            awaits_listing: false,
             is_ready: false,
             held: 0,
             client,
@@ -202,7 +206,7 @@ impl Connection {
     fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
         let stop = self.execute_received(id, cx)?;
         let was_full = self.is_full();
-        let has_more_to_stream = self.send_streams(id, cx);
+        let has_more_to_stream = self.send_listing() || self.send_streams(id, cx);
         if self.is_broken {
             return Ok(Turn::Close);
         }
@@ -219,6 +223,11 @@ impl Connection {
         cx.stats.counters.bytes_written.add(sent);
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
+        }
+        if self.awaits_listing && is_sent {
+            // The thread that makes it has no way to wake this one; it is asked again in a moment.
+            self.is_waiting = true;
+            return Ok(Turn::Wait);
         }
         self.is_waiting |= stop == Stop::Wait;
         Ok(match stop {
@@ -347,6 +356,25 @@ impl Connection {
 
     /// Goes on with the large item that is at the front of the replies. `true` if it could go on
     /// further once the output is sent.
+    /// Puts what there is of a listing into the output; `true` if there is more than fits.
+    fn send_listing(&mut self) -> bool {
+        self.awaits_listing = false;
+        while let Some((listing, output)) = self.replies.front_listing() {
+            if output.len() >= STREAM_BYTES_MAX {
+                return true;
+            }
+            match listing.next() {
+                Next::Bytes(mut bytes) => output.append(&mut bytes),
+                Next::End => self.replies.finish_front_stream(),
+                Next::Wait => {
+                    self.awaits_listing = true;
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
     fn send_streams(&mut self, id: Id, cx: &mut Context) -> bool {
         while let Some((slot, stream, output)) = self.replies.front_stream() {
             if stream.advance(output) {

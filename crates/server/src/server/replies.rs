@@ -6,6 +6,7 @@
 
 use super::socket::Socket;
 use super::stream::Stream;
+use crate::commands::listing::Listing;
 use std::collections::VecDeque;
 use std::io;
 
@@ -20,6 +21,8 @@ enum Slot {
     Unfinished(usize),
     /// The value of a large item, which is sent piece by piece once it is at the front.
     Stream(Box<Stream>),
+    /// A list of all keys, sent in the same way.
+    Listing(Box<Listing>),
 }
 
 /// Everything that one connection is owed.
@@ -67,6 +70,12 @@ impl Replies {
     pub(crate) fn reserve_stream(&mut self, stream: Box<Stream>) {
         self.streams += 1;
         self.push(Slot::Stream(stream));
+    }
+
+    /// Keeps a place for a list of all keys.
+    pub(crate) fn reserve_listing(&mut self, listing: Box<Listing>) {
+        self.streams += 1;
+        self.push(Slot::Listing(listing));
     }
 
     fn push(&mut self, slot: Slot) -> SlotId {
@@ -127,6 +136,14 @@ impl Replies {
         }
     }
 
+    /// The list at the front, and where its bytes go.
+    pub(crate) fn front_listing(&mut self) -> Option<(&mut Listing, &mut Vec<u8>)> {
+        match self.slots.front_mut() {
+            Some(Slot::Listing(listing)) => Some((listing, &mut self.output)),
+            _ => None,
+        }
+    }
+
     /// The stream in a certain place.
     pub(crate) fn stream(&mut self, id: SlotId) -> Option<&mut Stream> {
         match self.slots.get_mut(id.0.checked_sub(self.front)? as usize) {
@@ -137,7 +154,7 @@ impl Replies {
 
     /// The stream at the front is through.
     pub(crate) fn finish_front_stream(&mut self) {
-        if let Some(Slot::Stream(_)) = self.slots.front() {
+        if let Some(Slot::Stream(_) | Slot::Listing(_)) = self.slots.front() {
             self.slots.pop_front();
             self.front += 1;
             self.unfinished -= 1;

@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     verbosity: AtomicU8,
     stopping: AtomicBool,
     told_of_recovery: AtomicBool,
+    /// A listing of all keys is under way.
+    pub(crate) listing: Arc<AtomicBool>,
 }
 
 /// What one worker counts.
@@ -82,6 +84,7 @@ impl Shared {
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             told_of_recovery: AtomicBool::new(false),
+            listing: Arc::default(),
             settings,
         })
     }

@@ -2,6 +2,7 @@
 //! told what it expects to hear as long as what it asks for makes sense.
 
 use crate::commands::executor::Executor;
+use crate::commands::listing::{Listing, Style};
 use terrace_protocol::{AdminKind, number_i32, number_u32, number_u64, reply};
 
 const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
@@ -15,7 +16,7 @@ pub(super) fn execute(
         AdminKind::CacheMemlimit => cache_memlimit(executor, &arguments),
         AdminKind::Slabs => slabs(&arguments),
         AdminKind::Lru => lru(&arguments),
-        AdminKind::LruCrawler => lru_crawler(executor, &arguments),
+        AdminKind::LruCrawler => lru_crawler(&arguments),
         AdminKind::Watch if !executor.shared.settings.watch_command => {
             b"CLIENT_ERROR watch commands not allowed\r\n"
         }
@@ -74,7 +75,7 @@ fn lru(arguments: &[&[u8]]) -> &'static [u8] {
     }
 }
 
-fn lru_crawler(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
+fn lru_crawler(arguments: &[&[u8]]) -> &'static [u8] {
     match arguments {
         [b"enable" | b"disable"] => reply::OK,
         [b"sleep", micros] => match number_u32(micros) {
@@ -83,16 +84,35 @@ fn lru_crawler(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
         },
         [b"tocrawl", items] if number_u32(items).is_some() => reply::OK,
         [b"crawl", _] => reply::OK,
-        [b"metadump", _] if !executor.shared.settings.dump_commands => {
-            b"ERROR metadump not allowed\r\n"
-        }
-        [b"mgdump", _] if !executor.shared.settings.dump_commands => {
-            b"ERROR key dump not allowed\r\n"
-        }
-        // Records are not listed; an empty list would be taken for an empty cache.
-        [b"metadump" | b"mgdump", _] => b"ERROR metadump is not available\r\n",
         _ => reply::ERROR,
     }
+}
+
+/// The listing that is asked for, or why there is none; `None` if it is not asked for one.
+pub(super) fn listing(
+    executor: &Executor<'_>,
+    arguments: &[&[u8]],
+) -> Option<Result<Listing, &'static [u8]>> {
+    let (style, not_allowed): (_, &'static [u8]) = match arguments {
+        [b"metadump", _] => (Style::Meta, b"ERROR metadump not allowed\r\n"),
+        [b"mgdump", _] => (Style::Mg, b"ERROR key dump not allowed\r\n"),
+        _ => return None,
+    };
+    let shared = executor.shared;
+    if !shared.settings.dump_commands {
+        return Some(Err(not_allowed));
+    }
+    if !names_classes(arguments[1]) {
+        return Some(Err(b"BADCLASS invalid class id\r\n"));
+    }
+    let listing = Listing::begin(&shared.cache, &shared.listing, style, executor.now);
+    Some(listing.ok_or(b"BUSY currently processing crawler request\r\n"))
+}
+
+/// All records are of one class, whichever are asked for.
+fn names_classes(word: &[u8]) -> bool {
+    let is_class = |id: &[u8]| number_u32(id).is_some_and(|id| (1..=63).contains(&id));
+    matches!(word, b"all" | b"hash") || word.split(|&byte| byte == b',').all(is_class)
 }
 
 fn extstore(arguments: &[&[u8]]) -> &'static [u8] {

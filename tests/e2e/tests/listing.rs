@@ -1,0 +1,85 @@
+//! `lru_crawler metadump` and `mgdump`: every key of DRAM and drive, while others are served.
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use terrace_e2e::{Server, flash_server, is_terrace, push_to_flash, skip};
+
+/// The lines of an answer up to `end`; those of `metadump` end with a line feed alone, as memcached's.
+fn lines(server: &Server, command: &str, end: &str) -> Vec<String> {
+    let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream.write_all(format!("lru_crawler {command}\r\n").as_bytes()).expect("sent");
+    let lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
+    lines.take_while(|line| line != end && !line.starts_with("BUSY")).collect()
+}
+
+#[test]
+fn every_key_is_listed_once_wherever_it_lies() {
+    if !is_terrace() {
+        return skip("every_key_is_listed_once_wherever_it_lies", "needs Terrace");
+    }
+    let server = flash_server("");
+    let mut client = server.client();
+    client.check("set on-flash 7 0 5\r\nhello\r\n", "STORED\r\n");
+    client.check("set a%2Fb 0 1000 1\r\nx\r\n", "STORED\r\n");
+    push_to_flash(&mut client);
+    client.check("set in-dram 0 0 2\r\nhi\r\n", "STORED\r\n");
+    client.check("set gone 0 0 1\r\nx\r\n", "STORED\r\n");
+    client.check("delete gone\r\n", "DELETED\r\n");
+    client.check("ms AP8B 1 b\r\nx\r\n", "HD\r\n");
+
+    let listed = lines(&server, "metadump all", "END");
+    let keys: HashSet<&str> = listed
+        .iter()
+        .map(|line| line.strip_prefix("key=").and_then(|l| l.split(' ').next()).expect("a key"))
+        .collect();
+    assert_eq!(keys.len(), listed.len(), "none twice");
+    let filler = keys.iter().filter(|key| key.starts_with("filler")).count();
+    assert_eq!(filler + 4, keys.len());
+    for key in ["on-flash", "in-dram", "a%252Fb", "%00%FF%01"] {
+        assert!(keys.contains(key), "{key}");
+    }
+    let line = listed.iter().find(|line| line.starts_with("key=on-flash ")).expect("it is there");
+    assert!(line.contains(" exp=-1 ") && line.ends_with("flags=7"), "{line}");
+
+    // What `mgdump` says is what reads everything again.
+    let gets = lines(&server, "mgdump hash", "EN");
+    assert_eq!(gets.len(), listed.len());
+    assert!(gets.contains(&"mg AP8B b".to_owned()) && gets.contains(&"mg on-flash".to_owned()));
+}
+
+#[test]
+fn a_client_that_does_not_read_its_listing_stops_nobody() {
+    if !is_terrace() {
+        return skip("a_client_that_does_not_read_its_listing_stops_nobody", "needs Terrace");
+    }
+    let server = flash_server("");
+    let mut client = server.client();
+    push_to_flash(&mut client);
+    let mut lazy = server.client();
+    lazy.send("lru_crawler metadump all\r\n");
+    std::thread::sleep(Duration::from_millis(300));
+    client.check("lru_crawler metadump all\r\n", "BUSY currently processing crawler request\r\n");
+    client.check("set k 0 0 1\r\nx\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
+    drop(lazy);
+    // The next may begin once the first is found out to be gone.
+    let end = Instant::now() + Duration::from_secs(20);
+    while lines(&server, "metadump all", "END").is_empty() {
+        assert!(Instant::now() < end, "still busy");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn listings_are_refused_where_they_must_be() {
+    let server = Server::start("-X");
+    let mut client = server.client();
+    client.check("lru_crawler metadump all\r\n", "ERROR metadump not allowed\r\n");
+    client.check("lru_crawler mgdump all\r\n", "ERROR key dump not allowed\r\n");
+    let server = Server::start("");
+    let mut client = server.client();
+    client.check("lru_crawler metadump zz\r\n", "BADCLASS invalid class id\r\n");
+    client.check("lru_crawler metadump all\r\n", "END\r\n");
+}
