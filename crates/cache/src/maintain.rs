@@ -76,6 +76,10 @@ impl Maintenance {
         if engine.pool.slots.free() >= engine.places_kept_free() {
             return false;
         }
+        if !engine.pool.counters.is_full() && reclaim::is_packed(engine) {
+            // Long records leave gaps that nothing fits into.
+            engine.note_full();
+        }
         self.take_back(engine, guard, 0..engine.shards.len(), now)
     }
 

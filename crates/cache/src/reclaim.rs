@@ -50,6 +50,18 @@ pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
         .min_by_key(rank)
 }
 
+/// Whether no segment has so much that is dead, or so little in it, that taking it back gains a place.
+pub(crate) fn is_packed(engine: &Engine) -> bool {
+    let segment_bytes = engine.geometry.segment_bytes;
+    engine.shards.iter().all(|shard| {
+        shard.segments.iter().all(|sealed| {
+            let usage = shard.segments.usage(sealed.number);
+            let dead = usage.record_bytes.saturating_sub(usage.live_bytes);
+            dead < segment_bytes / 10 && usage.record_bytes > segment_bytes / 2
+        })
+    })
+}
+
 /// Why a segment could not be taken back now.
 #[derive(Debug)]
 pub(crate) struct NoRoomForRecords;
