@@ -15,6 +15,8 @@ done
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seconds 500
 suite traps 900 sim/traps/run
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
+suite crowd 300 env TERRACE_E2E_CROWD=10000 \
+    cargo test --quiet --release --package terrace-e2e --test crowd -- --nocapture
 # 100 of them take about four minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-100}" \
     cargo test --quiet --release --package terrace-e2e --test crash -- --nocapture

@@ -1,0 +1,113 @@
+//! A crowd of clients, half of which stall at every stage of a request. `TERRACE_E2E_CROWD` says
+//! how many there are; from 10,000 on the answers to the others must come about as fast as before.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use terrace_e2e::{Client, Server, is_terrace, skip, value_of};
+
+/// Rounds of which the best counts: other work on the machine disturbs some.
+const ROUNDS: usize = 5;
+
+/// What the stalled ones sent before they fell silent.
+fn beginnings() -> Vec<Vec<u8>> {
+    let ascii = [
+        "",
+        "g",
+        "get k",
+        "get k k k ",
+        "gets k\r",
+        "mg k",
+        "mg k v",
+        "ms k 10\r\n01234",
+        "mn\r",
+        "set s 0 0 100\r\n",
+        "set s 0 0 100\r\n0123456789",
+        "set s 0 0 1000000\r\n0123456789",
+        "set s 0 0 1\r\nx",
+        "set s 0 0 1\r\nx\r",
+        "delete",
+        "incr n",
+        "touch k 1",
+    ];
+    let mut all: Vec<Vec<u8>> = ascii.iter().map(|text| text.as_bytes().to_vec()).collect();
+    // Half a header, a header without its key, and one without its value.
+    all.push(vec![0x80, 0, 0, 1]);
+    all.push([&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 12]].concat());
+    all.push([&[0x80, 1, 0, 1, 8, 0, 0, 0, 0, 0, 0, 100][..], &[0; 12], &[0; 8], b"s"].concat());
+    // Asks for much, and takes none of it.
+    all.push("get big\r\n".repeat(20).into_bytes());
+    all
+}
+
+/// The 99th percentile of one `get` by each of the clients.
+fn p99(clients: &mut [Client], value: &[u8]) -> Duration {
+    let mut took: Vec<_> = clients
+        .iter_mut()
+        .map(|client| {
+            let start = Instant::now();
+            assert_eq!(client.get("k").as_deref(), Some(value));
+            start.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    took[took.len() * 99 / 100]
+}
+
+fn best(clients: &mut [Client], value: &[u8]) -> Duration {
+    (0..ROUNDS).map(|_| p99(clients, value)).min().expect("some rounds")
+}
+
+#[test]
+fn stalled_clients_leave_the_others_alone() {
+    let crowd = std::env::var("TERRACE_E2E_CROWD").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = crowd as u64 + 200;
+    let raised = Rlimit { current: Some(wanted), maximum: limit.maximum };
+    if limit.current.is_some_and(|have| have < wanted)
+        && setrlimit(Resource::Nofile, raised).is_err()
+    {
+        skip("stalled_clients_leave_the_others_alone", "too few open files are allowed");
+        return;
+    }
+    let mut server = Server::start(&format!("-m 256 -t 2 -c {}", crowd + 100));
+    let first = &mut server.client();
+    let value = value_of("k", 0, 100);
+    assert!(first.set("k", &value) && first.set("big", &value_of("big", 0, 300_000)));
+    let mut good: Vec<_> = (0..crowd / 2).map(|_| server.client()).collect();
+    let before = best(&mut good, &value);
+    let memory = server.resident_bytes();
+
+    let beginnings = beginnings();
+    let mut stalled = Vec::new();
+    for at in 0..crowd / 2 {
+        let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
+        stream.write_all(&beginnings[at % beginnings.len()]).expect("the server takes bytes");
+        stalled.push(stream);
+    }
+    let after = best(&mut good, &value);
+    let grown = server.resident_bytes().saturating_sub(memory);
+    eprintln!(
+        "{crowd} clients: p99 {before:?}, with half of them stalled {after:?}, {grown} bytes"
+    );
+    // 2 MiB may be owed to each that reads nothing, 16 KiB be kept of a beginning.
+    let deaf = (crowd / 2).div_ceil(beginnings.len()) as u64;
+    assert!(grown < deaf * (4 << 20) + crowd as u64 * (32 << 10), "{grown} bytes for the stalled");
+    if crowd >= 10_000 && is_terrace() {
+        assert!(after < before * 2, "p99 {before:?} became {after:?}");
+    }
+    // Nothing that was begun has happened, and those that go on are answered.
+    assert_eq!(first.get("s"), None);
+    stalled[10]
+        .write_all(&[b'x'; 90])
+        .and_then(|()| stalled[10].write_all(b"\r\n"))
+        .expect("the rest");
+    let end = Instant::now() + Duration::from_secs(10);
+    while first.get("s").is_none() {
+        assert!(Instant::now() < end, "what was finished at last is not there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(stalled);
+    server.assert_alive();
+}
