@@ -4,7 +4,14 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use terrace_e2e::{Server, flash_server, is_terrace, push_to_flash, skip};
+use terrace_e2e::{Client, Server, fill, is_terrace, skip};
+
+const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
+
+/// Stores enough to push what was stored before out of DRAM.
+fn fill_flash(client: &mut Client) {
+    fill(client, "filler", 20_000, 300);
+}
 
 /// The lines of an answer up to `end`; those of `metadump` end with a line feed alone, as memcached's.
 fn lines(server: &Server, command: &str, end: &str) -> Vec<String> {
@@ -20,11 +27,11 @@ fn every_key_is_listed_once_wherever_it_lies() {
     if !is_terrace() {
         return skip("every_key_is_listed_once_wherever_it_lies", "needs Terrace");
     }
-    let server = flash_server("");
+    let server = Server::start(FLAGS);
     let mut client = server.client();
     client.check("set on-flash 7 0 5\r\nhello\r\n", "STORED\r\n");
     client.check("set a%2Fb 0 1000 1\r\nx\r\n", "STORED\r\n");
-    push_to_flash(&mut client);
+    fill_flash(&mut client);
     client.check("set in-dram 0 0 2\r\nhi\r\n", "STORED\r\n");
     client.check("set gone 0 0 1\r\nx\r\n", "STORED\r\n");
     client.check("delete gone\r\n", "DELETED\r\n");
@@ -55,9 +62,9 @@ fn a_client_that_does_not_read_its_listing_stops_nobody() {
     if !is_terrace() {
         return skip("a_client_that_does_not_read_its_listing_stops_nobody", "needs Terrace");
     }
-    let server = flash_server("");
+    let server = Server::start(FLAGS);
     let mut client = server.client();
-    push_to_flash(&mut client);
+    fill_flash(&mut client);
     let mut lazy = server.client();
     lazy.send("lru_crawler metadump all\r\n");
     std::thread::sleep(Duration::from_millis(300));
