@@ -15,6 +15,20 @@ const SAMPLE: usize = 64;
 /// A block with more of it alive than this is not worth compacting, in percent.
 const SPARSE_PERCENT: u64 = 95;
 
+/// So many compactions of which none gains a block are in vain, ...
+const ROUNDS: u32 = 16;
+/// ... and are not tried for so many times then.
+const REST: u32 = 64;
+
+/// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
+/// nothing fits into: then it can go on for ever.
+#[derive(Default)]
+pub(crate) struct Compaction {
+    rounds: u32,
+    gained: bool,
+    rest: u32,
+}
+
 /// What to do with a live record of a block that is being emptied.
 #[derive(PartialEq, Eq)]
 enum Fate {
@@ -23,10 +37,15 @@ enum Fate {
 }
 
 /// Frees blocks until requests find some without waiting. Says whether there was anything to do.
-pub(crate) fn make_room(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+pub(crate) fn make_room(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (turn, compaction): (&mut usize, &mut Compaction),
+    now: u32,
+) -> bool {
     let mut worked = false;
     for _ in 0..BLOCKS_PER_SLICE {
-        if engine.has_spare_blocks() || !free_one(engine, guard, turn, now) {
+        if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {
             break;
         }
         worked = true;
@@ -34,12 +53,24 @@ pub(crate) fn make_room(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now
     worked
 }
 
-fn free_one(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+fn free_one(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    compaction: &mut Compaction,
+    now: u32,
+) -> bool {
     if engine.has_working_tiers() {
         return drop_hot_block(engine, guard, turn, now);
     }
-    if !engine.pool.counters.is_full() && compact_sparsest(engine, guard, turn, now) {
-        return true;
+    let counters = &engine.pool.counters;
+    let blocks = || counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    if !counters.is_full() && compaction.is_worth_trying() {
+        let before = blocks();
+        if compact_sparsest(engine, guard, turn, now) {
+            compaction.note(blocks() < before);
+            return true;
+        }
     }
     if !engine.evicts {
         // Records that leave holes fill DRAM before their bytes add up to it.
@@ -47,6 +78,23 @@ fn free_one(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bo
         return false;
     }
     evict_oldest(engine, guard, turn, now)
+}
+
+impl Compaction {
+    fn is_worth_trying(&mut self) -> bool {
+        let is_tired = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        !is_tired
+    }
+
+    fn note(&mut self, gained: bool) {
+        self.gained |= gained;
+        self.rounds += 1;
+        if self.rounds == ROUNDS {
+            let rest = if self.gained { 0 } else { REST };
+            *self = Self { rest, ..Self::default() };
+        }
+    }
 }
 
 /// Empties the oldest block of hot copies of the next shard that has one: copies used since last

@@ -1,7 +1,7 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
 use crate::cache::Engine;
-use crate::dram;
+use crate::dram::{self, Compaction};
 use crate::grow::{self, Growth, Pressure, Refused};
 use crate::memory::Guard;
 use crate::quiesce::Participant;
@@ -20,6 +20,7 @@ pub(crate) struct Maintenance {
     reading: AlignedBuf,
     /// The shard whose turn it is to give up a block, and to seal.
     dram_turn: usize,
+    compaction: Compaction,
     seal_turn: usize,
     growth: Option<Growth>,
 }
@@ -31,6 +32,7 @@ impl Maintenance {
             segment: AlignedBuf::zeroed(segment_bytes),
             reading: AlignedBuf::zeroed(segment_bytes),
             dram_turn: 0,
+            compaction: Compaction::default(),
             seal_turn: 0,
             growth: None,
         }
@@ -44,7 +46,8 @@ impl Maintenance {
         engine.note_time(now);
         engine.judge_fullness();
         let mut worked = engine.pool.collect();
-        worked |= dram::make_room(engine, guard, &mut self.dram_turn, now);
+        let turn = (&mut self.dram_turn, &mut self.compaction);
+        worked |= dram::make_room(engine, guard, turn, now);
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
             worked |= self.keep_places_free(engine, guard, now);

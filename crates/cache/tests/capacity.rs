@@ -109,3 +109,15 @@ fn gaps_in_segments_are_full_too() {
     }
     assert!(client.cache.stats().evictions > 1000);
 }
+
+/// Two records and a gap in every block: moving them together gains nothing, and is not tried for ever.
+#[test]
+fn holes_do_not_keep_requests_waiting() {
+    let mut client = Client::open(Config::new(8 << 20), Vec::new());
+    let bytes = client.cache.inline_bytes_max() * 3 / 4;
+    for n in 0..3000u32 {
+        assert!(client.set(&n.to_le_bytes(), &vec![7; bytes]));
+        client.session.quiesce();
+    }
+    assert!(client.get(&2999u32.to_le_bytes()).is_some());
+}
