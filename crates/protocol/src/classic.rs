@@ -221,6 +221,8 @@ fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
 fn delete(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
     let (first, rest) = words.split_first().ok_or(Reject::line(reply::ERROR))?;
+    // A key may be called so.
+    let noreply = noreply && !rest.is_empty();
     let key = key(first, noreply)?;
     let rest = if noreply { &rest[..rest.len().saturating_sub(1)] } else { rest };
     match rest {

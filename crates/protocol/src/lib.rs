@@ -68,6 +68,15 @@ impl DataBlock {
 }
 
 impl Request<'_> {
+    /// What to say when the value is not followed by its terminator.
+    pub fn bad_data_block(&self) -> &'static [u8] {
+        match self {
+            // As memcached does, an error under `noreply` is not sent either.
+            Self::Store(store) if store.noreply => b"",
+            _ => reply::BAD_DATA_CHUNK,
+        }
+    }
+
     /// The value that follows, if one does.
     pub fn data_block(&self) -> Option<DataBlock> {
         let line_end = |value_bytes| DataBlock { value_bytes, terminator: b"\r\n" };

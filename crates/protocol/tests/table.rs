@@ -64,6 +64,8 @@ fn classic_requests() {
         request("delete k 0 noreply\r\n"),
         Request::Delete(Delete { key: b"k", noreply: true })
     );
+    let odd = Delete { key: b"noreply", noreply: false };
+    assert_eq!(request("delete noreply\r\n"), Request::Delete(odd));
     let arith = Arith { key: b"n", increments: true, delta: 3, noreply: false };
     assert_eq!(request("incr n 3\r\n"), Request::Arith(arith));
     let arith = Arith { increments: false, noreply: true, ..arith };

@@ -7,41 +7,16 @@ mod common;
 
 use common::binary::{Answer, NOOP, packet};
 use common::memcached::Memcached;
+use common::random::{Random, operations};
 use common::{Client, TestServer};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 
-const OPS_DEFAULT: u64 = 60_000;
 /// Requests that are sent at once.
 const BATCH: usize = 40;
 /// Batches on one connection.
 const BATCHES: usize = 25;
-
-/// splitmix64: any seed will do.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len() as u64) as usize]
-    }
-}
 
 /// Which CAS number a request carries: each server has its own.
 #[derive(Clone, Copy, Debug)]
@@ -231,10 +206,6 @@ fn comparable(answers: &[Answer]) -> Vec<Answer> {
     answers
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn memcached_answers_binary_requests_the_same() {
     let Some(memcached) = Memcached::start(&["-B", "binary"]) else {
@@ -242,10 +213,8 @@ fn memcached_answers_binary_requests_the_same() {
         return;
     };
     let terrace = TestServer::start();
-    let seed = number("TERRACE_DIFFERENTIAL_SEED").unwrap_or_else(|| std::process::id().into());
-    let ops = number("TERRACE_DIFFERENTIAL_OPS").unwrap_or(OPS_DEFAULT);
-    println!("TERRACE_DIFFERENTIAL_SEED={seed}");
-    let mut random = Random(seed);
+    let (mut random, seed) = Random::seeded();
+    let ops = operations();
     let mut sides = [Side::new(terrace.address), Side::new(memcached.address)];
     let (mut done, mut answered) = (0, 0);
     while done < ops {

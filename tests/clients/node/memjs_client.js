@@ -4,7 +4,7 @@
 const assert = require("node:assert");
 const memjs = require("memjs");
 
-const RECORDS = 20_000;
+const RECORDS = Number(process.env.RECORDS ?? 20_000);
 const OPTIONS = { timeout: 20, retries: 0, logger: { log() {} } };
 
 async function single(cache) {

@@ -1,5 +1,6 @@
 """python-binary-memcached (binary): usage: binary_client.py HOST:PORT [USER PASSWORD]"""
 
+import os
 import sys
 import time
 
@@ -7,7 +8,7 @@ import bmemcached
 
 from report import report
 
-RECORDS = 20_000
+RECORDS = int(os.environ.get("RECORDS", 20_000))
 
 
 def value(number):

@@ -1,12 +1,13 @@
 """pylibmc, which is libmemcached: usage: pylibmc_client.py HOST:PORT ascii|binary [USER PASSWORD]"""
 
+import os
 import sys
 
 import pylibmc
 
 from report import report
 
-RECORDS = 20_000
+RECORDS = int(os.environ.get("RECORDS", 20_000))
 
 
 def value(number):

@@ -25,7 +25,12 @@ fn runs(program: &str, argument: &str) -> bool {
 }
 
 fn bounded(words: &[&str], dir: &Path) -> Output {
+    bounded_with(words, dir, &[])
+}
+
+fn bounded_with(words: &[&str], dir: &Path, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new("timeout");
+    command.envs(variables.iter().copied());
     command.arg(SECONDS_MAX).args(words).current_dir(dir).stdin(Stdio::null());
     // Some builds of libmemcached look for SASL's mechanisms where their own system has them.
     let mechanisms = format!("/usr/lib/{}-linux-gnu/sasl2", std::env::consts::ARCH);
@@ -35,7 +40,7 @@ fn bounded(words: &[&str], dir: &Path) -> Output {
 
 /// Runs a client in `tests/clients/DIR` against a server of its own.
 fn client(dir: &str, words: &[&str]) {
-    converse(flash_server("-t 2"), dir, words);
+    converse(flash_server("-t 2"), dir, words, &[]);
 }
 
 /// The same with a server that asks for a password. The client gets it as two more arguments.
@@ -47,16 +52,17 @@ fn sasl_client(dir: &str, words: &[&str]) {
     let flags = "-t 2 -m 64 --tier ssd:DIR/tier:256m -S";
     let variables = [("MEMCACHED_SASL_PWDB", "DIR/passwords")];
     match Server::try_start_with(flags, temporary, &variables) {
-        Ok(server) => converse(server, dir, words),
+        // How many records there are was tried without a password.
+        Ok(server) => converse(server, dir, words, &[("RECORDS", "2000")]),
         Err(failed) => panic!("{flags}: exit code {:?}: {}", failed.code, failed.output),
     }
 }
 
-fn converse(mut server: Server, dir: &str, words: &[&str]) {
+fn converse(mut server: Server, dir: &str, words: &[&str], variables: &[(&str, &str)]) {
     let address = server.address().to_string();
     let words: Vec<_> = words.iter().map(|word| word.replace("ADDRESS", &address)).collect();
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let output = bounded(&words, &root().join("tests/clients").join(dir));
+    let output = bounded_with(&words, &root().join("tests/clients").join(dir), variables);
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{words:?} ended with {}:\n{text}", output.status);
     assert!(text.contains("answered as expected"), "{words:?} said:\n{text}");

@@ -57,6 +57,13 @@ pub(crate) fn refuse_for_memory(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// Says that the value of a request that was kept as it was received did not end as it should.
+pub(crate) fn refuse_bad_block(bytes: &[u8], out: &mut Vec<u8>) {
+    if let Parse::Request { request, .. } = Parser::default().parse(bytes) {
+        out.extend_from_slice(request.bad_data_block());
+    }
+}
+
 /// Executes a request that was kept as it was received.
 pub(crate) fn execute_bytes(
     executor: &Executor<'_>,

@@ -17,6 +17,9 @@ pub(crate) struct Effects {
     pub(crate) vivify: Option<Expiry>,
     /// The CAS number of a record so created.
     pub(crate) assign: Option<u64>,
+    /// Whether the reader can be told that it won, as the first to see a stale record does. Others
+    /// leave that right to somebody who can.
+    pub(crate) can_win: bool,
     /// Who reads a record with fewer seconds to live than this wins the right to renew it.
     pub(crate) recache_below: Option<i64>,
 }
@@ -138,7 +141,7 @@ fn look<'a>(effects: &Effects, hit: &Hit<'a>, now: u32) -> (Seen<'a>, Expiry) {
     let is_short_lived = effects
         .recache_below
         .is_some_and(|token| old.expires != 0 && i64::from(old.expires) - i64::from(now) < token);
-    let won = !old.win_sent && (old.stale || is_short_lived);
+    let won = effects.can_win && !old.win_sent && (old.stale || is_short_lived);
     let expiry = effects.touch.unwrap_or(Expiry::At(old.expires));
     let expires = match expiry {
         Expiry::At(expires) => expires,

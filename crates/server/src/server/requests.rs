@@ -193,7 +193,7 @@ impl Connection {
             match value.strip_suffix(block.terminator) {
                 Some(block) => value = block,
                 None => {
-                    self.replies.append(|out| out.extend_from_slice(reply::BAD_DATA_CHUNK));
+                    self.replies.append(|out| out.extend_from_slice(request.bad_data_block()));
                     return Ok(());
                 }
             }

@@ -7,7 +7,7 @@ use super::slab::Id;
 use crate::commands::executor::Executor;
 use crate::commands::keyed;
 use terrace_cache::{Manifest, NewValue, Run, Update};
-use terrace_protocol::{DataBlock, reply};
+use terrace_protocol::DataBlock;
 
 /// What was stored so far.
 pub(crate) struct Upload {
@@ -120,7 +120,7 @@ impl Connection {
             }
         } else {
             upload.discard(&cx.executor());
-            self.replies.append(|out| out.extend_from_slice(reply::BAD_DATA_CHUNK));
+            self.replies.append(|out| keyed::refuse_bad_block(&upload.line, out));
         }
         self.input.consume(terminator.len());
         Ok(())

@@ -3,6 +3,7 @@
 
 pub mod binary;
 pub mod memcached;
+pub mod random;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

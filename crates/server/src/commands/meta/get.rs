@@ -2,6 +2,7 @@
 
 use super::{expiry, operand, write_code, write_flags, write_time_left};
 use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::expiry::Expiry;
 use crate::commands::keyed::Executed;
 use crate::commands::lookup::{self, Effects, Outcome, Seen};
 use terrace_cache::{Access, Body, Evidence, Hit, Key};
@@ -43,6 +44,14 @@ pub(super) fn execute(
     Ok(executed)
 }
 
+/// The expiry of a record that the request creates: with both `N` and `T` the last one counts.
+fn created_expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>) -> Option<Expiry> {
+    let vivify = expiry(executor, flags, b'N', flags.vivify)?;
+    let last = flags.iter().filter(|word| [b'N', b'T'].contains(&word[0])).last();
+    let touch = expiry(executor, flags, b'T', flags.exptime);
+    Some(touch.filter(|_| last.is_some_and(|word| word[0] == b'T')).unwrap_or(vivify))
+}
+
 fn with_effects(
     executor: &Executor<'_>,
     request: &MetaRequest<'_>,
@@ -53,8 +62,9 @@ fn with_effects(
     let flags = &request.flags;
     let effects = Effects {
         touch: expiry(executor, flags, b'T', flags.exptime),
-        vivify: expiry(executor, flags, b'N', flags.vivify),
+        vivify: created_expiry(executor, flags),
         assign: operand(flags, b'E', flags.assign),
+        can_win: true,
         recache_below: operand(flags, b'R', i64::from(flags.recache)),
     };
     let before = out.len();
@@ -150,8 +160,11 @@ fn write_created(
         true => MetaReply::begin_value(out, 0),
         false => MetaReply::begin(out, b"HD"),
     };
+    // As above: only behind `N` or `T` is there a time to show.
+    let mut shown = 0;
     write_flags(&mut reply, request, |reply, letter| match letter {
-        b't' => write_time_left(reply, expires, executor.now),
+        b'N' | b'T' => shown = expires,
+        b't' => write_time_left(reply, shown, executor.now),
         b'c' => reply.number(b'c', cas),
         b's' | b'f' | b'l' | b'h' => reply.number(letter, 0),
         _ => {}

@@ -12,7 +12,8 @@ import net.spy.memcached.auth.PlainCallbackHandler;
 
 /** spymemcached: usage: SpyClient HOST:PORT ascii|binary [USER PASSWORD] */
 public final class SpyClient {
-    private static final int RECORDS = 20_000;
+    private static final int RECORDS =
+        Integer.parseInt(System.getenv().getOrDefault("RECORDS", "20000"));
 
     private static void check(boolean holds, String what) {
         if (!holds) {

@@ -11,7 +11,8 @@ import net.rubyeye.xmemcached.utils.AddrUtil;
 
 /** xmemcached: usage: XClient HOST:PORT ascii|binary [USER PASSWORD] */
 public final class XClient {
-    private static final int RECORDS = 20_000;
+    private static final int RECORDS =
+        Integer.parseInt(System.getenv().getOrDefault("RECORDS", "20000"));
 
     private static void check(boolean holds, String what) {
         if (!holds) {
