@@ -12,6 +12,10 @@ suite build 1200 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
 done
+# Ten million requests, half of them in each protocol.
+suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-5000000}" \
+    cargo test --quiet --release --package terrace \
+    --test differential_binary --test differential_text -- --nocapture
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seconds 500
 suite traps 900 sim/traps/run
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
