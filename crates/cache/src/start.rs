@@ -337,8 +337,12 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     engine.write_superblocks(false)?;
     if config.durability == Durability::Power {
         for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
-            log.make_durable(&engine.pool.slots)
-                .map_err(|source| crate::mount::device_error(tier.device.as_ref(), source))?;
+            match log.make_durable(&engine.pool.slots) {
+                // Background work makes room; nothing is acknowledged before there is some.
+                Err(full) if full.kind() == std::io::ErrorKind::StorageFull => {}
+                durable => durable
+                    .map_err(|source| crate::mount::device_error(tier.device.as_ref(), source))?,
+            }
         }
     }
     Ok(())
