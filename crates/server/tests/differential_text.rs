@@ -44,7 +44,10 @@ impl Op {
 
     fn text(&self, seen: &HashMap<String, String>) -> String {
         let cas = seen.get(&self.key).map_or("1", |cas| cas.as_str());
-        let line = self.words.join(" ").replace(SEEN, cas);
+        // A word that was left out may have made a key of it.
+        let meant = |at| if at < 2 { "1" } else { cas };
+        let words = self.words.iter().enumerate().map(|(at, word)| word.replace(SEEN, meant(at)));
+        let line = words.collect::<Vec<_>>().join(" ");
         match &self.block {
             Some(block) => format!("{line}\r\n{block}\r\n"),
             None => format!("{line}\r\n"),
