@@ -1,6 +1,7 @@
 //! `terrace`: a memcached server whose cache is as large as its drives.
 
 mod startup;
+mod tools;
 
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
@@ -18,6 +19,9 @@ use terrace_device::Device;
 const SESSIONS_BESIDES: usize = 8;
 
 fn main() -> ExitCode {
+    if let Some(exit) = tools::run() {
+        return exit;
+    }
     let arguments: Vec<_> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match Invocation::parse(&arguments) {

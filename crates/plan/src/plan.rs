@@ -1,0 +1,352 @@
+//! The model: from data, load and nodes to how many nodes there must be and what they do.
+
+use crate::peers::{extstore_dram_bytes, memcached_item_bytes};
+use crate::{Data, Drive, Layout, PlanError};
+
+/// Live bytes a tier is planned for; above this share the server counts it as full.
+const FILL_MAX: f64 = 0.8;
+/// Of what a drive, a network or a processor can do, what is planned for.
+const LOAD_MAX: f64 = 0.7;
+/// Resident besides `-m`: the program and buffers of a few thousand connections.
+const BESIDES_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
+/// The index takes at most this share of `-m`.
+const INDEX_SHARE_MAX: f64 = 0.75;
+/// Drive reads per hit on flash, and per miss.
+const READS_PER_HIT: f64 = 1.01;
+const READS_PER_MISS: f64 = 0.002;
+/// Processor time per request in seconds at one request in flight per connection, from DRAM and
+/// from flash; pipelines and multigets need less.
+const CPU_DRAM: f64 = 10e-6;
+const CPU_FLASH: f64 = 15e-6;
+/// Words of request and reply besides key and value, and headers of TCP, IP and Ethernet both ways.
+const WIRE_BESIDES: f64 = 40.0 + 2.0 * 78.0;
+/// A search beyond so many nodes has no sensible answer.
+const NODES_MAX: u32 = 100_000;
+const DAY: f64 = 86_400.0;
+
+/// Requests of all clients together.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Requests per second.
+    pub per_second: f64,
+    /// Share of them that read, 0 to 1; the others store.
+    pub get_share: f64,
+}
+
+/// One machine.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// DRAM for the cache (`-m`), in bytes.
+    pub memory_bytes: f64,
+    /// Its drives, all alike.
+    pub drive: Drive,
+    /// How many of them.
+    pub drives: f64,
+    /// Network, in bits per second and direction.
+    pub network_bits: f64,
+    /// Cores for the server.
+    pub cores: f64,
+}
+
+/// What the user pays, in any currency.
+#[derive(Clone, Copy, Debug)]
+pub struct Prices {
+    /// A GiB of DRAM.
+    pub dram_gib: f64,
+    /// One drive.
+    pub drive: f64,
+    /// A node without DRAM for the cache and without drives.
+    pub node: f64,
+}
+
+/// How much of a resource is used, of what is planned for; above 1 it doesn't suffice.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The resource.
+    pub name: &'static str,
+    /// Share used.
+    pub used: f64,
+}
+
+/// What comes out, for all nodes together where not said otherwise.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Nodes that suffice, or as many as were asked for.
+    pub nodes: f64,
+    /// Records that are live at the same time.
+    pub live_items: f64,
+    /// Records that the nodes can hold.
+    pub capacity_items: f64,
+    /// How records lie on the tier of a node.
+    pub layout: Layout,
+    /// Index, page tables and segment rows, in bytes of DRAM.
+    pub index_bytes: f64,
+    /// Write buffers, in bytes of DRAM.
+    pub buffer_bytes: f64,
+    /// Bytes of DRAM that remain for hot records.
+    pub hot_bytes: f64,
+    /// Bytes of flash in use, of all there is.
+    pub flash_used_bytes: f64,
+    /// All flash.
+    pub flash_bytes: f64,
+    /// Share of reads answered from DRAM (with ideal knowledge, or the trace's recency).
+    pub dram_hits: f64,
+    /// Share of reads answered from flash.
+    pub flash_hits: f64,
+    /// Reads per second of each drive.
+    pub drive_reads: f64,
+    /// Bytes per second written to each drive.
+    pub drive_write_bytes: f64,
+    /// Bytes written per byte of key and value stored: at most this.
+    pub write_amplification: f64,
+    /// Whole drives written per day.
+    pub drive_writes_per_day: f64,
+    /// Years until the drive has been written as often as its maker allows; none if unknown.
+    pub life_years: Option<f64>,
+    /// Each resource of a node, the scarcest first.
+    pub limits: Vec<Limit>,
+    /// Nodes that memcached needs to hold the same in DRAM, and their bytes.
+    pub memcached: (f64, f64),
+    /// The same with extstore on the same nodes; DRAM without any values.
+    pub extstore: (f64, f64),
+    /// Hit ratio of memcached for the same money, with how many nodes.
+    pub same_money: Option<(f64, f64)>,
+    /// Cost of the three: Terrace, memcached, extstore.
+    pub costs: Option<[f64; 3]>,
+    /// Why DRAM alone would serve better; empty if it would not.
+    pub stay_in_dram: Vec<String>,
+    /// What was asked for.
+    pub load: Load,
+}
+
+impl Plan {
+    /// Plans for `nodes` nodes, or as few as suffice. `hits` tells the hit ratio of a cache that
+    /// holds a share (0 to 1) of the data.
+    ///
+    /// # Errors
+    /// Numbers that are no amounts, items too long for a node, or a load that no number of nodes
+    /// bears.
+    pub fn new(
+        data: &Data,
+        load: Load,
+        node: &Node,
+        prices: Option<Prices>,
+        nodes: Option<u32>,
+        hits: &dyn Fn(f64) -> f64,
+    ) -> Result<Self, PlanError> {
+        check(data, load, node)?;
+        let model = Model { data, load, node, hits };
+        let mut plan = match nodes {
+            Some(nodes) => model.with(f64::from(nodes.max(1)))?,
+            None => model.enough()?,
+        };
+        model.compare(&mut plan, prices);
+        Ok(plan)
+    }
+
+    /// The scarcest resource.
+    pub fn binding(&self) -> Limit {
+        self.limits[0]
+    }
+}
+
+fn check(data: &Data, load: Load, node: &Node) -> Result<(), PlanError> {
+    let positive = [
+        ("items", data.items),
+        ("bytes per key", data.key_bytes),
+        ("DRAM", node.memory_bytes),
+        ("drives", node.drives),
+        ("a drive's capacity", node.drive.capacity_bytes),
+        ("a drive's reads per second", node.drive.read_iops),
+        ("a drive's write rate", node.drive.write_bytes_per_second),
+        ("network", node.network_bits),
+        ("cores", node.cores),
+        ("time to live", data.ttl_seconds.unwrap_or(1.0)),
+    ];
+    for (name, amount) in positive {
+        if !(amount.is_finite() && amount > 0.0) {
+            return Err(PlanError::Input(format!("{name}: {amount} is not an amount above 0")));
+        }
+    }
+    let sane = |x: f64| x.is_finite() && x >= 0.0;
+    if !sane(data.value_bytes) || !sane(load.per_second) || !(0.0..=1.0).contains(&load.get_share) {
+        return Err(PlanError::Input("value bytes, rate or share of reads is no amount".into()));
+    }
+    Ok(())
+}
+
+struct Model<'a> {
+    data: &'a Data,
+    load: Load,
+    node: &'a Node,
+    hits: &'a dyn Fn(f64) -> f64,
+}
+
+impl Model<'_> {
+    /// As few nodes as suffice: every limit falls with their number.
+    fn enough(&self) -> Result<Plan, PlanError> {
+        let mut most = 1;
+        while self.with(f64::from(most))?.limits[0].used > 1.0 {
+            most *= 2;
+            if most > NODES_MAX {
+                let limit = self.with(f64::from(NODES_MAX))?.limits[0].name;
+                let text = format!("{NODES_MAX} nodes don't suffice: {limit}; take other nodes");
+                return Err(PlanError::Input(text));
+            }
+        }
+        let mut least = most / 2;
+        while most - least > 1 {
+            let middle = u32::midpoint(least, most);
+            if self.with(f64::from(middle))?.limits[0].used > 1.0 {
+                least = middle;
+            } else {
+                most = middle;
+            }
+        }
+        self.with(f64::from(most))
+    }
+
+    fn with(&self, nodes: f64) -> Result<Plan, PlanError> {
+        let Self { data, load, node, .. } = *self;
+        let flash = node.drives * node.drive.capacity_bytes;
+        let layout = Layout::new(data, flash, node.memory_bytes)?;
+        let sets = load.per_second * (1.0 - load.get_share);
+        let gets = load.per_second * load.get_share;
+        // No more can be alive than was stored within a time to live.
+        let alive = data.ttl_seconds.filter(|_| sets > 0.0).map(|ttl| sets * ttl);
+        let live = alive.map_or(data.items, |alive| data.items.min(alive));
+        let room = layout.capacity(flash) * FILL_MAX;
+        let by_index = node.memory_bytes * INDEX_SHARE_MAX / layout.index_bytes_per_record;
+        let held = (live / nodes).min(room).min(by_index);
+        let index = held * layout.index_bytes_per_record;
+        let hot = (node.memory_bytes - index - layout.buffer_bytes).max(0.0);
+
+        let held_share = held * nodes / data.items;
+        let hot_share = (hot / data.dram_bytes() * nodes / data.items).min(held_share);
+        let all_hits = (self.hits)(held_share);
+        let dram_hits = (self.hits)(hot_share).min(all_hits);
+        let flash_hits = all_hits - dram_hits;
+
+        let fill = held / layout.capacity(flash);
+        let amplification = layout.overwrite_amplification(fill);
+        let drives = nodes * node.drives;
+        let reads = flash_hits * READS_PER_HIT + (1.0 - all_hits) * READS_PER_MISS;
+        let drive_reads = gets * reads / drives;
+        let written = sets * data.payload_bytes() * amplification / drives;
+        let per_day = written * DAY / node.drive.capacity_bytes;
+        let cpu = gets * flash_hits * CPU_FLASH + (gets * (1.0 - flash_hits) + sets) * CPU_DRAM;
+        // The direction that carries more: replies with values out, or values in.
+        let out = gets * (all_hits * data.payload_bytes() + WIRE_BESIDES) + sets * WIRE_BESIDES;
+        let into =
+            sets * (data.payload_bytes() + WIRE_BESIDES) + gets * (data.key_bytes + WIRE_BESIDES);
+
+        let rated = node.drive.drive_writes_per_day;
+        let memory_needed = index.max(live / nodes * layout.index_bytes_per_record);
+        let mut limits = vec![
+            Limit {
+                name: "DRAM (index and buffers)",
+                used: (memory_needed / INDEX_SHARE_MAX).max(memory_needed + layout.buffer_bytes)
+                    / node.memory_bytes,
+            },
+            Limit { name: "flash capacity", used: live / nodes / room },
+            Limit { name: "drive reads", used: drive_reads / node.drive.read_iops / LOAD_MAX },
+            Limit {
+                name: "drive writes",
+                used: written / node.drive.write_bytes_per_second / LOAD_MAX,
+            },
+            Limit {
+                name: "network",
+                used: out.max(into) * 8.0 / nodes / node.network_bits / LOAD_MAX,
+            },
+            Limit { name: "processor", used: cpu / nodes / node.cores / LOAD_MAX },
+        ];
+        if let Some(rated) = rated {
+            limits.push(Limit { name: "drive endurance", used: per_day / rated });
+        }
+        limits.sort_by(|a, b| b.used.total_cmp(&a.used));
+        Ok(Plan {
+            nodes,
+            live_items: live,
+            capacity_items: room.min(by_index) * nodes,
+            layout,
+            index_bytes: index * nodes,
+            buffer_bytes: layout.buffer_bytes * nodes,
+            hot_bytes: hot * nodes,
+            flash_used_bytes: layout.flash_for(held, 1.0) * nodes,
+            flash_bytes: flash * nodes,
+            dram_hits,
+            flash_hits,
+            drive_reads,
+            drive_write_bytes: written,
+            write_amplification: amplification,
+            drive_writes_per_day: per_day,
+            life_years: rated
+                .filter(|_| per_day > 0.0)
+                .map(|rated| rated * node.drive.warranty_years / per_day),
+            limits,
+            memcached: (0.0, 0.0),
+            extstore: (0.0, 0.0),
+            same_money: None,
+            costs: None,
+            stay_in_dram: Vec::new(),
+            load,
+        })
+    }
+
+    /// Fills in the peers and the verdict.
+    fn compare(&self, plan: &mut Plan, prices: Option<Prices>) {
+        let Self { data, load, node, .. } = *self;
+        let served = load.per_second * CPU_DRAM / node.cores / LOAD_MAX;
+        let nodes_for = |bytes: f64| (bytes / node.memory_bytes).max(served).ceil().max(1.0);
+        let in_dram = plan.live_items * memcached_item_bytes(data);
+        plan.memcached = (nodes_for(in_dram), in_dram);
+        let headers = plan.live_items * extstore_dram_bytes(data);
+        plan.extstore = (nodes_for(headers).max(plan.nodes), headers);
+        if let Some(prices) = prices {
+            let dram = prices.node + prices.dram_gib * node.memory_bytes / f64::from(1 << 30);
+            let with_drives = dram + prices.drive * node.drives;
+            let costs =
+                [plan.nodes * with_drives, plan.memcached.0 * dram, plan.extstore.0 * with_drives];
+            plan.costs = Some(costs);
+            let nodes = if dram > 0.0 { (costs[0] / dram).floor() } else { plan.memcached.0 };
+            let items = nodes * node.memory_bytes / memcached_item_bytes(data);
+            let share = items.min(plan.live_items) / data.items;
+            plan.same_money = Some((nodes, (self.hits)(share)));
+        }
+        plan.stay_in_dram = self.reasons(plan);
+    }
+
+    fn reasons(&self, plan: &Plan) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some([terrace, memcached, _]) = plan.costs
+            && memcached <= terrace
+        {
+            reasons.push(format!("DRAM alone costs {memcached:.0}, with flash it is {terrace:.0}"));
+        }
+        if plan.memcached.0 <= 1.0 {
+            reasons.push("all of it fits into the DRAM of one node".into());
+        } else if plan.memcached.0 <= plan.nodes {
+            let nodes = plan.memcached.0;
+            reasons.push(format!("memcached needs no more nodes ({nodes:.0}) with all in DRAM"));
+        }
+        if let Some(years) = plan.life_years
+            && years < self.node.drive.warranty_years
+        {
+            reasons.push(format!("these drives would be worn out after {years:.1} years"));
+        }
+        if let Some(ttl) = self.data.ttl_seconds
+            && plan.live_items * self.data.dram_bytes() < plan.hot_bytes
+        {
+            reasons.push(format!("with a time to live of {ttl:.0} s nothing needs to leave DRAM"));
+        }
+        reasons
+    }
+}
+
+impl Plan {
+    /// Bytes of memory that each node's server needs at least, what is not in `-m` included.
+    pub fn memory_needed_bytes(&self) -> f64 {
+        (self.index_bytes / INDEX_SHARE_MAX).max(self.index_bytes + self.buffer_bytes) / self.nodes
+            + BESIDES_BYTES
+    }
+}

@@ -1,0 +1,14 @@
+//! What `terrace` is besides a server, by its first argument. Everything else are memcached's flags.
+
+use std::process::ExitCode;
+
+/// Runs the tool that the first argument names; `None` if it names none.
+pub(crate) fn run() -> Option<ExitCode> {
+    let mut words = std::env::args_os();
+    words.next();
+    let main = match words.next()?.to_str()? {
+        "plan" => terrace_plan::main,
+        _ => return None,
+    };
+    Some(main([std::ffi::OsString::from("terrace")].into_iter().chain(words).collect::<Vec<_>>()))
+}
