@@ -112,6 +112,14 @@ const METRICS: &[Metric] = &[
         }
     }),
 
+    metric("watchers", Gauge, "", "connections that watch", &["log_watchers"], |v, s| s.one(&[], v.shared.watchers.count() as u64)),
+    metric("watch_events_total", Counter, "fate", "events written for watchers, told to them, and not told since they were slow", &["log_worker_written", "log_watcher_sent", "log_watcher_skipped"], |v, s| {
+        let w = &v.shared.watchers;
+        for (fate, count) in [("written", &w.written), ("sent", &w.sent), ("skipped", &w.skipped)] {
+            s.one(&[("fate", fate)], count.load(Relaxed));
+        }
+    }),
+
     metric("records", Gauge, "", "live records", &["curr_items", "records"], |v, s| s.one(&[], v.cache.records)),
     metric("records_in_dram", Gauge, "kind", "records that are on no tier yet (fresh), and copies of those on tiers that are read much (hot)", &["records_fresh", "records_hot"], |v, s| {
         s.one(&[("kind", "fresh")], v.cache.memory.fresh_records);

@@ -3,12 +3,15 @@
 use super::executor::Executor;
 use super::expiry::Expiry;
 use super::listing::Listing;
+use crate::server::watch::Watcher;
 use crate::stats::general::VERSION;
+use std::sync::Arc;
 use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
 mod certificates;
 pub(super) mod stats;
 mod tuning;
+mod watch;
 
 /// What becomes of the connection.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(crate) enum After {
     Close,
     /// A listing follows.
     List(Box<Listing>),
+    /// Events follow, until the client goes.
+    Watch(Arc<Watcher>),
 }
 
 /// Executes a command that names no key.
@@ -31,6 +36,7 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         AdminKind::Stats => stats::execute(executor, arguments, &mut text),
         AdminKind::FlushAll => text.extend_from_slice(flush_all(executor, arguments)),
         AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
+        AdminKind::Watch => return watch::execute(executor, &arguments, out),
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
         AdminKind::RefreshCerts => certificates::refresh(executor, &mut text),
         AdminKind::LruCrawler => match tuning::listing(executor, &arguments) {

@@ -34,14 +34,17 @@ pub(crate) enum State {
     Swallow,
     /// For the client to take replies, or for a drive.
     Write,
+    /// For events to tell.
+    Watch,
 }
 
 impl State {
-    const ALL: [(Self, &'static str); 4] = [
+    const ALL: [(Self, &'static str); 5] = [
         (Self::Read, "conn_read"),
         (Self::Value, "conn_nread"),
         (Self::Swallow, "conn_swallow"),
         (Self::Write, "conn_mwrite"),
+        (Self::Watch, "conn_watch"),
     ];
 }
 

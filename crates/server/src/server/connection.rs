@@ -12,6 +12,7 @@ use super::slab::Id;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::upload::Upload;
+use super::watch::Watcher;
 use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
@@ -81,6 +82,8 @@ pub(crate) enum Mode {
 /// A connection and what it is in the middle of.
 pub(crate) struct Connection {
     socket: Socket,
+    /// Events are told to it.
+    pub(super) watcher: Option<Arc<Watcher>>,
     /// What others may know of it.
     client: Arc<Client>,
     pub(super) input: Input,
@@ -135,6 +138,7 @@ impl Connection {
             awaits_listing: false,
             is_ready: false,
             held: 0,
+            watcher: None,
             client,
         }
     }
@@ -176,8 +180,18 @@ impl Connection {
         self.account(turn, cx)
     }
 
+    /// Puts what a watcher is to hear into the output, unless it does not listen.
+    fn tell_watcher(&mut self) {
+        if let Some(watcher) = &self.watcher
+            && self.replies.sendable() < STREAM_BYTES_MAX
+        {
+            self.replies.append(|out| watcher.take(out));
+        }
+    }
+
     fn state(&self) -> State {
         match self.mode {
+            _ if self.watcher.is_some() => State::Watch,
             Mode::Upload(_) => State::Value,
             Mode::Swallow(_) => State::Swallow,
             _ if self.replies.sendable() > 0 || !self.replies.is_settled() => State::Write,
@@ -218,14 +232,15 @@ impl Connection {
         if self.replies.sendable() > 0 {
             cx.session.make_durable()?;
         }
+        self.tell_watcher();
         let mut sent = 0;
         let is_sent = self.replies.send(&mut self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
         }
-        if self.awaits_listing && is_sent {
-            // The thread that makes it has no way to wake this one; it is asked again in a moment.
+        if (self.awaits_listing || self.watcher.is_some()) && is_sent {
+            // Who makes it has no way to wake this one; it is asked again in a moment.
             self.is_waiting = true;
             return Ok(Turn::Wait);
         }
@@ -310,7 +325,16 @@ impl Connection {
             return Err(Stop::Blocked);
         }
         let since = cx.stats.latency.sample();
-        let result = self.replies.append(|out| run(&cx.executor(), out));
+        let (number, command) = (self.number(), self.command);
+        let result = self.replies.append(|out| {
+            let before = out.len();
+            let result = run(&cx.executor(), out);
+            if cx.shared.watchers.are_there() && result.is_ok() {
+                let reply = &out[before..];
+                cx.shared.watchers.tell_command(number, command, key.bytes(), reply);
+            }
+            result
+        });
         match result {
             Ok(Executed::Replied) => {
                 cx.stats.latency.record_sample(self.command, since);
@@ -412,6 +436,7 @@ impl Connection {
     pub(crate) fn close(mut self, cx: &mut Context) {
         if !self.is_datagram() {
             cx.shared.clients.remove(self.number());
+            cx.shared.watchers.tell_closed(self.number(), &self.client);
         }
         // What is cut off should look so.
         if !self.is_broken {

@@ -33,6 +33,7 @@ pub(crate) mod socket;
 mod stream;
 mod udp;
 mod upload;
+pub(crate) mod watch;
 mod worker;
 
 pub use listener::{ListenError, Listener};

@@ -74,6 +74,14 @@ impl Work {
         }
     }
 
+    /// The key that the client named; none for a part of an item.
+    pub(crate) fn name(&self) -> Option<&[u8]> {
+        match self {
+            Self::Key { key, .. } | Self::Request { key, .. } => Some(key),
+            Self::Chunk(_) => None,
+        }
+    }
+
     /// The key that is looked up; `name` is room for that of a chunk.
     pub(crate) fn key<'k>(&'k self, session: &Session, name: &'k mut [u8; 12]) -> Key<'k> {
         match self {

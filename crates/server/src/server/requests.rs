@@ -220,6 +220,7 @@ impl Connection {
             After::GoOn => {}
             After::Close => self.is_closing = true,
             After::List(listing) => self.replies.reserve_listing(listing),
+            After::Watch(watcher) => self.watcher = Some(watcher),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use super::inbox::Inbox;
 use super::listener::Arrival;
 use super::poll::Waker;
 use super::socket::Socket;
+use super::watch::Watchers;
 use crate::auth::Passwords;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     pub(crate) reset: Mutex<Totals>,
     pub(crate) connections: Connections,
     pub(crate) clients: Clients,
+    pub(crate) watchers: Watchers,
     /// Descriptors and names of the sockets that are listened on.
     pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
     /// Bytes of buffers that connections hold between their turns.
@@ -75,6 +77,7 @@ impl Shared {
             reset: Mutex::new(Totals::default()),
             connections: Connections::new(settings.connections_max),
             clients: Clients::default(),
+            watchers: Watchers::default(),
             listeners: OnceLock::new(),
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),

@@ -15,6 +15,7 @@ use crate::commands::executor::{Limits, Unfinished};
 use crate::settings::IoEngine;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Checked;
@@ -188,6 +189,7 @@ impl Worker {
                 }
             };
             let client = self.cx.shared.clients.add(socket.fd(), entry, self.cx.now);
+            self.cx.shared.watchers.tell_opened(socket.fd().as_raw_fd(), &client);
             let connection = Connection::new(socket, client, &self.cx.shared.settings);
             let id = self.connections.insert(connection);
             let Some(connection) = self.connections.get_mut(id) else { continue };
@@ -285,6 +287,11 @@ impl Worker {
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
+            if let (true, Some(key)) = (self.cx.shared.watchers.are_there(), operation.work.name())
+            {
+                let (number, command) = (connection.number(), operation.command);
+                self.cx.shared.watchers.tell_command(number, command, key, &self.reply);
+            }
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);
         }

@@ -124,7 +124,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
     flag("F", "disable-flush-all", "", "", "refuse `flush_all`", Commands, Set(|s, _| set(&mut s.flush_all_command, false))),
     flag("X", "disable-dumping", "", "", "refuse commands that list keys; none does in this version", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
-    flag("W", "disable-watch", "", "", "refuse `watch`, which is not in this version", Commands, Set(|s, _| set(&mut s.watch_command, false))),
+    flag("W", "disable-watch", "", "", "refuse `watch`", Commands, Set(|s, _| set(&mut s.watch_command, false))),
 
     flag("u", "user", "NAME", "", "give up root for this user; root must say which, `-u root` to stay", Process, Set(user)),
     flag("d", "daemon", "", "", "run in the background, once everything is ready", Process, Set(|s, _| set(&mut s.daemon, true))),

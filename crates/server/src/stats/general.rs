@@ -99,10 +99,10 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("lru_maintainer_juggles", Never),
     ("malloc_fails", Never),
     ("log_worker_dropped", Never),
-    ("log_worker_written", Never),
-    ("log_watcher_skipped", Never),
-    ("log_watcher_sent", Never),
-    ("log_watchers", Never),
+    ("log_worker_written", Number(|v| v.shared.watchers.written.load(Relaxed))),
+    ("log_watcher_skipped", Number(|v| v.shared.watchers.skipped.load(Relaxed))),
+    ("log_watcher_sent", Number(|v| v.shared.watchers.sent.load(Relaxed))),
+    ("log_watchers", Number(|v| v.shared.watchers.count() as u64)),
 ];
 
 /// memcached's rows about extstore; a page there is a segment here.

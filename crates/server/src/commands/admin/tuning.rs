@@ -17,10 +17,6 @@ pub(super) fn execute(
         AdminKind::Slabs => slabs(&arguments),
         AdminKind::Lru => lru(&arguments),
         AdminKind::LruCrawler => lru_crawler(&arguments),
-        AdminKind::Watch if !executor.shared.settings.watch_command => {
-            b"CLIENT_ERROR watch commands not allowed\r\n"
-        }
-        AdminKind::Watch => b"WATCHER_FAILED failed to add log watcher\r\n",
         AdminKind::Extstore => extstore(&arguments),
         AdminKind::FreeMemchunks if arguments.len() == 2 => reply::OK,
         _ => reply::ERROR,

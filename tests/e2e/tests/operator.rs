@@ -1,0 +1,152 @@
+//! What operators look at: who is connected, and what happens.
+
+use std::time::{Duration, Instant};
+use terrace_e2e::{Client, Server, flash_server, is_terrace, push_to_flash, skip, value_of};
+
+fn others(test: &str) -> bool {
+    if !is_terrace() {
+        skip(test, "another server's lines differ a little");
+    }
+    !is_terrace()
+}
+
+/// The rest of the next event that begins with `kind`, behind its time and number.
+fn event(watcher: &mut Client, kind: &str) -> String {
+    loop {
+        let line = watcher.try_line().expect("an event");
+        let mut words = line.splitn(3, ' ');
+        let (ts, gid) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        assert!(ts.starts_with("ts=") && gid.starts_with("gid="), "{line}");
+        let rest = words.next().unwrap_or_default();
+        if rest.starts_with(&format!("type={kind} ")) {
+            return rest.to_string();
+        }
+    }
+}
+
+#[test]
+fn watchers_are_told_what_happens() {
+    if others("watchers_are_told_what_happens") {
+        return;
+    }
+    let mut server = Server::start("-m 64 -t 2");
+    let mut fetchers = server.client();
+    fetchers.check("watch\r\n", "OK\r\n");
+    let mut mutations = server.client();
+    mutations.check("watch mutations deletions connevents evictions\r\n", "OK\r\n");
+    let client = &mut server.client();
+    assert!(event(&mut mutations, "conn_new").contains("rip=127.0.0.1 rport="));
+    assert!(client.set("k 1".replace(' ', "/").as_str(), b"value"));
+    assert_eq!(client.get("k/1").as_deref(), Some(&b"value"[..]));
+    assert_eq!(client.get("nothing"), None);
+    client.check("mg nothing v\r\n", "EN\r\n");
+    client.check("add k/1 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
+    client.check("delete k/1\r\n", "DELETED\r\n");
+    let stored = event(&mut mutations, "item_store");
+    assert!(stored.contains("key=k%2F1 status=stored cmd=set clsid=1 cfd="), "{stored}");
+    assert!(event(&mut mutations, "item_store").contains("status=not_stored"));
+    assert!(event(&mut mutations, "deleted").contains("key=k%2F1 cmd=delete"));
+    let got = event(&mut fetchers, "item_get");
+    assert!(got.contains("key=k%2F1 status=found") && got.ends_with("size=5"), "{got}");
+    assert!(event(&mut fetchers, "item_get").contains("key=nothing status=not_found"));
+    assert!(event(&mut fetchers, "item_get").contains("key=nothing status=not_found"));
+    assert_eq!(client.stat("", "log_watchers"), 2);
+    let closing = server.client();
+    drop(closing);
+    assert!(event(&mut mutations, "conn_close").contains("reason=normal"));
+    client.check("watch nonsense\r\n", "ERROR\r\n");
+    // When they go nothing is left of them.
+    drop((fetchers, mutations));
+    let end = Instant::now() + Duration::from_secs(10);
+    while client.stat("", "log_watchers") > 0 {
+        assert!(Instant::now() < end, "watchers stay");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn what_a_drive_answers_is_told_too() {
+    if others("what_a_drive_answers_is_told_too") {
+        return;
+    }
+    let mut server = flash_server("-t 1");
+    let client = &mut server.client();
+    assert!(client.set("cold", &value_of("cold", 0, 500)));
+    push_to_flash(client);
+    let mut watcher = server.client();
+    watcher.check("watch fetchers\r\n", "OK\r\n");
+    assert!(client.get("cold").is_some());
+    let got = event(&mut watcher, "item_get");
+    assert!(got.contains("key=cold status=found") && got.ends_with("size=500"), "{got}");
+    server.assert_alive();
+}
+
+#[test]
+fn a_watcher_that_never_reads_harms_nobody() {
+    if others("a_watcher_that_never_reads_harms_nobody") {
+        return;
+    }
+    let mut server = Server::start("-m 64 -t 1");
+    let mut deaf = server.client();
+    deaf.check("watch fetchers\r\n", "OK\r\n");
+    let client = &mut server.client();
+    let before = server.resident_bytes();
+    let gets = "get nothing\r\n".repeat(1000);
+    let misses = "END\r\n".repeat(1000);
+    let end = Instant::now() + Duration::from_secs(60);
+    // The socket takes megabytes before it is full.
+    while client.stat("", "log_watcher_skipped") == 0 {
+        assert!(Instant::now() < end, "a deaf watcher is told everything");
+        for _ in 0..10 {
+            client.check(&gets, &misses);
+        }
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes kept for a watcher that does not read");
+    server.assert_alive();
+}
+
+#[test]
+fn watching_can_be_forbidden() {
+    if others("watching_can_be_forbidden") {
+        return;
+    }
+    let server = Server::start("-m 64 -W");
+    server.client().check("watch\r\n", "CLIENT_ERROR watch commands not allowed\r\n");
+}
+
+#[test]
+fn who_is_connected_can_be_seen() {
+    if others("who_is_connected_can_be_seen") {
+        return;
+    }
+    let server = Server::start("-m 64 -t 2");
+    let mut half = server.client();
+    half.send("set k 0 0 2000000\r\nabc");
+    half.send("x".repeat(1000));
+    let mut watcher = server.client();
+    watcher.check("watch\r\n", "OK\r\n");
+    let client = &mut server.client();
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let rows = client.stats("conns");
+        let count = |part: &str, value: &str| {
+            let is =
+                |(name, row): (&String, &String)| name.ends_with(part) && row.starts_with(value);
+            rows.iter().filter(|row| is(*row)).count()
+        };
+        let listen = format!("tcp:{}", server.address());
+        let is_right = count(":state", "conn_listening") == 1
+            && count(":listen_addr", &listen) == 3
+            && count(":addr", "tcp:127.0.0.1:") == 4
+            && count(":state", "conn_watch") == 1
+            && count(":state", "conn_swallow") == 1
+            && count(":secs_since_last_cmd", "") == 4;
+        if is_right {
+            return;
+        }
+        assert!(Instant::now() < end, "{rows:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
