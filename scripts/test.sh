@@ -11,6 +11,7 @@ suite build 900 cargo test --quiet --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace-load terrace-plan terrace; do
     suite "$package" 600 cargo test --quiet --package "$package"
 done
+suite terrace-sim 300 cargo test --quiet --package terrace-sim
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_

@@ -22,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) failure: Option<Failure>,
     /// Unix time.
     pub(crate) now: u32,
+    /// The latest time that there was, here or in an earlier run of the cache.
+    pub(crate) latest: u32,
     pub(crate) step: u64,
     /// Of the running cache.
     pub(crate) inline_bytes_max: usize,
@@ -65,7 +67,7 @@ impl Context {
     /// Nothing was found for `key` by `what`.
     pub(crate) fn miss(&mut self, key: u32, what: &str) {
         let is_final = !self.is_recovering && !self.is_hurt();
-        let missed = self.oracle.miss(key, self.now, is_final);
+        let missed = self.oracle.miss(key, self.latest, is_final);
         self.note_key(key, "finds nothing", self.now.into(), is_final.into());
         match missed {
             Missed::Rightly => self.tally.misses += 1,

@@ -88,6 +88,8 @@ struct Entry {
 pub(crate) struct Oracle {
     entries: Vec<Entry>,
     changes: u64,
+    /// See [`Oracle::expire`].
+    expired_at: u32,
     /// How often everything was flushed.
     pub(crate) flushes: u64,
     /// What is undone by a power loss unless acknowledged is of interest.
@@ -106,7 +108,13 @@ pub(crate) enum Missed {
 impl Oracle {
     pub(crate) fn new(keys: u32, keeps_before: bool) -> Self {
         let entry = || Entry { now: vec![None], ..Entry::default() };
-        Self { entries: (0..keys).map(|_| entry()).collect(), changes: 0, flushes: 0, keeps_before }
+        Self {
+            entries: (0..keys).map(|_| entry()).collect(),
+            changes: 0,
+            expired_at: 0,
+            flushes: 0,
+            keeps_before,
+        }
     }
 
     pub(crate) fn keys(&self) -> u32 {
@@ -125,7 +133,7 @@ impl Oracle {
         let Some(found) = entry.now.iter().find(is_it).cloned().flatten() else {
             return Err(format!("found {}\n{}", describe_record(record), self.describe(key)));
         };
-        if found.is_expired(now) {
+        if found.is_expired(now.max(self.expired_at)) {
             return Err(format!("found {} at {now}: it is expired", describe_record(record)));
         }
         if entry.now.len() > 1 {
@@ -184,6 +192,17 @@ impl Oracle {
     /// After a cold start numbers begin at random.
     pub(crate) fn forget_cas(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.cas.clear());
+    }
+
+    /// Background work has seen this time: what is expired by it is expired for good, whatever the clock
+    /// says after a restart.
+    pub(crate) fn expire(&mut self, now: u32) {
+        self.expired_at = self.expired_at.max(now);
+    }
+
+    /// A new beginning: time may go on from an earlier one.
+    pub(crate) fn forget_time(&mut self) {
+        self.expired_at = 0;
     }
 
     /// Everything that was stored is gone.

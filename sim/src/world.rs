@@ -62,6 +62,7 @@ impl World {
             tally: Tally::default(),
             failure: None,
             now: 1_000_000,
+            latest: 1_000_000,
             step: 0,
             inline_bytes_max: 0,
             item_bytes_max: 0,
@@ -132,6 +133,12 @@ impl World {
             }
         }
         self.cx.now = self.cx.now.max(cache.clock_floor());
+        if is_cold || !is_warm {
+            // Nothing tells what time it was, nor is there anything that it matters to.
+            self.cx.oracle.forget_time();
+            self.cx.latest = self.cx.now;
+        }
+        self.cx.latest = self.cx.latest.max(self.cx.now);
         self.cx.inline_bytes_max = cache.inline_bytes_max();
         self.cx.item_bytes_max = (cache.item_bytes_max() as usize).min(64 << 10);
         self.cx.is_recovering = cache.recovering() > 0;
@@ -180,6 +187,7 @@ impl World {
         if cx.random.one_in(cx.scenario.tick) {
             cx.now += 1;
         }
+        cx.latest = cx.latest.max(cx.now);
         fault::maybe(cx);
         if life.flush_due != 0 && cx.now >= life.flush_due {
             return flush(life, cx);
@@ -194,6 +202,9 @@ impl World {
         if cx.random.percent(cx.scenario.maintain_percent) {
             let slices = cx.random.within(1, 8);
             (0..slices).any(|_| !life.cache.maintain(cx.now) || cx.crash.has_struck());
+            if !cx.crash.has_struck() {
+                cx.oracle.expire(cx.now);
+            }
             return;
         }
         if cx.random.one_in(cx.scenario.flush) {
@@ -298,6 +309,8 @@ impl World {
         drop(zombie);
         if !all {
             cx.oracle.after_power_loss();
+            // Superblocks tell the time of the last start only.
+            cx.oracle.forget_time();
         }
         if !all && !has_tiers {
             cx.oracle.forget_cas();
@@ -306,11 +319,17 @@ impl World {
         self.state = state;
         let rebooted = matches!(blow, Blow::Power { .. } | Blow::Stop { reboots: true, .. });
         self.boot = self.boot.wrapping_add(rebooted.into());
+        // What a clock was set back from is known to the state alone.
+        let keeps_clock = matches!(
+            blow,
+            Blow::Process { state_is_lost: false }
+                | Blow::Stop { reboots: false, state_is_lost: false }
+        );
         self.change_drives(blow);
         let cx = &mut self.cx;
         // The clock was set meanwhile.
         match cx.random.below(4) {
-            0 if !rebooted => cx.now -= cx.random.below(20) as u32,
+            0 if keeps_clock => cx.now -= cx.random.below(20) as u32,
             1 => cx.now += cx.random.below(5) as u32,
             _ => {}
         }
@@ -361,7 +380,7 @@ impl World {
             match peek(&session, cx, key) {
                 Some(true) => back += 1,
                 Some(false) => {
-                    if cx.oracle.live(cx.now).any(|live| live == key) {
+                    if cx.oracle.live(cx.latest).any(|live| live == key) {
                         cx.note_key(key, "is not back", 0, 0);
                     } else {
                         back += 1;
@@ -374,7 +393,10 @@ impl World {
             let all = held.len() as u64;
             cx.tally.held += all;
             cx.tally.back += back;
-            if back * 1000 < all * 999 {
+            // When full, keys of equal name push each other out of the index, and a copy in DRAM may be
+            // all that is left.
+            let has_names = cx.scenario.ample || cx.scenario.fingerprint_bits >= 12;
+            if has_names && back * 1000 < all * 999 {
                 let lost = held.iter().copied().find(|&key| peek(&session, cx, key) == Some(false));
                 let key = lost.unwrap_or(0);
                 cx.fail(key, format!("{back} of {all} records are back; key {key} is not"));
@@ -421,7 +443,7 @@ fn held(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
         return Vec::new();
     }
     let session = cache.session();
-    let live: Vec<_> = cx.oracle.live(cx.now).collect();
+    let live: Vec<_> = cx.oracle.live(cx.latest).collect();
     // What the crash left in doubt was decided by what went on; it is not asked for.
     let certain: Vec<_> =
         live.into_iter().filter(|&key| cx.oracle.certain(key).is_some()).collect();
