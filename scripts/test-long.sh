@@ -16,6 +16,8 @@ done
 suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-5000000}" \
     cargo test --quiet --release --package terrace \
     --test differential_binary --test differential_text -- --nocapture
+suite fio 300 env TERRACE_PROBE_FIO=1 \
+    cargo test --quiet --release --package terrace-probe --test fio -- --nocapture
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seconds 500
 suite traps 900 sim/traps/run
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load

@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_binary_form_is_read() {
-        let mut bytes = vec![0; 2 * BINARY_RECORD];
+        let mut bytes = [0; 2 * BINARY_RECORD];
         bytes[4] = 9;
         bytes[12] = 50;
         bytes[28] = 3;

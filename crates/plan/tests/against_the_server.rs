@@ -40,9 +40,10 @@ fn fill(server: &Server, data: &Data, first: u64, records: u64) -> Report {
 }
 
 fn tier(server: &Server, name: &str) -> f64 {
-    let stats = Client::connect(server.address()).unwrap().stats("tiers").unwrap();
+    let mut client = Client::connect(server.address()).expect("a connection");
+    let stats = client.stats("tiers").expect("counters");
     let found = stats.iter().find(|(key, _)| key.as_str() == name || key.ends_with(name));
-    found.unwrap_or_else(|| panic!("no {name} in {stats:?}")).1.parse().unwrap()
+    found.unwrap_or_else(|| panic!("no {name} in {stats:?}")).1.parse().expect("a number")
 }
 
 /// Waits until the server has nothing more to write.
@@ -74,7 +75,7 @@ fn bytes_written_are_as_planned() {
         assert_eq!(fill(&server, &data, 0, records).errors, 0);
         settle(&server);
         let written = tier(&server, ":written_bytes") / tier(&server, ":stored_payload_bytes");
-        let layout = Layout::new(&data, FLASH, MEMORY).unwrap();
+        let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
         near("bytes written per byte", layout.write_amplification, written, 0.03);
         near("segment bytes", layout.segment_bytes, tier(&server, ":segment_bytes"), 0.001);
     }
@@ -95,7 +96,7 @@ fn a_full_tier_holds_what_was_planned() {
     }
     fill(&server, &data, first, 50_000);
     settle(&server);
-    let layout = Layout::new(&data, FLASH, MEMORY).unwrap();
+    let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
     near("records of a full tier", layout.capacity(FLASH), tier(&server, ":records"), 0.05);
     let index: f64 = ["memory_sealed_index", "memory_page_tables", "memory_segment_table"]
         .map(|name| tier(&server, name))

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 pub(crate) fn run() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     words.next();
-    let main = match words.next()?.to_str()? {
+    let main: fn(Vec<_>) -> ExitCode = match words.next()?.to_str()? {
         "plan" => terrace_plan::main,
+        "probe" => terrace_probe::main,
         _ => return None,
     };
     Some(main([std::ffi::OsString::from("terrace")].into_iter().chain(words).collect::<Vec<_>>()))

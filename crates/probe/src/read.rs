@@ -1,0 +1,61 @@
+//! Reads, many at a time.
+
+use crate::point::{Access, Point, Walk, times};
+use crate::{ProbeError, Target};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terrace_device::{Done, Engine, Read, open_queue};
+
+/// A drive that answers nothing for so long has failed.
+const SILENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// Reads blocks for `time`, always `depth` of them at once.
+///
+/// # Errors
+/// The drive is smaller than a block, fails, or falls silent.
+pub fn read(
+    target: &Target,
+    access: Access,
+    block_bytes: usize,
+    depth: u32,
+    time: Duration,
+) -> Result<Point, ProbeError> {
+    let device = &target.device;
+    let label = device.label().to_owned();
+    let too_small = || ProbeError::Input(format!("{label} is smaller than a block"));
+    let bytes = device.geometry().bytes;
+    let mut walk = Walk::new(access, bytes, block_bytes, 1).ok_or_else(too_small)?;
+    let failed = || ProbeError::io(&label);
+    let mut queue = open_queue(&[Arc::clone(device)], Engine::Auto, depth).map_err(failed())?.queue;
+    let mut begun = vec![Instant::now(); depth as usize];
+    let mut times = times();
+    let start = Instant::now();
+    for (token, begun) in (0..).zip(&mut begun) {
+        let buf = queue.buffer(block_bytes);
+        *begun = Instant::now();
+        queue.submit(Read { device: 0, offset: walk.next() * block_bytes as u64, buf, token });
+    }
+    let mut done = Vec::<Done>::new();
+    while start.elapsed() < time {
+        queue.flush().map_err(failed())?;
+        let event = queue.event_fd();
+        let ready = poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&SILENCE));
+        match ready {
+            Ok(0) => return Err(ProbeError::Input(format!("{label} does not answer"))),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(failed()(error.into())),
+        }
+        queue.clear_event();
+        queue.reap(&mut done);
+        let now = Instant::now();
+        for Done { token, buf, result } in done.drain(..) {
+            result.map_err(failed())?;
+            let begun = &mut begun[token as usize];
+            times.saturating_record((now - *begun).as_nanos() as u64);
+            *begun = now;
+            queue.submit(Read { device: 0, offset: walk.next() * block_bytes as u64, buf, token });
+        }
+    }
+    Ok(Point::of(block_bytes, depth, &times, start.elapsed()))
+}

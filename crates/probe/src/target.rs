@@ -1,0 +1,131 @@
+//! A drive or file under measurement, and whether it may be written.
+
+use crate::ProbeError;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use terrace_device::{AlignedBuf, Device, FileDevice};
+
+/// How many places of a block device, from its first to its last bytes, are looked at to tell
+/// whether it holds anything, and how much of each: partition tables, file systems and arrays leave
+/// traces at either end, and data between.
+const PLACES: u64 = 257;
+const LOOKED_AT: u64 = 1 << 20;
+const FILL_BYTES: usize = 4 << 20;
+
+/// A drive that is open for measurement. A file that did not exist before is removed when dropped.
+pub struct Target {
+    /// The drive.
+    pub device: Arc<dyn Device>,
+    /// Whether it may be written.
+    pub writable: bool,
+    /// What the user should know about how it is used.
+    pub notes: Vec<String>,
+    created: Option<PathBuf>,
+}
+
+impl Target {
+    /// Opens `path`; a new file gets `bytes`. What holds anything is read only, unless `destroy`.
+    ///
+    /// # Errors
+    /// It can't be opened, or holds nothing that could be read.
+    pub fn open(path: &Path, bytes: u64, destroy: bool) -> Result<Self, ProbeError> {
+        let name = path.display().to_string();
+        let held = held(path).map_err(ProbeError::io(&name))?;
+        // What holds something keeps its size too.
+        let grows = matches!(held, Held::NoFile | Held::EmptyFile);
+        let device = FileDevice::open(path, grows.then_some(bytes))?;
+        let notes = device.notes().to_vec();
+        let writable = held != Held::Something || destroy;
+        let created = (held == Held::NoFile).then(|| path.to_owned());
+        let target = Self { device: Arc::new(device), writable, notes, created };
+        if held != Held::Something {
+            target.fill().map_err(ProbeError::io(&name))?;
+        }
+        Ok(target)
+    }
+
+    /// Reading what was never written costs a drive nothing.
+    fn fill(&self) -> std::io::Result<()> {
+        use rand::{Rng, SeedableRng};
+        let mut buffer = AlignedBuf::zeroed(FILL_BYTES);
+        rand::rngs::SmallRng::seed_from_u64(1).fill_bytes(&mut buffer);
+        let bytes = self.device.geometry().bytes;
+        for offset in (0..bytes).step_by(FILL_BYTES) {
+            let left = usize::try_from(bytes - offset).unwrap_or(FILL_BYTES);
+            buffer.set_len(FILL_BYTES.min(left));
+            self.device.write_at(offset, &buffer)?;
+        }
+        self.device.flush()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(path) = &self.created {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Held {
+    NoFile,
+    EmptyFile,
+    BlankDevice,
+    Something,
+}
+
+fn held(path: &Path) -> std::io::Result<Held> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Held::NoFile),
+        Err(error) => return Err(error),
+    };
+    if !metadata.file_type().is_block_device() {
+        return Ok(if metadata.len() > 0 { Held::Something } else { Held::EmptyFile });
+    }
+    let blank = is_blank(&mut File::open(path)?)?;
+    Ok(if blank { Held::BlankDevice } else { Held::Something })
+}
+
+fn is_blank(device: &mut File) -> std::io::Result<bool> {
+    let last = device.seek(SeekFrom::End(0))?.saturating_sub(LOOKED_AT);
+    let mut bytes = Vec::new();
+    for place in 0..PLACES {
+        device.seek(SeekFrom::Start(last / (PLACES - 1) * place))?;
+        bytes.clear();
+        // The last place is the device's end, however the division came out.
+        let take = if place == PLACES - 1 { u64::MAX } else { LOOKED_AT };
+        device.take(take).read_to_end(&mut bytes)?;
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_at_either_end_is_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let bytes = 600 << 20;
+        for at in [None, Some(0), Some(bytes - 1)] {
+            let mut file =
+                File::options().create(true).truncate(true).read(true).write(true).open(&path);
+            let file = file.as_mut().unwrap();
+            file.set_len(bytes).unwrap();
+            if let Some(at) = at {
+                file.seek(SeekFrom::Start(at)).unwrap();
+                std::io::Write::write_all(file, b"x").unwrap();
+            }
+            assert_eq!(is_blank(file).unwrap(), at.is_none(), "{at:?}");
+        }
+    }
+}
