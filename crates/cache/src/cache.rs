@@ -2,7 +2,6 @@
 
 use crate::bucket::SLOTS;
 use crate::config::{Config, Durability, Tuning};
-use crate::counters::TierCounters;
 use crate::geometry::Geometry;
 use crate::key::{Hasher, Key};
 use crate::kill_log::KillLog;
@@ -17,10 +16,9 @@ use crate::sealed::SealedIndex;
 use crate::segment::SegmentTable;
 use crate::session::Session;
 use crate::shard::{Lane, Locked, Pool, Shard};
-use crate::slots::TierStore;
 use crate::start::Parts;
 use crate::state::{Field, LogField};
-use crate::stats::{CacheStats, MemoryStats, TierStats};
+use crate::stats::CacheStats;
 use crate::table::DramTable;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -90,7 +88,8 @@ pub(crate) struct Engine {
     /// Chunks whose item is gone.
     doomed: Mutex<Vec<Run>>,
     maintenance: Mutex<Option<Maintenance>>,
-    fixed_bytes: u64,
+    /// Bytes that do not change: staging buffers, state, logs.
+    pub(crate) fixed_bytes: u64,
 }
 
 impl Cache {
@@ -550,138 +549,6 @@ impl Engine {
             locked.log_kill(name, sealed.number);
             locked.unlink(name, sealed.number, None);
         }
-    }
-
-    fn stats(&self) -> CacheStats {
-        let counters = &self.pool.counters;
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let block = u64::from(self.geometry.block_bytes);
-        let tiers: Vec<_> = self
-            .pool
-            .slots
-            .tiers
-            .iter()
-            .zip(counters.tiers())
-            .zip(self.live_payload_bytes())
-            .zip(&self.pool.logs)
-            .map(|(((store, counters), payload), log)| {
-                self.tier_stats(store, counters, payload, log.usage())
-            })
-            .collect();
-        let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
-        let memory = MemoryStats {
-            limit: self.pool.budget.limit(),
-            sealed_index: get(&counters.index_bytes),
-            page_tables: get(&counters.page_table_bytes),
-            segment_table: segments_used * SegmentTable::ROW_BYTES,
-            dram_table: get(&counters.table_bytes),
-            fresh: get(counters.blocks(Lane::Fresh)) * block,
-            hot: get(counters.blocks(Lane::Hot)) * block,
-            idle: self.pool.arena.idle() * block,
-            staging: self.fixed_bytes,
-            fresh_records: get(counters.records(Lane::Fresh)),
-            hot_records: get(counters.records(Lane::Hot)),
-        };
-        CacheStats {
-            records: memory.fresh_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
-            bytes: get(&counters.fresh_bytes) + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
-            memory,
-            stored_total: get(&counters.stored),
-            evictions: get(&counters.evictions),
-            reclaimed_expired: get(&counters.expired),
-            evicted_unfetched: get(&counters.evicted_unfetched),
-            lost_to_collisions: get(&counters.collisions),
-            waits: get(&counters.waits),
-            promotions: get(&counters.promotions),
-            demotions: get(&counters.demotions),
-            shards: self.shards.len() as u64,
-            recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
-            tiers,
-        }
-    }
-
-    /// Bytes of keys and values of live records on each tier.
-    fn live_payload_bytes(&self) -> Vec<u64> {
-        let mut tiers = vec![0; self.pool.slots.tiers.len()];
-        for segments in self.shards.iter().map(|shard| &shard.segments) {
-            for sealed in segments.iter() {
-                let tier = usize::from(segments.slot(sealed.number).tier);
-                tiers[tier] += segments.live_payload_bytes(sealed.number);
-            }
-        }
-        tiers
-    }
-
-    fn tier_stats(
-        &self,
-        store: &TierStore,
-        counters: &TierCounters,
-        payload_bytes: u64,
-        (kills, log_bytes): (u64, u64),
-    ) -> TierStats {
-        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let segment_bytes = u64::from(self.geometry.segment_bytes);
-        let segments_used = get(&counters.segments_used);
-        let live_bytes = get(&counters.live_bytes);
-        let footer_bytes = get(&counters.footer_bytes);
-        TierStats {
-            label: store.device.label().to_owned(),
-            capacity_bytes: u64::from(store.segments) * segment_bytes,
-            records: get(&counters.records),
-            live_bytes,
-            payload_bytes,
-            padding_bytes: (segments_used * segment_bytes)
-                .saturating_sub(live_bytes + footer_bytes),
-            footer_bytes,
-            segments: store.segments.into(),
-            segments_used,
-            segment_bytes,
-            hits: get(&counters.hits),
-            false_reads: get(&counters.false_reads),
-            reads: get(&counters.reads),
-            read_bytes: get(&counters.read_bytes),
-            background_reads: get(&counters.background_reads),
-            background_read_bytes: get(&counters.background_read_bytes),
-            segment_writes: get(&counters.segment_writes),
-            written_bytes: get(&counters.written_bytes),
-            stored_payload_bytes: get(&counters.stored_payload_bytes),
-            log_written_bytes: get(&counters.log_written_bytes),
-            kills,
-            log_bytes,
-            reinserted_records: get(&counters.reinserted_records),
-            corrupt_pages: get(&counters.corrupt_pages),
-            read_errors: get(&counters.read_errors),
-            write_errors: get(&counters.write_errors),
-            failed: store.has_failed(),
-        }
-    }
-
-    fn describe(&self) -> Vec<String> {
-        let geometry = &self.geometry;
-        let mut lines = vec![format!(
-            "memory: {} MiB in blocks of {} KiB, {} shards; values above {} bytes are chunked, items up to {} bytes",
-            self.pool.budget.limit() >> 20,
-            geometry.block_bytes >> 10,
-            geometry.shards,
-            geometry.inline_bytes_max(),
-            geometry.item_bytes_max,
-        )];
-        for tier in &self.pool.slots.tiers {
-            lines.push(format!(
-                "tier: {}: {} segments of {} KiB",
-                tier.device.label(),
-                tier.segments,
-                geometry.segment_bytes >> 10,
-            ));
-        }
-        if self.has_tiers() {
-            lines.push(format!(
-                "sealed index: up to {} % of the memory, about {} million records",
-                self.tuning.index_percent,
-                self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent) / 4_000_000,
-            ));
-        }
-        lines
     }
 }
 

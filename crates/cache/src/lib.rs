@@ -36,6 +36,7 @@ mod reclaim;
 mod record;
 mod recover;
 mod replay;
+mod report;
 mod seal;
 mod sealed;
 mod segment;
