@@ -1,5 +1,6 @@
 //! One connection with its window of requests.
 
+use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::replies::Replies;
 use crate::requests::{Requests, Window};
@@ -20,6 +21,7 @@ pub(crate) struct Connection {
     window: Window,
     depth: usize,
     batch: bool,
+    pace: Option<Pace>,
     out: Vec<u8>,
     /// How much of `out` the kernel has taken.
     sent: usize,
@@ -28,6 +30,8 @@ pub(crate) struct Connection {
     filled: usize,
     /// Whether the poller tells when there is room to send.
     pub(crate) awaits_room: bool,
+    /// Whether the poller knows it.
+    pub(crate) is_watched: bool,
 }
 
 impl Connection {
@@ -43,11 +47,13 @@ impl Connection {
             window: Window::default(),
             depth: plan.depth,
             batch: plan.batch,
+            pace: Pace::of(plan, part),
             out: Vec::new(),
             sent: 0,
             input: vec![0; INPUT_BYTES + values.bytes() + 512],
             filled: 0,
             awaits_room: false,
+            is_watched: true,
         })
     }
 
@@ -61,7 +67,18 @@ impl Connection {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.window.requests.is_empty()
+        self.window.requests.is_empty() && self.requests.is_over()
+    }
+
+    pub(crate) fn is_paced(&self) -> bool {
+        self.pace.is_some()
+    }
+
+    /// When the next request is due, in nanoseconds from the start; `None` in a closed loop, and
+    /// where requests in flight must be answered first.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let has_room = self.window.requests.len() < self.depth && !self.requests.is_over();
+        self.pace.as_ref().filter(|_| has_room).map(Pace::due)
     }
 
     /// Whether bytes wait for room in the kernel's buffer.
@@ -71,10 +88,18 @@ impl Connection {
 
     /// Fills the window and sends.
     pub(crate) fn send(&mut self, now: u64) -> Result<(), LoadError> {
-        let may_send = !self.batch || self.is_done();
+        let may_send = !self.batch || self.window.requests.is_empty();
         while may_send && self.window.requests.len() < self.depth {
-            if !self.requests.next(now, &mut self.out, &mut self.window) {
+            let since = match &self.pace {
+                Some(pace) if pace.due() > now => break,
+                Some(pace) => pace.due(),
+                None => now,
+            };
+            if !self.requests.next(since, &mut self.out, &mut self.window) {
                 break;
+            }
+            if let Some(pace) = &mut self.pace {
+                pace.advance();
             }
         }
         while self.has_unsent() {

@@ -8,10 +8,12 @@
 //! the kernel once per batch of requests rather than once per request.
 #![forbid(unsafe_code)]
 
+mod cli;
 mod client;
 mod connection;
 mod error;
 mod keys;
+mod pace;
 mod pick;
 mod plan;
 mod process;
@@ -22,6 +24,7 @@ mod tally;
 mod threads;
 mod values;
 
+pub use cli::main;
 pub use client::Client;
 pub use error::LoadError;
 pub use keys::Keys;

@@ -24,6 +24,29 @@ impl Share {
     }
 }
 
+/// Places of the key range by their popularity, drawn by the inverse of its distribution.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mandelbrot {
+    s: f64,
+    beta: f64,
+    first: f64,
+    last: f64,
+}
+
+impl Mandelbrot {
+    fn new(s: f64, beta: f64) -> Option<Self> {
+        let (first, last) = (beta.powf(1.0 - s), (1.0 + beta).powf(1.0 - s));
+        let good = s > 1.0 && beta > 0.0 && first.is_finite() && last < first;
+        good.then_some(Self { s, beta, first, last })
+    }
+
+    /// From 0 to 1 for `uniform` from 0 to 1.
+    fn place(&self, uniform: f64) -> f64 {
+        let mass = self.first - uniform * (self.first - self.last);
+        mass.powf(1.0 / (1.0 - self.s)) - self.beta
+    }
+}
+
 /// Draws indexes into a [`Share`].
 #[derive(Debug)]
 pub(crate) enum Pick {
@@ -47,6 +70,12 @@ pub(crate) enum Pick {
         step: u64,
         ranks: Zipf<f64>,
     },
+    ZipfMandelbrot {
+        random: SmallRng,
+        count: u64,
+        step: u64,
+        curve: Mandelbrot,
+    },
 }
 
 impl Pick {
@@ -69,6 +98,12 @@ impl Pick {
                     ranks,
                 }
             }
+            Popularity::ZipfMandelbrot { s, beta } => Self::ZipfMandelbrot {
+                random,
+                count,
+                step: coprime_near(count / 2 + count / 9, count),
+                curve: Mandelbrot::new(s, beta)?,
+            },
         })
     }
 
@@ -88,10 +123,18 @@ impl Pick {
             // Ranks scattered, lest the popular records be those that were stored first.
             Self::Zipf { random, count, step, ranks } => {
                 let rank = ranks.sample(random) as u64 - 1;
-                Some((u128::from(rank) * u128::from(*step) % u128::from(*count)) as u64)
+                Some(scatter(rank, *step, *count))
+            }
+            Self::ZipfMandelbrot { random, count, step, curve } => {
+                let rank = (curve.place(random.random()) * *count as f64) as u64;
+                Some(scatter(rank.min(*count - 1), *step, *count))
             }
         }
     }
+}
+
+fn scatter(rank: u64, step: u64, count: u64) -> u64 {
+    (u128::from(rank) * u128::from(step) % u128::from(count)) as u64
 }
 
 fn below(random: &mut SmallRng, count: u64) -> u64 {
@@ -140,6 +183,13 @@ mod tests {
         zipf.sort_unstable();
         let (first, second) = (f64::from(zipf[999]), f64::from(zipf[998]));
         assert!((1.9..2.1).contains(&(first / second)), "{first} {second}");
+        let mut etc = draws(Popularity::ZipfMandelbrot { s: 2.5, beta: 0.03 });
+        etc.sort_unstable();
+        let top: u32 = etc[875..].iter().sum();
+        assert!((0.91..0.93).contains(&(f64::from(top) / 200_000.0)), "{top}");
         assert!(Pick::random(Popularity::Zipf(f64::NAN), 10, 1).is_none());
+        for (s, beta) in [(1.0, 0.03), (2.5, 0.0), (f64::NAN, 0.1), (2.5, f64::NAN)] {
+            assert!(Pick::random(Popularity::ZipfMandelbrot { s, beta }, 10, 1).is_none());
+        }
     }
 }

@@ -33,6 +33,13 @@ pub enum Popularity {
     Hot,
     /// The record of rank `r` is asked for in proportion to `r` to the power of minus this.
     Zipf(f64),
+    /// Density in proportion to 1 / (x + beta)^s over the key range, x from 0 to 1.
+    ZipfMandelbrot {
+        /// The exponent, above 1.
+        s: f64,
+        /// The offset, as a share of the key range, above 0.
+        beta: f64,
+    },
 }
 
 /// The protocol that is spoken.
@@ -53,7 +60,8 @@ pub enum End {
     Time(Duration),
 }
 
-/// A closed loop: every connection has at most `depth` requests in flight.
+/// Every connection has at most `depth` requests in flight: as many as it may (closed loop), or those
+/// that are due (open loop, with a `rate`).
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
@@ -74,6 +82,9 @@ pub struct Plan {
     pub threads: usize,
     /// Requests in flight per connection.
     pub depth: usize,
+    /// Requests per second over all connections, each due at an even distance from the last.
+    /// Latencies count from then, also where the server was too slow for it to be sent at once.
+    pub rate: Option<f64>,
     /// Sends `depth` requests at once and then waits for all their replies, instead of sending the
     /// next request for each reply.
     pub batch: bool,
@@ -108,6 +119,12 @@ impl Plan {
         }
         if self.keys_per_get > 1 && self.protocol == Protocol::Meta {
             return wrong("the meta protocol has one key per request");
+        }
+        if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return wrong("a rate is above 0");
+        }
+        if self.batch && self.rate.is_some() {
+            return wrong("batches have no rate");
         }
         if self.records < self.connections as u64 {
             return wrong("there must be at least one record per connection");

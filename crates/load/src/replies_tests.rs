@@ -13,6 +13,7 @@ fn plan(protocol: Protocol, keys_per_get: usize) -> Plan {
         connections: 1,
         threads: 1,
         depth: 1,
+        rate: None,
         batch: false,
         protocol,
         keys_per_get,

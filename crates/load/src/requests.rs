@@ -114,6 +114,10 @@ impl Requests {
         self.left = 0;
     }
 
+    pub(crate) fn is_over(&self) -> bool {
+        self.left == 0
+    }
+
     /// Appends the next request, if there is one.
     pub(crate) fn next(&mut self, now: u64, out: &mut Vec<u8>, window: &mut Window) -> bool {
         if self.left == 0 {

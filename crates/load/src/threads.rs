@@ -8,10 +8,13 @@ use crate::tally::Tally;
 use crate::{LoadError, Values};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+const SECOND: u64 = 1_000_000_000;
+const MILLISECOND: u64 = 1_000_000;
 const EVENTS_MAX: usize = 64;
 /// A server that answers nothing for so long has failed.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -88,6 +91,36 @@ impl Thread<'_> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Whether this is an open loop: all connections are alike.
+    fn is_paced(&self) -> bool {
+        self.connections.first().is_some_and(Connection::is_paced)
+    }
+
+    /// Until the next request is due. The kernel's timeouts are too coarse below a millisecond: the
+    /// last one is waited for awake.
+    fn timeout(&self) -> Timespec {
+        let paced = if self.is_paced() { &self.connections[..] } else { &[] };
+        let due = paced.iter().filter_map(Connection::due).min();
+        let wait = due.map_or(SECOND, |due| due.saturating_sub(self.now()).min(SECOND));
+        Timespec { tv_sec: 0, tv_nsec: (wait / MILLISECOND * MILLISECOND).min(SECOND - 1) as i64 }
+    }
+
+    /// Sends what is due in an open loop; gives back how many connections have ended.
+    fn send_due(&mut self, now: u64, poll: &OwnedFd) -> Result<usize, LoadError> {
+        let mut ended = 0;
+        if !self.is_paced() {
+            return Ok(ended);
+        }
+        for (at, connection) in (0..).zip(&mut self.connections) {
+            if !connection.is_watched {
+                continue;
+            }
+            connection.send(now)?;
+            ended += usize::from(watch(connection, at, poll)?);
+        }
+        Ok(ended)
+    }
+
     fn run(mut self, end: End) -> Result<Tally, LoadError> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let now = self.now();
@@ -102,7 +135,7 @@ impl Thread<'_> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut heard = now;
         while running > 0 {
-            let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+            let timeout = self.timeout();
             match epoll::wait(&poll, spare_capacity(&mut events), Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -123,20 +156,29 @@ impl Thread<'_> {
                     connection.receive(now, &mut tally)?;
                 }
                 connection.send(now)?;
-                if connection.has_unsent() != connection.awaits_room {
-                    connection.awaits_room = connection.has_unsent();
-                    let (data, flags) = (epoll::EventData::new_u64(at), interest(connection));
-                    epoll::modify(&poll, connection.stream(), data, flags)?;
-                }
-                if connection.is_done() {
-                    running -= 1;
-                    epoll::delete(&poll, connection.stream())?;
-                }
+                running -= usize::from(watch(connection, at, &poll)?);
             }
+            running -= self.send_due(now, &poll)?;
             self.answered.fetch_add(tally.requests - before, Ordering::Relaxed);
         }
         Ok(tally)
     }
+}
+
+/// Has the poller watch for what the connection waits for; gives back whether that is nothing any
+/// more.
+fn watch(connection: &mut Connection, at: u64, poll: &OwnedFd) -> Result<bool, LoadError> {
+    if connection.is_done() {
+        connection.is_watched = false;
+        epoll::delete(poll, connection.stream())?;
+        return Ok(true);
+    }
+    if connection.has_unsent() != connection.awaits_room {
+        connection.awaits_room = connection.has_unsent();
+        let (data, flags) = (epoll::EventData::new_u64(at), interest(connection));
+        epoll::modify(poll, connection.stream(), data, flags)?;
+    }
+    Ok(false)
 }
 
 fn interest(connection: &Connection) -> epoll::EventFlags {

@@ -41,6 +41,7 @@ impl Memcached {
             connections: 5,
             threads: 2,
             depth: 7,
+            rate: None,
             batch: false,
             protocol: Protocol::Ascii,
             keys_per_get: 1,
@@ -133,4 +134,34 @@ fn a_mixed_load_knows_the_newest_version_of_each_value() {
         assert_eq!((mixed.misses, mixed.wrong, mixed.errors), (0, 0, 0), "{:?}", mixed.examples);
         assert!(mixed.hits > 1000 && mixed.stored > 1000, "{mixed}");
     }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
+    let Some(server) =
+        Memcached::start("an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due")
+    else {
+        return;
+    };
+    server.run(&server.plan(Workload::Fill));
+    let popularity = Popularity::ZipfMandelbrot { s: 2.5, beta: 0.03 };
+    let end = End::Time(Duration::from_secs(1));
+    let open = Plan { rate: Some(2000.0), end, ..server.plan(Workload::Get(popularity)) };
+    let run = server.run(&open);
+    assert_eq!((run.misses, run.wrong, run.errors), (0, 0, 0));
+    assert!((1900..=2010).contains(&run.requests), "{run}");
+    // A server that stands still for a while: a closed loop would hide how many had to wait.
+    let pid = server.child.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &pid]).status().expect("kill runs");
+    let stopped = std::thread::scope(|scope| {
+        let run = scope.spawn(|| server.run(&open));
+        std::thread::sleep(Duration::from_millis(300));
+        signal("-STOP");
+        std::thread::sleep(Duration::from_millis(400));
+        signal("-CONT");
+        run.join().expect("a run")
+    });
+    assert!(stopped.requests >= 1900, "{stopped}");
+    // 800 of 2000 were due meanwhile; half of those waited 200 ms or longer.
+    assert!(stopped.latency.p90_us > 100_000.0, "{stopped}");
 }

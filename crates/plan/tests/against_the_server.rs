@@ -24,6 +24,7 @@ fn fill(server: &Server, data: &Data, first: u64, records: u64) -> Report {
         connections: 4,
         threads: 1,
         depth: 32,
+        rate: None,
         batch: false,
         protocol: Protocol::Ascii,
         keys_per_get: 1,

@@ -7,6 +7,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     words.next();
     let main: fn(Vec<_>) -> ExitCode = match words.next()?.to_str()? {
+        "bench" => terrace_load::main,
         "plan" => terrace_plan::main,
         "probe" => terrace_probe::main,
         _ => return None,
