@@ -124,7 +124,7 @@ impl Scenario {
     fn trouble(&self, random: &mut Random, strict: bool) -> Trouble {
         let has_tiers = !self.tiers.is_empty();
         let power = random.percent(35);
-        Trouble {
+        let mut trouble = Trouble {
             errors: has_tiers && random.percent(25),
             // Nobody can tell that the end of a log was never written by a drive that says it was.
             lies: has_tiers && random.percent(25) && !(strict && power),
@@ -137,7 +137,10 @@ impl Scenario {
                 && !power
                 && (!strict || self.tiers.len() > 1)
                 && random.percent(30),
-        }
+        };
+        // What the state says would tell an old drive in most cases.
+        trouble.state_loss |= trouble.old_drives && strict;
+        trouble
     }
 
     pub(crate) fn config(&self) -> Config {
