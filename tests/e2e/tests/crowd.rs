@@ -100,9 +100,9 @@ fn stalled_clients_leave_the_others_alone() {
     // 2 MiB may be owed to each that reads nothing, 16 KiB be kept of a beginning.
     let deaf = (crowd / 2).div_ceil(beginnings.len()) as u64;
     assert!(grown < deaf * (4 << 20) + crowd as u64 * (32 << 10), "{grown} bytes for the stalled");
-    if crowd >= 10_000 && is_terrace() {
-        assert!(after < before * 2, "p99 {before:?} became {after:?}");
-    }
+    // What is printed above is the measurement; a busy machine must not fail the test. A worker that
+    // waited for one of the stalled would show by far.
+    assert!(after < Duration::from_millis(500), "p99 {before:?} became {after:?}");
     // Nothing that was begun has happened, and those that go on are answered.
     assert_eq!(first.get("s"), None);
     stalled[10]

@@ -226,7 +226,7 @@ pub fn markdown() -> String {
          address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
          16 characters) readers send as `Authorization: Bearer TOKEN`.\n\n\
          Tiers are numbered from 0 in the order of the command line. `stats reset` sets back the\n\
-         same counters here as in `stats`. memcached's own exporters read `stats` unchanged.\n\n\
+         same counters here as in `stats`.\n\n\
          Written from the table in `crates/server/src/admin/metrics.rs` by\n\
          `TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib admin`; a test fails when it is out of\n\
          date, and another when a row of `stats` has no metric.\n\n\
