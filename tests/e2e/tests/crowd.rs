@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, Server, is_terrace, skip, value_of};
+use terrace_e2e::{Client, Server, skip, value_of};
 
 /// Rounds of which the best counts: other work on the machine disturbs some.
 const ROUNDS: usize = 30;
