@@ -108,12 +108,17 @@ fn identity(object: &str) -> u64 {
 fn binary(mut input: impl Read) -> std::io::Result<Vec<(u64, u32)>> {
     let mut bytes = Vec::new();
     input.read_to_end(&mut bytes)?;
+    let (records, rest) = bytes.as_chunks::<BINARY_RECORD>();
+    if !rest.is_empty() {
+        let text = "neither .csv nor records of 24 bytes";
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
+    }
     let record = |record: &[u8; BINARY_RECORD]| {
         let [_, _, _, _, o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, ..] = *record;
         let object = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
         (object, u32::from_le_bytes([s0, s1, s2, s3]))
     };
-    Ok(bytes.as_chunks::<BINARY_RECORD>().0.iter().map(record).collect())
+    Ok(records.iter().map(record).collect())
 }
 
 /// Sums over ranges of a changing list (a Fenwick tree).
@@ -209,5 +214,6 @@ mod tests {
         bytes[28] = 3;
         bytes[36] = 60;
         assert_eq!(binary(&bytes[..]).unwrap(), [(9, 50), (3, 60)]);
+        assert!(binary(&bytes[1..]).is_err());
     }
 }
