@@ -154,6 +154,13 @@ impl KillLog {
         self.count_kill(slot);
     }
 
+    /// The entry of a record in the segment at `slot` was dropped without knowing its key; it shared
+    /// bucket and fingerprint with `name`.
+    pub(crate) fn kill_like(&self, slot: u32, name: Name) {
+        self.append(Word::KillLike { slot, name: short(name) });
+        self.count_kill(slot);
+    }
+
     /// No segment of the shard that began so far holds the newest record of `name`'s key.
     pub(crate) fn kill_all(&self, shard: u16, name: Name) {
         self.append(Word::KillAll { shard, name: short(name) });
@@ -497,7 +504,7 @@ impl KillLog {
     /// A word as it has to be said again, if it still counts.
     fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
         match word {
-            Word::Kill { slot, .. } => {
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
                 let begin = self.uses.get(slot as usize)?.begin.load(Ordering::Relaxed);
                 (begin != 0 && at >= begin - 1).then_some(word)
             }

@@ -6,7 +6,7 @@
 //! in the log for all of its segments ([`Locked::log_change`]).
 
 use crate::bucket::SLOTS;
-use crate::cache::Engine;
+use crate::cache::{Engine, initial_buckets};
 use crate::crash::crash_point;
 use crate::grow::PLANNED_PERMILLE;
 use crate::hot::Origin;
@@ -184,9 +184,10 @@ fn put_back(
     let sealed = seals.find(shard, origin);
     if resident.has(mark::SEALED) {
         // The seal counts: the record is the segment's. Or it does not: then it still is this one,
-        // unless it was changed since.
+        // unless it was changed since. No index ever had fewer buckets.
+        let width = SealedIndex::width_of(initial_buckets(&engine.geometry, shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
-            !logged.is_committed && !replays[tier].is_killed(slot, logged, short(name))
+            !logged.is_committed && !replays[tier].is_killed(slot, logged, short(name), width)
         });
         if !is_ours {
             locked.void_unlisted(resident);
@@ -302,8 +303,9 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
         buckets_min = buckets_min.max(footer.buckets as usize);
         let replay = &engine.recovery.replays[usize::from(place.tier)];
         let before = entries.len();
+        let width = SealedIndex::width_of(footer.buckets as usize);
         for name in names.iter().copied() {
-            if !replay.is_killed(slot, &logged, short(name)) {
+            if !replay.is_killed(slot, &logged, short(name), width) {
                 entries.push(packed(name, footer.number));
             } else if !replay.is_named(slot, short(name)) {
                 unsaid.push((place.tier, slot, name));

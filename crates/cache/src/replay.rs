@@ -4,7 +4,7 @@ use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
 use crate::log_page::{DIRECTORY_BYTES, Directory};
 use crate::slots::Slots;
 use crate::state::{LOG_SLOTS_MAX, LogField, State};
-use crate::word::Word;
+use crate::word::{FINGERPRINT, FINGERPRINT_BITS, Word};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ pub(crate) struct Replay {
     pub(crate) segments: HashMap<u32, Logged>,
     /// Slot and short name, sorted.
     kills: Vec<(u32, u64)>,
+    /// Those that name a record by another one that it shared bucket and fingerprint with.
+    likes: Vec<(u32, u64)>,
     /// Shard, short name, position.
     kill_alls: Vec<(u16, u64, u64)>,
 }
@@ -43,6 +45,7 @@ impl Replay {
             replay.take_kill(at, word);
         }
         replay.kills.sort_unstable();
+        replay.likes.sort_unstable();
         replay.kill_alls.sort_unstable();
         replay
     }
@@ -72,7 +75,7 @@ impl Replay {
                 (logged.seat.shard, logged.seat.number) = (shard, number);
                 logged.is_placed = true;
             }
-            Word::Kill { slot, .. } => {
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
                 // Its segment began in a page that is gone, and is said again further on.
                 self.segments.entry(slot).or_insert(unknown);
             }
@@ -95,6 +98,11 @@ impl Replay {
             {
                 self.kills.push((slot, name));
             }
+            Word::KillLike { slot, name }
+                if self.segments.get(&slot).is_some_and(|logged| at >= logged.begin) =>
+            {
+                self.likes.push((slot, name));
+            }
             Word::KillAll { shard, name } => self.kill_alls.push((shard, name, at)),
             _ => {}
         }
@@ -108,8 +116,24 @@ impl Replay {
     }
 
     /// Whether the record of a short name in the segment in a slot is not to come back.
-    pub(crate) fn is_killed(&self, slot: u32, logged: &Logged, name: u64) -> bool {
-        self.is_named(slot, name) || self.is_killed_with_all(logged, name)
+    ///
+    /// `width` is how wide, in positions, a bucket was when the segment was sealed. Buckets only get
+    /// narrower, so whatever shared one with a record later lies within; two records of a segment that
+    /// near to each other have different fingerprints.
+    pub(crate) fn is_killed(&self, slot: u32, logged: &Logged, name: u64, width: u32) -> bool {
+        self.is_named(slot, name)
+            || self.is_like_one(slot, name, width)
+            || self.is_killed_with_all(logged, name)
+    }
+
+    fn is_like_one(&self, slot: u32, name: u64, width: u32) -> bool {
+        let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
+        let first = position.saturating_sub(width.into()) << FINGERPRINT_BITS;
+        let from = self.likes.partition_point(|&like| like < (slot, first));
+        let near = self.likes[from..].iter().take_while(|(of, like)| {
+            *of == slot && like >> FINGERPRINT_BITS <= position + u64::from(width)
+        });
+        near.into_iter().any(|(_, like)| like & FINGERPRINT == fingerprint)
     }
 
     /// Whether a kill names this very record.
@@ -130,7 +154,7 @@ impl Replay {
         for (&slot, logged) in &self.segments {
             log.seat(slot, logged.begin, logged.seat);
         }
-        self.kills.iter().for_each(|&(slot, _)| log.count_kill(slot));
+        self.kills.iter().chain(&self.likes).for_each(|&(slot, _)| log.count_kill(slot));
     }
 }
 

@@ -72,7 +72,12 @@ impl SealedIndex {
     /// The range of `Name::pos` that falls into one bucket, rounded up. It only shrinks as the index
     /// grows, so names that are further apart never come to share a bucket.
     pub(crate) fn bucket_width(&self) -> u32 {
-        ((1u64 << 32).div_ceil(self.lines.len() as u64)).min(u64::from(u32::MAX)) as u32
+        Self::width_of(self.lines.len())
+    }
+
+    /// As [`SealedIndex::bucket_width`], of an index of so many buckets.
+    pub(crate) fn width_of(buckets: usize) -> u32 {
+        ((1u64 << 32).div_ceil(buckets.max(1) as u64)).min(u64::from(u32::MAX)) as u32
     }
 
     fn home(&self, pos: u32) -> usize {

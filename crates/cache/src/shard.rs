@@ -525,6 +525,14 @@ impl<'s> Locked<'s> {
         log.kill(self.pool.slots.index(slot), name);
     }
 
+    /// Notes in the log that a record which shares bucket and fingerprint with a name loses its entry
+    /// unread, and so is not to come back.
+    pub(crate) fn log_kill_like(&self, name: Name, number: u16) {
+        let slot = self.shard.segments.slot(number);
+        let log = &self.pool.logs[usize::from(slot.tier)];
+        log.kill_like(self.pool.slots.index(slot), name);
+    }
+
     /// As [`Locked::log_kill`], of the copy that a resident record was made from.
     pub(crate) fn log_kill_origin(&self, name: Name, resident: &Resident<'_>) {
         if let Some(number) = self.origin(resident) {

@@ -293,7 +293,7 @@ impl Locked<'_> {
             Current::Resident(old, ..) => self.log_kill_origin(name, old),
             Current::Sealed(sealed, _) => self.log_kill(name, sealed.number),
         }
-        doomed.iter().for_each(|sealed| self.log_kill(name, sealed.number));
+        doomed.iter().for_each(|sealed| self.log_kill_like(name, sealed.number));
         self.log_change(name);
     }
 

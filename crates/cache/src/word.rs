@@ -14,6 +14,9 @@ use crate::key::Name;
 pub(crate) enum Word {
     /// The copy of this name in the segment at this slot is not the key's record any more.
     Kill { slot: u32, name: u64 },
+    /// As `Kill`, of whichever record of the segment shared bucket and fingerprint with this name: its
+    /// entry had to go unread, and nobody knows its key.
+    KillLike { slot: u32, name: u64 },
     /// A segment was written to a slot. It does not count before its `Commit`.
     Begin { slot: u32, seq: u64 },
     /// As `Begin` and `Commit`, said again when the log's oldest pages go; kills before it count.
@@ -39,8 +42,12 @@ const REST: u64 = (1 << REST_BITS) - 1;
 /// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
 /// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
 pub(crate) fn short(name: Name) -> u64 {
-    u64::from(name.pos) << 9 | u64::from(name.fingerprint & 0x1ff)
+    u64::from(name.pos) << FINGERPRINT_BITS | u64::from(name.fingerprint) & FINGERPRINT
 }
+
+/// What it keeps of the fingerprint, in the lowest bits.
+pub(crate) const FINGERPRINT_BITS: u32 = 9;
+pub(crate) const FINGERPRINT: u64 = (1 << FINGERPRINT_BITS) - 1;
 
 impl Word {
     pub(crate) fn to_bits(self) -> u64 {
@@ -57,7 +64,8 @@ impl Word {
             Word::Commit { slot } => word(5, slot, 1),
             Word::Free { slot } => word(5, slot, 2),
             Word::KillAll { shard, name } => word(6, shard.into(), name),
-            Word::Pad => word(7, 0, 0),
+            Word::Pad => word(5, 0, 3),
+            Word::KillLike { slot, name } => word(7, slot, name),
         }
     }
 
@@ -73,7 +81,8 @@ impl Word {
             5 if rest == 1 => Some(Word::Commit { slot }),
             5 if rest == 2 => Some(Word::Free { slot }),
             6 => Some(Word::KillAll { shard: slot as u16, name: rest }),
-            7 => Some(Word::Pad),
+            5 if rest == 3 => Some(Word::Pad),
+            7 => Some(Word::KillLike { slot, name: rest }),
             _ => None,
         }
     }
@@ -89,6 +98,7 @@ mod tests {
         let slot = SLOTS_MAX;
         let words = [
             Word::Kill { slot, name },
+            Word::KillLike { slot, name },
             Word::Begin { slot, seq: REST },
             Word::Again { slot: 0, seq: 1 },
             Word::Place { slot: 1, shard: 255, number: 2047 },
