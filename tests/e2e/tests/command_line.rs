@@ -28,7 +28,7 @@ fn wrong_flags_end_with_one_line() {
         ("-m lots", "-m lots: a size is a whole number"),
         ("-m 64 -I 2g", "-I 2g: the longest value can be set from 1k to 1g"),
         ("--tier pmem:/mnt/p:1g", "not in this version"),
-        ("bench", "bench: every setting is a flag"),
+        ("benchmark", "benchmark: every setting is a flag"),
     ] {
         let failed = Server::run(flags);
         assert_eq!(failed.code, Some(USAGE), "{flags}: {}", failed.output);
