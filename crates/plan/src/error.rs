@@ -16,6 +16,9 @@ pub enum PlanError {
         /// Why.
         error: io::Error,
     },
+    /// A trace can't be read.
+    #[error(transparent)]
+    Trace(#[from] terrace_trace::TraceError),
     /// The server that was to be asked did not answer.
     #[error(transparent)]
     Server(#[from] terrace_load::LoadError),

@@ -2,11 +2,6 @@
 
 use crate::PlanError;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-
-/// Bytes of a record of libcachesim's binary form: time u32, object u64, size u32, next use i64.
-const BINARY_RECORD: usize = 24;
 
 /// Requests, reduced to what a plan needs.
 #[derive(Clone, Debug, Default)]
@@ -22,32 +17,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a CSV (time, object, size; further columns and a heading are ignored) or libcachesim's
-    /// binary form; either may be packed with zstd (`.zst`).
+    /// Reads a file of any form that [`terrace_trace::read`] knows.
     ///
     /// # Errors
     /// The file can't be read or has a line that is not of that form.
     pub fn read(path: &str) -> Result<Self, PlanError> {
-        let failed = |error| PlanError::File { path: path.to_owned(), error };
-        let broken = |text: String| PlanError::Input(format!("{path}: {text}"));
-        let file = BufReader::new(File::open(path).map_err(failed)?);
-        let plain = path.strip_suffix(".zst").unwrap_or(path);
-        let input: Box<dyn Read> = if plain == path {
-            Box::new(file)
-        } else {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(file);
-            Box::new(decoder.map_err(|error| broken(error.to_string()))?)
-        };
-        let requests = if plain.ends_with(".csv") {
-            let lines = BufReader::new(input).lines();
-            csv(lines.map(|line| line.map_err(failed)), &broken)?
-        } else {
-            binary(input).map_err(failed)?
-        };
-        if requests.is_empty() {
-            return Err(broken("holds no requests".into()));
-        }
-        Ok(Self::of(&requests))
+        Ok(Self::of(&terrace_trace::read(path)?))
     }
 
     /// Of (object, bytes) in the order of requests.
@@ -74,51 +49,6 @@ impl Trace {
         let hits = self.distances.partition_point(|&distance| distance as f64 <= bytes);
         hits as f64 / self.requests
     }
-}
-
-fn csv(
-    lines: impl Iterator<Item = Result<String, PlanError>>,
-    broken: &dyn Fn(String) -> PlanError,
-) -> Result<Vec<(u64, u32)>, PlanError> {
-    let mut requests = Vec::new();
-    for (at, line) in lines.enumerate() {
-        let line = line?;
-        let mut fields = line.split(',').map(str::trim).skip(1);
-        let object = fields.next();
-        let size = fields.next().and_then(|size| size.parse::<u32>().ok());
-        match (object, size) {
-            (Some(object), Some(size)) => requests.push((identity(object), size)),
-            _ if at == 0 || line.trim().is_empty() => {}
-            _ => return Err(broken(format!("line {}: not time, object, size", at + 1))),
-        }
-    }
-    Ok(requests)
-}
-
-/// Objects are numbers in most traces, and any text in some.
-fn identity(object: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    object.parse().unwrap_or_else(|_| {
-        let mut hasher = DefaultHasher::new();
-        object.hash(&mut hasher);
-        hasher.finish()
-    })
-}
-
-fn binary(mut input: impl Read) -> std::io::Result<Vec<(u64, u32)>> {
-    let mut bytes = Vec::new();
-    input.read_to_end(&mut bytes)?;
-    let (records, rest) = bytes.as_chunks::<BINARY_RECORD>();
-    if !rest.is_empty() {
-        let text = "neither .csv nor records of 24 bytes";
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, text));
-    }
-    let record = |record: &[u8; BINARY_RECORD]| {
-        let [_, _, _, _, o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, ..] = *record;
-        let object = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
-        (object, u32::from_le_bytes([s0, s1, s2, s3]))
-    };
-    Ok(records.iter().map(record).collect())
 }
 
 /// Sums over ranges of a changing list (a Fenwick tree).
@@ -194,26 +124,5 @@ mod tests {
         }
         let distinct: HashSet<u64> = requests.iter().map(|&(object, _)| object).collect();
         assert_eq!(trace.objects, distinct.len() as f64);
-    }
-
-    #[test]
-    fn lines_are_read_and_wrong_ones_named() {
-        let broken = |text| PlanError::Input(text);
-        let lines = |text: &'static str| text.lines().map(|line| Ok(line.to_owned()));
-        let read = csv(lines("time,obj,size\n1,7,100\n2,7,100,x\n"), &broken).unwrap();
-        assert_eq!(read, [(7, 100), (7, 100)]);
-        let error = csv(lines("1,7,100\n1,2\n"), &broken).unwrap_err().to_string();
-        assert!(error.contains("line 2"), "{error}");
-    }
-
-    #[test]
-    fn the_binary_form_is_read() {
-        let mut bytes = [0; 2 * BINARY_RECORD];
-        bytes[4] = 9;
-        bytes[12] = 50;
-        bytes[28] = 3;
-        bytes[36] = 60;
-        assert_eq!(binary(&bytes[..]).unwrap(), [(9, 50), (3, 60)]);
-        assert!(binary(&bytes[1..]).is_err());
     }
 }
