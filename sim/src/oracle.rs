@@ -205,12 +205,15 @@ impl Oracle {
         self.expired_at = 0;
     }
 
-    /// Everything that was stored is gone.
-    pub(crate) fn flush(&mut self) {
+    /// Everything that was stored is gone. What is not `durable` is answered by an error, and a power
+    /// loss may undo it.
+    pub(crate) fn flush(&mut self, is_durable: bool) {
         self.flushes += 1;
         for key in 0..self.keys() {
             let by = self.change(key, None);
-            self.acknowledge(key, by);
+            if is_durable {
+                self.acknowledge(key, by);
+            }
         }
     }
 

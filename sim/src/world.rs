@@ -213,7 +213,7 @@ impl World {
                 false => {
                     life.flush_due = cx.now + cx.random.within(1, 20) as u32;
                     cx.note("plans a flush", life.flush_due.into(), 0);
-                    life.cache.plan_flush(life.flush_due);
+                    let _ = life.cache.plan_flush(life.flush_due);
                 }
             }
             return;
@@ -434,10 +434,10 @@ impl World {
 fn flush(life: &mut Life, cx: &mut Context) {
     cx.note("flushes all", 0, 0);
     life.flush_due = 0;
-    life.cache.flush_all();
+    let is_durable = life.cache.flush_all().is_ok();
     match cx.crash.has_struck() {
         true => cx.oracle.flush_in_doubt(),
-        false => cx.oracle.flush(),
+        false => cx.oracle.flush(is_durable),
     }
 }
 

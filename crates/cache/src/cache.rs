@@ -16,6 +16,7 @@ use crate::sealed::SealedIndex;
 use crate::segment::SegmentTable;
 use crate::session::Session;
 use crate::shard::{Lane, Locked, Pool, Shard};
+use crate::slots::TierStore;
 use crate::start::Parts;
 use crate::state::{Field, LogField};
 use crate::stats::CacheStats;
@@ -140,14 +141,14 @@ impl Cache {
     }
 
     /// Remembers over restarts when a `flush_all` is due; 0 if none is.
-    pub fn plan_flush(&self, due: u32) {
-        if let Some(state) = &self.engine.pool.state {
-            state.field(Field::FlushDue).store(due.into(), Ordering::Relaxed);
-        }
-        if self.engine.is_strict {
-            // The superblock tells it after a power loss.
-            let _ = self.engine.write_superblocks(false);
-        }
+    ///
+    /// # Errors
+    /// With [`Durability::Power`], if a drive does not take it: a power loss would forget it.
+    pub fn plan_flush(&self, due: u32) -> io::Result<()> {
+        let engine = &self.engine;
+        let Some(planned) = engine.field(Field::FlushDue) else { return Ok(()) };
+        let before = planned.swap(due.into(), Ordering::Relaxed);
+        if engine.is_strict && before != u64::from(due) { engine.tell_all_tiers() } else { Ok(()) }
     }
 
     /// Stops cleanly: writes all records to the tiers and marks them so, for as long as `goes_on` says
@@ -178,21 +179,22 @@ impl Cache {
         maintenance.as_mut().is_some_and(|maintenance| maintenance.slice(&self.engine, now))
     }
 
-    /// Makes every record stored so far invisible, at once.
-    pub fn flush_all(&self) {
-        let Some(participant) = self.engine.pool.quiesce.join() else { return };
+    /// Makes every record stored so far invisible, at once, and calls a planned flush off.
+    ///
+    /// # Errors
+    /// With [`Durability::Power`], if a drive does not take it: a power loss would undo it.
+    pub fn flush_all(&self) -> io::Result<()> {
+        let participant = self.engine.pool.quiesce.join();
+        let participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
         self.engine.pool.quiesce.refresh(&participant);
         for (at, shard) in self.engine.shards.iter().enumerate() {
             self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
         }
-        self.plan_flush(0);
-        if self.engine.is_strict {
-            // A log that can't be written is given up with its tier.
-            let logs = self.engine.pool.logs.iter();
-            let _: Vec<_> = logs.map(|log| log.make_durable(&self.engine.pool.slots)).collect();
-        }
+        let planned = self.plan_flush(0);
+        let durable = if self.engine.is_strict { self.engine.make_durable() } else { Ok(()) };
         lock(&self.engine.doomed).clear();
         self.engine.pool.quiesce.leave(&participant);
+        planned.and(durable)
     }
 
     /// The longest value (bytes) that one record holds; longer ones are chunked, see
@@ -287,37 +289,53 @@ impl Engine {
 
     /// The superblocks as of now.
     pub(crate) fn write_superblocks(&self, clean: bool) -> Result<(), OpenError> {
+        (0..self.pool.slots.tiers.len()).try_for_each(|tier| self.write_superblock(tier, clean))
+    }
+
+    fn write_superblock(&self, tier: usize, clean: bool) -> Result<(), OpenError> {
         let get = |field| self.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
         let next_cas =
             self.shards.iter().map(|shard| shard.lock(&self.pool, Guard::new()).next_cas_peek());
-        let next_cas = next_cas.max().unwrap_or(0);
-        for (at, tier) in self.pool.slots.tiers.iter().enumerate() {
-            let log = &self.pool.logs[at];
-            let superblock = Superblock {
-                clean,
-                strict: self.is_strict && !self.has_failed_log(),
-                next_seq: get(Field::NextSeq),
-                next_item: get(Field::NextItem),
-                next_cas,
-                clock: get(Field::Clock) as u32,
-                flush_due: get(Field::FlushDue) as u32,
-                log_pages: log.field(LogField::Spilled).load(Ordering::Relaxed),
-                ..self.mount.superblock(at, tier.device.as_ref())
-            };
-            write_superblock(tier.device.as_ref(), &superblock)?;
+        let device = self.pool.slots.tiers[tier].device.as_ref();
+        let superblock = Superblock {
+            clean,
+            strict: self.is_strict && !self.has_failed_log(),
+            next_seq: get(Field::NextSeq),
+            next_item: get(Field::NextItem),
+            next_cas: next_cas.max().unwrap_or(0),
+            clock: get(Field::Clock) as u32,
+            flush_due: get(Field::FlushDue) as u32,
+            log_pages: self.pool.logs[tier].field(LogField::Spilled).load(Ordering::Relaxed),
+            ..self.mount.superblock(tier, device)
+        };
+        write_superblock(device, &superblock)
+    }
+
+    /// Writes the superblocks while the cache is open. A drive that was given up is not to be believed
+    /// any more, instead.
+    fn tell_all_tiers(&self) -> io::Result<()> {
+        let failed = self.pool.slots.tiers.iter().map(TierStore::has_failed);
+        let logs = self.pool.logs.iter().zip(failed);
+        logs.filter(|(_, failed)| *failed).for_each(|(log, _)| log.fail());
+        self.distrust_failed_logs();
+        match self.is_distrusted.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => self.write_superblocks(false).map_err(io::Error::other),
         }
-        Ok(())
     }
 
     fn has_failed_log(&self) -> bool {
         self.pool.logs.iter().any(KillLog::has_failed)
     }
 
-    /// In strict mode a log that failed must not be believed after a power loss: until the superblocks
-    /// say so, nothing is acknowledged.
+    /// In strict mode a log that failed must not be believed after a power loss: until a superblock
+    /// says so, nothing is acknowledged. One is enough, since all must agree at the next start; the
+    /// drive whose log failed may take none.
     pub(crate) fn distrust_failed_logs(&self) {
         if self.is_strict && self.has_failed_log() && !self.is_distrusted.load(Ordering::Relaxed) {
-            self.is_distrusted.store(self.write_superblocks(false).is_ok(), Ordering::Release);
+            let tiers = 0..self.pool.slots.tiers.len();
+            let told = tiers.filter(|&tier| self.write_superblock(tier, false).is_ok()).count();
+            self.is_distrusted.store(told > 0, Ordering::Release);
         }
     }
 

@@ -23,6 +23,8 @@ pub(crate) struct Maintenance {
     compaction: Compaction,
     seal_turn: usize,
     growth: Option<Growth>,
+    /// Segments taken back since enough places were free.
+    round: u32,
 }
 
 impl Maintenance {
@@ -35,6 +37,7 @@ impl Maintenance {
             compaction: Compaction::default(),
             seal_turn: 0,
             growth: None,
+            round: 0,
         }
     }
 
@@ -77,12 +80,16 @@ impl Maintenance {
 
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         if engine.pool.slots.free() >= engine.places_kept_free() {
+            self.round = 0;
             return false;
         }
-        if !engine.pool.counters.is_full() && reclaim::is_packed(engine) {
-            // Long records leave gaps that nothing fits into.
+        // Long records leave gaps that nothing fits into. Who has taken back as many segments as there
+        // are and gained nothing would go round for ever.
+        let is_fruitless = self.round > engine.pool.slots.total();
+        if !engine.pool.counters.is_full() && (is_fruitless || reclaim::is_packed(engine)) {
             engine.note_full();
         }
+        self.round = self.round.saturating_add(1);
         self.take_back(engine, guard, 0..engine.shards.len(), now)
     }
 

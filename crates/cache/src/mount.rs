@@ -178,6 +178,8 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
         return Ok(None);
     }
     let mut first: Option<Superblock> = None;
+    // One tier that says no speaks for all: a drive that died may not have taken the word.
+    let (mut strict, mut clean) = (true, true);
     for (at, (page, tier)) in pages.iter().zip(&config.tiers).enumerate() {
         let label = tier.device.label();
         let superblock = match page {
@@ -221,6 +223,8 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
         {
             return Err(format!("{label}: was made with other index sizes"));
         }
+        strict &= superblock.strict;
+        clean &= superblock.clean;
     }
-    Ok(first)
+    Ok(first.map(|first| Superblock { strict, clean, ..first }))
 }

@@ -94,7 +94,7 @@ fn run(client: &mut Client, seed: u64, run: &Run) {
             model.retain(|_, &mut (_, _, expires)| expires == 0 || expires > now);
         }
         if version.is_multiple_of(50_021) {
-            client.cache.flush_all();
+            client.cache.flush_all().expect("flushes");
             model.clear();
         }
         if random.below(run.maintain_every) == 0 {

@@ -160,7 +160,7 @@ fn segments_freed_out_of_order_uncover_nothing() {
 #[test]
 fn a_freed_segment_with_a_valid_footer_is_not_accepted() {
     let machine = with_sealed_record(config());
-    machine.client.cache.flush_all();
+    machine.client.cache.flush_all().expect("flushes");
     let machine = crash(machine);
     assert_eq!(get(&machine), None);
     assert_eq!(machine.client.cache.stats().records, 0);
@@ -265,7 +265,7 @@ fn what_expired_stays_so_when_the_clock_is_set_back() {
 #[test]
 fn a_planned_flush_survives() {
     let machine = with_sealed_record(config());
-    machine.client.cache.plan_flush(1_000_500);
+    machine.client.cache.plan_flush(1_000_500).expect("remembers");
     let machine = crash(machine);
     assert_eq!(machine.client.cache.flush_due(), 1_000_500);
     machine.stop_cleanly();

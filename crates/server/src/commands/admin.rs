@@ -5,6 +5,7 @@ use super::expiry::Expiry;
 use super::listing::Listing;
 use crate::server::watch::Watcher;
 use crate::stats::general::VERSION;
+use std::io;
 use std::sync::Arc;
 use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
@@ -78,12 +79,16 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
             None => return reply::INVALID_EXPTIME,
         },
     };
-    flush(executor, Expiry::new(delay, executor.now));
-    reply::OK
+    match flush(executor, Expiry::new(delay, executor.now)) {
+        Ok(()) => reply::OK,
+        Err(_) => {
+            b"SERVER_ERROR a drive refuses writes: the flush may not outlive a power loss\r\n"
+        }
+    }
 }
 
-/// Removes everything, now or when `due` says.
-pub(super) fn flush(executor: &Executor<'_>, due: Expiry) {
+/// Removes everything, now or when `due` says. Fails in strict mode, if that can't be made durable.
+pub(super) fn flush(executor: &Executor<'_>, due: Expiry) -> io::Result<()> {
     let shared = executor.shared;
     executor.counters.cmd_flush.add(1);
     match due {

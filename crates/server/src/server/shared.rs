@@ -12,6 +12,7 @@ use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::latency::Latency;
 use crate::tls::Tls;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
@@ -214,17 +215,23 @@ impl DelayedFlush {
     }
 
     /// Plans a flush, in place of one that was planned before.
-    pub(crate) fn plan(&self, cache: &Cache, due: u32) {
+    ///
+    /// # Errors
+    /// As [`Cache::plan_flush`].
+    pub(crate) fn plan(&self, cache: &Cache, due: u32) -> io::Result<()> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.plan_flush(due);
         self.due.store(due, Ordering::Release);
+        cache.plan_flush(due)
     }
 
     /// Flushes at once, and calls a planned flush off.
-    pub(crate) fn run_now(&self, cache: &Cache) {
+    ///
+    /// # Errors
+    /// As [`Cache::flush_all`].
+    pub(crate) fn run_now(&self, cache: &Cache) -> io::Result<()> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.due.store(Self::NEVER, Ordering::Release);
-        cache.flush_all();
+        cache.flush_all()
     }
 
     /// Flushes if the time has come.
@@ -235,7 +242,8 @@ impl DelayedFlush {
         // Whoever comes second waits here until the flush is done, and then finds nothing due.
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if now >= self.due.load(Ordering::Acquire) {
-            cache.flush_all();
+            // Who asked was answered when it was planned; a drive that refuses this is given up.
+            let _ = cache.flush_all();
             self.due.store(Self::NEVER, Ordering::Release);
         }
     }

@@ -28,8 +28,10 @@ pub(crate) fn execute(
             request.echo.put_error(out, Status::AuthError);
         }
         BinaryCommand::Flush { exptime } => {
-            admin::flush(executor, Expiry::unsigned(exptime, executor.now));
-            done(b"");
+            match admin::flush(executor, Expiry::unsigned(exptime, executor.now)) {
+                Ok(()) => done(b""),
+                Err(_) => request.echo.put_error(out, Status::OutOfMemory),
+            }
         }
         BinaryCommand::Stat { name } => stat(executor, request.echo, name, out),
         _ => {}
