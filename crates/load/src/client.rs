@@ -1,35 +1,51 @@
 //! A plain client for what is asked once: statistics and commands of one line.
 
-use crate::LoadError;
+use crate::socket::Socket;
+use crate::{Address, LoadError, Tls};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection that waits for each reply.
 pub struct Client {
-    stream: BufReader<TcpStream>,
+    socket: BufReader<Socket>,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a TCP address.
+    ///
+    /// # Errors
+    /// The server can't be reached.
     pub fn connect(address: SocketAddr) -> Result<Self, LoadError> {
-        let stream = TcpStream::connect(address)
-            .map_err(|error| LoadError::Connect { address: address.to_string(), error })?;
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Self::open(&Address::Tcp(address), None)
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// The server can't be reached, or does not speak TLS as asked for.
+    pub fn open(address: &Address, tls: Option<&Tls>) -> Result<Self, LoadError> {
+        let socket = Socket::connect(address, tls)?;
+        socket.set_read_timeout(REPLY_TIMEOUT)?;
+        Ok(Self { socket: BufReader::new(socket) })
     }
 
     /// The answer of `stats WHAT` as names and values.
+    ///
+    /// # Errors
+    /// The server closes, is silent for 20 s, or answers with anything else.
     pub fn stats(&mut self, what: &str) -> Result<BTreeMap<String, String>, LoadError> {
         let request = format!("stats {what}").trim_end().to_string() + "\r\n";
-        self.stream.get_mut().write_all(request.as_bytes())?;
+        let socket = self.socket.get_mut();
+        socket.write_all(request.as_bytes())?;
+        socket.flush()?;
         let mut stats = BTreeMap::new();
         loop {
             let mut line = String::new();
-            if self.stream.read_line(&mut line)? == 0 {
+            if self.socket.read_line(&mut line)? == 0 {
                 return Err(LoadError::Closed(1));
             }
             let line = line.trim_end();

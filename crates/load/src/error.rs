@@ -25,6 +25,9 @@ pub enum LoadError {
     /// No reply for so many seconds.
     #[error("no reply for {0} s")]
     Silence(u64),
+    /// A trace can't be read.
+    #[error(transparent)]
+    Trace(#[from] terrace_trace::TraceError),
     /// The plan contradicts itself.
     #[error("{0}")]
     Plan(String),

@@ -1,21 +1,28 @@
 //! When requests of an open loop are due.
 
-use crate::Plan;
+use crate::plan::{Gaps, Plan};
+use crate::{etc, keys};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
 
 /// The schedule of one connection, whatever the server does.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Pace {
-    /// Nanoseconds between requests of this connection.
+    /// Nanoseconds between requests of this connection, in the mean.
     step: f64,
     /// Nanoseconds from the start to the next one.
     next: f64,
+    random: Option<SmallRng>,
 }
 
 impl Pace {
-    /// That of connection `part`: connections take turns. `None` in a closed loop.
+    /// That of connection `part`: connections take turns, or have gaps of their own. `None` in a
+    /// closed loop.
     pub(crate) fn of(plan: &Plan, part: usize) -> Option<Self> {
         let between = 1e9 / plan.rate?;
-        Some(Self { step: between * plan.connections as f64, next: between * part as f64 })
+        let random = (plan.gaps == Gaps::Etc)
+            .then(|| SmallRng::seed_from_u64(keys::mix(plan.seed ^ !(part as u64))));
+        Some(Self { step: between * plan.connections as f64, next: between * part as f64, random })
     }
 
     pub(crate) fn due(&self) -> u64 {
@@ -23,6 +30,9 @@ impl Pace {
     }
 
     pub(crate) fn advance(&mut self) {
-        self.next += self.step;
+        self.next += match &mut self.random {
+            Some(random) => self.step * etc::gap(random.random()),
+            None => self.step,
+        };
     }
 }

@@ -19,8 +19,14 @@ impl Share {
         Self { first: first + part, stride: parts, count: (records - part).div_ceil(parts) }
     }
 
+    #[inline]
     pub(crate) fn number(&self, index: u64) -> u64 {
         self.first + index * self.stride
+    }
+
+    /// The index of a number of this share.
+    pub(crate) fn index(&self, number: u64) -> u64 {
+        (number - self.first) / self.stride
     }
 }
 
@@ -55,6 +61,10 @@ pub(crate) enum Pick {
         next: u64,
         count: u64,
     },
+    /// As listed.
+    List {
+        indexes: std::vec::IntoIter<u32>,
+    },
     Uniform {
         random: SmallRng,
         count: u64,
@@ -83,6 +93,10 @@ impl Pick {
         Self::Sequence { next: 0, count }
     }
 
+    pub(crate) fn list(indexes: Vec<u32>) -> Self {
+        Self::List { indexes: indexes.into_iter() }
+    }
+
     /// `None` if the exponent is not one that Zipf's law has.
     pub(crate) fn random(popularity: Popularity, count: u64, seed: u64) -> Option<Self> {
         let random = SmallRng::seed_from_u64(seed);
@@ -107,7 +121,8 @@ impl Pick {
         })
     }
 
-    /// `None` at the end of a sequence.
+    /// `None` at the end of a sequence or list.
+    #[inline]
     pub(crate) fn next(&mut self) -> Option<u64> {
         match self {
             Self::Sequence { next, count } => {
@@ -115,6 +130,7 @@ impl Pick {
                 *next += 1;
                 (index < *count).then_some(index)
             }
+            Self::List { indexes } => indexes.next().map(u64::from),
             Self::Uniform { random, count } => Some(below(random, *count)),
             Self::Hot { random, count, hot } => {
                 let among = if random.next_u32() % 5 < 4 { *hot } else { *count };

@@ -1,11 +1,11 @@
 //! What a run sends.
 
-use crate::{Keys, LoadError};
-use std::net::SocketAddr;
+use crate::{Address, LoadError, Replay, Sizes, Tls};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which requests are sent, for which records.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Workload {
     /// Stores each record once, in the order of their numbers.
     Fill,
@@ -13,15 +13,19 @@ pub enum Workload {
     Verify,
     /// Reads records as popular as [`Popularity`] says.
     Get(Popularity),
-    /// Stores records that are there already.
+    /// Stores records whether they are there or not.
     Overwrite(Popularity),
-    /// Reads, and overwrites the rest.
+    /// Reads, deletes, and overwrites the rest.
     Mixed {
         /// How popular records are.
         popularity: Popularity,
         /// Reads per hundred requests.
         get_percent: u32,
+        /// Deletes per hundred requests.
+        delete_percent: u32,
     },
+    /// Reads what a trace reads, in its order by object.
+    Replay(Arc<Replay>),
 }
 
 /// How requests spread over records.
@@ -45,13 +49,16 @@ pub enum Popularity {
 /// The protocol that is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `get` and `set`.
+    /// `get`, `set` and `delete`.
     Ascii,
-    /// `mg` and `ms`.
+    /// `mg`, `ms` and `md`.
     Meta,
+    /// GET, SET and DELETE; several keys at once as GETQs and a NOOP.
+    Binary,
 }
 
-/// When a run ends. [`Workload::Fill`] and [`Workload::Verify`] end after the last record at latest.
+/// When a run ends. [`Workload::Fill`], [`Workload::Verify`] and [`Workload::Replay`] end after the
+/// last record at latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// After so many requests, over all connections.
@@ -60,38 +67,52 @@ pub enum End {
     Time(Duration),
 }
 
+/// The times between requests of an open loop, by connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// All alike.
+    Even,
+    /// As in Facebook's ETC pool: generalised Pareto.
+    Etc,
+}
+
 /// Every connection has at most `depth` requests in flight: as many as it may (closed loop), or those
 /// that are due (open loop, with a `rate`).
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The server.
-    pub address: SocketAddr,
+    pub address: Address,
+    /// How connections are encrypted, if they are.
+    pub tls: Option<Tls>,
     /// What to send.
     pub workload: Workload,
     /// Number of the first record.
     pub first: u64,
     /// How many records there are.
     pub records: u64,
-    /// Length of every key, in bytes.
-    pub key_bytes: usize,
-    /// Length of every value, in bytes.
-    pub value_bytes: usize,
+    /// Lengths of keys and values.
+    pub sizes: Sizes,
     /// Connections, all threads together.
     pub connections: usize,
     /// Threads that share the connections.
     pub threads: usize,
     /// Requests in flight per connection.
     pub depth: usize,
-    /// Requests per second over all connections, each due at an even distance from the last.
-    /// Latencies count from then, also where the server was too slow for it to be sent at once.
+    /// Requests per second over all connections. Latencies count from when a request was due, also
+    /// where the server was too slow for it to be sent then.
     pub rate: Option<f64>,
+    /// How requests of an open loop follow each other.
+    pub gaps: Gaps,
     /// Sends `depth` requests at once and then waits for all their replies, instead of sending the
     /// next request for each reply.
     pub batch: bool,
     /// What is spoken.
     pub protocol: Protocol,
-    /// Keys per `get`; more than one with [`Protocol::Ascii`] only.
+    /// Keys per read; more than one not with [`Protocol::Meta`].
     pub keys_per_get: usize,
+    /// Stores records that were missed, so long after: the latency of a back end. Meanwhile they
+    /// count among the requests in flight.
+    pub back_end: Option<Duration>,
     /// Time to live of what is stored, in seconds; 0 for ever.
     pub ttl: u32,
     /// Client flags of what is stored.
@@ -104,15 +125,52 @@ pub struct Plan {
     pub check: bool,
     /// Start of all random choices.
     pub seed: u64,
-    /// When it ends.
+    /// When it ends, the warm-up included.
     pub end: End,
+    /// Time at the start that is not reported.
+    pub warm_up: Duration,
+    /// Divides the time after the warm-up into windows so long, of which only the longest steady
+    /// stretch is reported; needs [`End::Time`].
+    pub window: Option<Duration>,
     /// Tells on standard error how far it is.
     pub progress: bool,
 }
 
 impl Plan {
+    /// Records of 20 + 80 bytes, 8 connections with 32 requests in flight each, one request per
+    /// record, every value checked.
+    pub fn new(address: impl Into<Address>, workload: Workload, records: u64) -> Self {
+        Self {
+            address: address.into(),
+            tls: None,
+            workload,
+            first: 0,
+            records,
+            sizes: Sizes::Fixed { key: 20, value: 80 },
+            connections: 8,
+            threads: 1,
+            depth: 32,
+            rate: None,
+            gaps: Gaps::Even,
+            batch: false,
+            protocol: Protocol::Ascii,
+            keys_per_get: 1,
+            back_end: None,
+            ttl: 0,
+            flags: 0,
+            version: 0,
+            any_version: false,
+            check: true,
+            seed: 1,
+            end: End::Requests(records),
+            warm_up: Duration::ZERO,
+            window: None,
+            progress: false,
+        }
+    }
+
     /// Looks for contradictions.
-    pub(crate) fn keys(&self) -> Result<Keys, LoadError> {
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: &str| Err(LoadError::Plan(text.to_string()));
         if self.connections == 0 || self.threads == 0 || self.depth == 0 || self.keys_per_get == 0 {
             return wrong("connections, threads, depth and keys per get must be 1 or more");
@@ -123,21 +181,33 @@ impl Plan {
         if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return wrong("a rate is above 0");
         }
-        if self.batch && self.rate.is_some() {
-            return wrong("batches have no rate");
+        if self.batch && (self.rate.is_some() || self.back_end.is_some()) {
+            return wrong("batches have neither a rate nor a back end");
         }
         if self.records < self.connections as u64 {
             return wrong("there must be at least one record per connection");
         }
-        match Keys::new(self.key_bytes) {
-            Some(keys) => Ok(keys),
-            None => wrong("keys are 16 to 250 bytes long"),
+        if matches!(self.workload, Workload::Mixed { get_percent, delete_percent, .. }
+            if get_percent.saturating_add(delete_percent) > 100)
+        {
+            return wrong("reads and deletes are more than 100 %");
         }
+        if self.window.is_some_and(|window| window.is_zero()) {
+            return wrong("a window takes some time");
+        }
+        let timed = matches!(self.end, End::Time(time) if time > self.warm_up);
+        if !timed && (self.window.is_some() || !self.warm_up.is_zero()) {
+            return wrong("warm-up and windows need a run that ends after a longer time");
+        }
+        if !self.sizes.are_valid() {
+            return wrong("keys are 16 to 250 bytes long");
+        }
+        Ok(())
     }
 
     /// Whether connections must keep to records of their own, so that the order of a record's
     /// requests is the order on its connection, and its newest value is known.
-    pub(crate) fn writes(&self) -> bool {
+    pub(crate) fn has_shares(&self) -> bool {
         !matches!(self.workload, Workload::Get(_))
     }
 }

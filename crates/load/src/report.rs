@@ -1,17 +1,25 @@
 //! What a run found, for people and for programs.
 
-use crate::plan::Plan;
+use crate::monitor::Sample;
+use crate::plan::{End, Plan};
 use crate::process::Usage;
-use crate::tally::Tally;
+use crate::slots::{Slots, Tallies, steady};
+use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;
-use std::time::Duration;
+use std::ops::Range;
 
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The workload's name and parameters.
     pub workload: String,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in flight per connection.
+    pub depth: usize,
+    /// Requests per second that an open loop was to send.
+    pub rate_asked: Option<f64>,
     /// Requests answered.
     pub requests: u64,
     /// Keys whose value came back right.
@@ -22,12 +30,16 @@ pub struct Report {
     pub wrong: u64,
     /// Records stored.
     pub stored: u64,
+    /// Records that were there and were deleted.
+    pub deleted: u64,
     /// Errors that the server told.
     pub errors: u64,
-    /// From the first request to the last reply, in seconds.
+    /// From the first request to the last reply, or of the windows reported, in seconds.
     pub seconds: f64,
     /// Requests per second.
     pub requests_per_second: f64,
+    /// The windows, if the run had any.
+    pub windows: Option<Windows>,
     /// From sending a request to having its whole reply.
     pub latency: Latency,
     /// What the server's process used meanwhile.
@@ -36,13 +48,30 @@ pub struct Report {
     pub server_cpu_us: Option<f64>,
     /// Processor time of the generator per request, in microseconds.
     pub own_cpu_us: f64,
+    /// The same without what it spent in the kernel.
+    pub own_user_us: f64,
     /// The first wrong values and errors.
     pub examples: Vec<String>,
 }
 
-/// Percentiles in microseconds.
+/// The windows that a run was divided into; the figures are those of the steady ones.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Windows {
+    /// How many there were.
+    pub all: usize,
+    /// How many in a row had about the same rate.
+    pub steady: usize,
+    /// Whether those are more than half.
+    pub is_steady: bool,
+    /// Length of each.
+    pub seconds: f64,
+}
+
+/// In microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
+    /// Mean.
+    pub mean_us: f64,
     /// Median.
     pub p50_us: f64,
     /// 90th percentile.
@@ -55,38 +84,90 @@ pub struct Latency {
     pub max_us: f64,
 }
 
+impl Latency {
+    fn of(nanos: &Histogram<u64>) -> Self {
+        let at = |share| nanos.value_at_quantile(share) as f64 / 1000.0;
+        Self {
+            mean_us: nanos.mean() / 1000.0,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: nanos.max() as f64 / 1000.0,
+        }
+    }
+}
+
 impl Report {
-    pub(crate) fn new(
-        plan: &Plan,
-        tally: &Tally,
-        time: Duration,
-        server: Option<Usage>,
-        own_cpu_ns: u64,
-    ) -> Self {
-        let seconds = time.as_secs_f64();
+    /// Of what came back; the samples are those at the starts of the windows and at the end.
+    pub(crate) fn new(plan: &Plan, tallies: Tallies, samples: &[Sample]) -> Self {
+        let stretch = Stretch::find(plan, &tallies, samples);
+        let tally = tallies.sum(stretch.windows.clone());
+        let (from, to) = (stretch.from, stretch.to);
+        let server = to.server.zip(from.server).map(|(to, from)| to.since(&from));
+        let own = to.own.since(from.own);
+        let seconds = stretch.seconds;
         let per_request = |ns: u64| ns as f64 / 1000.0 / tally.requests.max(1) as f64;
-        let at = |share| tally.latency.value_at_quantile(share) as f64 / 1000.0;
         Self {
             workload: format!("{:?}", plan.workload),
+            connections: plan.connections,
+            depth: plan.depth,
+            rate_asked: plan.rate,
             requests: tally.requests,
             hits: tally.hits,
             misses: tally.misses,
             wrong: tally.wrong,
             stored: tally.stored,
+            deleted: tally.deleted,
             errors: tally.errors,
             seconds,
-            requests_per_second: tally.requests as f64 / seconds,
-            latency: Latency {
-                p50_us: at(0.5),
-                p90_us: at(0.9),
-                p99_us: at(0.99),
-                p999_us: at(0.999),
-                max_us: tally.latency.max() as f64 / 1000.0,
-            },
+            requests_per_second: tally.requests as f64 / seconds.max(1e-9),
+            windows: stretch.told,
+            latency: Latency::of(&tally.latency),
             server,
             server_cpu_us: server.map(|used| per_request(used.cpu_ns)),
-            own_cpu_us: per_request(own_cpu_ns),
-            examples: tally.examples.clone(),
+            own_cpu_us: per_request(own.all_ns),
+            own_user_us: per_request(own.user_ns),
+            examples: tally.examples,
+        }
+    }
+}
+
+/// What part of a run is reported.
+struct Stretch {
+    windows: Range<usize>,
+    from: Sample,
+    to: Sample,
+    seconds: f64,
+    told: Option<Windows>,
+}
+
+impl Stretch {
+    fn find(plan: &Plan, tallies: &Tallies, samples: &[Sample]) -> Self {
+        let first = samples.first().copied().unwrap_or_default();
+        let last = samples.last().copied().unwrap_or_default();
+        let whole = match plan.end {
+            End::Time(end) => Slots::of(plan).whole(end),
+            End::Requests(_) => None,
+        };
+        let Some(whole) = whole else {
+            let seconds = (last.at - first.at).as_secs_f64();
+            return Self { windows: 0..usize::MAX, from: first, to: last, seconds, told: None };
+        };
+        let windows = steady(&tallies.requests(whole));
+        let at = |window: usize| samples.get(window).copied().unwrap_or(last);
+        let each = plan.window.unwrap_or_default().as_secs_f64();
+        Self {
+            from: at(windows.start),
+            to: at(windows.end),
+            seconds: each * windows.len() as f64,
+            told: Some(Windows {
+                all: whole,
+                steady: windows.len(),
+                is_steady: 2 * windows.len() > whole,
+                seconds: each,
+            }),
+            windows,
         }
     }
 }
@@ -103,13 +184,20 @@ impl fmt::Display for Report {
         if self.stored > 0 {
             writeln!(f, "  stored       {}", self.stored)?;
         }
+        if self.deleted > 0 {
+            writeln!(f, "  deleted      {}", self.deleted)?;
+        }
+        if let Some(Windows { all, steady, is_steady, seconds }) = self.windows {
+            let but = if is_steady { "" } else { ": NOT STEADY" };
+            writeln!(f, "  windows      {steady} of {all} of {seconds:.1} s{but}")?;
+        }
         if self.errors > 0 {
             writeln!(f, "  errors       {}", self.errors)?;
         }
-        let Latency { p50_us, p90_us, p99_us, p999_us, max_us } = self.latency;
+        let Latency { mean_us, p50_us, p90_us, p99_us, p999_us, max_us } = self.latency;
         writeln!(
             f,
-            "  latency us   50 % {p50_us:.0}, 90 % {p90_us:.0}, 99 % {p99_us:.0}, \
+            "  latency us   mean {mean_us:.0}, 50 % {p50_us:.0}, 90 % {p90_us:.0}, 99 % {p99_us:.0}, \
              99.9 % {p999_us:.0}, most {max_us:.0}"
         )?;
         if let (Some(server), Some(cpu)) = (self.server, self.server_cpu_us) {
@@ -128,7 +216,8 @@ impl fmt::Display for Report {
                 mib(server.drive_write_bytes)
             )?;
         }
-        writeln!(f, "  own CPU      {:.2} us per request", self.own_cpu_us)?;
+        let (all, user) = (self.own_cpu_us, self.own_user_us);
+        writeln!(f, "  own CPU      {all:.2} us per request, {user:.2} us outside the kernel")?;
         for example in &self.examples {
             writeln!(f, "  e.g.         {example}")?;
         }

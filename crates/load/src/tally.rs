@@ -21,7 +21,9 @@ pub struct Tally {
     pub wrong: u64,
     /// Records stored.
     pub stored: u64,
-    /// Records that the server would not store, and other errors it told.
+    /// Records that were there and were deleted.
+    pub deleted: u64,
+    /// Keys that the server would not read, store or delete, and other errors it told.
     pub errors: u64,
     /// Time from the sending of a request to its whole answer, in nanoseconds.
     pub latency: Histogram<u64>,
@@ -46,6 +48,7 @@ impl Tally {
             misses: 0,
             wrong: 0,
             stored: 0,
+            deleted: 0,
             errors: 0,
             latency: latency.expect("the bounds are within the histogram's own"),
             examples: Vec::new(),
@@ -54,6 +57,7 @@ impl Tally {
     }
 
     /// Counts an answered request.
+    #[inline]
     pub(crate) fn answered(&mut self, nanos: u64) {
         self.requests += 1;
         if self.run.nanos != nanos {
@@ -61,6 +65,12 @@ impl Tally {
             self.run.nanos = nanos;
         }
         self.run.count += 1;
+    }
+
+    /// Counts keys that the server would not deal with.
+    pub(crate) fn refused(&mut self, keys: usize, text: impl FnOnce() -> String) {
+        self.errors += keys as u64;
+        self.example(text);
     }
 
     pub(crate) fn example(&mut self, text: impl FnOnce() -> String) {
@@ -82,6 +92,7 @@ impl Tally {
         self.misses += other.misses;
         self.wrong += other.wrong;
         self.stored += other.stored;
+        self.deleted += other.deleted;
         self.errors += other.errors;
         for example in other.examples {
             self.example(|| example);

@@ -1,16 +1,17 @@
 //! Runs a plan: threads, each with its share of the connections.
 
+use crate::LoadError;
 use crate::connection::Connection;
+use crate::monitor::{self, Sample, Shared};
 use crate::plan::{End, Plan};
-use crate::process::{Process, own_cpu_ns};
+use crate::process::Process;
+use crate::records::Records;
 use crate::report::Report;
-use crate::tally::Tally;
-use crate::{LoadError, Values};
+use crate::slots::{Slots, Tallies};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const SECOND: u64 = 1_000_000_000;
@@ -18,72 +19,65 @@ const MILLISECOND: u64 = 1_000_000;
 const EVENTS_MAX: usize = 64;
 /// A server that answers nothing for so long has failed.
 const SILENCE: Duration = Duration::from_secs(60);
-const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Runs `plan` to its end. `server` is the server's process, if it runs on this machine.
+///
+/// # Errors
+/// The plan contradicts itself, or a connection fails.
 pub fn run(plan: &Plan, server: Option<&Process>) -> Result<Report, LoadError> {
-    let values = Arc::new(Values::new(plan.value_bytes));
+    plan.check()?;
+    let records = Records::new(&plan.sizes);
     let mut shares: Vec<Vec<Connection>> = (0..plan.threads).map(|_| Vec::new()).collect();
     for part in 0..plan.connections {
-        shares[part % plan.threads].push(Connection::open(plan, &values, part)?);
+        shares[part % plan.threads].push(Connection::open(plan, &records, part)?);
     }
-    let before = (server.map(Process::usage), own_cpu_ns());
-    let start = Instant::now();
-    let tally = run_threads(plan, shares, start)?;
-    let time = start.elapsed();
-    let used = server.zip(before.0).map(|(server, before)| server.usage().since(&before));
-    Ok(Report::new(plan, &tally, time, used, own_cpu_ns() - before.1))
+    let (tallies, samples) = run_threads(plan, server, shares)?;
+    Ok(Report::new(plan, tallies, &samples))
 }
 
 fn run_threads(
     plan: &Plan,
+    server: Option<&Process>,
     shares: Vec<Vec<Connection>>,
-    start: Instant,
-) -> Result<Tally, LoadError> {
-    let answered = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
-    let mut tally = Tally::new();
+) -> Result<(Tallies, Vec<Sample>), LoadError> {
+    let (start, shared) = (Instant::now(), Shared::default());
+    let slots = Slots::of(plan);
+    let samples = monitor::first(plan, server, start);
     std::thread::scope(|scope| {
+        let monitor = scope.spawn(|| monitor::watch(plan, server, start, &shared, samples));
         let threads: Vec<_> = shares
             .into_iter()
             .filter(|connections| !connections.is_empty())
             .map(|connections| {
-                let thread = Thread { connections, start, answered: &answered };
-                scope.spawn(|| thread.run(plan.end))
+                let thread = Thread { connections, start, shared: &shared };
+                scope.spawn(move || thread.run(plan.end, slots))
             })
             .collect();
-        if plan.progress {
-            scope.spawn(|| tell_progress(plan, &answered, &over));
-        }
+        let mut tallies = Tallies::new(slots);
         let mut result = Ok(());
         for thread in threads {
             match thread.join() {
-                Ok(Ok(part)) => tally.add(part),
+                Ok(Ok(part)) => tallies.add(part),
                 Ok(Err(error)) => result = Err(error),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        over.store(true, Ordering::Relaxed);
-        result
-    })?;
-    Ok(tally)
-}
-
-fn tell_progress(plan: &Plan, answered: &AtomicU64, over: &AtomicBool) {
-    let mut told = Instant::now();
-    while !over.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50));
-        if told.elapsed() >= PROGRESS_EVERY {
-            told = Instant::now();
-            eprintln!("  {:?}: {} requests", plan.workload, answered.load(Ordering::Relaxed));
+        let last = Sample::take(server, start);
+        shared.is_over.store(true, Ordering::Relaxed);
+        match monitor.join() {
+            Ok(mut samples) => {
+                samples.push(last);
+                result.map(|()| (tallies, samples))
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-    }
+    })
 }
 
 struct Thread<'a> {
     connections: Vec<Connection>,
     start: Instant,
-    answered: &'a AtomicU64,
+    shared: &'a Shared,
 }
 
 impl Thread<'_> {
@@ -91,24 +85,24 @@ impl Thread<'_> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether this is an open loop: all connections are alike.
-    fn is_paced(&self) -> bool {
-        self.connections.first().is_some_and(Connection::is_paced)
+    /// Whether there is something to do at times: all connections are alike.
+    fn has_clock(&self) -> bool {
+        self.connections.first().is_some_and(Connection::has_clock)
     }
 
-    /// Until the next request is due. The kernel's timeouts are too coarse below a millisecond: the
+    /// Until something is due. The kernel's timeouts are too coarse below a millisecond: the
     /// last one is waited for awake.
     fn timeout(&self) -> Timespec {
-        let paced = if self.is_paced() { &self.connections[..] } else { &[] };
+        let paced = if self.has_clock() { &self.connections[..] } else { &[] };
         let due = paced.iter().filter_map(Connection::due).min();
         let wait = due.map_or(SECOND, |due| due.saturating_sub(self.now()).min(SECOND));
         Timespec { tv_sec: 0, tv_nsec: (wait / MILLISECOND * MILLISECOND).min(SECOND - 1) as i64 }
     }
 
-    /// Sends what is due in an open loop; gives back how many connections have ended.
+    /// Sends what is due, where that is not for replies to say; gives back how many connections have ended.
     fn send_due(&mut self, now: u64, poll: &OwnedFd) -> Result<usize, LoadError> {
         let mut ended = 0;
-        if !self.is_paced() {
+        if !self.has_clock() {
             return Ok(ended);
         }
         for (at, connection) in (0..).zip(&mut self.connections) {
@@ -121,17 +115,17 @@ impl Thread<'_> {
         Ok(ended)
     }
 
-    fn run(mut self, end: End) -> Result<Tally, LoadError> {
+    fn run(mut self, end: End, slots: Slots) -> Result<Tallies, LoadError> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let now = self.now();
         for (at, connection) in self.connections.iter_mut().enumerate() {
             connection.send(now)?;
             connection.awaits_room = connection.has_unsent();
             let flags = interest(connection);
-            epoll::add(&poll, connection.stream(), epoll::EventData::new_u64(at as u64), flags)?;
+            epoll::add(&poll, connection.socket(), epoll::EventData::new_u64(at as u64), flags)?;
         }
         let mut running = self.connections.iter().filter(|c| !c.is_done()).count();
-        let mut tally = Tally::new();
+        let mut tallies = Tallies::new(slots);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut heard = now;
         while running > 0 {
@@ -147,21 +141,22 @@ impl Thread<'_> {
             if matches!(end, End::Time(time) if u128::from(now) > time.as_nanos()) {
                 self.connections.iter_mut().for_each(Connection::stop);
             }
+            let tally = tallies.at(now);
             let before = tally.requests;
             for event in events.drain(..) {
                 heard = now;
                 let (at, flags) = (event.data.u64(), event.flags);
                 let connection = &mut self.connections[at as usize];
                 if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP) {
-                    connection.receive(now, &mut tally)?;
+                    connection.receive(now, tally)?;
                 }
                 connection.send(now)?;
                 running -= usize::from(watch(connection, at, &poll)?);
             }
+            self.shared.answered.fetch_add(tally.requests - before, Ordering::Relaxed);
             running -= self.send_due(now, &poll)?;
-            self.answered.fetch_add(tally.requests - before, Ordering::Relaxed);
         }
-        Ok(tally)
+        Ok(tallies)
     }
 }
 
@@ -170,13 +165,13 @@ impl Thread<'_> {
 fn watch(connection: &mut Connection, at: u64, poll: &OwnedFd) -> Result<bool, LoadError> {
     if connection.is_done() {
         connection.is_watched = false;
-        epoll::delete(poll, connection.stream())?;
+        epoll::delete(poll, connection.socket())?;
         return Ok(true);
     }
     if connection.has_unsent() != connection.awaits_room {
         connection.awaits_room = connection.has_unsent();
         let (data, flags) = (epoll::EventData::new_u64(at), interest(connection));
-        epoll::modify(poll, connection.stream(), data, flags)?;
+        epoll::modify(poll, connection.socket(), data, flags)?;
     }
     Ok(false)
 }

@@ -10,56 +10,46 @@ const PLACES: usize = 1 << 14;
 /// Distance between places; a multiple of 8, so that copies stay aligned.
 const STEP: usize = 8;
 
-/// Values of one length, each told apart from all others by its content.
+/// Values, each told apart from all others by its content.
 ///
 /// A value is a stamp (number and version) followed by bytes that the two determine, so that an
 /// old, torn or foreign value is recognised. The bytes are a window of a pool that is made once:
 /// making a value and comparing one cost a copy of memory each.
 #[derive(Debug)]
 pub struct Values {
-    bytes: usize,
     pool: Vec<u8>,
 }
 
 impl Values {
-    /// Values of `bytes` each.
+    /// Values of at most `bytes` each.
     pub fn new(bytes: usize) -> Self {
         let pool = (0..(PLACES * STEP + bytes).div_ceil(8) as u64).flat_map(|at| {
             // Not the mixer of keys and places, whose outputs would repeat here.
             xxh3_64_with_seed(&at.to_le_bytes(), 1).to_le_bytes()
         });
-        Self { bytes, pool: pool.collect() }
+        Self { pool: pool.collect() }
     }
 
-    /// Length of every value, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Appends the value of a record.
-    pub fn append(&self, number: u64, version: u32, out: &mut Vec<u8>) {
+    /// Appends the value of a record, `bytes` long.
+    pub fn append(&self, number: u64, version: u32, bytes: usize, out: &mut Vec<u8>) {
         let stamp = stamp(number, version);
-        let stamped = self.bytes.min(STAMP);
+        let stamped = bytes.min(STAMP);
         out.extend_from_slice(&stamp[..stamped]);
-        out.extend_from_slice(self.content(number, version));
+        out.extend_from_slice(self.content(number, version, bytes - stamped));
     }
 
-    /// Whether `value` is that of the record; `None` as `version` accepts each that was ever
-    /// written, if the value is long enough to say which one it is.
+    /// Whether `value` is that of the record, whatever its length; `None` as `version` accepts each
+    /// that was ever written, if the value is long enough to say which one it is.
     pub fn fits(&self, number: u64, version: Option<u32>, value: &[u8]) -> bool {
-        if value.len() != self.bytes {
-            return false;
-        }
         let version = version.or_else(|| stamped_version(value)).unwrap_or_default();
-        let stamped = self.bytes.min(STAMP);
-        value[..stamped] == stamp(number, version)[..stamped]
-            && value[stamped..] == *self.content(number, version)
+        let (stamped, content) = value.split_at(value.len().min(STAMP));
+        *stamped == stamp(number, version)[..stamped.len()]
+            && *content == *self.content(number, version, content.len())
     }
 
-    fn content(&self, number: u64, version: u32) -> &[u8] {
+    fn content(&self, number: u64, version: u32, bytes: usize) -> &[u8] {
         let place = mix(number ^ mix(u64::from(version))) as usize % PLACES;
-        let length = self.bytes.saturating_sub(STAMP);
-        &self.pool[place * STEP..place * STEP + length]
+        &self.pool[place * STEP..place * STEP + bytes]
     }
 }
 
@@ -80,16 +70,16 @@ mod tests {
 
     #[test]
     fn a_value_fits_its_own_record_and_version_only() {
+        let values = Values::new(800);
         for bytes in [12, 80, 800] {
-            let values = Values::new(bytes);
             let mut value = Vec::new();
-            values.append(7, 3, &mut value);
+            values.append(7, 3, bytes, &mut value);
             assert_eq!(value.len(), bytes);
             assert!(values.fits(7, Some(3), &value));
             assert!(values.fits(7, None, &value));
             assert!(!values.fits(7, Some(2), &value), "an old version");
             assert!(!values.fits(8, None, &value), "a foreign record");
-            assert!(!values.fits(7, None, &value[1..]), "a short value");
+            assert!(!values.fits(7, None, &value[1..]), "a cut value");
         }
     }
 
@@ -97,8 +87,8 @@ mod tests {
     fn torn_and_flipped_values_do_not_fit() {
         let values = Values::new(800);
         let (mut old, mut new) = (Vec::new(), Vec::new());
-        values.append(7, 0, &mut old);
-        values.append(7, 1, &mut new);
+        values.append(7, 0, 800, &mut old);
+        values.append(7, 1, 800, &mut new);
         let torn = [&new[..400], &old[400..]].concat();
         assert!(!values.fits(7, None, &torn));
         for at in 0..800 {
@@ -110,10 +100,10 @@ mod tests {
 
     #[test]
     fn values_shorter_than_the_stamp() {
+        let values = Values::new(STAMP);
         for bytes in 0..STAMP {
-            let values = Values::new(bytes);
             let mut value = Vec::new();
-            values.append(1 << 60, 0, &mut value);
+            values.append(1 << 60, 0, bytes, &mut value);
             assert_eq!(value.len(), bytes);
             assert!(values.fits(1 << 60, Some(0), &value));
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 use terrace_e2e::{Server, is_terrace};
-use terrace_load::{Client, End, Plan as Requests, Protocol, Report, Workload, run};
+use terrace_load::{Client, Plan as Requests, Report, Sizes, Workload, run};
 use terrace_plan::{Data, Layout};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -14,28 +14,12 @@ fn data(key_bytes: f64, value_bytes: f64) -> Data {
 }
 
 fn fill(server: &Server, data: &Data, first: u64, records: u64) -> Report {
+    let (key, value) = (data.key_bytes as usize, data.value_bytes as usize);
     let plan = Requests {
-        address: server.address(),
-        workload: Workload::Fill,
         first,
-        records,
-        key_bytes: data.key_bytes as usize,
-        value_bytes: data.value_bytes as usize,
+        sizes: Sizes::Fixed { key, value },
         connections: 4,
-        threads: 1,
-        depth: 32,
-        rate: None,
-        batch: false,
-        protocol: Protocol::Ascii,
-        keys_per_get: 1,
-        ttl: 0,
-        flags: 0,
-        version: 0,
-        any_version: false,
-        check: true,
-        seed: 1,
-        end: End::Requests(records),
-        progress: false,
+        ..Requests::new(server.address(), Workload::Fill, records)
     };
     run(&plan, None).expect("a run to its end")
 }

@@ -1,31 +1,14 @@
 use super::*;
-use crate::plan::{End, Workload};
-use crate::{Popularity, Protocol};
+use crate::plan::Workload;
+use crate::window::Request;
+use crate::{Popularity, Sizes, keys};
+
+const SIZES: Sizes = Sizes::Fixed { key: 20, value: 40 };
 
 fn plan(protocol: Protocol, keys_per_get: usize) -> Plan {
-    Plan {
-        address: ([127, 0, 0, 1], 11211).into(),
-        workload: Workload::Get(Popularity::Uniform),
-        first: 0,
-        records: 10,
-        key_bytes: 20,
-        value_bytes: 40,
-        connections: 1,
-        threads: 1,
-        depth: 1,
-        rate: None,
-        batch: false,
-        protocol,
-        keys_per_get,
-        ttl: 0,
-        flags: 5,
-        version: 0,
-        any_version: false,
-        check: true,
-        seed: 1,
-        end: End::Requests(1),
-        progress: false,
-    }
+    let workload = Workload::Get(Popularity::Uniform);
+    let server = std::net::SocketAddr::from(([127, 0, 0, 1], 11211));
+    Plan { protocol, keys_per_get, sizes: SIZES, flags: 5, ..Plan::new(server, workload, 10) }
 }
 
 struct Case {
@@ -36,11 +19,11 @@ struct Case {
 
 impl Case {
     fn new(protocol: Protocol, numbers: &[u64]) -> Self {
-        let values = Arc::new(Values::new(40));
-        let replies = Replies::new(&plan(protocol, numbers.len()), &values).unwrap();
+        let replies = Replies::new(&plan(protocol, numbers.len()), &Records::new(&SIZES));
         let mut window = Window::default();
         window.requests.push_back((Request::Get { keys: numbers.len() }, 0));
-        window.expected.extend(numbers.iter().map(|&number| Expected { number, version: Some(0) }));
+        let expected = |&number| Expected { number, value: Value::Version(0) };
+        window.expected.extend(numbers.iter().map(expected));
         Self { replies, window, tally: Tally::new() }
     }
 
@@ -68,13 +51,13 @@ impl Case {
 
 fn value(number: u64, version: u32) -> Vec<u8> {
     let mut value = Vec::new();
-    Values::new(40).append(number, version, &mut value);
+    Records::new(&SIZES).append_value(number, version, &mut value);
     value
 }
 
 fn key(number: u64) -> String {
     let mut key = Vec::new();
-    Keys::new(20).unwrap().append(number, &mut key);
+    keys::append(number, 20, &mut key);
     String::from_utf8(key).unwrap()
 }
 
@@ -146,4 +129,62 @@ fn what_is_no_reply_ends_the_run() {
     }
     let mut case = Case::new(Protocol::Ascii, &[3]);
     assert!(case.feed(b"END\r\nEND\r\n").is_err(), "one more reply than requests");
+}
+
+#[test]
+fn a_deleted_record_must_not_be_there() {
+    let mut case = Case::new(Protocol::Ascii, &[3]);
+    case.window.expected[0].value = Value::Absent;
+    case.feed(&[&classic(3)[..], b"END\r\n"].concat()).unwrap();
+    assert_eq!(case.counts(), (0, 0, 1, 0));
+    for (protocol, deleted, absent) in [
+        (Protocol::Ascii, &b"DELETED\r\n"[..], &b"NOT_FOUND\r\n"[..]),
+        (Protocol::Meta, b"HD\r\n", b"NF\r\n"),
+        (Protocol::Binary, &binary(0x04, 0, 0, &[], &[]), &binary(0x04, 1, 0, &[], b"Not found")),
+    ] {
+        let mut case = Case::new(protocol, &[]);
+        case.window.requests = [(Request::Delete, 0), (Request::Delete, 0)].into();
+        case.feed(&[deleted, absent].concat()).unwrap();
+        assert_eq!((case.tally.deleted, case.tally.requests), (1, 2));
+        assert!(case.is_answered());
+    }
+}
+
+fn binary(opcode: u8, status: u8, opaque: u8, extras: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut header = [0; 24];
+    (header[0], header[1], header[4], header[7]) = (0x81, opcode, extras.len() as u8, status);
+    (header[11], header[15]) = ((extras.len() + value.len()) as u8, opaque);
+    [&header, extras, value].concat()
+}
+
+const FLAGS: [u8; 4] = [0, 0, 0, 5];
+
+#[test]
+fn binary_replies() {
+    let outcome = |reply: &[u8]| {
+        let mut case = Case::new(Protocol::Binary, &[3]);
+        case.feed(reply).unwrap();
+        assert!(case.is_answered());
+        case.counts()
+    };
+    assert_eq!(outcome(&binary(0, 0, 0, &FLAGS, &value(3, 0))), (1, 0, 0, 0));
+    assert_eq!(outcome(&binary(0, 1, 0, &[], b"Not found")), (0, 1, 0, 0));
+    assert_eq!(outcome(&binary(0, 0x82, 0, &[], b"Out of memory")), (0, 0, 0, 1));
+    assert_eq!(outcome(&binary(0, 0, 0, &FLAGS, &value(4, 0))), (0, 0, 1, 0), "foreign");
+    assert_eq!(outcome(&binary(0, 0, 0, &[0; 4], &value(3, 0))), (0, 0, 1, 0), "other flags");
+    assert_eq!(outcome(&binary(0, 0, 0, &FLAGS, &value(3, 0)[..39])), (0, 0, 1, 0), "short");
+    for junk in [&b"END\r\n"[..], &binary(1, 0, 0, &[], &[])] {
+        assert!(Case::new(Protocol::Binary, &[3]).feed(junk).is_err());
+    }
+}
+
+#[test]
+fn a_binary_multiget_with_gaps() {
+    let hit = |at: u8| binary(9, 0, at, &FLAGS, &value(u64::from(at) + 1, 0));
+    let mut case = Case::new(Protocol::Binary, &[1, 2, 3, 4, 5]);
+    case.feed(&[hit(1), hit(3), binary(10, 0, 0, &[], &[])].concat()).unwrap();
+    assert_eq!(case.counts(), (2, 3, 0, 0));
+    assert!(case.is_answered());
+    let mut foreign = Case::new(Protocol::Binary, &[1, 2]);
+    assert!(foreign.feed(&hit(3)).is_err());
 }

@@ -1,0 +1,90 @@
+//! Run after run, and what they show together.
+
+use crate::{Plan, Report};
+use serde::Serialize;
+use std::fmt;
+
+/// Several runs that differ in one or two settings.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// The runs, in order.
+    pub points: Vec<Report>,
+    /// Which of them was the fastest that kept the latency searched for.
+    pub best: Option<usize>,
+    /// What was searched for.
+    pub goal: Option<String>,
+}
+
+impl Series {
+    /// Values that were wrong, in all runs.
+    pub fn wrong(&self) -> u64 {
+        self.points.iter().map(|point| point.wrong).sum()
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [only] = &self.points[..] {
+            return only.fmt(f);
+        }
+        if let Some(first) = self.points.first() {
+            writeln!(f, "{}", first.workload)?;
+        }
+        writeln!(
+            f,
+            "{:>6} {:>6} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>6}",
+            "conns",
+            "depth",
+            "asked/s",
+            "answered/s",
+            "mean us",
+            "50 % us",
+            "99 % us",
+            "99.9 %",
+            "srv CPU",
+            "hits",
+            "wrong"
+        )?;
+        for (at, point) in self.points.iter().enumerate() {
+            let reads = point.hits + point.misses + point.wrong;
+            let share = |hits: u64| match reads {
+                0 => "-".to_string(),
+                _ => format!("{:.1} %", hits as f64 * 100.0 / reads as f64),
+            };
+            let latency = &point.latency;
+            writeln!(
+                f,
+                "{:>6} {:>6} {:>10} {:>10.0} {:>9.0} {:>9.0} {:>9.0} {:>9.0} {:>8} {:>8} {:>6}{}",
+                point.connections,
+                point.depth,
+                point.rate_asked.map_or("-".into(), |rate| format!("{rate:.0}")),
+                point.requests_per_second,
+                latency.mean_us,
+                latency.p50_us,
+                latency.p99_us,
+                latency.p999_us,
+                point.server_cpu_us.map_or("-".into(), |us| format!("{us:.2}")),
+                share(point.hits),
+                point.wrong,
+                match point.windows {
+                    Some(windows) if !windows.is_steady => "  not steady",
+                    _ if self.best == Some(at) => "  <- best",
+                    _ => "",
+                }
+            )?;
+        }
+        match (&self.goal, self.best) {
+            (Some(goal), Some(best)) => {
+                let rate = self.points[best].requests_per_second;
+                writeln!(f, "highest rate with {goal}: {rate:.0}/s")
+            }
+            (Some(goal), None) => writeln!(f, "no rate with {goal} was found"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A line that says what was sent.
+pub(crate) fn told(plan: &Plan) -> String {
+    format!("{:?}, {} records, {:?}", plan.workload, plan.records, plan.protocol)
+}
