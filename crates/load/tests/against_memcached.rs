@@ -1,83 +1,25 @@
 //! Whole runs against a server that is known to be right: what is stored comes back, what is stored
 //! by another run is told apart, and what is gone is missed.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use terrace_load::{Client, End, Plan, Popularity, Process, Protocol, Report, Workload, run};
+mod common;
 
-struct Memcached {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Memcached {
-    /// `None`, and a line that says so, where there is none.
-    fn start(test: &str) -> Option<Self> {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let ports = dir.path().join("ports");
-        let mut command = Command::new("memcached");
-        command.args(["-u", "root", "-l", "127.0.0.1", "-m", "64", "-p", "-1"]);
-        command.env("MEMCACHED_PORT_FILENAME", &ports);
-        let Ok(child) = command.stderr(Stdio::null()).spawn() else {
-            println!("skipped: {test}: memcached is not installed");
-            return None;
-        };
-        let mut server = Self { child, address: (Ipv4Addr::LOCALHOST, 0).into() };
-        server.address.set_port(wait_for(|| port_in(&ports)));
-        wait_for(|| TcpStream::connect(server.address).ok());
-        Some(server)
-    }
-
-    fn plan(&self, workload: Workload) -> Plan {
-        Plan {
-            connections: 5,
-            threads: 2,
-            depth: 7,
-            flags: 3,
-            ..Plan::new(self.address, workload, 20_001)
-        }
-    }
-
-    fn run(&self, plan: &Plan) -> Report {
-        let process = Process::new(self.child.id());
-        run(plan, process.as_ref()).expect("a run to its end")
-    }
-}
-
-/// The port that the server chose itself: one found beforehand may be another's by now.
-fn port_in(ports: &Path) -> Option<u16> {
-    let text = std::fs::read_to_string(ports).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
-}
-
-fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(found) = ready() {
-            return found;
-        }
-        assert!(Instant::now() < end, "memcached does not answer");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use common::Memcached;
+use std::process::Command;
+use std::time::Duration;
+use terrace_load::{Client, End, Plan, Popularity, Protocol, Workload};
 
 #[test]
-fn what_is_stored_comes_back_in_either_protocol() {
-    let Some(server) = Memcached::start("what_is_stored_comes_back_in_either_protocol") else {
+fn what_is_stored_comes_back_in_every_protocol() {
+    let Some(server) = Memcached::start("what_is_stored_comes_back_in_every_protocol", &[]) else {
         return;
     };
-    for (protocol, keys_per_get, batch) in
-        [(Protocol::Ascii, 1, false), (Protocol::Ascii, 24, true), (Protocol::Meta, 1, true)]
-    {
+    for (protocol, keys_per_get, batch) in [
+        (Protocol::Ascii, 1, false),
+        (Protocol::Ascii, 24, true),
+        (Protocol::Meta, 1, true),
+        (Protocol::Binary, 1, false),
+        (Protocol::Binary, 24, true),
+    ] {
         let fill = Plan { protocol, batch, ..server.plan(Workload::Fill) };
         let stored = server.run(&fill);
         assert_eq!((stored.stored, stored.errors), (20_001, 0));
@@ -89,13 +31,14 @@ fn what_is_stored_comes_back_in_either_protocol() {
         let beyond = server.run(&Plan { records: 40_002, end: End::Requests(40_002), ..verify });
         assert_eq!((beyond.hits, beyond.misses), (20_001, 20_001));
     }
-    let items = Client::connect(server.address).unwrap().stats("").unwrap()["curr_items"].clone();
+    let items =
+        Client::open(&server.address, None).unwrap().stats("").unwrap()["curr_items"].clone();
     assert_eq!(items, "20001");
 }
 
 #[test]
 fn other_versions_and_flags_are_wrong() {
-    let Some(server) = Memcached::start("other_versions_and_flags_are_wrong") else { return };
+    let Some(server) = Memcached::start("other_versions_and_flags_are_wrong", &[]) else { return };
     server.run(&Plan { version: 1, ..server.plan(Workload::Fill) });
     let verify = server.plan(Workload::Verify);
     assert_eq!(server.run(&verify).wrong, 20_001, "version 1 is there, version 0 was expected");
@@ -106,16 +49,20 @@ fn other_versions_and_flags_are_wrong() {
 
 #[test]
 fn a_mixed_load_knows_the_newest_version_of_each_value() {
-    let Some(server) = Memcached::start("a_mixed_load_knows_the_newest_version_of_each_value")
+    let Some(server) = Memcached::start("a_mixed_load_knows_the_newest_version_of_each_value", &[])
     else {
         return;
     };
     server.run(&server.plan(Workload::Fill));
     let mut gone = 0;
-    for popularity in [Popularity::Uniform, Popularity::Hot, Popularity::Zipf(1.0)] {
+    for (popularity, protocol) in [
+        (Popularity::Uniform, Protocol::Ascii),
+        (Popularity::Hot, Protocol::Meta),
+        (Popularity::Zipf(1.0), Protocol::Binary),
+    ] {
         let workload = Workload::Mixed { popularity, get_percent: 50, delete_percent: 10 };
         let end = End::Time(Duration::from_millis(300));
-        let mixed = server.run(&Plan { any_version: true, end, ..server.plan(workload) });
+        let mixed = server.run(&Plan { any_version: true, end, protocol, ..server.plan(workload) });
         // What was deleted is missed, and never found; the rest is there.
         assert_eq!((mixed.wrong, mixed.errors), (0, 0), "{:?}", mixed.examples);
         assert!(mixed.hits > 1000 && mixed.stored > 1000 && mixed.deleted > 100, "{mixed}");
@@ -128,7 +75,7 @@ fn a_mixed_load_knows_the_newest_version_of_each_value() {
 #[test]
 fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
     let Some(server) =
-        Memcached::start("an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due")
+        Memcached::start("an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due", &[])
     else {
         return;
     };
