@@ -71,6 +71,8 @@ pub(crate) struct Engine {
     pub(crate) hasher: Hasher,
     pub(crate) pool: Pool,
     pub(crate) shards: Box<[Shard]>,
+    /// How far the memory cap may be raised.
+    pub(crate) memory_bytes_max: u64,
     pub(crate) evicts: bool,
     pub(crate) with_cas: bool,
     /// See [`Durability::Power`].
@@ -237,6 +239,7 @@ impl Engine {
             pool,
             shards,
             evicts: config.evict,
+            memory_bytes_max: config.memory_bytes_max.max(config.memory_bytes),
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
             is_distrusted: AtomicBool::new(false),
@@ -402,12 +405,20 @@ impl Engine {
 
     /// Whether requests find enough blocks for the next moments.
     pub(crate) fn has_spare_blocks(&self) -> bool {
+        if self.pool.budget.excess() > 0 {
+            return false;
+        }
         let arena = &self.pool.arena;
-        let spare = self.pool.reserve * 2 + u64::from(arena.blocks()) / 64;
         let place =
             if self.has_tiers() { Place::Passing } else { self.pool.place_for(Lane::Fresh) };
         let available = arena.available(&self.pool.budget, place);
-        available + arena.retired() as u64 >= spare + self.pool.reserve
+        available + arena.retired() as u64 >= self.spare_blocks()
+    }
+
+    /// Blocks that are kept free for the next moments.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        let blocks = self.pool.budget.limit() / u64::from(self.geometry.block_bytes);
+        self.pool.reserve * 3 + blocks / 64
     }
 
     /// Decides whether the cache is full: whether records may be dropped.

@@ -38,6 +38,10 @@ pub enum OnMismatch {
 pub struct Config {
     /// Everything that grows with data stays within this many bytes of DRAM (`-m`).
     pub memory_bytes: u64,
+    /// How far that may be raised while the cache is open, see
+    /// [`crate::Cache::set_memory_limit`]: address space is set aside for it, but no memory. Not
+    /// looked at without tiers where `state` is given, since all blocks lie in the state then.
+    pub memory_bytes_max: u64,
     /// Tiers in order, fastest first; empty for a plain DRAM cache.
     pub tiers: Vec<Tier>,
     /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
@@ -66,6 +70,7 @@ impl Config {
     pub fn new(memory_bytes: u64) -> Self {
         Self {
             memory_bytes,
+            memory_bytes_max: memory_bytes,
             tiers: Vec::new(),
             state: None,
             boot: [0; 16],

@@ -51,6 +51,7 @@ impl Maintenance {
         let mut worked = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
         worked |= dram::make_room(engine, guard, turn, now);
+        worked |= engine.shrink_to_limit();
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
             worked |= self.keep_places_free(engine, guard, now);

@@ -28,17 +28,31 @@ use std::sync::{Arc, Mutex};
 
 /// Bytes of DRAM that may be taken, and that are.
 pub(crate) struct Budget {
-    limit: u64,
+    /// What the cache was opened with.
+    opened: u64,
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, used: AtomicU64::new(0) }
+        Self { opened: limit, limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
     }
 
     pub(crate) fn limit(&self) -> u64 {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; what is taken beyond a lower one is given back in time, see
+    /// [`Budget::excess`].
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes to give back since the limit was lowered.
+    pub(crate) fn excess(&self) -> u64 {
+        let limit = self.limit();
+        if limit < self.opened { self.used().saturating_sub(limit) } else { 0 }
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -47,7 +61,8 @@ impl Budget {
 
     /// Takes `bytes`, or nothing when they would pass the limit.
     pub(crate) fn take(&self, bytes: u64) -> bool {
-        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        let limit = self.limit();
+        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
@@ -206,6 +221,8 @@ pub(crate) struct Arena {
     /// Blocks that lie in it come first.
     state: Option<Arc<State>>,
     surviving: u32,
+    /// Surviving blocks are set aside, beside others.
+    prepaid: bool,
 }
 
 // SAFETY: the mapping belongs to the arena alone; access to it follows the rules of `Block` (one
@@ -215,24 +232,34 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Reserves address space for `bytes` of records, the blocks of `state` among them; takes no
-    /// memory yet. Where `prepaid`, the surviving blocks are the caller's already and count as
-    /// resident; else they are taken from the budget one by one, as the others.
+    /// Reserves address space for `bytes` of records, the blocks of `state` among them, and for as
+    /// much as `bytes_max` if the system lets it; takes no memory yet. Where `prepaid`, the surviving
+    /// blocks are the caller's already and count as resident; else they are taken from the budget one
+    /// by one, as the others.
     pub(crate) fn new(
-        bytes: u64,
+        (bytes, bytes_max): (u64, u64),
         block_bytes: u32,
         state: Option<Arc<State>>,
         prepaid: bool,
     ) -> io::Result<Self> {
-        let blocks = (bytes / u64::from(block_bytes)).max(1) as u32;
         let surviving = state.as_ref().map_or(0, |state| state.blocks().2);
-        let length = blocks.max(surviving) as usize * block_bytes as usize;
-        let blocks = blocks.max(surviving);
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping overlaps nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let blocks_for = |bytes: u64| {
+            let addressable = Addr::UNIT << Addr::BITS;
+            let blocks = bytes.min(addressable) / u64::from(block_bytes);
+            (blocks.max(1) as u32).max(surviving)
+        };
+        let reserve = |blocks: u32| {
+            let length = blocks as usize * block_bytes as usize;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh anonymous mapping overlaps nothing.
+            let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
+            let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+            io::Result::Ok((base, blocks))
+        };
+        // A system that promises no more than it has, or caps address space, may refuse the rest.
+        let (base, blocks) =
+            reserve(blocks_for(bytes.max(bytes_max))).or_else(|_| reserve(blocks_for(bytes)))?;
         let ids = [(0..surviving).rev().collect(), (surviving..blocks).rev().collect()];
         let [in_state, others]: [Vec<u32>; 2] = ids;
         let (paid, unpaid) = if prepaid { (in_state, Vec::new()) } else { (Vec::new(), in_state) };
@@ -250,6 +277,7 @@ impl Arena {
             free,
             state,
             surviving,
+            prepaid,
         };
         arena.map_surviving()?;
         Ok(arena)
@@ -272,8 +300,9 @@ impl Arena {
         self.block_bytes
     }
 
-    pub(crate) fn blocks(&self) -> u32 {
-        self.blocks
+    /// Bytes of all blocks that there is address space for.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        u64::from(self.blocks) * u64::from(self.block_bytes)
     }
 
     fn place_of(&self, id: u32) -> Place {
@@ -345,15 +374,23 @@ impl Arena {
     /// How many blocks [`Arena::take`] would still give.
     pub(crate) fn available(&self, budget: &Budget, place: Place) -> u64 {
         let free = u64::from(self.free[place as usize].load(Ordering::Relaxed));
-        if place == Place::Surviving && self.is_prepaid() {
+        if place == Place::Surviving && self.prepaid {
             return free;
         }
         free + budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes)
     }
 
-    /// Surviving blocks are set aside where there are others beside them.
-    fn is_prepaid(&self) -> bool {
-        self.surviving < self.blocks
+    /// Where blocks lie that can go back to the system.
+    fn released_place(&self) -> Place {
+        match self.prepaid || self.surviving == 0 {
+            true => Place::Passing,
+            false => Place::Surviving,
+        }
+    }
+
+    /// Free blocks that can go back to the system.
+    pub(crate) fn releasable(&self) -> u64 {
+        self.free[self.released_place() as usize].load(Ordering::Relaxed).into()
     }
 
     /// Blocks that are resident and hold nothing.
@@ -403,10 +440,10 @@ impl Arena {
     pub(crate) fn release(&self, bytes: u64, budget: &Budget) {
         let mut pool = lock(&self.pool);
         let mut given = 0;
-        let (place, advice) = if self.is_prepaid() {
-            (Place::Passing, Advice::LinuxDontNeed)
-        } else {
-            (Place::Surviving, Advice::LinuxRemove)
+        let place = self.released_place();
+        let advice = match place {
+            Place::Passing => Advice::LinuxDontNeed,
+            Place::Surviving => Advice::LinuxRemove,
         };
         while given < bytes {
             let Some(id) = pool.free[place as usize].pop() else { break };
@@ -551,7 +588,7 @@ mod tests {
     #[test]
     fn blocks_come_back_after_a_quiescent_point_and_the_budget_holds() {
         let (arena, budget) =
-            (Arena::new(3 * 4096, 4096, None, false).unwrap(), Budget::new(2 * 4096));
+            (Arena::new((3 * 4096, 0), 4096, None, false).unwrap(), Budget::new(2 * 4096));
         let quiesce = Quiesce::new(1);
         let reader = quiesce.join().unwrap();
         quiesce.refresh(&reader);
@@ -574,7 +611,8 @@ mod tests {
 
     #[test]
     fn records_are_walked_in_order() {
-        let (arena, budget) = (Arena::new(4096, 4096, None, false).unwrap(), Budget::new(4096));
+        let (arena, budget) =
+            (Arena::new((4096, 0), 4096, None, false).unwrap(), Budget::new(4096));
         let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
         for i in 1..=9u8 {
             let stamp = Stamp::default();

@@ -244,13 +244,17 @@ fn assemble(
         };
         slots = make_slots(&used);
     }
+    let is_all_in_state = config.tiers.is_empty() && state.is_some();
+    let bytes_max = if is_all_in_state { 0 } else { config.memory_bytes_max };
     let arena = Arena::new(
-        config.memory_bytes,
+        (config.memory_bytes, bytes_max),
         geometry.block_bytes,
         state.clone(),
         !config.tiers.is_empty(),
     )?;
-    let blocks = u64::from(arena.blocks());
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes))
+        .max(1)
+        .max(arena.surviving().into());
     let overhead = state.as_ref().map_or(0, |state| state.layout().overhead());
     let set_aside = if config.tiers.is_empty() {
         0

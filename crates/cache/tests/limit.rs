@@ -1,0 +1,106 @@
+//! The memory cap of an open cache, raised and lowered.
+
+mod common;
+
+use common::{Client, RamDevice};
+use terrace_cache::{Config, LimitError, MemoryStats};
+
+const MIB: u64 = 1 << 20;
+
+fn config(memory_bytes: u64, memory_bytes_max: u64) -> Config {
+    Config { memory_bytes_max, ..Config::new(memory_bytes) }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key:{n:08}").into_bytes()
+}
+
+fn fill(client: &mut Client, range: std::ops::Range<u64>) {
+    for n in range {
+        assert!(client.set(&key(n), &[n as u8; 1000]));
+        if n.is_multiple_of(64) {
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+    }
+    client.settle();
+}
+
+/// Everything that is resident but what lies in a state.
+fn used(memory: &MemoryStats) -> u64 {
+    let indexes = memory.sealed_index + memory.page_tables + memory.segment_table;
+    indexes + memory.dram_table + memory.fresh + memory.hot + memory.idle + memory.staging
+}
+
+#[test]
+fn a_lower_cap_is_kept_and_a_higher_one_is_used() {
+    let mut client = Client::open(config(64 * MIB, 160 * MIB), Vec::new());
+    fill(&mut client, 0..100_000);
+    let full = client.cache.stats();
+    assert!(full.records > 50_000 && used(&full.memory) > 60 * MIB, "{full:#?}");
+
+    client.cache.set_memory_limit(32 * MIB).expect("half of it is possible");
+    client.settle();
+    let lowered = client.cache.stats();
+    assert_eq!(lowered.memory.limit, 32 * MIB);
+    assert!(used(&lowered.memory) <= 32 * MIB, "{lowered:#?}");
+    assert!(lowered.records > 15_000, "{lowered:#?}");
+    assert!((95_000..100_000).all(|n| client.get(&key(n)).is_some()), "the newest are there");
+    fill(&mut client, 100_000..150_000);
+    let refilled = client.cache.stats();
+    assert!(used(&refilled.memory) <= 32 * MIB, "{refilled:#?}");
+
+    client.cache.set_memory_limit(160 * MIB).expect("room was set aside");
+    fill(&mut client, 150_000..350_000);
+    let raised = client.cache.stats();
+    assert!(raised.records > 110_000, "{raised:#?}");
+    assert!(used(&raised.memory) <= 160 * MIB, "{raised:#?}");
+}
+
+#[test]
+fn a_cap_out_of_reach_is_refused_and_changes_nothing() {
+    let client = Client::open(config(64 * MIB, 64 * MIB), Vec::new());
+    assert_eq!(
+        client.cache.set_memory_limit(65 * MIB),
+        Err(LimitError::TooHigh { most: 64 * MIB })
+    );
+    let Err(LimitError::TooLow { least }) = client.cache.set_memory_limit(MIB) else {
+        panic!("a cache of 64 MiB can't do with one");
+    };
+    assert_eq!(client.cache.stats().memory.limit, 64 * MIB);
+    assert_eq!(client.cache.set_memory_limit(least), Ok(()));
+    assert_eq!(client.cache.set_memory_limit(64 * MIB), Ok(()), "the old one is possible again");
+}
+
+#[test]
+fn with_tiers_hot_copies_give_way_and_no_record_is_lost() {
+    let device = RamDevice::new(256 << 20);
+    let mut client = Client::open(config(64 * MIB, 128 * MIB), vec![device]);
+    fill(&mut client, 0..120_000);
+    let heat = |client: &mut Client| {
+        for _ in 0..4 {
+            for n in 0..100_000 {
+                assert!(client.get(&key(n)).is_some(), "{n}");
+                if n.is_multiple_of(64) {
+                    client.session.quiesce();
+                    client.cache.maintain(client.now);
+                }
+            }
+        }
+        client.settle();
+    };
+    heat(&mut client);
+    let hot = client.cache.stats().memory;
+    assert!(hot.hot > 24 * MIB, "{hot:#?}");
+
+    client.cache.set_memory_limit(40 * MIB).expect("that much is hot copies");
+    client.settle();
+    let lowered = client.cache.stats().memory;
+    assert!(lowered.hot + lowered.idle + 20 * MIB <= hot.hot + hot.idle, "{hot:#?} {lowered:#?}");
+    assert!((0..120_000).all(|n| client.get(&key(n)).is_some()));
+
+    client.cache.set_memory_limit(128 * MIB).expect("room was set aside");
+    heat(&mut client);
+    let raised = client.cache.stats().memory;
+    assert!(raised.hot > hot.hot + 10 * MIB, "{hot:#?} {raised:#?}");
+}
