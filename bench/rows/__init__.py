@@ -1,6 +1,6 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
-from . import capacity, cpu, flash_gets, reads, restart, sets, writes
+from . import capacity, cpu, flash_gets, generator, reads, restart, sets, writes
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -16,4 +16,5 @@ ROWS = {
     "restart": restart.restart,
     "killlog": restart.kill_log,
     "strict": restart.strict,
+    "generator": generator.generator,
 }

@@ -19,7 +19,9 @@ fn main() -> Result<(), Failure> {
         Some("meta") => format!("VA {bytes}\r\n{value}\r\n"),
         _ => format!("VALUE kkkkkkkkkkkkkkkkkkkk 0 {bytes}\r\n{value}\r\nEND\r\n"),
     };
-    serve(&TcpListener::bind(address)?, answer.as_bytes())
+    let listener = TcpListener::bind(address)?;
+    println!("listening on {}", listener.local_addr()?);
+    serve(&listener, answer.as_bytes())
 }
 
 fn serve(listener: &TcpListener, answer: &[u8]) -> Result<(), Failure> {

@@ -1,0 +1,130 @@
+"""What the load generator itself costs, beside the least that a client can do, and memcslap."""
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+
+from measure.figure import Figure, alternate, at_most, say
+from measure.load import load
+from measure.server import ROOT, memcached
+
+SERVER_CPU, LOAD_CPU = {0}, {1}
+CONNECTIONS, VALUE = 8, 80
+MOST = {1: 2.0, 8: None, 32: 0.3}
+SLAP_REQUESTS = 20_000
+
+
+def generator(quick):
+    rounds, seconds = (5, 0.5) if quick else (11, 1.0)
+    manifest = os.path.join(ROOT, "Cargo.toml")
+    command = ["cargo", "build", "--quiet", "--release", "--manifest-path", manifest]
+    subprocess.run([*command, "--package", "terrace-load", "--examples"], check=True)
+    with _Floor() as floor:
+        figures = [_cost(floor, depth, rounds, seconds) for depth in MOST]
+    return figures + _beside_memcslap(rounds)
+
+
+def _cost(floor, depth, rounds, seconds):
+    say(f"depth {depth}: us of CPU per request of terrace-load and of the least client")
+    theirs, seen = [], []
+
+    def ours():
+        report = load(
+            floor, "get", cpus=LOAD_CPU, protocol="meta", blind=True, batch=True, seconds=seconds,
+            connections=CONNECTIONS, depth=depth,
+        )  # fmt: skip
+        seen.append(report["own_user_us"])
+        return report["own_cpu_us"]
+
+    def least():
+        words = [floor.address, CONNECTIONS, depth, seconds, VALUE]
+        told = _pinned([_example("least"), *map(str, words)]).stdout
+        theirs.append(float(told.split()[1]))
+        return theirs[-1]
+
+    own, other, _ = alternate(rounds, ours, least)
+    user = sorted(seen)[len(seen) // 2]
+    what = f"generator, depth {depth}: us of CPU per request above the least client's"
+    note = f"{own:.2f} and {other:.2f}; {user:.2f} of them outside the kernel"
+    if MOST[depth] is None:
+        return Figure(what, f"{own - other:.2f} ({note})")
+    return at_most(what, own - other, MOST[depth], "{:.2f}", note)
+
+
+def _beside_memcslap(rounds):
+    if not shutil.which("memcslap"):
+        return [Figure("generator beside memcslap", "skipped: memcslap is not installed")]
+    with memcached("-m", "256", "-t", "1", cpus=SERVER_CPU) as server:
+        load(server, "fill", records=100_000, cpus=LOAD_CPU)
+
+        def ours():
+            return load(
+                server, "get", cpus=LOAD_CPU, records=100_000, requests=CONNECTIONS * SLAP_REQUESTS,
+                connections=CONNECTIONS, depth=1,
+            )["own_cpu_us"]  # fmt: skip
+
+        say("depth 1 against memcached: us of CPU per GET of terrace-load and of memcslap")
+        own, other, _ = alternate(min(rounds, 5), ours, lambda: _memcslap(server))
+    figure = f"{own:.2f} and {other:.2f}"
+    return [Figure("CPU per GET at depth 1, us: terrace-load, checking, and memcslap, not", figure)]
+
+
+def _memcslap(server):
+    """Its processor time per GET: that of a run less that of one with hardly any."""
+
+    def cpu(number):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = ["memcslap", f"--servers={server.address}", f"--concurrency={CONNECTIONS}"]
+        _pinned([*command, f"--execute-number={number}", "--test=get", "--initial-load=1000"])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    return (cpu(SLAP_REQUESTS) - cpu(1)) * 1e6 / (CONNECTIONS * (SLAP_REQUESTS - 1))
+
+
+def _pinned(command):
+    pin = lambda: os.sched_setaffinity(0, LOAD_CPU)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120, preexec_fn=pin
+    )
+
+
+def _example(name):
+    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+    return os.path.join(target, "release", "examples", name)
+
+
+class _Floor:
+    """The server that answers every line alike; it looks like others to `load`."""
+
+    def __enter__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        log = os.path.join(self.folder.name, "log")
+        pin = lambda: os.sched_setaffinity(0, SERVER_CPU)
+        with open(log, "w") as out:
+            self.child = subprocess.Popen(
+                [_example("floor"), "127.0.0.1:0", str(VALUE), "meta"], stdout=out, preexec_fn=pin
+            )
+        self.pid = self.child.pid
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            with open(log) as told:
+                found = re.search(r"listening on (\S+)", told.read())
+            if found:
+                self.address = found.group(1)
+                return self
+            time.sleep(0.02)
+        self.__exit__()
+        raise RuntimeError("floor does not start")
+
+    def output(self):
+        return ""
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.wait()
+        self.folder.cleanup()
