@@ -86,9 +86,11 @@ impl Geometry {
             )));
         }
         if segments < shards * 4 {
+            let labels: Vec<_> = config.tiers.iter().map(|tier| tier.device.label()).collect();
             return Err(OpenError::Config(format!(
-                "tiers of {} MiB are too small; give at least {} MiB",
-                capacity >> 20,
+                "{}: {} KiB are too small for tiers; give at least {} MiB",
+                labels.join(", "),
+                capacity >> 10,
                 ((shards * segment_bytes * 4 + SEGMENTS_AT) >> 20) + 1,
             )));
         }

@@ -60,6 +60,7 @@ pub use dump::{Dump, Listed};
 pub use key::Key;
 pub use limit::LimitError;
 pub use manifest::{ItemId, Manifest, Run};
+pub use mount::is_foreign;
 pub use probe::Probe;
 pub use record::{Body, NewRecord, NewValue, Record};
 pub use session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};

@@ -141,6 +141,11 @@ pub(crate) fn boot_words(boot: [u8; 16]) -> [u64; 2] {
     [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
 }
 
+/// Whether the first page of a tier, or what there is of it, says that somebody else wrote it.
+pub fn is_foreign(page: &[u8]) -> bool {
+    Superblock::decode(page) == FirstPage::Foreign
+}
+
 fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
     let mut page = AlignedBuf::zeroed(PAGE);
     device.read_at(0, &mut page).map_err(|source| device_error(device, source))?;

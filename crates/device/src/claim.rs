@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,23 +37,32 @@ pub(crate) struct Claimed {
 }
 
 impl Claimed {
-    pub(crate) fn take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
+    pub(crate) fn take(
+        path: &Path,
+        size: Option<u64>,
+        is_foreign: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Self, OpenError> {
         let end = Instant::now() + IN_USE_PATIENCE;
         loop {
-            match Self::try_take(path, size) {
+            match Self::try_take(path, size, is_foreign) {
                 Err(OpenError::InUse(_)) if Instant::now() < end => thread::sleep(IN_USE_NAP),
                 result => return result,
             }
         }
     }
 
-    fn try_take(path: &Path, size: Option<u64>) -> Result<Self, OpenError> {
+    fn try_take(
+        path: &Path,
+        size: Option<u64>,
+        is_foreign: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Self, OpenError> {
         if let Some(bytes) = size.filter(|&bytes| bytes < u64::from(DEFAULT_BLOCK_BYTES)) {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
         let mut claim = Claim { path, notes: Vec::new() };
         let (lock, created) = claim.open(size)?;
         let opened = claim.lock(&lock).and_then(|()| {
+            claim.refuse_foreign(&lock, is_foreign)?;
             let bytes = claim.size(&lock, size)?;
             Ok((claim.open_again(&lock)?, bytes))
         });
@@ -163,6 +172,28 @@ impl Claim<'_> {
             Ok(second)
         };
         open().map_err(|error| self.failed("open again", error))
+    }
+
+    /// To be called before anything is written or allocated.
+    fn refuse_foreign(
+        &self,
+        file: &File,
+        is_foreign: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<(), OpenError> {
+        let mut first = [0; DEFAULT_BLOCK_BYTES as usize];
+        let mut bytes = 0;
+        while bytes < first.len() {
+            match file.read_at(&mut first[bytes..], bytes as u64) {
+                Ok(0) => break,
+                Ok(more) => bytes += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed("read", error)),
+            }
+        }
+        match bytes > 0 && is_foreign(&first[..bytes]) {
+            true => Err(OpenError::Foreign(self.path.to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Usable bytes, all of them allocated.

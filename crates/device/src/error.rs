@@ -30,6 +30,9 @@ pub enum OpenError {
     /// A running Terrace, a file system or another program has it.
     #[error("{} is in use: stop the other Terrace or unmount it, or name another path", .0.display())]
     InUse(PathBuf),
+    /// It holds what the caller would not have overwritten, see [`crate::FileDevice::open_unless`].
+    #[error("{}: holds data that Terrace did not write; give an empty file or wipe it first", .0.display())]
+    Foreign(PathBuf),
     /// A block device is smaller than its `size`.
     #[error("{} has {has} bytes, {asked} were asked for: ask for at most {has}, or leave the size out", path.display())]
     Smaller {

@@ -31,8 +31,20 @@ impl FileDevice {
     /// are used. Without `size` it is used as it is. What the file already holds stays as it is, even
     /// when opening fails.
     pub fn open(path: impl AsRef<Path>, size: Option<u64>) -> Result<Self, OpenError> {
+        Self::open_unless(path, size, &|_| false)
+    }
+
+    /// As [`FileDevice::open`], but refuses what `is_foreign` of its first bytes (a block of 4096, or
+    /// all that there are): before anything of it is changed, its length included. Not asked about
+    /// what is empty or new.
+    pub fn open_unless(
+        path: impl AsRef<Path>,
+        size: Option<u64>,
+        is_foreign: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let Claimed { file, lock, bytes, block_bytes, direct, notes } = Claimed::take(path, size)?;
+        let Claimed { file, lock, bytes, block_bytes, direct, notes } =
+            Claimed::take(path, size, is_foreign)?;
         let geometry = Geometry { bytes: bytes - bytes % u64::from(block_bytes), block_bytes };
         if geometry.bytes == 0 {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });

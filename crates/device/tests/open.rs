@@ -95,6 +95,27 @@ fn what_a_file_holds_stays() {
 }
 
 #[test]
+fn what_is_foreign_is_neither_written_nor_grown() {
+    let scratch = Scratch::new();
+    let is_foreign = |first: &[u8]| !first.starts_with(b"ours");
+    for content in [&b"x"[..], &[7; 10_000]] {
+        let path = scratch.path("foreign");
+        fs::write(&path, content).unwrap();
+        let before = fs::metadata(&path).unwrap();
+        let error = FileDevice::open_unless(&path, Some(8 * MIB), &is_foreign).err();
+        assert!(matches!(error, Some(OpenError::Foreign(_))), "{error:?}");
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((after.len(), after.blocks()), (before.len(), before.blocks()));
+        assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+    let path = scratch.path("ours");
+    fs::write(&path, "ours").unwrap();
+    assert!(FileDevice::open_unless(&path, Some(MIB), &is_foreign).is_ok());
+    assert!(FileDevice::open_unless(scratch.path("new"), Some(MIB), &is_foreign).is_ok());
+}
+
+#[test]
 fn a_size_is_needed_and_must_be_a_block() {
     let scratch = Scratch::new();
     let path = scratch.path("tier");

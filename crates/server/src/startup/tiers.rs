@@ -15,7 +15,8 @@ pub(crate) struct Tiers {
 pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
     let mut tiers = Tiers { devices: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
-        let device = FileDevice::open(&spec.path, spec.bytes).map_err(Failure::system)?;
+        let device = FileDevice::open_unless(&spec.path, spec.bytes, &terrace_cache::is_foreign)
+            .map_err(Failure::system)?;
         let size = display_bytes(device.geometry().bytes);
         tiers.lines.push(format!("tier ssd: {}, {size}", device.label()));
         tiers.lines.extend(device.notes().iter().map(|note| format!("  note: {note}")));
