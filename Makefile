@@ -1,6 +1,6 @@
 # What people do with the tree. The steps themselves are in scripts/.
 
-.PHONY: run test test-long sim bench fmt tools
+.PHONY: run test test-long sim bench figures fmt tools
 
 # Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
 run:
@@ -26,6 +26,10 @@ sim:
 # The figures of the README.
 bench: tools
 	bench/run
+
+# The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB; QUICK=1 for few minutes.
+figures: tools
+	bench/figures/run $(if $(QUICK),--quick)
 
 fmt:
 	cargo fmt --all

@@ -5,6 +5,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Number and version in front of the content, as far as the value is long enough.
 const STAMP: usize = 12;
+/// The part of it that is the number.
+const NUMBER: usize = 8;
 /// Places in the pool at which content can begin, a power of two.
 const PLACES: usize = 1 << 14;
 /// Distance between places; a multiple of 8, so that copies stay aligned.
@@ -41,7 +43,11 @@ impl Values {
     /// Whether `value` is that of the record, whatever its length; `None` as `version` accepts each
     /// that was ever written, if the value is long enough to say which one it is.
     pub fn fits(&self, number: u64, version: Option<u32>, value: &[u8]) -> bool {
-        let version = version.or_else(|| stamped_version(value)).unwrap_or_default();
+        let Some(version) = version.or_else(|| stamped_version(value)) else {
+            // Too short to tell its version, and to have any content.
+            let told = value.len().min(NUMBER);
+            return value[..told] == number.to_le_bytes()[..told];
+        };
         let (stamped, content) = value.split_at(value.len().min(STAMP));
         *stamped == stamp(number, version)[..stamped.len()]
             && *content == *self.content(number, version, content.len())
@@ -106,6 +112,11 @@ mod tests {
             values.append(1 << 60, 0, bytes, &mut value);
             assert_eq!(value.len(), bytes);
             assert!(values.fits(1 << 60, Some(0), &value));
+            assert!(values.fits(1 << 60, None, &value));
+            value.clear();
+            values.append(1 << 60, 513, bytes, &mut value);
+            assert!(values.fits(1 << 60, None, &value), "another version, {bytes} bytes");
+            assert_eq!(values.fits(1 << 60, Some(0), &value), bytes <= NUMBER);
         }
     }
 }

@@ -1,0 +1,64 @@
+"""The page that explains the figures, written from what was measured."""
+
+import datetime
+import os
+import platform
+
+HEAD = """# Figures
+
+What `make figures` measured and drew, as the papers and posts that made the questions known drew it:
+the shape is to be compared, not the machines. Every value that was read was checked.
+
+{conditions}
+
+`make figures` takes about {minutes} minutes, `make figures QUICK=1` a few; `bench/figures/run NAME...` does some
+of them, and `bench/figures/run --draw` draws again what was measured last, from `docs/figures/data.json`. It
+needs root (control groups), Debian's `memcached`, `rocksdb-tools`, `libleveldb-dev` and `g++`; what it has
+not is left out and told.
+"""
+
+
+def conditions(quick):
+    """What there is to know of the machine, in words that fit any."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    with open("/proc/loadavg") as file:
+        load = file.read().split()[0]
+    return {
+        "day": datetime.date.today().isoformat(),
+        "cores": os.cpu_count(),
+        "model": models[0] if models else platform.machine(),
+        "kernel": platform.release(),
+        "load": float(load),
+        "quick": quick,
+    }
+
+
+def write(path, scenarios, data):
+    """`scenarios` are names and modules; those that were never measured are left out."""
+    first = next(iter(data.values()))["conditions"]
+    minutes = sum(entry["seconds"] for entry in data.values()) / 60
+    parts = [HEAD.format(conditions=_told(first), minutes=round(minutes) or 1)]
+    for name, module in scenarios.items():
+        if name not in data:
+            continue
+        entry = data[name]
+        note = ""
+        if entry["conditions"]["quick"]:
+            note = "\n*A quick run: less of everything, and not for quoting.*\n"
+        parts.append(
+            f"## {module.TITLE}\n\n![{module.TITLE}](figures/{name}.svg)\n"
+            f"{module.text(entry['found'])}{note}\n"
+            f"`bench/figures/run {name}` ({entry['seconds']:.0f} s, load {entry['conditions']['load']:.1f} "
+            f"before it, {entry['conditions']['day']})\n"
+        )
+    with open(path, "w") as file:
+        file.write("\n".join(part.strip() + "\n" for part in parts))
+
+
+def _told(conditions):
+    return (
+        f"Measured on {conditions['cores']} cores of {conditions['model']}, Linux {conditions['kernel']}, a virtual "
+        "machine with a virtual drive: one core for the server, one for the generator. Where the load\n"
+        "before a figure is much above 0, something else ran beside it."
+    )
