@@ -9,6 +9,8 @@ use std::process::ExitCode;
 const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Says what a cache needs: DRAM, flash, nodes; how it will do; and what it costs.
+///
+/// With --policy: runs the cache's policy over a trace instead, see `terrace plan --policy --help`.
 #[derive(Parser)]
 #[command(name = "terrace plan")]
 struct Arguments {
@@ -87,9 +89,14 @@ enum Choice {
     ZipfMandelbrot,
 }
 
-/// Runs `terrace plan` with its arguments (the first is the program's name): prints the plan.
+/// Runs `terrace plan` with its arguments (the first is the program's name): prints the plan, or with
+/// `--policy` what the policy laboratory finds.
 /// Exit code 2 if there is none.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    if crate::lab::is_asked_for(&arguments) {
+        return crate::lab::main(arguments);
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {

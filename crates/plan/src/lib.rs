@@ -9,6 +9,7 @@
 mod cli;
 mod drive;
 mod error;
+mod lab;
 mod layout;
 mod peers;
 mod plan;

@@ -9,7 +9,7 @@ pub enum Gear {
     A,
     /// Everything is written; only what was used twice stays.
     B,
-    /// What was used in DRAM or came back after it was let go is written (S3-FIFO: Yang et al., SOSP
+    /// What was used twice in DRAM or came back after it was let go is written (S3-FIFO: Yang et al., SOSP
     /// 2023); what was used since stays.
     C,
     /// As C, and nothing stays but what has a copy in DRAM.
@@ -19,8 +19,8 @@ pub enum Gear {
 /// What is known of a record that may be written for the first time.
 #[derive(Clone, Copy, Debug)]
 pub struct Past {
-    /// It was used since it came.
-    pub used: bool,
+    /// How often it was used since it came.
+    pub uses: u8,
     /// It was let go before, and came back soon.
     pub returned: bool,
 }
@@ -31,7 +31,7 @@ impl Gear {
 
     /// Whether a record that came new into DRAM is written, or let go.
     pub fn writes(self, past: Past) -> bool {
-        self <= Self::B || past.used || past.returned
+        self <= Self::B || past.uses >= 2 || past.returned
     }
 
     /// Whether a record stays that was used so many times since it was written (2 stands for more).
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn each_gear_writes_no_more_than_the_one_before() {
-        let pasts = [false, true].map(|used| [false, true].map(|returned| Past { used, returned }));
+        let pasts = [0, 1, 2].map(|uses| [false, true].map(|returned| Past { uses, returned }));
         for (gear, less) in Gear::ALL.into_iter().filter_map(|gear| Some((gear, gear.up()?))) {
             assert_eq!(less.down(), Some(gear));
             for past in pasts.as_flattened() {
@@ -71,6 +71,6 @@ mod tests {
         }
         assert!(Gear::A.keeps(1, false) && !Gear::B.keeps(1, false) && Gear::B.keeps(2, false));
         assert!(!Gear::D.keeps(2, false) && Gear::D.keeps(0, true));
-        assert!(!Gear::C.writes(Past { used: false, returned: false }));
+        assert!(!Gear::C.writes(Past { uses: 1, returned: false }));
     }
 }

@@ -1,10 +1,22 @@
 //! Which flash records get a copy in DRAM, and which copies go.
 
 use crate::{Heat, Sketch};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Unit of the edge: a count of 1.
 const ONE: u32 = 256;
+/// Reads per copy in an epoch, in units of [`ONE`].
+const READS_PER_COPY_MIN: u32 = ONE;
+const READS_PER_COPY_MAX: u32 = 6 * ONE;
+/// The edge is meant to stay between these at the end of an epoch, in units of [`ONE`].
+const EDGE_MIN: u32 = 3 * ONE;
+const EDGE_MAX: u32 = 10 * ONE;
+/// While what is hot changes, copies are cooled twice per as many reads as there are copies.
+const UPSET_COOLINGS: u64 = 2;
+/// A block of copies is emptied to the last 1 in so many.
+const DROPPED_OF: u64 = 12;
+/// By how much a candidate must pass the edge, in units of [`ONE`].
+const MARGIN: u32 = 2 * ONE;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
 const READS_MIN: u64 = 1024;
 
@@ -24,7 +36,16 @@ pub struct Promotion {
     /// Reads that end the present epoch.
     epoch_reads: AtomicU64,
     epoch: AtomicU32,
-    /// In units of [`ONE`].
+    /// Reads per copy in an epoch, in units of [`ONE`].
+    reads_per_copy: AtomicU32,
+    /// Hits of copies, and reads, as of the last comparison of the two.
+    hits: AtomicU64,
+    reads_seen: AtomicU64,
+    usual_share: AtomicU32,
+    is_upset: AtomicBool,
+    /// Reads at which copies were last cooled within the epoch.
+    cooled_at: AtomicU64,
+    /// In units of [`ONE`]; 0 if no copy had to go of late.
     edge: AtomicU32,
 }
 
@@ -41,9 +62,6 @@ pub struct Cut {
 }
 
 impl Promotion {
-    /// Reads per copy in an epoch.
-    const READS_PER_COPY: u64 = 4;
-
     /// With a sketch of so many bytes.
     pub fn new(sketch_bytes: usize) -> Self {
         Self {
@@ -51,7 +69,13 @@ impl Promotion {
             reads: AtomicU64::new(0),
             epoch_reads: AtomicU64::new(READS_MIN),
             epoch: AtomicU32::new(0),
-            edge: AtomicU32::new(ONE),
+            reads_per_copy: AtomicU32::new(4 * ONE),
+            hits: AtomicU64::new(0),
+            reads_seen: AtomicU64::new(0),
+            usual_share: AtomicU32::new(ONE * 256),
+            is_upset: AtomicBool::new(false),
+            cooled_at: AtomicU64::new(0),
+            edge: AtomicU32::new(0),
         }
     }
 
@@ -76,9 +100,20 @@ impl Promotion {
         Heat::new(self.sketch.estimate(hash), self.epoch())
     }
 
-    /// Whether a record of this heat deserves a copy.
+    /// Whether a record that was read from flash deserves a copy. It has to be hotter than the coldest
+    /// by more than chance explains, lest records that are all alike push each other out. As long as
+    /// no copy has to go for it, its second use is enough.
     pub fn admits(&self, heat: Heat) -> bool {
-        u32::from(heat.count(self.epoch())) * ONE > self.edge.load(Ordering::Relaxed)
+        let edge = self.edge.load(Ordering::Relaxed);
+        let is_easy = edge == 0 || self.is_upset.load(Ordering::Relaxed);
+        let margin = if is_easy { ONE } else { MARGIN };
+        u32::from(heat.count(self.epoch())) * ONE > edge + margin
+    }
+
+    /// Whether a record that goes from DRAM to flash stays in DRAM as a copy.
+    pub fn keeps(&self, heat: Heat) -> bool {
+        let edge = self.edge.load(Ordering::Relaxed);
+        u32::from(heat.count(self.epoch())) * ONE > edge.max(ONE / 2)
     }
 
     /// The count that the coldest copies have, in 256ths.
@@ -86,19 +121,83 @@ impl Promotion {
         self.edge.load(Ordering::Relaxed)
     }
 
+    /// Counts hits that copies answered; may be told late, in batches.
+    pub fn note_hits(&self, hits: u64) {
+        self.hits.fetch_add(hits, Ordering::Relaxed);
+    }
+
     /// Ends the epoch if it is due; `copies` is how many there are in DRAM. To be called by one thread
     /// every so often. Looks at the whole sketch, at some GB/s, when it does. Says whether it did.
     pub fn turn(&self, copies: u64) -> bool {
-        if self.reads.load(Ordering::Relaxed) < self.epoch_reads.load(Ordering::Relaxed) {
-            return false;
+        let reads = self.reads.load(Ordering::Relaxed);
+        self.watch(reads, copies);
+        let epoch_reads = self.epoch_reads.load(Ordering::Relaxed);
+        if reads >= epoch_reads {
+            let edge = self.edge.load(Ordering::Relaxed);
+            let epoch_reads = copies * u64::from(self.pace(edge)) / u64::from(ONE);
+            self.epoch_reads.store(epoch_reads.max(READS_MIN), Ordering::Relaxed);
+            self.restart_at(reads);
+            self.sketch.halve();
+            self.cool();
+            return true;
         }
-        self.reads.store(0, Ordering::Relaxed);
-        self.epoch_reads.store((copies * Self::READS_PER_COPY).max(READS_MIN), Ordering::Relaxed);
-        self.sketch.halve();
+        let cooled_at = self.cooled_at.load(Ordering::Relaxed);
+        if self.is_upset.load(Ordering::Relaxed) && reads >= cooled_at + copies / UPSET_COOLINGS {
+            self.cooled_at.store(reads, Ordering::Relaxed);
+            self.cool();
+        }
+        false
+    }
+
+    /// Halves what copies have.
+    fn cool(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         let edge = self.edge.load(Ordering::Relaxed);
-        self.edge.store((edge / 2).max(ONE), Ordering::Relaxed);
-        true
+        self.edge.store(edge / 2, Ordering::Relaxed);
+    }
+
+    fn restart_at(&self, reads: u64) {
+        self.reads.fetch_sub(reads, Ordering::Relaxed);
+        self.cooled_at.store(0, Ordering::Relaxed);
+        let seen = self.reads_seen.load(Ordering::Relaxed);
+        self.reads_seen.store(seen.wrapping_sub(reads), Ordering::Relaxed);
+    }
+
+    /// Compares the share of hits that flash answers with what it was over a longer time.
+    fn watch(&self, reads: u64, copies: u64) {
+        let hits = self.hits.load(Ordering::Relaxed);
+        let new_reads = reads.wrapping_sub(self.reads_seen.load(Ordering::Relaxed));
+        let all = hits + new_reads;
+        if all < (copies / 4).max(READS_MIN) {
+            return;
+        }
+        self.hits.fetch_sub(hits, Ordering::Relaxed);
+        self.reads_seen.store(reads, Ordering::Relaxed);
+        let share = (new_reads * u64::from(ONE) * 256 / all) as u32;
+        let usual = self.usual_share.load(Ordering::Relaxed);
+        let is_upset = share > usual + usual / 4;
+        self.is_upset.store(is_upset, Ordering::Relaxed);
+        let moved = usual - usual / 64 + share / 64;
+        self.usual_share.store(moved, Ordering::Relaxed);
+    }
+
+    /// Makes epochs as long as it takes to count the coldest copies to what 4 bits tell apart well.
+    fn pace(&self, edge: u32) -> u32 {
+        let before = self.reads_per_copy.load(Ordering::Relaxed);
+        let after = match edge {
+            edge if edge > EDGE_MAX => before - before / 4,
+            edge if edge < EDGE_MIN => before + before / 4,
+            _ => before,
+        };
+        let after = after.clamp(READS_PER_COPY_MIN, READS_PER_COPY_MAX);
+        self.reads_per_copy.store(after, Ordering::Relaxed);
+        after
+    }
+
+    /// How much of a block of so many bytes may stay when it is emptied. The less goes, the better is
+    /// what stays chosen, and the more is moved.
+    pub fn room(block_bytes: u64) -> u64 {
+        block_bytes - block_bytes.div_ceil(DROPPED_OF)
     }
 
     /// Divides a block of copies, of which `room` bytes may stay, and moves the edge.
@@ -109,9 +208,13 @@ impl Promotion {
             left -= copies[usize::from(at)];
             at -= 1;
         }
+        if at == 0 && copies[0] <= left {
+            // Nothing has to go; how hot the coldest are is not known from that.
+            return Cut { at, room: left };
+        }
         let edge = self.edge.load(Ordering::Relaxed);
         let moved = edge - edge / 8 + u32::from(at) * ONE / 8;
-        self.edge.store(moved.max(ONE), Ordering::Relaxed);
+        self.edge.store(moved.max(1), Ordering::Relaxed);
         Cut { at, room: left }
     }
 }
