@@ -6,7 +6,7 @@ from measure.figure import say
 from . import plot, systems
 
 RECORDS, RECORD = 400_000, {"key_bytes": 16, "value_bytes": 800}
-THREADS = [1, 2, 4, 8]
+THREADS = [1, 4, 8]
 CLIENTS = [8, 32, 128]
 MULTIGET = 24
 PARTS = ["p50_us", "p90_us", "p99_us", "p999_us"]
@@ -51,6 +51,7 @@ def measure(quick):
 def draw(found, path):
     import matplotlib.pyplot as plt
 
+    most = max(p["p999_us"] for p in found["points"])
     figure, axes = plt.subplots(2, len(CLIENTS), figsize=(14, 6.6), squeeze=False)
     for row, keys in zip(axes, (1, MULTIGET)):
         for panel, clients in zip(row, CLIENTS):
@@ -62,12 +63,14 @@ def draw(found, path):
             number = clients if keys == 1 else clients // 4
             panel.set_title(f"{number} clients, {keys} key{'s' if keys > 1 else ''} per get")
             panel.set_yscale("log")
+            panel.set_ylim(100, most * 1.6)
             panel.set_ylabel("latency, us")
             panel.tick_params(axis="x", labelrotation=25, labelsize=8)
             panel.grid(axis="x", visible=False)
             for place, p in enumerate(points):
                 panel.text(place, p["p999_us"], f"{p['rate'] / 1000:.1f}k/s", ha="center", va="bottom", fontsize=7)  # fmt: skip
-    axes[0][0].legend(fontsize=8)
+    names = axes[0][0].get_legend_handles_labels()
+    figure.legend(*names, loc="outside upper center", ncols=len(PARTS), fontsize=8)
     plot.save(figure, path)
 
 

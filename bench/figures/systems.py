@@ -30,10 +30,10 @@ def on_flash(workers=1, gib=1):
     return _within("terrace", lambda group: terrace(*flags, "-c", "4096", cpus=SERVER_CPU, group=group))
 
 
-def extstore(threads=8, gib=2, more=""):
+def extstore(threads=8, gib=2, mib=SERVER_MIB, more=""):
     """memcached with extstore, limited alike."""
     option = EXTSTORE.format(threads=threads, gib=gib) + more
-    flags = ["-m", str(SERVER_MIB), "-t", "1", "-c", "4096", "-o", option]
+    flags = ["-m", str(mib), "-t", "1", "-c", "4096", "-o", option]
     return _within("extstore", lambda group: memcached(*flags, cpus=SERVER_CPU, group=group))
 
 

@@ -24,7 +24,7 @@ def measure(quick):
     settings = [(120, depth) for depth in (1, 8, 32)]
     if not quick:
         settings = [(c, depth) for c in (120, 264, 528) for depth in (1, 8, 16, 32)]
-    seconds = 0.7 if quick else 2
+    seconds = 0.6 if quick else 1.5
     # A quarter of that would fit into DRAM.
     records = RECORDS
     found = {"records": records, "systems": {}}

@@ -24,7 +24,7 @@ meta protocol, one core each for server and generator.
 
 def measure(quick):
     records = RECORDS // 2 if quick else RECORDS
-    seconds, warm_up = (1, 3) if quick else (3, 8)
+    seconds, warm_up = (1, 3) if quick else (3, 6)
     found = {"records": records, "points": [], "dram": {}}
     for share in SHARES:
         hot = records * share / 100 * BYTES_PER_HOT_RECORD
