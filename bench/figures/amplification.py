@@ -134,6 +134,6 @@ def text(found):
     rows = ["", "| system | million records | " + " | ".join(WORKLOADS) + " |", "|---|---|---|---|---|"]
     for name, points in found["systems"].items():
         for number, point in zip(found["numbers"], points):
-            cells = [f"{point[step]['times']:.2f} ({point[step]['rate'] / 1000:,.0f}k/s)" for step in WORKLOADS]
+            cells = [f"{point[step]['times']:.2f}" for step in WORKLOADS]
             rows.append(f"| {name} | {number / 1e6:g} | " + " | ".join(cells) + " |")
     return TEXT + "\n".join(rows) + "\n"

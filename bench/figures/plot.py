@@ -57,7 +57,12 @@ def curves(panel, lines, x, y, x_scale="linear", y_scale="linear", zero=True):
                 xs, ys, marker=MARKERS[at % len(MARKERS)], label=name, color=colour(name, at)
             )
     _axes(panel, x, y)
-    panel.set_xscale(x_scale)
+    if x_scale == "log":
+        # Sizes and numbers of clients double.
+        panel.set_xscale("log", base=2)
+        ticks = sorted({point[0] for _, points in lines for point in points})
+        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        panel.tick_params(axis="x", which="minor", bottom=False)
     panel.set_yscale(y_scale)
     if zero and y_scale == "linear":
         panel.set_ylim(bottom=0)
@@ -80,6 +85,8 @@ def bars(panel, groups, lines, x, y):
         )
         panel.bar_label(drawn, fmt=_short, fontsize=7, padding=1)
     panel.set_xticks(range(len(groups)), groups)
+    # Room for the legend.
+    panel.margins(y=0.25)
     panel.grid(axis="x", visible=False)
     _axes(panel, x, y)
 
