@@ -489,6 +489,7 @@ impl Engine {
     /// Gives number and place of a segment back; its entries are gone already, and the log says so.
     pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
         let segments = &locked.shard.segments;
+        locked.drop_suspended(number);
         self.note_segment(segments, number, false);
         let left = segments.usage(number);
         let slot = segments.retract(number);
@@ -509,6 +510,7 @@ impl Engine {
         locked.clear_lane(Lane::Hot);
         let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
         self.pool.counters.fresh_bytes.fetch_sub(fresh_bytes, Ordering::Relaxed);
+        locked.clear_suspended();
         self.swap_index(locked, SealedIndex::new(initial_buckets(&self.geometry, at)));
         let segments: Vec<_> = locked.shard.segments.iter().collect();
         for sealed in &segments {
@@ -571,7 +573,7 @@ impl Engine {
             locked.unlink_origin(name, &resident);
             return locked.forget(name.pos, &resident, at);
         }
-        let holder = shard.candidates(guard, name).find(|sealed| {
+        let holder = locked.candidates(name).into_iter().find(|sealed| {
             shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
         });
         if let Some(sealed) = holder {

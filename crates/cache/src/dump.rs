@@ -125,7 +125,7 @@ fn list_segment(
         };
         let key = engine.hasher.key(record.key, record.is_chunk);
         let name = engine.hasher.name(key.hash);
-        let entry = shard.lock(&engine.pool, guard).index().get(name, sealed.number);
+        let entry = shard.lock(&engine.pool, guard).entry(name, sealed.number);
         let Some(entry) = entry else { return Ok(()) };
         let copy = shard.find_resident(&engine.pool, guard, &key, name.pos);
         let accessed = copy

@@ -8,6 +8,7 @@ use crate::memory::Guard;
 use crate::reclaim::{Unreadable, purge, read_footer};
 use crate::sealed::SealedIndex;
 use crate::segment::{Sealed, SegmentTable};
+use crate::settle;
 use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -111,6 +112,7 @@ pub(crate) fn start(
     }
     let mut locked = shard.lock(&engine.pool, guard);
     locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
+    locked.state.carried.clear();
     let generation = locked.state.generation;
     Ok(Growth { shard: at, generation, bytes, segments: shard.segments.iter().collect() })
 }
@@ -143,12 +145,22 @@ impl Growth {
         let mut locked = shard.lock(&engine.pool, guard);
         match locked.state.growing.take() {
             Some(grown) if is_complete && locked.state.generation == self.generation => {
+                // What is still suspended was decided about, and what is to come back is in the new
+                // index, unless it went meanwhile.
+                for (name, number) in std::mem::take(&mut locked.state.carried) {
+                    if grown.get(name, number).is_some() {
+                        locked.add_live(number, shard.segments.average_bytes(number));
+                    }
+                }
                 let old = shard.index.replace(*grown);
                 let old_bytes = old.bytes();
                 let counted = &engine.pool.counters.index_bytes;
                 counted.fetch_add(self.bytes, Ordering::Relaxed);
                 counted.fetch_sub(old_bytes, Ordering::Relaxed);
                 engine.pool.discard(old, old_bytes);
+                // In this order: who saw the old index, and nothing suspended, looks again.
+                locked.note_move();
+                locked.clear_suspended();
             }
             _ => engine.pool.budget.give(self.bytes),
         }
@@ -163,7 +175,8 @@ fn carry_segment(
     generation: u64,
     buffer: &mut AlignedBuf,
 ) -> bool {
-    if shard.segments.usage(sealed.number).live_records == 0 {
+    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(sealed.number) > 0;
+    if shard.segments.usage(sealed.number).live_records == 0 && !is_suspended {
         return true;
     }
     let footer = match read_footer(engine, shard, sealed, buffer) {
@@ -175,6 +188,16 @@ fn carry_segment(
             return true;
         }
     };
+    let stuck = settle::by_footer(engine, shard, guard, sealed, &footer);
+    let is_carried = |name: &Name| {
+        let locked = shard.lock(&engine.pool, guard);
+        let growing = locked.state.growing.as_ref();
+        growing.is_some_and(|index| index.get(*name, sealed.number).is_some())
+            || !locked.is_suspended(*name, sealed.number)
+    };
+    if !stuck.iter().all(is_carried) {
+        return false;
+    }
     footer.names.chunks(BATCH).all(|batch| {
         let locked = shard.lock(&engine.pool, guard);
         if locked.state.generation != generation {

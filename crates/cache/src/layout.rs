@@ -235,6 +235,8 @@ pub(crate) struct Footer {
     pub(crate) buckets: u32,
     /// See [`crate::pages::PageTable`].
     pub(crate) shift: u8,
+    /// One of the records is an item with chunks.
+    pub(crate) has_manifests: bool,
     /// In hash order.
     pub(crate) names: Vec<Name>,
     pub(crate) starts: Vec<u16>,
@@ -248,6 +250,9 @@ pub(crate) const FOOTER_HEADER: usize = 64;
 /// Names per value of the topmost 7 bits of their position; the entries keep the 25 bits below.
 const DIRECTORY: usize = 128;
 const NAME_BYTES: usize = 5;
+/// Flags of a footer.
+const STRADDLING: u8 = 1;
+const MANIFESTS: u8 = 2;
 
 impl Footer {
     /// Bytes of a footer of so many parts.
@@ -288,7 +293,8 @@ impl Footer {
         put_u32(header, 24, self.names.len() as u32);
         put_u16(header, 28, self.starts.len() as u16);
         header[30] = self.shift;
-        header[31] = u8::from(!self.straddlers.is_empty());
+        let flags = [(!self.straddlers.is_empty(), STRADDLING), (self.has_manifests, MANIFESTS)];
+        header[31] = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
         put_u32(header, 32, self.extents.len() as u32);
         put_u16(header, 36, self.shard);
         put_u16(header, 38, self.number);
@@ -314,7 +320,7 @@ impl Footer {
             return None;
         }
         let pages = usize::from(u16_at(header, 28));
-        Some(Self::bytes_for(counts[0], pages, header[31] != 0, counts[1]))
+        Some(Self::bytes_for(counts[0], pages, header[31] & STRADDLING != 0, counts[1]))
     }
 
     /// Reads the footer at the end of `tail`; `None` if it does not check out. Never panics.
@@ -329,7 +335,7 @@ impl Footer {
         let (names, body) = body.split_at(u32_at(header, 24) as usize * NAME_BYTES);
         let pages = usize::from(u16_at(header, 28));
         let (starts, body) = body.split_at(pages * 2);
-        let straddling = if header[31] != 0 { pages * 2 } else { 0 };
+        let straddling = if header[31] & STRADDLING != 0 { pages * 2 } else { 0 };
         let (straddlers, extents) = body.split_at(straddling);
         let words = |bytes: &[u8]| bytes.chunks_exact(2).map(|b| u16_at(b, 0)).collect();
         Some(Self {
@@ -342,6 +348,7 @@ impl Footer {
             payload_bytes: u32_at(header, 52),
             buckets: u32_at(header, 56),
             shift: header[30],
+            has_manifests: header[31] & MANIFESTS != 0,
             names: decode_names(counts, names)?,
             starts: words(starts),
             straddlers: words(straddlers),
@@ -444,6 +451,7 @@ mod tests {
             names.sort_unstable();
             let footer = Footer {
                 seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 25, payload_bytes: 1 << 24, buckets: 1 << 23,
+                has_manifests: true,
                 shift: 13,
                 names: names.into_iter().map(|(pos, fingerprint)| Name { pos, fingerprint }).collect(),
                 straddlers: if straddling { starts.clone() } else { Vec::new() },

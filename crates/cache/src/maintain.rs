@@ -7,6 +7,7 @@ use crate::memory::Guard;
 use crate::quiesce::Participant;
 use crate::reclaim;
 use crate::seal::{self, Outcome};
+use crate::settle::Settling;
 use crate::shard::Lane;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -23,6 +24,7 @@ pub(crate) struct Maintenance {
     compaction: Compaction,
     seal_turn: usize,
     growth: Option<Growth>,
+    settling: Settling,
     /// Segments taken back since enough places were free.
     round: u32,
 }
@@ -37,6 +39,7 @@ impl Maintenance {
             compaction: Compaction::default(),
             seal_turn: 0,
             growth: None,
+            settling: Settling::default(),
             round: 0,
         }
     }
@@ -54,6 +57,7 @@ impl Maintenance {
         worked |= engine.shrink_to_limit();
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
+            worked |= self.settling.step(engine, guard, &mut self.reading);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
             let may_clean = engine.recovery.is_done();

@@ -12,6 +12,7 @@ use crate::layout::{
 use crate::memory::{Guard, Stamp, mark};
 use crate::record::Record;
 use crate::segment::{Sealed, SegmentTable};
+use crate::settle;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -75,18 +76,39 @@ pub(crate) fn reclaim(
     now: u32,
 ) -> Result<(), NoRoomForRecords> {
     let shard = &engine.shards[victim.shard];
+    shard.lock(&engine.pool, guard).state.leaving = Some(victim.sealed);
+    let done = take_back(engine, guard, victim, buffer, now);
+    shard.lock(&engine.pool, guard).state.leaving = None;
+    done
+}
+
+fn take_back(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
-    if shard.segments.usage(number).live_records > 0 {
+    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
+    if shard.segments.usage(number).live_records > 0 || is_suspended {
         let Ok(footer) = read_footer(engine, shard, victim.sealed, buffer) else {
             purge(engine, shard, guard, victim.sealed);
             return Ok(());
         };
+        let stuck = settle::by_footer(engine, shard, guard, victim.sealed, &footer);
+        if !stuck.is_empty() && !engine.pool.counters.is_full() {
+            // The index has to grow first.
+            return Err(NoRoomForRecords);
+        }
         let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
         if !keep.is_empty() {
             reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now)?;
         }
         end(engine, shard, guard, victim.sealed);
         drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        drop_stuck(engine, shard, guard, victim.sealed, &stuck);
     } else {
         end(engine, shard, guard, victim.sealed);
     }
@@ -122,6 +144,7 @@ fn drop_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed
         if !shard.segments.is_current(sealed) {
             return;
         }
+        locked.index().prefetch_all(batch.iter());
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             locked.unlink(name, sealed.number, None);
@@ -129,6 +152,18 @@ fn drop_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed
             if entry.uses == 0 {
                 count(&engine.pool.counters.evicted_unfetched);
             }
+        }
+    }
+}
+
+/// Drops records that the index has no room for.
+fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    let mut locked = shard.lock(&engine.pool, guard);
+    for &name in names {
+        if shard.segments.is_current(sealed) && locked.is_suspended(name, sealed.number) {
+            locked.unlink(name, sealed.number, None);
+            count(&engine.pool.counters.collisions);
+            count(&engine.pool.counters.evictions);
         }
     }
 }
@@ -192,6 +227,7 @@ fn sort_out(
         if !shard.segments.is_current(sealed) {
             return HashSet::new();
         }
+        locked.index().prefetch_all(batch.iter());
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             if keep.len() < keep_max && (!full || entry.uses > 0 || has_copy(&locked, name, sealed))

@@ -277,8 +277,9 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
     let shard = &engine.shards[at];
     let (segments, generation) = {
         let locked = shard.lock(&engine.pool, guard);
-        let segments = locked.state.awaited.as_ref().map(|awaited| awaited.segments.clone());
-        (segments.unwrap_or_default(), locked.state.generation)
+        // After a flush there is nothing to wait for, and what was sealed since is in the index.
+        let Some(awaited) = &locked.state.awaited else { return };
+        (awaited.segments.clone(), locked.state.generation)
     };
     let entries_max = entries_max(engine);
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());

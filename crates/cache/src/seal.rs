@@ -27,6 +27,7 @@ struct Item<'g> {
     resident: Resident<'g>,
     /// How many came before it.
     arrival: u32,
+    is_manifest: bool,
     at: At,
 }
 
@@ -99,6 +100,7 @@ pub(crate) fn seal(
         names: items.iter().map(|item| item.name).collect(),
         record_bytes: items.iter().map(|item| item.bytes() as u32).sum(),
         payload_bytes: items.iter().map(Item::payload_bytes).sum(),
+        has_manifests: items.iter().any(|item| item.is_manifest),
         ..Footer::default()
     };
     assemble(&items, segment, &mut footer);
@@ -192,7 +194,8 @@ fn gather<'g>(
             let key = engine.hasher.key(record.key, record.is_chunk);
             let (name, arrival) = (engine.hasher.name(key.hash), items.len() as u32);
             bytes += resident.bytes.len() as u64;
-            items.push(Item { name, resident, arrival, at: At::Stream(0) });
+            let is_manifest = record.is_manifest;
+            items.push(Item { name, resident, arrival, is_manifest, at: At::Stream(0) });
         }
     }
     items.sort_unstable_by_key(|item| (item.name, item.arrival));
@@ -342,6 +345,8 @@ fn publish(
         let mut locked = shard.lock(&engine.pool, guard);
         let goes_on = locked.state.generation == generation;
         if goes_on {
+            batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
+            locked.index().prefetch_all(batch.iter().map(|item| &item.name));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));
         }
         goes_on

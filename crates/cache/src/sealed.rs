@@ -294,6 +294,11 @@ impl SealedIndex {
         }
     }
 
+    /// As [`SealedIndex::prefetch`], for work on many names: their lines come together.
+    pub(crate) fn prefetch_all<'n>(&self, names: impl Iterator<Item = &'n Name>) {
+        names.for_each(|name| self.prefetch(name.pos));
+    }
+
     /// Asks the processor for the line that a lookup begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         crate::prefetch::line(&self.lines[self.home(pos)]);

@@ -48,7 +48,7 @@ struct Row {
     /// Seal sequence; 0 while the row holds no readable segment.
     seq: AtomicU64,
     slot: AtomicU64,
-    /// Pages of small records (16 bits) | shift (8) | any straddle (8) | extents (32).
+    /// Pages of small records (16 bits) | shift (8) | any straddle (1) | any manifest (7) | extents (32).
     shape: AtomicU64,
     /// Records at the seal.
     records: AtomicU32,
@@ -125,6 +125,7 @@ impl SegmentTable {
         let shape = footer.starts.len() as u64
             | u64::from(footer.shift) << 16
             | u64::from(!footer.straddlers.is_empty()) << 24
+            | u64::from(footer.has_manifests) << 25
             | (footer.extents.len() as u64) << 32;
         row.shape.store(shape, Ordering::Relaxed);
         row.slot.store(slot.to_bits(), Ordering::Relaxed);
@@ -186,12 +187,18 @@ impl SegmentTable {
         row.live_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes of a record, on average.
+    pub(crate) fn average_bytes(&self, number: u16) -> u32 {
+        let usage = self.usage(number);
+        usage.record_bytes / usage.records.max(1)
+    }
+
     /// One live record less; where its size is not known, the segment's average is taken. Returns
     /// the bytes. Under the shard's lock.
     pub(crate) fn sub_live(&self, number: u16, bytes: Option<u32>) -> u32 {
         let row = &self.rows[usize::from(number)];
         let usage = self.usage(number);
-        let bytes = bytes.unwrap_or(usage.record_bytes / usage.records.max(1));
+        let bytes = bytes.unwrap_or(self.average_bytes(number));
         let bytes = if usage.live_records <= 1 { usage.live_bytes } else { bytes };
         let bytes = bytes.min(usage.live_bytes);
         row.live_records.store(usage.live_records.saturating_sub(1), Ordering::Relaxed);
@@ -209,6 +216,11 @@ impl SegmentTable {
     pub(crate) fn footer_bytes(&self, number: u16) -> usize {
         let (pages, _, straddling, extents) = self.shape(number);
         Footer::bytes_for(self.usage(number).records as usize, pages, straddling, extents)
+    }
+
+    /// Whether one of the records is an item with chunks.
+    pub(crate) fn has_manifests(&self, number: u16) -> bool {
+        self.rows[usize::from(number)].shape.load(Ordering::Relaxed) >> 25 & 1 == 1
     }
 
     /// Pages of small records.

@@ -12,8 +12,7 @@ use crate::probe::{Probe, Rejected, Sight, look};
 use crate::quiesce::Participant;
 use crate::record::Record;
 use crate::segment::{Place, Sealed, page_plan};
-use crate::shard::Shard;
-use arrayvec::ArrayVec;
+use crate::shard::{Candidates, Shard};
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -168,6 +167,7 @@ impl Session {
         let guard = self.guard();
         let pool = &self.engine().pool;
         let (shard, name) = self.shard(&key);
+        let mut all = false;
         loop {
             let moves = shard.moves.load(Ordering::Acquire);
             if let Some((resident, record, _)) = shard.find_resident(pool, guard, &key, name.pos) {
@@ -179,9 +179,13 @@ impl Session {
             if !self.engine().has_tiers() {
                 return Lookup::Miss;
             }
-            if let Some(evidence) = evidence
-                && let Some((sealed, record)) = matched(&evidence)
-                && shard.candidates(guard, name).any(|candidate| candidate == sealed)
+            let candidates = match all {
+                true => shard.lock(pool, guard).candidates(name),
+                false => shard.candidates(guard, name),
+            };
+            let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
+            if let Some((evidence, (sealed, record))) = known
+                && candidates.contains(&sealed)
             {
                 if record.is_expired(now) {
                     return Lookup::Miss;
@@ -195,7 +199,13 @@ impl Session {
                     access,
                 ));
             }
-            if let Some(probe) = next_probe(shard, guard, name, evidence.map(|e| e.probe)) {
+            let before = evidence.map(|evidence| evidence.probe);
+            let probe = next_probe(shard, candidates, name, before);
+            if !all && (probe.is_none() || known.is_some()) && shard.has_suspended() {
+                all = true;
+                continue;
+            }
+            if let Some(probe) = probe {
                 return Lookup::Read(probe);
             }
             if shard.moves.load(Ordering::Acquire) == moves {
@@ -299,9 +309,12 @@ impl Session {
             (0..run.chunks).all(|index| {
                 let key = self.chunk_key(run.item, index, &mut name);
                 let (shard, name) = self.shard(&key);
-                shard.find_resident(&self.engine().pool, guard, &key, name.pos).is_some()
-                    || shard.candidates(guard, name).next().is_some()
-                    || shard.find_resident(&self.engine().pool, guard, &key, name.pos).is_some()
+                let pool = &self.engine().pool;
+                let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
+                is_resident()
+                    || !shard.candidates(guard, name).is_empty()
+                    || is_resident()
+                    || shard.has_suspended() && !shard.lock(pool, guard).candidates(name).is_empty()
             })
         })
     }
@@ -365,13 +378,11 @@ pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>
 /// The read of the newest candidate that was not looked at yet.
 pub(crate) fn next_probe(
     shard: &Shard,
-    guard: Guard<'_>,
+    mut candidates: Candidates,
     name: Name,
     before: Option<&Probe>,
 ) -> Option<Probe> {
-    let fresh = |sealed: &Sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed));
-    let mut candidates: ArrayVec<Sealed, 36> =
-        shard.candidates(guard, name).filter(fresh).collect();
+    candidates.retain(|sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed)));
     // A segment that goes away while it is being planned is no candidate any more.
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments.plan(newest, name.pos, 0) {
@@ -400,7 +411,7 @@ fn reject(
         return Checked::Read;
     }
     probe.rejected.push(Rejected { sealed: probe.sealed, unreadable: probe.unreadable });
-    match next_probe(shard, guard, name, Some(probe)) {
+    match next_probe(shard, shard.candidates(guard, name), name, Some(probe)) {
         Some(next) => {
             *probe = next;
             Checked::Read

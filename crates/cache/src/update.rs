@@ -9,9 +9,8 @@ use crate::probe::Probe;
 use crate::record::{Encoder, NewRecord, NewValue, Record};
 use crate::segment::Sealed;
 use crate::session::{Access, Evidence, Hit, Session, hit_in_dram, matched, next_probe};
-use crate::shard::{Asker, Lane, Locked};
+use crate::shard::{Asker, Candidates, Lane, Locked};
 use crate::table::SlotAt;
-use std::sync::atomic::Ordering;
 
 /// What [`Session::update`]'s decision asks for.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ impl Session {
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
         let mut locked = shard.lock(&engine.pool, guard);
-        let mut doomed = Vec::new();
+        let (mut doomed, mut unread) = (Vec::new(), Candidates::new());
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
@@ -105,7 +104,7 @@ impl Session {
         } else {
             match look_on_flash(&locked, name, &known) {
                 Ok(seen) => {
-                    doomed = seen.doomed;
+                    (doomed, unread) = (seen.doomed, seen.unread);
                     seen.current
                 }
                 Err(probe) => return Update::Read(probe),
@@ -126,12 +125,13 @@ impl Session {
                 if expired {
                     count(&engine.pool.counters.expired);
                 }
-                locked.log_void(name, &current, &doomed);
+                locked.log_void(name, &current, &doomed, &unread);
                 locked.remove(name, &current);
                 (Update::Done { cas: 0 }, None)
             }
             Change::Store(new) => {
-                let stored = self.store(&mut locked, &key, name, (&current, &doomed), &new, now);
+                let voided = (&current, &doomed[..], &unread);
+                let stored = self.store(&mut locked, &key, name, voided, &new, now);
                 if !matches!(stored, Update::Done { .. }) {
                     return stored;
                 }
@@ -140,6 +140,9 @@ impl Session {
         };
         for sealed in doomed {
             locked.unlink(name, sealed.number, None);
+        }
+        for sealed in unread {
+            locked.suspend(name, sealed.number);
         }
         drop(locked);
         self.note_change();
@@ -155,7 +158,7 @@ impl Session {
         locked: &mut Locked<'_>,
         key: &Key<'_>,
         name: Name,
-        (current, doomed): (&Current<'_>, &[Sealed]),
+        (current, doomed, unread): (&Current<'_>, &[Sealed], &Candidates),
         new: &NewRecord<'_>,
         now: u32,
     ) -> Update {
@@ -183,7 +186,7 @@ impl Session {
         };
         // In this order a crash in between loses the record; in the other one it could bring an older
         // one back.
-        locked.log_void(name, current, doomed);
+        locked.log_void(name, current, doomed, unread);
         locked.commit();
         match current {
             Current::Resident(old, _, at) => {
@@ -222,8 +225,10 @@ impl Session {
 /// What flash holds of a name, as far as is known.
 struct Seen<'a> {
     current: Current<'a>,
-    /// Entries that may be older records of the key: they go when the key changes.
+    /// Entries that can't be read and may be older records of the key: they go when the key changes.
     doomed: Vec<Sealed>,
+    /// Entries that nobody read: they are suspended when the key changes.
+    unread: Candidates,
 }
 
 fn look_on_flash<'a>(
@@ -231,46 +236,48 @@ fn look_on_flash<'a>(
     name: Name,
     known: &Known<'a>,
 ) -> Result<Seen<'a>, Probe> {
-    let candidates = || locked.shard.candidates(locked.guard, name);
-    let absent = |doomed: Vec<Sealed>| Ok(Seen { current: Current::Absent, doomed });
-    if matches!(known, Known::NeverStored) || candidates().next().is_none() {
-        return absent(Vec::new());
+    let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
+    if matches!(known, Known::NeverStored) {
+        return absent(Vec::new(), Candidates::new());
     }
-    if matches!(known, Known::Irrelevant) && locked.pool.counters.is_full() {
-        let doomed: Vec<_> = candidates().collect();
-        // One of them may be the key's own.
-        locked.pool.counters.collisions.fetch_add(doomed.len() as u64 - 1, Ordering::Relaxed);
-        return absent(doomed);
+    let candidates = locked.candidates(name);
+    if candidates.is_empty() {
+        return absent(Vec::new(), candidates);
+    }
+    if matches!(known, Known::Irrelevant) && locked.may_suspend(&candidates) {
+        return absent(Vec::new(), candidates);
     }
     let Known::Shown(evidence) = known else {
-        return unread(locked, name, None, Vec::new());
+        return unread(locked, candidates, name, None, Vec::new());
     };
     // What could not be read may be an older record of the key that turns up again later.
     let rejected = &evidence.probe.rejected;
     let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
-    let doomed = candidates().filter(unreadable).collect();
+    let doomed = candidates.iter().copied().filter(unreadable).collect();
     if let Some((sealed, record)) = matched(evidence)
-        && candidates().any(|candidate| candidate == sealed)
+        && candidates.contains(&sealed)
     {
-        return Ok(Seen { current: Current::Sealed(sealed, record), doomed });
+        let current = Current::Sealed(sealed, record);
+        return Ok(Seen { current, doomed, unread: Candidates::new() });
     }
-    if candidates().all(|candidate| evidence.probe.was_rejected(candidate)) {
-        return absent(doomed);
+    if candidates.iter().all(|candidate| evidence.probe.was_rejected(*candidate)) {
+        return absent(doomed, Candidates::new());
     }
-    unread(locked, name, Some(evidence.probe), doomed)
+    unread(locked, candidates, name, Some(evidence.probe), doomed)
 }
 
 /// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them
 /// at the name's position) holds another key's record, and is left alone.
 fn unread<'a>(
     locked: &Locked<'_>,
+    candidates: Candidates,
     name: Name,
     before: Option<&Probe>,
     doomed: Vec<Sealed>,
 ) -> Result<Seen<'a>, Probe> {
-    match next_probe(locked.shard, locked.guard, name, before) {
+    match next_probe(locked.shard, candidates, name, before) {
         Some(probe) => Err(probe),
-        None => Ok(Seen { current: Current::Absent, doomed }),
+        None => Ok(Seen { current: Current::Absent, doomed, unread: Candidates::new() }),
     }
 }
 
@@ -287,13 +294,20 @@ impl Current<'_> {
 
 impl Locked<'_> {
     /// Notes in the log which copies on flash a change voids.
-    fn log_void(&mut self, name: Name, current: &Current<'_>, doomed: &[Sealed]) {
+    fn log_void(
+        &mut self,
+        name: Name,
+        current: &Current<'_>,
+        doomed: &[Sealed],
+        unread: &Candidates,
+    ) {
         match current {
             Current::Absent => {}
             Current::Resident(old, ..) => self.log_kill_origin(name, old),
             Current::Sealed(sealed, _) => self.log_kill(name, sealed.number),
         }
         doomed.iter().for_each(|sealed| self.log_kill_like(name, sealed.number));
+        unread.iter().for_each(|sealed| self.log_kill(name, sealed.number));
         self.log_change(name);
     }
 

@@ -371,3 +371,32 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     assert_eq!(machine.client.cache.notes().len(), 1);
     assert!((0..3000).all(|n| machine.client.get(&key(n)).is_none()));
 }
+
+/// After a flush there is nothing to recover, and what was set and sealed since must not go with it.
+#[test]
+fn what_is_set_after_a_flush_during_a_recovery_stays() {
+    let mut machine = Machine::new(config());
+    for n in 0..4000 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    machine.client.settle();
+    let mut machine = machine.crash();
+    assert!(machine.client.cache.recovering() > 0);
+    machine.client.cache.flush_all().expect("flushes");
+    for n in 0..1500 {
+        assert!(machine.client.set(&key(n), &value(n, 2)));
+        // So that no request has to wait: that would go on with the recovery.
+        if n % 20 == 0 {
+            machine.client.session.quiesce();
+            machine.client.cache.maintain(machine.client.now);
+        }
+    }
+    machine.client.settle();
+    assert!(machine.client.cache.stats().tiers[0].records > 0, "some are sealed");
+    assert!(machine.client.cache.recovering() > 0);
+    machine.recover();
+    for n in 0..1500 {
+        let found = machine.client.get(&key(n)).map(|found| found.value);
+        assert_eq!(found, Some(value(n, 2)), "key {n}");
+    }
+}
