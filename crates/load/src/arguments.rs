@@ -144,7 +144,8 @@ pub(crate) struct Arguments {
     /// Start Terrace and the server of this command, and compare them by turns. {dir} in a command
     /// stands for a folder of the server's own, {socket} for the path of a Unix socket to listen on;
     /// without it, -l 127.0.0.1 -p -1 are added.
-    #[arg(long, value_name = "COMMAND", requires = "seconds", conflicts_with = "pid")]
+    #[arg(long, value_name = "COMMAND", requires = "seconds",
+        conflicts_with_all = ["pid", "server", "search", "html", "warm_up", "window", "tls", "tls_ca"])]
     pub(crate) compare: Option<String>,
     /// Terrace's command for --compare.
     #[arg(long, value_name = "COMMAND", default_value = "terrace -m 1024 -t 1")]

@@ -67,6 +67,7 @@ impl<'s> Side<'s> {
     fn new(server: &'s Server, plan: &Plan, conditioned: bool) -> Result<Self, LoadError> {
         let (warm_up, window) = (Duration::ZERO, None);
         let plan = Plan { address: server.address.clone(), warm_up, window, ..plan.clone() };
+        let plan = plan.after_others();
         let process = server.process();
         if conditioned {
             precondition(&plan, process.as_ref())?;

@@ -169,6 +169,12 @@ impl Plan {
         }
     }
 
+    /// The same for a run after others: what those have overwritten has versions that it can't know.
+    pub(crate) fn after_others(mut self) -> Self {
+        self.any_version |= matches!(self.workload, Workload::Mixed { .. });
+        self
+    }
+
     /// Looks for contradictions.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |text: &str| Err(LoadError::Plan(text.to_string()));

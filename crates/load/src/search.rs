@@ -76,7 +76,8 @@ pub(crate) fn search(
         }
         // The rates in question are rather high ones.
         let rate = if step == 0 { most * 0.7 } else { f64::midpoint(kept, missed) };
-        let report = run(&Plan { rate: Some(rate), ..plan.clone() }, server)?;
+        let open = Plan { rate: Some(rate), ..plan.clone() }.after_others();
+        let report = run(&open, server)?;
         let keeps = goal.is_kept(&report);
         if keeps {
             kept = rate;

@@ -25,6 +25,12 @@ fn a_series_has_a_point_for_each_setting_and_a_page() {
     let page = dir.path().join("page.html");
     let fill = ["fillseq", "--server", &address, "--records", "5000", "--json"];
     assert_eq!(json(&bench(&fill))["stored"], 5000);
+    // The second point finds versions that the first has stored.
+    let mixed =
+        ["mixed", "--server", &address, "--records", "5000", "--seconds", "0.2", "-d", "4,8"];
+    let mixed = json(&bench(&[&mixed[..], &["--json"]].concat()));
+    assert!(mixed["points"].as_array().unwrap().iter().all(|point| point["wrong"] == 0));
+    assert_eq!(json(&bench(&fill))["stored"], 5000);
     let points = bench(&[
         "readrandom",
         "--server",
