@@ -28,6 +28,8 @@ suite crowd 300 env TERRACE_E2E_CROWD=10000 \
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     cargo test --quiet --release --package terrace-e2e --test crash -- --nocapture
+# Three nodes behind routers, one of them killed and back: about 80 seconds.
+suite routers 300 tests/routers/run --test
 # A build that calls its format the next one.
 target=${CARGO_TARGET_DIR:-target}
 suite next-format 900 env TERRACE_FORMAT_2=1 CARGO_TARGET_DIR="$target/next-format" \

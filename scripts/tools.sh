@@ -13,6 +13,7 @@ packages() {
     command -v memcached >/dev/null || missing+=(memcached)
     command -v fio >/dev/null || missing+=(fio)
     command -v memccapable >/dev/null || missing+=(libmemcached-tools)
+    [ -x /usr/sbin/nutcracker ] || missing+=(nutcracker)
     command -v unshare >/dev/null || missing+=(util-linux)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
@@ -24,10 +25,12 @@ packages() {
         echo "not installed: ${missing[*]}; tests that need them are skipped"
     fi
     rm -f /tmp/terrace-tools.$$
-    # The package starts a server of its own on port 11211.
-    if [[ " ${missing[*]} " = *" memcached "* ]]; then
-        as_root service memcached stop >/dev/null 2>&1 || true
-    fi
+    # Both packages start a server of their own on a well-known port.
+    for service in memcached nutcracker; do
+        if [[ " ${missing[*]} " = *" $service "* ]]; then
+            as_root service "$service" stop >/dev/null 2>&1 || true
+        fi
+    done
 }
 
 rust_components() {
