@@ -28,7 +28,7 @@ def conditions(quick):
         "day": datetime.date.today().isoformat(),
         "cores": os.cpu_count(),
         "model": models[0] if models else platform.machine(),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "load": float(load),
         "quick": quick,
     }
@@ -37,8 +37,13 @@ def conditions(quick):
 def write(path, scenarios, data):
     """`scenarios` are names and modules; those that were never measured are left out."""
     first = next(iter(data.values()))["conditions"]
+    # Those that are not measured yet take their time, too.
     minutes = sum(entry["seconds"] for entry in data.values()) / 60
-    parts = [HEAD.format(conditions=_told(first), minutes=round(minutes) or 1)]
+    minutes = round(minutes) if set(data) >= set(scenarios) else 30
+    missing = [module.TITLE for name, module in scenarios.items() if name not in data]
+    parts = [HEAD.format(conditions=_told(first), minutes=max(minutes, 1))]
+    if missing:
+        parts.append("Not measured yet: " + "; ".join(missing) + ".\n")
     for name, module in scenarios.items():
         if name not in data:
             continue
@@ -59,6 +64,6 @@ def write(path, scenarios, data):
 def _told(conditions):
     return (
         f"Measured on {conditions['cores']} cores of {conditions['model']}, Linux {conditions['kernel']}, a virtual "
-        "machine with a virtual drive: one core for the server, one for the generator. Where the load\n"
-        "before a figure is much above 0, something else ran beside it."
+        "machine\nwith a virtual drive: one core for the server, one for the generator. Where the load before a\n"
+        "figure is much above 0, something else ran beside it: counts are as good then, rates and times not."
     )
