@@ -9,7 +9,7 @@ from measure.server import memcached, terrace
 
 SERVER_CPU, LOAD_CPU = {0}, {1}
 # What both servers with a drive may use in all, page cache included.
-LIMIT_MIB, SERVER_MIB = 160, 128
+LIMIT_MIB, SERVER_MIB = 192, 128
 EXTSTORE = "ext_threads={threads},ext_page_size=16,ext_wbuf_size=4,ext_recache_rate=0,ext_path=DIR/ext:{gib}g"
 
 
