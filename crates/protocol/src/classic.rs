@@ -1,7 +1,7 @@
 //! The classic commands.
 
 use crate::parser::Reject;
-use crate::token::{Tokens, number_i32, number_u32, number_u64};
+use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64};
 use crate::{KEY_BYTES_MAX, Request, reply};
 use arrayvec::ArrayVec;
 
@@ -163,7 +163,8 @@ pub(crate) fn request<'a>(
 }
 
 fn keys(kind: KeysKind, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    if tokens.clone().next().is_none() {
+    // As in memcached, `gat` with a time and no key asks for nothing.
+    if tokens.clone().next().is_none() && kind.touch.is_none() {
         return Err(Reject::line(reply::ERROR));
     }
     Ok(Request::Keys(Keys::checked(kind, tokens.rest(), true)?))
@@ -171,7 +172,7 @@ fn keys(kind: KeysKind, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
 
 fn touching_keys(with_cas: bool, mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     let exptime = tokens.next().ok_or(Reject::line(reply::ERROR))?;
-    let touch = Some(number_i32(exptime).ok_or(Reject::line(reply::INVALID_EXPTIME))?);
+    let touch = Some(number_exptime(exptime).ok_or(Reject::line(reply::INVALID_EXPTIME))?);
     keys(KeysKind { with_cas, touch }, tokens)
 }
 
@@ -208,7 +209,7 @@ fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
         },
         key: key(words[0], noreply)?,
         client_flags: number_u32(words[1]).ok_or_else(bad)?,
-        exptime: number_i32(words[2]).ok_or_else(bad)?,
+        exptime: number_exptime(words[2]).ok_or_else(bad)?,
         value_bytes: number_i32(words[3])
             .and_then(|bytes| u32::try_from(bytes).ok())
             .filter(|&bytes| bytes <= i32::MAX as u32 - 2)
@@ -248,7 +249,7 @@ fn touch(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
         return Err(Reject::line(reply::ERROR));
     }
     let key = key(words[0], noreply)?;
-    let exptime = number_i32(words[1]).ok_or(refuse(reply::INVALID_EXPTIME, noreply))?;
+    let exptime = number_exptime(words[1]).ok_or(refuse(reply::INVALID_EXPTIME, noreply))?;
     Ok(Request::Touch(Touch { key, exptime, noreply }))
 }
 

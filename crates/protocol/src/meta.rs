@@ -1,7 +1,7 @@
 //! The meta commands.
 
 use crate::parser::Reject;
-use crate::token::{Tokens, number_i32, number_u32, number_u64};
+use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64};
 use crate::{KEY_BYTES_MAX, Request, reply};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -218,9 +218,9 @@ impl<'a> MetaFlags<'a> {
             b'C' => self.compare = number_u64(operand).ok_or(bad)?,
             b'E' => self.assign = number_u64(operand).ok_or(bad)?,
             b'F' => self.client_flags = number_u32(operand).ok_or(bad)?,
-            b'T' => self.exptime = number_i32(operand).ok_or(bad)?,
-            b'N' => self.vivify = number_i32(operand).ok_or(bad)?,
-            b'R' => self.recache = number_i32(operand).ok_or(bad)?,
+            b'T' => self.exptime = number_exptime(operand).ok_or(bad)?,
+            b'N' => self.vivify = number_exptime(operand).ok_or(bad)?,
+            b'R' => self.recache = number_exptime(operand).ok_or(bad)?,
             b'D' if command == MetaCommand::Arith => {
                 self.delta = number_u64(operand).ok_or(reply::INVALID_DELTA_VALUE)?;
             }

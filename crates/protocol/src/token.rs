@@ -55,13 +55,23 @@ pub fn number_u32(word: &[u8]) -> Option<u32> {
 
 /// A signed number of 32 bits.
 pub fn number_i32(word: &[u8]) -> Option<i32> {
+    number_i64(word)?.try_into().ok()
+}
+
+/// A time as clients send it: a signed number of 64 bits. What 32 bits don't hold is taken for the
+/// farthest moment that they do (memcached takes the low 32 bits).
+pub fn number_exptime(word: &[u8]) -> Option<i32> {
+    Some(number_i64(word)?.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
+}
+
+fn number_i64(word: &[u8]) -> Option<i64> {
     let (negative, digits) = match word {
         [b'-', digits @ ..] => (true, digits),
         [b'+', digits @ ..] => (false, digits),
         digits => (false, digits),
     };
     let number = i64::try_from(number_u64(digits)?).ok()?;
-    i32::try_from(if negative { -number } else { number }).ok()
+    Some(if negative { -number } else { number })
 }
 
 #[cfg(test)]
@@ -80,6 +90,11 @@ mod tests {
         assert_eq!(number_i32(b"-2147483648"), Some(i32::MIN));
         assert_eq!(number_i32(b"2147483648"), None);
         assert_eq!(number_i32(b"-"), None);
+        assert_eq!(number_exptime(b"2592000"), Some(2_592_000));
+        assert_eq!(number_exptime(b"9223372036854775807"), Some(i32::MAX));
+        assert_eq!(number_exptime(b"-9223372036854775807"), Some(i32::MIN));
+        assert_eq!(number_exptime(b"9223372036854775808"), None);
+        assert_eq!(number_exptime(b"1x"), None);
     }
 
     #[test]

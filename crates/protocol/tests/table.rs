@@ -87,6 +87,8 @@ fn gets_of_many_keys() {
     assert_eq!(keys("gets a b c\r\n"), (true, None, abc()));
     assert_eq!(keys("gat 10 a b c\r\n"), (false, Some(10), abc()));
     assert_eq!(keys("gats -1 a b c\r\n"), (true, Some(-1), abc()));
+    assert_eq!(keys("gat 4294967296 a b c\r\n"), (false, Some(i32::MAX), abc()));
+    assert_eq!(keys("gat 10\r\n"), (false, Some(10), vec![]));
 }
 
 #[test]

@@ -17,6 +17,8 @@ use terrace_device::Device;
 
 /// Sessions of the cache besides those of the workers.
 const SESSIONS_BESIDES: usize = 8;
+/// `cache_memlimit` raises `-m` up to so many times.
+const MEMORY_RAISED_MAX: u64 = 4;
 
 fn main() -> ExitCode {
     if let Some(exit) = tools::run() {
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
     let result = match Invocation::parse(&arguments) {
         Ok(Invocation::Print(what)) => print(what),
         Ok(Invocation::Serve(settings)) => start(&settings),
-        Err(error) => Err(Failure::new(Failure::USAGE, error)),
+        Err(error) => Err(Failure::new(error.exit_code(), error)),
     };
     result.unwrap_or_else(|failure| {
         eprintln!("terrace: {}", failure.message);
@@ -76,11 +78,14 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
     port_file::write(&listeners)?;
-    let _pid_file = settings.pid_file.as_deref().map(PidFile::write).transpose()?;
+    let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say(lines.chain(&cache.describe()).chain(cache.notes()));
     println!("{}", banner::limits(settings));
+    if let Some(Err(failure)) = &pid_file {
+        println!("warning: no pid file: {}", failure.message);
+    }
     say(&banner::listening(&listeners, settings.asks_for_passwords()));
     if let Some(admin) = &admin {
         println!("metrics and status on {}", admin.name());
@@ -110,6 +115,11 @@ fn open_cache(
         cas: settings.cas,
         item_bytes_max: settings.item_bytes_max,
         sessions_max: settings.threads as usize + SESSIONS_BESIDES,
+        // Locked memory is taken at once, address space that nobody may ever need with it.
+        memory_bytes_max: match settings.lock_memory {
+            true => settings.memory_bytes,
+            false => settings.memory_bytes.saturating_mul(MEMORY_RAISED_MAX),
+        },
         ..Config::new(settings.memory_bytes)
     };
     Cache::open(config).map_err(Failure::system)

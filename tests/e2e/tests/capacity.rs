@@ -53,6 +53,17 @@ fn without_eviction_a_full_cache_refuses() {
             assert_eq!(client.get(&key), Some(value_of(&key, 0, 2000)), "{what}: {key}");
         }
         assert_eq!(client.stat("", "evictions"), 0, "{what}");
+        // A `set` of many pieces that is refused leaves nothing to be taken for what it brought; the
+        // others leave what there was.
+        let big = vec![b'x'; 700_000];
+        for (at, verb, stays) in [(stored - 1, "replace", true), (stored - 2, "set", false)] {
+            let key = format!("k{at}");
+            client.send(format!("{verb} {key} 0 0 {}\r\n", big.len()));
+            client.send(&big);
+            let refusal = "SERVER_ERROR out of memory storing object";
+            assert_eq!(client.ask(""), refusal, "{what}: {verb} {key}");
+            assert_eq!(client.get(&key).is_some(), stays, "{what}: {verb} {key}");
+        }
         // What is deleted makes room.
         for at in 0..stored / 2 {
             client.check(format!("delete k{at}\r\n"), "DELETED\r\n");

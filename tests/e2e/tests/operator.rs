@@ -43,7 +43,8 @@ fn watchers_are_told_what_happens() {
     client.check("add k/1 0 0 1\r\nx\r\n", "NOT_STORED\r\n");
     client.check("delete k/1\r\n", "DELETED\r\n");
     let stored = event(&mut mutations, "item_store");
-    assert!(stored.contains("key=k%2F1 status=stored cmd=set clsid=1 cfd="), "{stored}");
+    assert!(stored.contains("key=k%2F1 status=stored cmd=set ttl=0 clsid=1 cfd="), "{stored}");
+    assert!(stored.ends_with(" size=5"), "{stored}");
     assert!(event(&mut mutations, "item_store").contains("status=not_stored"));
     assert!(event(&mut mutations, "deleted").contains("key=k%2F1 cmd=delete"));
     let got = event(&mut fetchers, "item_get");
@@ -55,6 +56,11 @@ fn watchers_are_told_what_happens() {
     drop(closing);
     assert!(event(&mut mutations, "conn_close").contains("reason=normal"));
     client.check("watch nonsense\r\n", "ERROR\r\n");
+    // Quiet forms are told with what became of them, and how long it lives.
+    client.check("ms m 2 T30 q\r\nhi\r\nmd m q\r\nmn\r\n", "MN\r\n");
+    let stored = event(&mut mutations, "item_store");
+    assert!(stored.contains("key=m status=stored cmd=set ttl=30"), "{stored}");
+    assert!(event(&mut mutations, "deleted").contains("key=m cmd=md"));
     // When they go nothing is left of them.
     drop((fetchers, mutations));
     let end = Instant::now() + Duration::from_secs(10);
@@ -63,6 +69,55 @@ fn watchers_are_told_what_happens() {
         std::thread::sleep(Duration::from_millis(10));
     }
     server.assert_alive();
+}
+
+#[test]
+fn requests_are_told_as_they_came() {
+    if others("requests_are_told_as_they_came") {
+        return;
+    }
+    let server = Server::start("-m 64 -t 2");
+    let mut watcher = server.client();
+    watcher.check("watch rawcmds\r\n", "OK\r\n");
+    let client = &mut server.client();
+    client.check(
+        "set k 0 0 1\r\nx\r\nget k  z\r\nbogus\r\n",
+        "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\nERROR\r\n",
+    );
+    for line in ["set k 0 0 1", "get k  z", "bogus"] {
+        let told = watcher.try_line().expect("an event");
+        let told = told.splitn(3, ' ').last().unwrap_or_default();
+        let (number, request) = told.split_once(' ').expect("a descriptor and a line");
+        assert!(number.starts_with('<') && request == line, "{told}");
+    }
+}
+
+#[test]
+fn idle_watchers_cost_no_processor_time() {
+    if others("idle_watchers_cost_no_processor_time") {
+        return;
+    }
+    let server = Server::start("-m 64 -t 1");
+    let mut watcher = server.client();
+    watcher.check("watch fetchers\r\n", "OK\r\n");
+    // Voluntary switches of the worker: a thread that wakes up by the clock has hundreds.
+    let switches = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.pid())).expect("its threads");
+        let statuses = tasks
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+        let worker = statuses.into_iter().find(|text| text.starts_with("Name:\tworker-0"));
+        let worker = worker.expect("the worker");
+        let line = worker.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).expect("a count")
+    };
+    std::thread::sleep(Duration::from_millis(50));
+    let before = switches();
+    std::thread::sleep(Duration::from_millis(500));
+    let woken = switches() - before;
+    assert!(woken < 20, "woken {woken} times in half a second");
+    assert_eq!(server.client().get("nothing"), None);
+    assert!(event(&mut watcher, "item_get").contains("key=nothing"));
 }
 
 #[test]

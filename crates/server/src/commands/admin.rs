@@ -7,9 +7,10 @@ use crate::server::watch::Watcher;
 use crate::stats::general::VERSION;
 use std::io;
 use std::sync::Arc;
-use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
+use terrace_protocol::{Admin, AdminKind, Tokens, number_exptime, number_u32, reply};
 
 mod certificates;
+mod memlimit;
 pub(super) mod stats;
 mod tuning;
 mod watch;
@@ -40,6 +41,7 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         AdminKind::Watch => return watch::execute(executor, &arguments, out),
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
         AdminKind::RefreshCerts => certificates::refresh(executor, &mut text),
+        AdminKind::CacheMemlimit => text.extend_from_slice(memlimit::execute(executor, &arguments)),
         AdminKind::LruCrawler => match tuning::listing(executor, &arguments) {
             Some(Ok(listing)) => return After::List(Box::new(listing)),
             Some(Err(why)) => text.extend_from_slice(why),
@@ -74,7 +76,7 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
     }
     let delay = match arguments.first() {
         None => 0,
-        Some(word) => match number_i32(word) {
+        Some(word) => match number_exptime(word) {
             Some(delay) => delay,
             None => return reply::INVALID_EXPTIME,
         },

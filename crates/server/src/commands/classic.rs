@@ -29,7 +29,7 @@ pub(crate) fn store(
         Verb::Cas(cas) => (Mode::Set, Some(cas)),
     };
     if u64::from(request.value_bytes) > executor.item_bytes_max {
-        storage::refuse_too_large(executor, key, mode, evidence)?;
+        storage::refuse_too_large(executor, key, mode == Mode::Set && compare.is_none())?;
         return replied(out, false, reply::TOO_LARGE);
     }
     let store = Store {

@@ -13,6 +13,8 @@ pub(crate) struct Executor<'w> {
     pub(crate) session: &'w Session,
     pub(crate) shared: &'w Shared,
     pub(crate) counters: &'w Counters,
+    /// Which worker it is.
+    pub(crate) worker: usize,
     /// Unix time in seconds.
     pub(crate) now: u32,
     /// Longer values are chunked.

@@ -1,9 +1,9 @@
 //! Requests for one key.
 
 use super::executor::{Executor, Unfinished};
-use super::{binary, classic, meta};
+use super::{binary, classic, meta, store};
 use terrace_cache::{Evidence, Key, Manifest, NewValue};
-use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, reply};
+use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb, reply};
 
 /// A request was executed; what there is to say was written.
 #[derive(Debug)]
@@ -47,14 +47,27 @@ pub(crate) fn is_write(request: &Request<'_>) -> bool {
     }
 }
 
-/// Says that there is no room for the value of a request that was kept as it was received.
-pub(crate) fn refuse_for_memory(bytes: &[u8], out: &mut Vec<u8>) {
-    match Parser::default().parse(bytes) {
-        Parse::Request { request: Request::Binary(request), .. } => {
-            binary::out_of_memory(&request, out);
-        }
+/// Says that there is no room for the value of a request that was kept as it was received. What it
+/// was to replace is gone then, as with a value that is refused at once.
+pub(crate) fn refuse_for_memory(
+    executor: &Executor<'_>,
+    bytes: &[u8],
+    key: Key<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Unfinished> {
+    let Parse::Request { request, .. } = Parser::default().parse(bytes) else { return Ok(()) };
+    let replaces = match &request {
+        Request::Store(store) => store.verb == Verb::Set,
+        Request::Meta(_) => true,
+        Request::Binary(request) => binary::is_set(request),
+        _ => false,
+    };
+    store::refuse_for_memory(executor, key, replaces)?;
+    match &request {
+        Request::Binary(request) => binary::out_of_memory(request, out),
         _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
     }
+    Ok(())
 }
 
 /// Says that the value of a request that was kept as it was received did not end as it should.

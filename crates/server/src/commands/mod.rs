@@ -8,7 +8,7 @@ pub(crate) mod binary;
 mod classic;
 mod delete;
 pub(crate) mod executor;
-mod expiry;
+pub(crate) mod expiry;
 pub(crate) mod keyed;
 pub(crate) mod keys;
 pub(crate) mod listing;

@@ -80,7 +80,9 @@ pub(crate) fn store(
         (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, _) => {
-            forget(executor, key, store.mode, evidence)?;
+            if is_blind {
+                forget(executor, key)?;
+            }
             Stored::NoMemory
         }
         (Update::Done { .. }, Decision::Not(reason)) => reason,
@@ -200,30 +202,36 @@ fn count(executor: &Executor<'_>, store: &Store<'_>, stored: Stored) {
     }
 }
 
-/// Refuses a value that is too long.
+/// Refuses a value that is too long, which was to replace the present one if `replaces` says so.
 pub(crate) fn refuse_too_large(
     executor: &Executor<'_>,
     key: Key<'_>,
-    mode: Mode,
-    evidence: Option<Evidence<'_>>,
+    replaces: bool,
 ) -> Result<(), Unfinished> {
-    forget(executor, key, mode, evidence)?;
+    if replaces {
+        forget(executor, key)?;
+    }
     executor.counters.store_too_large.add(1);
+    Ok(())
+}
+
+/// Refuses a value that there was no room for after a part of it had been stored.
+pub(crate) fn refuse_for_memory(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    replaces: bool,
+) -> Result<(), Unfinished> {
+    if replaces {
+        forget(executor, key)?;
+    }
+    executor.counters.store_no_memory.add(1);
     Ok(())
 }
 
 /// What a refused `set` would have replaced must not stay, or the client would go on reading what it
 /// meant to overwrite.
-fn forget(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    mode: Mode,
-    evidence: Option<Evidence<'_>>,
-) -> Result<(), Unfinished> {
-    if mode != Mode::Set {
-        return Ok(());
-    }
-    match executor.session.update(key, executor.now, evidence, false, |_| Change::Remove) {
+fn forget(executor: &Executor<'_>, key: Key<'_>) -> Result<(), Unfinished> {
+    match executor.session.update(key, executor.now, None, true, |_| Change::Remove) {
         Update::Read(probe) => Err(Unfinished::Read(probe)),
         Update::Wait => Err(Unfinished::Wait),
         Update::Done { .. } | Update::Full => Ok(()),

@@ -1,5 +1,6 @@
 //! One client.
 
+use super::about::About;
 use super::clients::{Client, State};
 use super::conflicts::Conflicts;
 use super::context::Context;
@@ -12,7 +13,7 @@ use super::slab::Id;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::upload::Upload;
-use super::watch::Watcher;
+use super::watch::{Reason, Watcher};
 use crate::auth::sasl::SaslLogin;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
@@ -94,6 +95,8 @@ pub(crate) struct Connection {
     pub(super) sasl: SaslLogin,
     /// What is being executed.
     pub(super) command: Command,
+    /// What watchers are told of it.
+    pub(super) about: About,
     /// Unread bytes that the request at the front takes in all, where known.
     pub(super) needed: usize,
     /// The socket may have more.
@@ -106,6 +109,10 @@ pub(crate) struct Connection {
     pub(super) is_closing: bool,
     /// What was promised to the client can't be kept.
     is_broken: bool,
+    /// Its socket failed.
+    has_failed: bool,
+    /// The worker knows that it watches.
+    is_listed: bool,
     /// The cache has no buffers.
     is_waiting: bool,
     /// The listing at the front has nothing at the moment.
@@ -128,12 +135,15 @@ impl Connection {
             parser: Parser::new(settings.protocol_of(client.entry.protocol)),
             sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
             command: Command::default(),
+            about: About::default(),
             needed: 0,
             is_readable: false,
             has_hung_up: false,
             has_ended: false,
             is_closing: false,
             is_broken: false,
+            has_failed: false,
+            is_listed: false,
             is_waiting: false,
             awaits_listing: false,
             is_ready: false,
@@ -169,7 +179,14 @@ impl Connection {
             self.replies.give_memory(cx.buffers.take());
         }
         // An error of the socket ends it: nobody is left to be told.
-        let turn = self.advance(id, cx).unwrap_or(Turn::Close);
+        let turn = self.advance(id, cx).unwrap_or_else(|_| {
+            self.has_failed = true;
+            Turn::Close
+        });
+        if self.watcher.is_some() && !self.is_listed {
+            self.is_listed = true;
+            cx.watching.push(id);
+        }
         self.client.note(self.state(), cx.now);
         if self.input.is_empty() && self.input.capacity() > 0 {
             cx.buffers.put(self.input.take_memory());
@@ -180,13 +197,14 @@ impl Connection {
         self.account(turn, cx)
     }
 
-    /// Puts what a watcher is to hear into the output, unless it does not listen.
-    fn tell_watcher(&mut self) {
-        if let Some(watcher) = &self.watcher
-            && self.replies.sendable() < STREAM_BYTES_MAX
-        {
+    /// Puts what a watcher is to hear into the output; `false` if that is full.
+    fn tell_watcher(&mut self) -> bool {
+        let Some(watcher) = &self.watcher else { return true };
+        let has_room = self.replies.sendable() < STREAM_BYTES_MAX;
+        if has_room {
             self.replies.append(|out| watcher.take(out));
         }
+        has_room
     }
 
     fn state(&self) -> State {
@@ -232,14 +250,18 @@ impl Connection {
         if self.replies.sendable() > 0 {
             cx.session.make_durable()?;
         }
-        self.tell_watcher();
+        let is_told = self.tell_watcher();
         let mut sent = 0;
         let is_sent = self.replies.send(&mut self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
         }
-        if (self.awaits_listing || self.watcher.is_some()) && is_sent {
+        if !is_told && is_sent {
+            // Nothing else would bring it back here.
+            return Ok(Turn::More);
+        }
+        if self.awaits_listing && is_sent {
             // Who makes it has no way to wake this one; it is asked again in a moment.
             self.is_waiting = true;
             return Ok(Turn::Wait);
@@ -325,13 +347,13 @@ impl Connection {
             return Err(Stop::Blocked);
         }
         let since = cx.stats.latency.sample();
-        let (number, command) = (self.number(), self.command);
+        let (number, about) = (self.number(), self.about);
         let result = self.replies.append(|out| {
             let before = out.len();
             let result = run(&cx.executor(), out);
             if cx.shared.watchers.are_there() && result.is_ok() {
                 let reply = &out[before..];
-                cx.shared.watchers.tell_command(number, command, key.bytes(), reply);
+                cx.shared.watchers.tell_command(number, about, key.bytes(), reply);
             }
             result
         });
@@ -352,6 +374,7 @@ impl Connection {
                 self.conflicts.add(hash, is_write);
                 let mut operation = Pending::new(id, slot, work, (hash, is_write));
                 operation.command = self.command;
+                operation.about = self.about;
                 cx.read_for(Box::new(operation), probe);
                 Ok(())
             }
@@ -378,8 +401,6 @@ impl Connection {
         }
     }
 
-    /// Goes on with the large item that is at the front of the replies. `true` if it could go on
-    /// further once the output is sent.
     /// Puts what there is of a listing into the output; `true` if there is more than fits.
     fn send_listing(&mut self) -> bool {
         self.awaits_listing = false;
@@ -399,6 +420,8 @@ impl Connection {
         false
     }
 
+    /// Goes on with the large item that is at the front of the replies. `true` if it could go on
+    /// further once the output is sent.
     fn send_streams(&mut self, id: Id, cx: &mut Context) -> bool {
         while let Some((slot, stream, output)) = self.replies.front_stream() {
             if stream.advance(output) {
@@ -433,10 +456,15 @@ impl Connection {
     }
 
     /// Cleans up; the socket closes itself.
-    pub(crate) fn close(mut self, cx: &mut Context) {
+    pub(crate) fn close(mut self, cx: &mut Context, is_idle: bool) {
         if !self.is_datagram() {
             cx.shared.clients.remove(self.number());
-            cx.shared.watchers.tell_closed(self.number(), &self.client);
+            let reason = match is_idle {
+                true => Reason::Idle,
+                false if self.has_failed => Reason::Error,
+                false => Reason::Normal,
+            };
+            cx.shared.watchers.tell_closed(self.number(), &self.client, reason);
         }
         // What is cut off should look so.
         if !self.is_broken {

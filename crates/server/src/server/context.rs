@@ -12,6 +12,8 @@ use terrace_cache::{Probe, Session};
 /// One per worker.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
+    /// The worker's number.
+    pub(crate) worker: usize,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) session: Session,
     pub(crate) reads: Reads,
@@ -19,6 +21,8 @@ pub(crate) struct Context {
     pub(crate) pending: Slab<Box<Pending>>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
+    /// Connections that watch: something may be to be told to them whenever the inbox is woken.
+    pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,
     pub(crate) limits: Limits,
     /// Unix time in seconds, as of the start of this loop.
@@ -31,6 +35,7 @@ impl Context {
         Executor {
             session: &self.session,
             shared: &self.shared,
+            worker: self.worker,
             counters: &self.stats.counters,
             now: self.now,
             inline_bytes_max,

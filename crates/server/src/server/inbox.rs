@@ -1,23 +1,23 @@
-//! How new connections and the order to stop reach a worker.
+//! How new connections, what watchers are to be told, and the order to stop reach a worker.
 
 use super::listener::Arrival;
 use super::poll::Waker;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// One worker's inbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
-    waker: Waker,
+    waker: Arc<Waker>,
 }
 
 impl Inbox {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { arrivals: Mutex::new(Vec::new()), waker: Waker::new()? })
+        Ok(Self { arrivals: Mutex::new(Vec::new()), waker: Arc::new(Waker::new()?) })
     }
 
-    pub(crate) fn waker(&self) -> &Waker {
+    pub(crate) fn waker(&self) -> &Arc<Waker> {
         &self.waker
     }
 

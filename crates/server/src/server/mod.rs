@@ -8,6 +8,7 @@
 //! client <------------------------------------------ replies (in request order)
 //! ```
 
+mod about;
 mod acceptor;
 mod binary;
 mod buffers;

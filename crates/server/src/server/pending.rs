@@ -1,6 +1,7 @@
 //! Operations that wait for a drive, with everything needed to go on: they refer to nothing that
 //! their connection holds, and are finished even if it is gone.
 
+use super::about::About;
 use super::replies::SlotId;
 use super::slab::Id;
 use super::stream::ChunkName;
@@ -31,6 +32,8 @@ pub(crate) struct Pending {
     pub(crate) is_write: bool,
     /// What it counts as.
     pub(crate) command: Command,
+    /// What watchers are told of it.
+    pub(crate) about: About,
     pub(crate) began: Instant,
     /// What is being read; `None` before the first read.
     pub(crate) probe: Option<Probe>,
@@ -107,6 +110,7 @@ impl Pending {
             hash,
             is_write,
             command: Command::default(),
+            about: About::default(),
             began: Instant::now(),
             probe: None,
             evidence: None,

@@ -25,7 +25,7 @@ pub(crate) struct Finished {
 
 struct Started {
     operation: Id,
-    tier: usize,
+    plan: ReadPlan,
     at: Instant,
 }
 
@@ -62,6 +62,19 @@ impl Reads {
         self.queue.event_fd()
     }
 
+    /// Goes on with another queue, after the old one failed as a whole: what that did not bring back
+    /// is read again.
+    pub(crate) fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
+        self.queue = queue;
+        self.vacant.clear();
+        for Started { plan, operation, .. } in
+            std::mem::take(&mut self.started).into_iter().flatten()
+        {
+            self.buffer_bytes -= plan.bytes as usize;
+            self.submit(plan, operation);
+        }
+    }
+
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
         if self.has_room(plan) && self.waiting.is_empty() {
@@ -76,7 +89,7 @@ impl Reads {
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
-        let started = Started { operation, tier: plan.tier, at: Instant::now() };
+        let started = Started { operation, plan, at: Instant::now() };
         let token = match self.vacant.pop() {
             Some(place) => {
                 self.started[place] = Some(started);
@@ -100,6 +113,9 @@ impl Reads {
     }
 
     /// Hands what was submitted to the drives, all at once.
+    ///
+    /// # Errors
+    /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while let Some(&(plan, operation)) = self.waiting.front() {
             if !self.has_room(plan) {
@@ -108,7 +124,7 @@ impl Reads {
             self.waiting.pop_front();
             self.start(plan, operation);
         }
-        if std::mem::take(&mut self.submitted) {
+        if std::mem::take(&mut self.submitted) || self.queue.in_flight() > 0 {
             self.queue.flush()?;
         }
         Ok(())
@@ -132,9 +148,76 @@ impl Reads {
                 continue;
             };
             self.vacant.push(place);
-            self.latency.record(started.tier, now - started.at);
+            self.latency.record(started.plan.tier, now - started.at);
             let operation = started.operation;
             finished.push(Finished { operation, buffer: done.buf, result: done.result });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use terrace_device::{Device, Engine, FileDevice, open_queue};
+
+    /// A queue that the system refuses when it is first used.
+    struct Refused {
+        reads: usize,
+        null: std::fs::File,
+    }
+
+    impl ReadQueue for Refused {
+        fn submit(&mut self, _: Read) {
+            self.reads += 1;
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+        fn reap(&mut self, _: &mut Vec<Done>) {}
+        fn event_fd(&self) -> BorrowedFd<'_> {
+            self.null.as_fd()
+        }
+        fn clear_event(&mut self) {}
+        fn in_flight(&self) -> usize {
+            self.reads
+        }
+    }
+
+    #[test]
+    fn another_queue_takes_over_what_one_does_not_bring_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tier");
+        std::fs::write(&path, [7; 64 << 10]).unwrap();
+        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, None).unwrap());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let latency = Arc::new(Latency::new(1));
+        let mut reads = Reads::new(Box::new(Refused { reads: 0, null }), latency);
+        let mut operations = super::super::slab::Slab::new();
+        for at in 0..3 {
+            let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
+            reads.submit(plan, operations.insert(at));
+        }
+        assert!(reads.flush().is_err());
+        assert!(reads.flush().is_err(), "told again until something is done about it");
+        reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
+        reads.flush().unwrap();
+        let mut finished = Vec::new();
+        let end = Instant::now() + std::time::Duration::from_secs(10);
+        while finished.len() < 3 && Instant::now() < end {
+            reads.reap(&mut finished);
+        }
+        assert!(!reads.is_busy());
+        let mut seen: Vec<_> = finished
+            .drain(..)
+            .map(|read| {
+                read.result.unwrap();
+                assert_eq!(read.buffer[..], [7; 4096]);
+                reads.release(read.buffer);
+                operations.remove(read.operation).unwrap()
+            })
+            .collect();
+        seen.sort_unstable();
+        assert_eq!((seen, reads.buffer_bytes), (vec![0, 1, 2], 0));
     }
 }

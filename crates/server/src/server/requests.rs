@@ -1,5 +1,6 @@
 //! From a connection's input to executed commands.
 
+use super::about::About;
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use super::pending::Work;
@@ -144,7 +145,23 @@ impl Connection {
     ) -> Result<usize, Stop> {
         if let Parse::Request { request, .. } = &parcel.parse {
             self.command = Command::of(request);
+            if cx.shared.watchers.are_there() {
+                self.about = About::of(request, cx.now);
+            }
         }
+        let taken = self.execute_one(parcel, id, cx)?;
+        if cx.shared.watchers.are_there() {
+            self.tell_line(parcel, cx);
+        }
+        Ok(taken)
+    }
+
+    fn execute_one(
+        &mut self,
+        parcel: &Parcel<'_>,
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<usize, Stop> {
         match &parcel.parse {
             // Not put into a batch.
             Parse::NeedMore => return Err(Stop::Starved),
@@ -166,6 +183,16 @@ impl Connection {
             Parse::Request { request, .. } => self.process_keyed(request, parcel, id, cx)?,
         }
         Ok(parcel.bytes.len())
+    }
+
+    /// Tells watchers the line of a request as it came; the binary protocol has none.
+    fn tell_line(&self, parcel: &Parcel<'_>, cx: &Context) {
+        if matches!(parcel.parse, Parse::Request { request: Request::Binary(_), .. }) {
+            return;
+        }
+        let line = parcel.bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        cx.shared.watchers.tell_request(self.number(), line);
     }
 
     fn refuse(&mut self, reject: &Reject) {

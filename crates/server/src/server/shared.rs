@@ -10,6 +10,7 @@ use super::watch::Watchers;
 use crate::auth::Passwords;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
+use crate::stats::knobs::Knobs;
 use crate::stats::latency::Latency;
 use crate::tls::Tls;
 use std::io;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Tls>,
     /// The thread that writes buffers out.
     pub(crate) maintenance: OnceLock<Thread>,
+    /// What was turned without effect.
+    pub(crate) knobs: Knobs,
     /// Who may use the server; `None` for everybody.
     pub(crate) passwords: Option<Passwords>,
     verbosity: AtomicU8,
@@ -84,6 +87,7 @@ impl Shared {
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             maintenance: OnceLock::new(),
+            knobs: Knobs::new(settings.shown.clone()),
             passwords: Passwords::of(&settings),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),

@@ -90,10 +90,16 @@ impl Connection {
             }
             Next::Wait => Err(Stop::Wait),
             Next::Full => {
-                upload.discard(&cx.executor());
-                cx.stats.counters.store_no_memory.add(1);
+                let executor = cx.executor();
+                let key = executor.session.key(&upload.key);
+                let line = &upload.line;
+                let refused =
+                    self.replies.append(|out| keyed::refuse_for_memory(&executor, line, key, out));
+                if refused.is_err() {
+                    return Err(Stop::Wait);
+                }
+                upload.discard(&executor);
                 let left = upload.left + upload.terminator.len() as u64;
-                self.replies.append(|out| keyed::refuse_for_memory(&upload.line, out));
                 self.mode = Mode::Swallow(left);
                 Ok(())
             }

@@ -1,8 +1,9 @@
 //! Telling watchers (`watch`) what happens. Nobody pays for it while nobody watches but a load of one
 //! word per command.
 
+use super::about::{About, Kind};
 use super::clients::Client;
-use crate::stats::latency::Command;
+use super::poll::Waker;
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -21,9 +22,11 @@ pub(crate) enum Stream {
     Mutations = 2,
     Deletions = 4,
     Connections = 8,
-    /// Accepted, as memcached's scripts ask for it: evictions, sysevents, rawcmds and those of the
-    /// proxy have no events here.
-    Silent = 16,
+    /// Lines as they were received.
+    Requests = 16,
+    /// Accepted, as memcached's scripts ask for it: evictions, sysevents and those of the proxy have
+    /// no events here.
+    Silent = 32,
 }
 
 impl Stream {
@@ -34,10 +37,33 @@ impl Stream {
             b"mutations" => Self::Mutations,
             b"deletions" => Self::Deletions,
             b"connevents" => Self::Connections,
-            b"evictions" | b"sysevents" | b"rawcmds" | b"proxyreqs" | b"proxyevents"
-            | b"proxyuser" => Self::Silent,
+            b"rawcmds" => Self::Requests,
+            b"evictions" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => {
+                Self::Silent
+            }
             _ => return None,
         })
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// One of both sides closed it.
+    Normal,
+    /// It broke.
+    Error,
+    /// It was silent for too long.
+    Idle,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Error => "error",
+            Self::Idle => "idle_timeout",
+        }
     }
 }
 
@@ -45,7 +71,16 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct Watcher {
     streams: u32,
-    waiting: Mutex<Vec<u8>>,
+    waiting: Mutex<Waiting>,
+    /// Wakes the worker that sends it.
+    waker: Arc<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: Vec<u8>,
+    /// Lines that found no room since the last that did.
+    skipped: u64,
 }
 
 /// All watchers of a server.
@@ -63,20 +98,46 @@ pub(crate) struct Watchers {
 impl Watcher {
     /// Moves what is to be told to `out`.
     pub(crate) fn take(&self, out: &mut Vec<u8>) {
-        out.append(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        out.append(&mut self.waiting().lines);
+    }
+
+    /// Keeps a line for it, if there is room. Its worker is woken by the first line only: it takes all
+    /// there are, and takes the rest when the client has taken what it was sent.
+    fn tell(&self, line: &[u8]) -> bool {
+        let mut waiting = self.waiting();
+        if waiting.lines.len() + line.len() > WAITING_BYTES_MAX {
+            waiting.skipped += 1;
+            return false;
+        }
+        let is_first = waiting.lines.is_empty();
+        if waiting.skipped > 0 {
+            let skipped = std::mem::take(&mut waiting.skipped);
+            // Writing to a `Vec` never fails.
+            let _ = writeln!(waiting.lines, "skipped={skipped}");
+        }
+        waiting.lines.extend_from_slice(line);
+        drop(waiting);
+        if is_first {
+            self.waker.wake();
+        }
+        true
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Watchers {
     /// Begins to watch `streams`, a bit each; `None` if there are too many watchers. It ends when the
     /// watcher is dropped.
-    pub(crate) fn add(&self, streams: u32) -> Option<Arc<Watcher>> {
+    pub(crate) fn add(&self, streams: u32, waker: Arc<Waker>) -> Option<Arc<Watcher>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         self.forget_the_gone(&mut all);
         if all.len() >= WATCHERS_MAX {
             return None;
         }
-        let watcher = Arc::new(Watcher { streams, waiting: Mutex::default() });
+        let watcher = Arc::new(Watcher { streams, waiting: Mutex::default(), waker });
         all.push(Arc::downgrade(&watcher));
         self.wanted.fetch_or(streams, Ordering::Relaxed);
         Some(watcher)
@@ -108,7 +169,6 @@ impl Watchers {
         let number = 1 + self.written.fetch_add(1, Ordering::Relaxed);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut line = Vec::new();
-        // Writing to a `Vec` never fails.
         let (seconds, micros) = (now.as_secs(), now.subsec_micros());
         let _ = write!(line, "ts={seconds}.{micros:06} gid={number} ");
         event(&mut line);
@@ -117,13 +177,8 @@ impl Watchers {
         self.forget_the_gone(&mut all);
         let wants = |watcher: &Arc<Watcher>| watcher.streams & stream as u32 != 0;
         for watcher in all.iter().filter_map(Weak::upgrade).filter(wants) {
-            let mut waiting = watcher.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if waiting.len() + line.len() > WAITING_BYTES_MAX {
-                self.skipped.fetch_add(1, Ordering::Relaxed);
-            } else {
-                waiting.extend_from_slice(&line);
-                self.sent.fetch_add(1, Ordering::Relaxed);
-            }
+            let counter = if watcher.tell(&line) { &self.sent } else { &self.skipped };
+            counter.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -135,35 +190,44 @@ impl Watchers {
     }
 
     /// A connection went.
-    pub(crate) fn tell_closed(&self, number: i32, client: &Client) {
+    pub(crate) fn tell_closed(&self, number: i32, client: &Client, reason: Reason) {
         self.tell(Stream::Connections, |line| {
-            let _ = write!(line, "type=conn_close {} reason=normal cfd={number}", origin(client));
+            let (origin, reason) = (origin(client), reason.name());
+            let _ = write!(line, "type=conn_close {origin} reason={reason} cfd={number}");
+        });
+    }
+
+    /// A line of a request was received.
+    pub(crate) fn tell_request(&self, number: i32, line: &[u8]) {
+        self.tell(Stream::Requests, |out| {
+            let _ = write!(out, "<{number} ");
+            out.extend_from_slice(line);
         });
     }
 
     /// A command on `key` was answered with `reply`.
-    pub(crate) fn tell_command(&self, number: i32, command: Command, key: &[u8], reply: &[u8]) {
+    pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
         let event = |line: &mut Vec<u8>, kind: &str, more: std::fmt::Arguments<'_>| {
             let _ = write!(line, "type={kind} key=");
             put_key(line, key);
             let _ = write!(line, " {more} clsid=1 cfd={number}");
         };
-        match command {
-            Command::Get => self.tell(Stream::Fetchers, |line| {
+        let outcome = outcome(reply, about.is_silent_when_done);
+        match about.kind {
+            Kind::Fetch => self.tell(Stream::Fetchers, |line| {
                 let status = if is_miss(reply) { "not_found" } else { "found" };
                 event(line, "item_get", format_args!("status={status}"));
                 let _ = write!(line, " size={}", value_bytes(reply));
             }),
-            Command::Delete if reply.starts_with(b"DELETED") || reply.starts_with(b"HD") => {
-                self.tell(Stream::Deletions, |line| {
-                    event(line, "deleted", format_args!("cmd=delete"));
-                });
-            }
-            Command::Delete => {}
-            _ => self.tell(Stream::Mutations, |line| {
-                let name = Command::ALL[command as usize].1;
-                let status = outcome(reply);
-                event(line, "item_store", format_args!("status={status} cmd={name}"));
+            Kind::Delete if outcome == "stored" => self.tell(Stream::Deletions, |line| {
+                event(line, "deleted", format_args!("cmd={}", about.name));
+            }),
+            Kind::Delete => {}
+            Kind::Store => self.tell(Stream::Mutations, |line| {
+                let About { name, ttl, value_bytes, .. } = about;
+                let more = format_args!("status={outcome} cmd={name} ttl={ttl}");
+                event(line, "item_store", more);
+                let _ = write!(line, " size={value_bytes}");
             }),
         }
     }
@@ -181,11 +245,22 @@ fn origin(client: &Client) -> String {
 }
 
 fn is_miss(reply: &[u8]) -> bool {
-    reply.is_empty() || reply.starts_with(b"EN")
+    match reply {
+        // A response of the binary protocol, with its status.
+        [0x81, _, _, _, _, _, high, low, ..] => (*high, *low) != (0, 0),
+        reply => reply.is_empty() || reply.starts_with(b"EN"),
+    }
 }
 
 /// The length of the value that a reply announces; 0 if it announces none.
 fn value_bytes(reply: &[u8]) -> u64 {
+    if let &[0x81, _, k0, k1, extras, _, _, _, b0, b1, b2, b3, ..] = reply {
+        let body = u32::from_be_bytes([b0, b1, b2, b3]);
+        return body
+            .saturating_sub(u16::from_be_bytes([k0, k1]).into())
+            .saturating_sub(extras.into())
+            .into();
+    }
     let line = reply.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     let word = match words.next() {
@@ -198,8 +273,9 @@ fn value_bytes(reply: &[u8]) -> u64 {
 }
 
 /// What became of a change, in memcached's words; `quiet` where the client wanted no answer.
-fn outcome(reply: &[u8]) -> &'static str {
+fn outcome(reply: &[u8], is_silent_when_done: bool) -> &'static str {
     match reply {
+        [] if is_silent_when_done => "stored",
         [] => "quiet",
         // A response of the binary protocol, with its status.
         [0x81, _, _, _, _, _, 0, status, ..] => match status {
@@ -234,29 +310,48 @@ fn put_key(line: &mut Vec<u8>, key: &[u8]) {
 mod tests {
     use super::*;
 
+    const GET: About =
+        About { kind: Kind::Fetch, name: "", ttl: 0, value_bytes: 0, is_silent_when_done: false };
+    const SET: About = About { kind: Kind::Store, name: "set", ttl: 9, value_bytes: 3, ..GET };
+
+    fn waker() -> Arc<Waker> {
+        Arc::new(Waker::new().unwrap())
+    }
+
+    fn heard(watcher: &Watcher) -> String {
+        let mut heard = Vec::new();
+        watcher.take(&mut heard);
+        String::from_utf8(heard).unwrap()
+    }
+
     #[test]
     fn watchers_hear_what_they_asked_for_and_no_more() {
         let watchers = Watchers::default();
-        watchers.tell_command(5, Command::Get, b"early", b"");
-        let gets = watchers.add(Stream::Fetchers as u32).unwrap();
-        watchers.tell_command(5, Command::Get, b"a b", b"VALUE a 0 17\r\n");
-        watchers.tell_command(5, Command::Set, b"k", b"STORED\r\n");
-        let mut heard = Vec::new();
-        gets.take(&mut heard);
-        let heard = String::from_utf8(heard).unwrap();
-        assert!(heard.starts_with("ts="), "{heard}");
+        watchers.tell_command(5, GET, b"early", b"");
+        let gets = watchers.add(Stream::Fetchers as u32, waker()).unwrap();
+        let sets = watchers.add(Stream::Mutations as u32, waker()).unwrap();
+        watchers.tell_command(5, GET, b"a b", b"VALUE a 0 17\r\n");
+        watchers.tell_command(5, SET, b"k", b"STORED\r\n");
+        let got = heard(&gets);
+        assert!(got.starts_with("ts="), "{got}");
         let end = " gid=1 type=item_get key=a%20b status=found clsid=1 cfd=5 size=17\n";
-        assert!(heard.ends_with(end), "{heard}");
-        // Who doesn't listen costs no more than its share.
+        assert!(got.ends_with(end), "{got}");
+        let end = " gid=2 type=item_store key=k status=stored cmd=set ttl=9 clsid=1 cfd=5 size=3\n";
+        assert!(heard(&sets).ends_with(end));
+        drop(sets);
+        // Who doesn't listen costs no more than its share, and hears how much it missed.
         for _ in 0..10_000 {
-            watchers.tell_command(5, Command::Get, b"key", b"");
+            watchers.tell_command(5, GET, b"key", b"");
         }
-        assert!(gets.waiting.lock().unwrap().len() <= WAITING_BYTES_MAX);
-        assert!(watchers.skipped.load(Ordering::Relaxed) > 0);
+        assert!(gets.waiting().lines.len() <= WAITING_BYTES_MAX);
+        let skipped = watchers.skipped.load(Ordering::Relaxed);
+        assert!(skipped > 0 && !heard(&gets).contains("skipped="));
+        watchers.tell_command(5, GET, b"key", b"");
+        assert!(heard(&gets).starts_with(&format!("skipped={skipped}\nts=")));
         drop(gets);
         assert_eq!((watchers.count(), watchers.are_there()), (0, false));
-        let many: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.add(1)).collect();
-        assert!(many.iter().all(Option::is_some) && watchers.add(1).is_none());
+        let many: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.add(1, waker())).collect();
+        assert!(many.iter().all(Option::is_some) && watchers.add(1, waker()).is_none());
     }
 
     #[test]
@@ -272,7 +367,11 @@ mod tests {
             (b"", "quiet"),
             (&[0x81, 1, 0, 0, 0, 0, 0, 2, 0], "exists"),
         ] {
-            assert_eq!(outcome(reply), says);
+            assert_eq!(outcome(reply, false), says);
         }
+        assert_eq!(outcome(b"", true), "stored");
+        let hit = [0x81, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 9, 0];
+        assert_eq!((is_miss(&hit), value_bytes(&hit)), (false, 4));
+        assert!(is_miss(&[0x81, 0, 0, 0, 0, 0, 0, 1, 0]));
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct Worker {
     poll: Poll,
     connections: Slab<Connection>,
     cx: Context,
+    devices: Vec<Arc<dyn Device>>,
+    /// What reads them.
+    engine: Engine,
     /// Connections that get a turn in this loop.
     ready: VecDeque<Id>,
     /// When the oldest of `cx.waiting` began to wait.
@@ -85,16 +88,20 @@ impl Worker {
             session: shared.cache.session(),
             limits: Limits::of(&shared.cache),
             now: shared.clock.now(),
+            worker: index,
             stats,
             reads,
             shared,
             pending: Slab::new(),
             waiting: Vec::new(),
+            watching: Vec::new(),
             buffers: Default::default(),
         };
         Ok(Self {
             index,
             poll,
+            devices: devices.to_vec(),
+            engine: opened.engine,
             connections: Slab::new(),
             swept_at: cx.now,
             cx,
@@ -134,6 +141,20 @@ impl Worker {
         self.retry_waiting();
         self.serve();
         self.close_idle();
+        self.cx.reads.flush().or_else(|error| self.read_with_threads(error))
+    }
+
+    /// The system refuses io_uring after all, such as by a filter of system calls that came later or
+    /// lets rings be made and not be used: threads take over.
+    fn read_with_threads(&mut self, error: io::Error) -> io::Result<()> {
+        if self.engine == Engine::Pool {
+            return Err(error);
+        }
+        let opened = terrace_device::open_queue(&self.devices, Engine::Pool, READ_DEPTH)?;
+        self.engine = opened.engine;
+        self.cx.reads.move_to(opened.queue);
+        self.poll.add_event(self.cx.reads.event_fd(), READS)?;
+        eprintln!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
         self.cx.reads.flush()
     }
 
@@ -160,7 +181,10 @@ impl Worker {
         for at in 0..self.poll.len() {
             let ready = self.poll.ready(at);
             match ready.number {
-                INBOX => self.welcome(),
+                INBOX => {
+                    self.welcome();
+                    self.wake_watching();
+                }
                 READS => {}
                 number if number > UDP - UDP_PORTS_MAX => self.udp.note((UDP - number) as usize),
                 number => {
@@ -195,11 +219,23 @@ impl Worker {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
                 self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));
-                self.close(id);
+                self.close(id, false);
                 continue;
             }
             self.cx.shared.log(2, || format!("<{} new client connection", connection.number()));
         }
+    }
+
+    /// Gives those who watch a turn: there may be something to tell them.
+    fn wake_watching(&mut self) {
+        let Self { connections, ready, cx, .. } = self;
+        cx.watching.retain(|&id| {
+            let connection = connections.get_mut(id);
+            connection.is_some_and(|connection| {
+                mark_ready(ready, connection, id);
+                true
+            })
+        });
     }
 
     /// Takes requests in datagrams in.
@@ -289,8 +325,8 @@ impl Worker {
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             if let (true, Some(key)) = (self.cx.shared.watchers.are_there(), operation.work.name())
             {
-                let (number, command) = (connection.number(), operation.command);
-                self.cx.shared.watchers.tell_command(number, command, key, &self.reply);
+                let (number, about) = (connection.number(), operation.about);
+                self.cx.shared.watchers.tell_command(number, about, key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);
@@ -341,21 +377,21 @@ impl Worker {
                     self.cx.waiting.push(Waiter::Connection(id));
                     self.wait_for_buffers();
                 }
-                Turn::Close => self.close(id),
+                Turn::Close => self.close(id, false),
             }
         }
     }
 
     /// Operations of a closed connection go on: their client asked for them.
-    fn close(&mut self, id: Id) {
+    fn close(&mut self, id: Id, is_idle: bool) {
         if let Some(connection) = self.connections.remove(id) {
             if connection.is_datagram() {
                 self.udp.answered();
-                connection.close(&mut self.cx);
+                connection.close(&mut self.cx, is_idle);
                 return;
             }
             self.cx.shared.log(2, || format!("<{} connection closed", connection.number()));
-            connection.close(&mut self.cx);
+            connection.close(&mut self.cx, is_idle);
             self.cx.shared.closed_connection();
         }
     }
@@ -373,7 +409,7 @@ impl Worker {
             let is_idle = |c: &mut Connection| c.is_idle_since(now.saturating_sub(timeout));
             if self.connections.get_mut(id).is_some_and(is_idle) {
                 self.cx.stats.counters.idle_kicks.add(1);
-                self.close(id);
+                self.close(id, true);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::error::nearest;
 use super::extended::{Effect, Extended, OPTIONS};
+use super::noted;
 use super::table::{Action, FLAGS, Flag};
 use super::{Print, Settings, UsageError};
 
@@ -32,7 +33,13 @@ impl Assignment {
     }
 
     fn error(&self, reason: impl std::fmt::Display) -> UsageError {
-        UsageError::at(&self.written, reason)
+        match self.key() {
+            // The flags whose values memcached calls wrong usage, not malformed.
+            "port" | "udp-port" | "memory-limit" | "max-item-size" | "protocol" => {
+                UsageError::conflict(&self.written, reason)
+            }
+            _ => UsageError::at(&self.written, reason),
+        }
     }
 
     /// Carries the assignment out; what it asks to print comes back.
@@ -46,10 +53,21 @@ impl Assignment {
                 // Resolved into other assignments before.
                 Action::Config | Action::Extended => {}
             },
-            Target::Option(option, _) => match option.effect {
+            Target::Option(option, name) => match option.effect {
                 Effect::Set(set) => set(settings, &self.value).map_err(|e| self.error(e))?,
-                Effect::Switch(switch) => switch(settings),
-                Effect::Note(reason) => note(reason),
+                Effect::Switch(switch) => {
+                    switch(settings);
+                    if !self.value.is_empty() {
+                        // memcached takes it and looks no further, whatever it says.
+                        let note = format!("{}: takes no value; it is on", self.written);
+                        settings.notes.push(note);
+                    }
+                }
+                Effect::Note(reason) => {
+                    note(reason);
+                    let shown = noted::read(name, &self.value).map_err(|e| self.error(e))?;
+                    settings.shown.extend(shown);
+                }
                 Effect::Refuse(reason) => return Err(self.error(reason)),
             },
         }
@@ -90,9 +108,6 @@ pub(crate) fn named_option(
         (Effect::Set(_), None) => {
             let argument = row.argument.unwrap_or("VALUE");
             return Err(UsageError::at(written, format!("write {name}={argument}")));
-        }
-        (Effect::Switch(_), Some(_)) => {
-            return Err(UsageError::at(written, format!("takes no value; write {name}")));
         }
         (_, value) => value.unwrap_or_default().to_string(),
     };

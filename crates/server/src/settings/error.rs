@@ -2,24 +2,37 @@
 
 use std::fmt;
 
-/// Wrong usage: one line that says what to write instead. The process ends with
-/// [`UsageError::EXIT_CODE`].
+/// Wrong usage: one line that says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageError(pub(crate) String);
+pub struct UsageError {
+    text: String,
+    code: u8,
+}
 
 impl UsageError {
     /// `EX_USAGE` of sysexits.h.
-    pub const EXIT_CODE: u8 = 64;
+    pub const EX_USAGE: u8 = 64;
 
-    /// Says where the `reason` was found: a flag, an option, a place in a file.
+    /// Says where the `reason` was found: a flag, an option, a place in a file. The process ends with
+    /// 1, as memcached does where a flag or its value is written wrong.
     pub(crate) fn at(place: impl fmt::Display, reason: impl fmt::Display) -> Self {
-        Self(format!("{place}: {reason}"))
+        Self { text: format!("{place}: {reason}"), code: 1 }
+    }
+
+    /// The same of settings that can't be had, or not together: memcached ends with `EX_USAGE`.
+    pub(crate) fn conflict(place: impl fmt::Display, reason: impl fmt::Display) -> Self {
+        Self { code: Self::EX_USAGE, ..Self::at(place, reason) }
+    }
+
+    /// What the process ends with.
+    pub fn exit_code(&self) -> u8 {
+        self.code
     }
 }
 
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -198,27 +198,27 @@ impl Settings {
         let has_own_port = self.listen.iter().any(|listen| listen.port.is_some());
         let ports = [self.tcp_port, self.udp_port];
         if ports == [Port::Off; 2] && self.unix_socket.is_none() && !has_own_port {
-            return Err(UsageError::at("-p 0", "nothing to listen on; write a port or -s FILE"));
+            return Err(UsageError::conflict(
+                "-p 0",
+                "nothing to listen on; write a port or -s FILE",
+            ));
         }
         let asks = |tls| self.listen.iter().any(|listen| listen.tls == Some(tls));
         if !self.tls.enabled && (asks(ListenTls::Basic) || asks(ListenTls::Mutual)) {
-            return Err(UsageError::at("-l", "btls: and mtls: need TLS; write -Z too"));
+            return Err(UsageError::conflict("-l", "btls: and mtls: need TLS; write -Z too"));
         }
         if self.tls.enabled {
             self.check_tls(asks(ListenTls::Mutual))?;
         }
         if self.udp_port != Port::Off && self.asks_for_passwords() {
-            return Err(UsageError::at(
+            return Err(UsageError::conflict(
                 "-U",
                 "datagrams carry no password; leave -U, -S or -Y out",
             ));
         }
-        if self.udp_port != Port::Off && self.unix_socket.is_some() {
-            return Err(UsageError::at("-U", "a Unix socket is served alone; leave -U or -s out"));
-        }
         match &self.admin {
             Some(address) if !address.is_local() && self.admin_token_file.is_none() => {
-                Err(UsageError::at(
+                Err(UsageError::conflict(
                     "--admin",
                     "others than this machine need a token; write --admin-token-file FILE too, or \
                      an address such as 127.0.0.1:9150",
@@ -230,18 +230,18 @@ impl Settings {
 
     fn check_tls(&self, asks_for_mutual: bool) -> Result<(), UsageError> {
         if self.tls.chain.is_none() {
-            return Err(UsageError::at(
+            return Err(UsageError::conflict(
                 "-Z",
                 "there is no certificate; write -o ssl_chain_cert=FILE",
             ));
         }
         if self.tls.key.is_none() {
-            return Err(UsageError::at("-Z", "there is no key; write -o ssl_key=FILE"));
+            return Err(UsageError::conflict("-Z", "there is no key; write -o ssl_key=FILE"));
         }
         let verifies = self.tls.verify != Verify::None || asks_for_mutual;
         if verifies && self.tls.ca.is_none() {
             let reason = "no CA vouches for clients; write -o ssl_ca_cert=FILE too";
-            return Err(UsageError::at("-o ssl_verify_mode or mtls:", reason));
+            return Err(UsageError::conflict("-o ssl_verify_mode or mtls:", reason));
         }
         Ok(())
     }

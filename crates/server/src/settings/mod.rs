@@ -9,6 +9,7 @@ mod error;
 mod extended;
 mod help;
 mod listeners;
+mod noted;
 mod size;
 mod table;
 #[cfg(test)]
@@ -24,6 +25,7 @@ pub use terrace_device::Engine as IoEngine;
 pub use terrace_protocol::Protocol;
 
 use arguments::CommandLine;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Everything that a server is started with. [`Settings::default`] is memcached's default.
@@ -112,10 +114,14 @@ pub struct Settings {
     pub core_dumps: bool,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
+    /// memcached's way to choose threads (`-N`): no effect here, 0 if not given.
+    pub napi_ids: u32,
     /// memcached's slab growth factor (`-f`): no effect here, shown by `stats settings`.
     pub slab_growth_factor: f64,
     /// memcached's smallest chunk in bytes (`-n`): no effect here, shown by `stats settings`.
     pub slab_chunk_bytes_min: u32,
+    /// Values of options that have no effect here, by their names in `stats settings`, which shows them.
+    pub shown: BTreeMap<&'static str, String>,
     /// Lines for the log about options that were accepted and have no effect here.
     pub notes: Vec<String>,
 }
@@ -163,8 +169,10 @@ impl Default for Settings {
             user: None,
             core_dumps: false,
             lock_memory: false,
+            napi_ids: 0,
             slab_growth_factor: 1.25,
             slab_chunk_bytes_min: 48,
+            shown: BTreeMap::new(),
             notes: Vec::new(),
         }
     }
@@ -224,6 +232,7 @@ impl Invocation {
             settings.tcp_port = settings.udp_port;
         }
         settings.find_sasl_passwords()?;
+        settings.note_what_is_not_looked_at();
         settings.check()?;
         Ok(Self::Serve(Box::new(settings)))
     }
@@ -261,22 +270,33 @@ impl Settings {
         Ok(())
     }
 
+    /// As in memcached, a Unix socket is served alone.
+    fn note_what_is_not_looked_at(&mut self) {
+        if self.unix_socket.is_some() && self.udp_port != Port::Off {
+            self.udp_port = Port::Off;
+            self.notes.push("-U: not listened on, since -s is served alone".into());
+        }
+    }
+
     /// Finds settings that contradict each other.
     fn check(&self) -> Result<(), UsageError> {
         let protocol = |flag, spoken| {
             let reason = format!("{flag} is for the {spoken} protocol; leave -B out");
-            Err(UsageError::at("-B", reason))
+            Err(UsageError::conflict("-B", reason))
         };
         match (&self.ascii_passwords, &self.sasl_passwords, self.protocol) {
             (Some(_), Some(_), _) => {
-                return Err(UsageError::at("-S", "SASL and -Y exclude each other; write one"));
+                return Err(UsageError::conflict(
+                    "-S",
+                    "SASL and -Y exclude each other; write one",
+                ));
             }
             (Some(_), _, Protocol::Binary) => return protocol("-Y", "ASCII"),
             (_, Some(_), Protocol::Ascii) => return protocol("-S", "binary"),
             _ => {}
         }
         if self.tiers.is_empty() && self.item_bytes_max > self.memory_bytes / 2 {
-            return Err(UsageError::at(
+            return Err(UsageError::conflict(
                 format!("-I {}", self.item_bytes_max),
                 format!(
                     "an item may be half of the memory at most; write -m {} or more, or a smaller -I",
@@ -285,10 +305,27 @@ impl Settings {
             ));
         }
         self.check_listeners()?;
+        if self.napi_ids > self.threads {
+            let reason = format!("there are {} threads; write no more ids than that", self.threads);
+            return Err(UsageError::conflict(format!("-N {}", self.napi_ids), reason));
+        }
+        let percent = |name, default| {
+            let shown = self.shown.get(name).and_then(|text| text.parse::<u32>().ok());
+            shown.unwrap_or(default)
+        };
+        if percent("hot_lru_pct", 20) + percent("warm_lru_pct", 40) > 80 {
+            return Err(UsageError::conflict(
+                "-o hot_lru_pct and warm_lru_pct",
+                "together they may be 80 at most",
+            ));
+        }
         for (at, tier) in self.tiers.iter().enumerate() {
             if self.tiers[..at].iter().any(|other| other.path == tier.path) {
                 let path = tier.path.display();
-                return Err(UsageError::at(path, "named twice; give each tier a file of its own"));
+                return Err(UsageError::conflict(
+                    path,
+                    "named twice; give each tier a file of its own",
+                ));
             }
         }
         Ok(())

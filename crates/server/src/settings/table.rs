@@ -145,7 +145,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("D", "prefix-delimiter", "CHAR", ":", "shown by `stats settings`; nothing is counted by prefix yet", NoEffect, Set(prefix_delimiter)),
     flag("L", "enable-largepages", "", "", "the kernel uses huge pages as it is set up to", NoEffect, Note("the kernel uses huge pages as it is set up to")),
     flag("e", "memory-file", "FILE", "", "every restart keeps the tiers' content: see --tier and --state", NoEffect, Note("every restart keeps the content of the tiers; see --tier and --state")),
-    flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Note("workers share connections evenly")),
+    flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Set(napi_ids)),
 
 ];
 
@@ -300,6 +300,12 @@ fn pid_file(s: &mut Settings, text: &str) -> Result<(), String> {
 fn verbose(s: &mut Settings, _: &str) -> Result<(), String> {
     let more = s.verbosity.saturating_add(1);
     set(&mut s.verbosity, more)
+}
+
+fn napi_ids(s: &mut Settings, text: &str) -> Result<(), String> {
+    s.napi_ids = size::number(text, 1..=u32::MAX, "the number of NAPI ids")?;
+    s.notes.push(format!("-N {text}: workers share connections evenly"));
+    Ok(())
 }
 
 fn growth_factor(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -105,6 +105,8 @@ fn every_common_flag_lands_in_its_field() {
         lock_memory: true,
         slab_growth_factor: 1.1,
         slab_chunk_bytes_min: 64,
+        napi_ids: 0,
+        shown: Default::default(),
         notes: vec!["-D /: nothing is counted by prefix yet".into()],
     };
     assert_eq!(s, expected);
@@ -115,6 +117,16 @@ fn options_without_effect_are_noted() {
     let s = settings("-L -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
     assert_eq!(s.notes.len(), 6, "{:?}", s.notes);
     assert!(s.notes[1].starts_with("-o hashpower=20: "), "{:?}", s.notes);
+    assert_eq!(s.shown["hashpower_init"], "20");
+    assert_eq!(s.shown["slab_automove"], "1");
+}
+
+#[test]
+fn what_memcached_takes_and_does_not_look_at_is_noted() {
+    let s = settings("-o no_maxconns_fast=0 -U 11211 -s /s");
+    assert_eq!((s.refuse_when_full, s.udp_port), (false, Port::Off));
+    assert!(s.notes[0].contains("takes no value"), "{:?}", s.notes);
+    assert!(s.notes[1].starts_with("-U: "), "{:?}", s.notes);
 }
 
 #[test]
@@ -329,7 +341,6 @@ fn errors_say_what_to_write() {
         ("-Y /nonexistent", "-Y /nonexistent: /nonexistent: No such file"),
         ("--sasl-passwords /nonexistent", "/nonexistent: No such file"),
         ("-Y /dev/null", "nobody could use the server"),
-        ("-U 11211 -s /s", "leave -U or -s out"),
         ("-U x", "a port is a number"),
         ("-Z", "write -o ssl_chain_cert=FILE"),
         ("-Z -o ssl_chain_cert=/c", "write -o ssl_key=FILE"),
@@ -345,7 +356,6 @@ fn errors_say_what_to_write() {
         ("-o ext_pth=/a:1g", "did you mean ext_path?"),
         ("-o ext_path", "write ext_path=FILE:SIZE"),
         ("-o ext_path=/a", "say the size too"),
-        ("-o maxconns_fast=1", "takes no value"),
         ("--tier /a:1g", "write the kind first: ssd:/a:1g"),
         ("--tier ssd:/a:1g --tier ssd:/a:2g", "/a: named twice"),
         ("--io-engine aio", "write auto, io_uring or pool"),

@@ -20,8 +20,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The command line can't be used.
-    pub(crate) const USAGE: u8 = terrace::settings::UsageError::EXIT_CODE;
+    /// Settings can't be had, or not together.
+    pub(crate) const USAGE: u8 = terrace::settings::UsageError::EX_USAGE;
     /// The user of `-u` does not exist.
     pub(crate) const NO_USER: u8 = 67;
     /// The system refused something.

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct PidFile(PathBuf);
 
 impl PidFile {
-    /// Writes the id of this process to `path`: wholly or not at all.
+    /// Writes the id of this process to `path`: wholly or not at all. As in memcached, a server that
+    /// can't have one serves all the same.
     pub(crate) fn write(path: &Path) -> Result<Self, Failure> {
         let failed = |error| Failure::system(format!("-P {}: {error}", path.display()));
         // A daemon leaves its directory, and must still find the file to remove.

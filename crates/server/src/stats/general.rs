@@ -76,7 +76,7 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("idle_kicks", Number(|v| v.totals.idle_kicks)),
     ("bytes_read", Number(|v| v.totals.bytes_read)),
     ("bytes_written", Number(|v| v.totals.bytes_written)),
-    ("limit_maxbytes", Number(|v| v.shared.settings.memory_bytes)),
+    ("limit_maxbytes", Number(|v| v.cache.memory.limit)),
     ("accepting_conns", Number(|v| u64::from(!v.shared.must_leave_in_backlog()))),
     ("listen_disabled_num", Number(|v| v.shared.connections.listen_disabled.load(Relaxed))),
     ("time_in_listen_disabled_us", Never),

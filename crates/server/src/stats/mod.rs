@@ -4,6 +4,7 @@ pub(crate) mod conns;
 pub(crate) mod counters;
 pub(crate) mod general;
 pub(crate) mod items;
+pub(crate) mod knobs;
 pub(crate) mod latency;
 pub(crate) mod settings;
 pub(crate) mod tiers;

@@ -1,11 +1,11 @@
 //! `stats settings`: memcached's names; what has no counterpart here shows memcached's default.
 
-use super::view::{Row, Source, View, write_rows};
+use super::view::{Row, Source, View, write_row};
 use crate::settings::{Port, Verify};
 use Source::{Never, Number, Text};
 
 const ROWS: &[Row] = &[
-    ("maxbytes", Number(|v| v.shared.settings.memory_bytes)),
+    ("maxbytes", Number(|v| v.cache.memory.limit)),
     ("maxconns", Number(|v| u64::from(v.shared.settings.connections_max))),
     ("tcpport", Number(|v| port(v.shared.settings.tcp_port))),
     ("udpport", Number(|v| port(v.shared.settings.udp_port))),
@@ -100,15 +100,15 @@ const TLS_ROWS: &[Row] = &[
 
 /// Writes the answer of `stats settings`, without its end.
 pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
-    write_rows(out, view, ROWS);
-    if !view.cache.tiers.is_empty() {
-        write_rows(out, view, TIER_ROWS);
+    let some = |rows, is_shown| if is_shown { rows } else { &[][..] };
+    let tiers = some(TIER_ROWS, !view.cache.tiers.is_empty());
+    let tls = some(TLS_ROWS, view.shared.settings.tls.enabled);
+    for row in [ROWS, tiers, TLS_ENABLED, tls, LAST_ROWS].into_iter().flatten() {
+        match view.shared.knobs.shown(row.0) {
+            Some(value) => super::view::write(out, row.0, value),
+            None => write_row(out, view, row),
+        }
     }
-    write_rows(out, view, TLS_ENABLED);
-    if view.shared.settings.tls.enabled {
-        write_rows(out, view, TLS_ROWS);
-    }
-    write_rows(out, view, LAST_ROWS);
 }
 
 fn yes(is_so: bool) -> String {

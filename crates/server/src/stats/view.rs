@@ -45,12 +45,15 @@ pub(crate) type Row = (&'static str, Source);
 
 /// Writes the rows of a table.
 pub(crate) fn write_rows(out: &mut Vec<u8>, view: &View<'_>, rows: &[Row]) {
-    for (name, source) in rows {
-        match source {
-            Source::Number(number) => write(out, name, number(view)),
-            Source::Text(text) => write(out, name, text(view)),
-            Source::Never => write(out, name, 0),
-        }
+    rows.iter().for_each(|row| write_row(out, view, row));
+}
+
+/// Writes one row.
+pub(crate) fn write_row(out: &mut Vec<u8>, view: &View<'_>, (name, source): &Row) {
+    match source {
+        Source::Number(number) => write(out, name, number(view)),
+        Source::Text(text) => write(out, name, text(view)),
+        Source::Never => write(out, name, 0),
     }
 }
 

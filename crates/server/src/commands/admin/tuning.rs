@@ -1,87 +1,167 @@
 //! Commands that tune parts of memcached which have no counterpart here. A script that sends them is
-//! told what it expects to hear as long as what it asks for makes sense.
+//! told what it expects to hear as long as what it asks for makes sense, `stats settings` shows what it
+//! set, and the log says once that it has no effect.
 
 use crate::commands::executor::Executor;
 use crate::commands::listing::{Listing, Style};
-use terrace_protocol::{AdminKind, number_i32, number_u32, number_u64, reply};
+use crate::server::shared::Shared;
+use terrace_protocol::{AdminKind, number_i32, number_u32, reply};
 
 const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+const BAD_CLASS: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
+/// memcached's slab classes, by number.
+const CLASSES: std::ops::RangeInclusive<i32> = 0..=63;
 
 pub(super) fn execute(
     executor: &Executor<'_>,
     kind: AdminKind,
     arguments: Vec<&[u8]>,
 ) -> &'static [u8] {
-    match kind {
-        AdminKind::CacheMemlimit => cache_memlimit(executor, &arguments),
-        AdminKind::Slabs => slabs(&arguments),
-        AdminKind::Lru => lru(&arguments),
-        AdminKind::LruCrawler => lru_crawler(&arguments),
-        AdminKind::Extstore => extstore(&arguments),
-        AdminKind::FreeMemchunks if arguments.len() == 2 => reply::OK,
-        _ => reply::ERROR,
-    }
-}
-
-/// The cap of a running cache is fixed; asking for what it is succeeds.
-fn cache_memlimit(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
-    let Some(megabytes) = arguments.first().and_then(|word| number_u32(word)) else {
-        return reply::ERROR;
+    let shared = executor.shared;
+    let (answer, command, reason) = match kind {
+        AdminKind::Slabs => (slabs(shared, &arguments), "slabs", "there are no slab classes"),
+        AdminKind::Lru => {
+            (lru(shared, &arguments), "lru", "records are not kept in memcached's LRU queues")
+        }
+        AdminKind::LruCrawler => {
+            let reason = "expired records go by themselves, without a crawler";
+            (lru_crawler(shared, &arguments), "lru_crawler", reason)
+        }
+        AdminKind::Extstore => {
+            let reason = "every record goes to the tiers when DRAM needs its place";
+            (extstore(shared, &arguments), "extstore", reason)
+        }
+        AdminKind::FreeMemchunks if arguments.len() == 2 => {
+            (reply::OK, "free_memchunks", "there are no slab classes")
+        }
+        _ => return reply::ERROR,
     };
-    match u64::from(megabytes) << 20 {
-        bytes if bytes == executor.shared.settings.memory_bytes => reply::OK,
-        0..0x80_0000 => b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n",
-        _ => b"MEMLIMIT_ADJUST_FAILED input value too large or out of bounds\r\n",
+    if answer == reply::OK && shared.knobs.is_news(command) {
+        shared.log(0, || format!("{command}: accepted without effect: {reason}"));
     }
+    answer
 }
 
-fn slabs(arguments: &[&[u8]]) -> &'static [u8] {
+fn slabs(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
     match arguments {
         [b"reassign", from, to] => match (number_i32(from), number_i32(to)) {
-            (Some(_), Some(_)) => b"BADCLASS invalid src or dst class id\r\n",
+            (Some(from), Some(to)) if from == to => b"SAME src and dst class are identical\r\n",
+            (Some(from), Some(to)) if CLASSES.contains(&from) && CLASSES.contains(&to) => {
+                b"NOSPARE source class has no spare pages\r\n"
+            }
+            (Some(_), Some(_)) => BAD_CLASS,
             _ => BAD_LINE,
         },
-        [b"automove", b"0" | b"1" | b"2"] => reply::OK,
-        [b"automove", b"ratio" | b"freeratio", ratio] if is_fraction(ratio) => reply::OK,
+        [b"automove", b"ratio", ratio] => {
+            turn(shared, "slab_automove_ratio", float(ratio).map(|ratio| format!("{ratio:.2}")))
+        }
+        [b"automove", b"freeratio", ratio] => {
+            turn(shared, "slab_automove_freeratio", float(ratio).map(|ratio| format!("{ratio:.3}")))
+        }
         [b"automove", b"window", window] => match number_u32(window) {
-            Some(3..=1800) => reply::OK,
+            Some(window @ 3..=1800) => turn(shared, "slab_automove_window", Some(window)),
             Some(_) => b"CLIENT_ERROR automove window too low or too high\r\n",
             None => reply::ERROR,
         },
+        [b"automove", level, ..] => match number_u32(level) {
+            None => BAD_LINE,
+            Some(level @ 0..=2) => turn(shared, "slab_automove", Some(level)),
+            Some(_) => reply::ERROR,
+        },
         _ => reply::ERROR,
     }
 }
 
-fn lru(arguments: &[&[u8]]) -> &'static [u8] {
+fn lru(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
     match arguments {
-        [b"mode", b"flat" | b"segmented"] => reply::OK,
-        [b"temp_ttl", seconds] if number_i32(seconds).is_some() => reply::OK,
+        [b"mode", mode @ (b"flat" | b"segmented")] => {
+            turn(shared, "lru_segmented", Some(if mode == b"flat" { "no" } else { "yes" }))
+        }
+        [b"temp_ttl", seconds] => match number_i32(seconds) {
+            Some(seconds) => {
+                shared.knobs.set("temp_lru", if seconds < 0 { "no" } else { "yes" });
+                turn(shared, "temporary_ttl", (seconds >= 0).then_some(seconds).or(Some(61)))
+            }
+            None => reply::ERROR,
+        },
         [b"tune", hot, warm, hot_factor, warm_factor] => {
             let shares = number_u32(hot).zip(number_u32(warm));
-            let are_factors = is_fraction(hot_factor) && is_fraction(warm_factor);
-            match shares {
-                Some((hot, warm)) if are_factors && hot > 0 && warm > 0 && hot + warm <= 80 => {
-                    reply::OK
-                }
-                Some(_) => b"ERROR hot and warm pcts must not exceed 80\r\n",
-                None => reply::ERROR,
+            let factors = float(hot_factor).zip(float(warm_factor));
+            let Some(((hot, warm), (hot_factor, warm_factor))) = shares.zip(factors) else {
+                return reply::ERROR;
+            };
+            if hot.saturating_add(warm) > 80 {
+                return b"ERROR hot and warm pcts must not exceed 80\r\n";
             }
+            if hot_factor <= 0.0 || warm_factor <= 0.0 {
+                return b"ERROR hot/warm age factors must be greater than 0\r\n";
+            }
+            shared.knobs.set("hot_lru_pct", hot);
+            shared.knobs.set("warm_lru_pct", warm);
+            shared.knobs.set("hot_max_factor", format!("{hot_factor:.2}"));
+            turn(shared, "warm_max_factor", Some(format!("{warm_factor:.2}")))
         }
         _ => reply::ERROR,
     }
 }
 
-fn lru_crawler(arguments: &[&[u8]]) -> &'static [u8] {
+fn lru_crawler(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
     match arguments {
-        [b"enable" | b"disable"] => reply::OK,
+        [b"enable"] => turn(shared, "lru_crawler", Some("yes")),
+        [b"disable"] => turn(shared, "lru_crawler", Some("no")),
         [b"sleep", micros] => match number_u32(micros) {
-            Some(0..=1_000_000) => reply::OK,
-            _ => b"CLIENT_ERROR sleep must be one second or less\r\n",
+            Some(micros @ 0..=1_000_000) => turn(shared, "lru_crawler_sleep", Some(micros)),
+            Some(_) => b"CLIENT_ERROR sleep must be one second or less\r\n",
+            None => BAD_LINE,
         },
-        [b"tocrawl", items] if number_u32(items).is_some() => reply::OK,
-        [b"crawl", _] => reply::OK,
+        [b"tocrawl", items] => match number_u32(items) {
+            Some(items) => turn(shared, "lru_crawler_tocrawl", Some(items)),
+            None => BAD_LINE,
+        },
+        [b"crawl", classes] if names_classes(classes) => reply::OK,
+        [b"crawl", _] => b"BADCLASS invalid class id\r\n",
         _ => reply::ERROR,
     }
+}
+
+fn extstore(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
+    let number = |word| number_u32(word);
+    match arguments {
+        [b"free_memchunks", class, chunks] if number(class).zip(number(chunks)).is_some() => {
+            reply::OK
+        }
+        [b"max_frag", share] => {
+            turn(shared, "ext_max_frag", float(share).map(|share| format!("{share:.2}")))
+        }
+        [b"item_size", value] => turn(shared, "ext_item_size", number(value)),
+        [b"item_age", value] => turn(shared, "ext_item_age", number(value)),
+        [b"low_ttl", value] => turn(shared, "ext_low_ttl", number(value)),
+        [b"recache_rate", value] => turn(shared, "ext_recache_rate", number(value)),
+        [b"compact_under", value] => turn(shared, "ext_compact_under", number(value)),
+        [b"drop_under", value] => turn(shared, "ext_drop_under", number(value)),
+        [b"max_sleep", value] => turn(shared, "ext_max_sleep", number(value)),
+        [b"drop_unread", value] => {
+            let is_on = number(value).map(|value| if value > 0 { "yes" } else { "no" });
+            turn(shared, "ext_drop_unread", is_on)
+        }
+        _ => reply::ERROR,
+    }
+}
+
+/// Has `stats settings` show a value, if it is one.
+fn turn(shared: &Shared, name: &'static str, value: Option<impl ToString>) -> &'static [u8] {
+    match value {
+        Some(value) => {
+            shared.knobs.set(name, value);
+            reply::OK
+        }
+        None => reply::ERROR,
+    }
+}
+
+fn float(word: &[u8]) -> Option<f64> {
+    let number = std::str::from_utf8(word).ok()?.parse::<f64>().ok()?;
+    number.is_finite().then_some(number)
 }
 
 /// The listing that is asked for, or why there is none; `None` if it is not asked for one.
@@ -109,21 +189,4 @@ pub(super) fn listing(
 fn names_classes(word: &[u8]) -> bool {
     let is_class = |id: &[u8]| number_u32(id).is_some_and(|id| (1..=63).contains(&id));
     matches!(word, b"all" | b"hash") || word.split(|&byte| byte == b',').all(is_class)
-}
-
-fn extstore(arguments: &[&[u8]]) -> &'static [u8] {
-    match arguments {
-        [b"max_frag", share] if is_fraction(share) => reply::OK,
-        [b"item_size" | b"item_age" | b"low_ttl" | b"recache_rate" | b"compact_under", number]
-        | [b"drop_under" | b"max_sleep" | b"drop_unread", number]
-            if number_u64(number).is_some() =>
-        {
-            reply::OK
-        }
-        _ => reply::ERROR,
-    }
-}
-
-fn is_fraction(word: &[u8]) -> bool {
-    std::str::from_utf8(word).is_ok_and(|text| text.parse::<f64>().is_ok_and(f64::is_finite))
 }

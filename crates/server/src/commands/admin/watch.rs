@@ -3,6 +3,7 @@
 use super::After;
 use crate::commands::executor::Executor;
 use crate::server::watch::Stream;
+use std::sync::Arc;
 use terrace_protocol::reply;
 
 /// Lets the connection hear of what it names.
@@ -22,7 +23,8 @@ pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]], out: &mut Ve
             }
         }
     }
-    match executor.shared.watchers.add(streams) {
+    let waker = Arc::clone(executor.shared.inboxes[executor.worker].waker());
+    match executor.shared.watchers.add(streams, waker) {
         Some(watcher) => {
             out.extend_from_slice(reply::OK);
             After::Watch(watcher)

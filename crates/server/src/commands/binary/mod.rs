@@ -8,7 +8,7 @@ use super::executor::{Executor, Unfinished};
 use super::keyed::Executed;
 use terrace_cache::{Evidence, Key, NewValue};
 use terrace_protocol::binary::{Response, Status};
-use terrace_protocol::{BinaryCommand, BinaryRequest};
+use terrace_protocol::{BinaryCommand, BinaryRequest, Verb};
 
 /// Executes a request for one key; `value` is that of a store.
 pub(crate) fn execute(
@@ -53,6 +53,11 @@ enum Ended {
     },
     NoMemory,
     Failed(Status),
+}
+
+/// Whether it replaces whatever there is.
+pub(super) fn is_set(request: &BinaryRequest<'_>) -> bool {
+    matches!(&request.command, BinaryCommand::Store(store) if store.verb == Verb::Set)
 }
 
 /// Says that there is no room.

@@ -1,0 +1,36 @@
+//! `cache_memlimit`.
+
+use crate::commands::executor::Executor;
+use terrace_cache::LimitError;
+use terrace_protocol::{number_u64, reply};
+
+/// What memcached takes for bytes instead of megabytes.
+const MEGABYTES_MAX: u64 = 1_000_000_000;
+
+/// Changes the cap on memory, until the server ends.
+pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
+    let Some(megabytes) = arguments.first().and_then(|word| number_u64(word)) else {
+        return reply::ERROR;
+    };
+    if megabytes < 8 {
+        return b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+    }
+    if megabytes > MEGABYTES_MAX {
+        return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
+    }
+    let shared = executor.shared;
+    match shared.cache.set_memory_limit(megabytes << 20) {
+        Ok(()) => {
+            shared.log(1, || format!("maxbytes adjusted to {megabytes}m"));
+            reply::OK
+        }
+        Err(error) => {
+            let whole = match error {
+                LimitError::TooLow { least } => least.div_ceil(1 << 20),
+                LimitError::TooHigh { most } => most >> 20,
+            };
+            shared.log(0, || format!("cache_memlimit {megabytes}: {error} ({whole} MiB)"));
+            b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
+        }
+    }
+}
