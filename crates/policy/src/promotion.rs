@@ -13,8 +13,8 @@ const EDGE_MIN: u32 = 3 * ONE;
 const EDGE_MAX: u32 = 10 * ONE;
 /// While what is hot changes, copies are cooled twice per as many reads as there are copies.
 const UPSET_COOLINGS: u64 = 2;
-/// A block of copies is emptied to the last 1 in so many.
-const DROPPED_OF: u64 = 12;
+/// Emptying a block of copies gains one part of it in so many.
+const DROPPED_OF: u32 = 12;
 /// By how much a candidate must pass the edge, in units of [`ONE`].
 const MARGIN: u32 = 2 * ONE;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
@@ -45,7 +45,7 @@ pub struct Promotion {
     is_upset: AtomicBool,
     /// Reads at which copies were last cooled within the epoch.
     cooled_at: AtomicU64,
-    /// In units of [`ONE`]; 0 if no copy had to go of late.
+    /// In units of [`ONE`].
     edge: AtomicU32,
 }
 
@@ -100,14 +100,13 @@ impl Promotion {
         Heat::new(self.sketch.estimate(hash), self.epoch())
     }
 
-    /// Whether a record that was read from flash deserves a copy. It has to be hotter than the coldest
-    /// by more than chance explains, lest records that are all alike push each other out. As long as
-    /// no copy has to go for it, its second use is enough.
-    pub fn admits(&self, heat: Heat) -> bool {
+    /// Whether a record that was read from flash, and not for the first time, deserves a copy: always,
+    /// as long as no copy has to go for it (`has_room`). Else it has to be hotter than the coldest by
+    /// more than chance explains, lest records that are all alike push each other out.
+    pub fn admits(&self, heat: Heat, has_room: bool) -> bool {
         let edge = self.edge.load(Ordering::Relaxed);
-        let is_easy = edge == 0 || self.is_upset.load(Ordering::Relaxed);
-        let margin = if is_easy { ONE } else { MARGIN };
-        u32::from(heat.count(self.epoch())) * ONE > edge + margin
+        let margin = if self.is_upset.load(Ordering::Relaxed) { ONE } else { MARGIN };
+        has_room || u32::from(heat.count(self.epoch())) * ONE > edge + margin
     }
 
     /// Whether a record that goes from DRAM to flash stays in DRAM as a copy.
@@ -194,10 +193,10 @@ impl Promotion {
         after
     }
 
-    /// How much of a block of so many bytes may stay when it is emptied. The less goes, the better is
-    /// what stays chosen, and the more is moved.
-    pub fn room(block_bytes: u64) -> u64 {
-        block_bytes - block_bytes.div_ceil(DROPPED_OF)
+    /// How much emptying a block of so many bytes has to gain. The less goes, the better is what stays
+    /// chosen, and the more is moved.
+    pub fn gain(block_bytes: u32) -> u32 {
+        block_bytes.div_ceil(DROPPED_OF)
     }
 
     /// Divides a block of copies, of which `room` bytes may stay, and moves the edge.
@@ -213,7 +212,8 @@ impl Promotion {
             return Cut { at, room: left };
         }
         let edge = self.edge.load(Ordering::Relaxed);
-        let moved = edge - edge / 8 + u32::from(at) * ONE / 8;
+        let here = u32::from(at) * ONE;
+        let moved = if edge == 0 { here } else { edge - edge / 8 + here / 8 };
         self.edge.store(moved.max(1), Ordering::Relaxed);
         Cut { at, room: left }
     }

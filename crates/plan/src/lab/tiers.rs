@@ -249,6 +249,11 @@ impl Tiers {
         }
     }
 
+    /// Making room leaves a block or two free, which are not meant.
+    fn has_room(&self) -> bool {
+        (self.full.len() + 4) * self.block < self.sizes.copies
+    }
+
     fn append(&mut self, object: Object) {
         let record = &mut self.records[object as usize];
         (record.has_copy, record.copy) = (true, self.copied);
@@ -275,7 +280,7 @@ impl Tiers {
     /// Empties a block of copies: one that overwritten copies left sparse, or the oldest, of which the
     /// hottest move on and the others go.
     fn drop_block(&mut self) {
-        let room = Promotion::room(self.block as u64) as usize;
+        let room = self.block - Promotion::gain(self.block as u32) as usize;
         let live = |block: &Block| self.live[block.first as usize / self.block] as usize;
         let sparse = self.full.iter().enumerate().min_by_key(|(_, block)| live(block));
         let at = sparse.filter(|(_, block)| live(block) <= room).map_or(0, |(at, _)| at);
@@ -321,7 +326,7 @@ impl Policy for Tiers {
         record.uses = (before + 1).min(2);
         let heat = self.promotion.note_read(object.into());
         self.promotion.turn(self.copies);
-        if before > 0 && self.promotion.admits(heat) {
+        if before > 0 && self.promotion.admits(heat, self.has_room()) {
             self.promote(object, heat);
         }
         Answer::Flash
