@@ -72,6 +72,27 @@ fn watchers_are_told_what_happens() {
 }
 
 #[test]
+fn commands_are_counted_by_prefix() {
+    let server = Server::start("-m 64 -t 2");
+    let client = &mut server.client();
+    assert!(client.set("early:1", b"x"));
+    client.check("stats detail on\r\n", "OK\r\n");
+    assert_eq!(client.stats("settings")["detail_enabled"], "yes");
+    assert!(client.set("user:1", b"x") && client.set("plain", b"x"));
+    assert_eq!(client.get("user:1").as_deref(), Some(&b"x"[..]));
+    assert_eq!(client.get("user:2"), None);
+    client.check("delete user:1\r\n", "DELETED\r\n");
+    client.check("stats detail dump\r\n", "PREFIX user get 2 hit 1 set 1 del 1\r\nEND\r\n");
+    client.check("stats detail off\r\n", "OK\r\n");
+    assert_eq!(client.get("user:2"), None);
+    client.check("stats detail dump\r\n", "PREFIX user get 2 hit 1 set 1 del 1\r\nEND\r\n");
+    let server = Server::start("-m 64 -D /");
+    let client = &mut server.client();
+    assert!(client.set("a/b", b"x"));
+    client.check("stats detail dump\r\n", "PREFIX a get 0 hit 0 set 1 del 0\r\nEND\r\n");
+}
+
+#[test]
 fn requests_are_told_as_they_came() {
     if others("requests_are_told_as_they_came") {
         return;

@@ -351,9 +351,9 @@ impl Connection {
         let result = self.replies.append(|out| {
             let before = out.len();
             let result = run(&cx.executor(), out);
-            if cx.shared.watchers.are_there() && result.is_ok() {
+            if cx.shared.looks_at_commands() && result.is_ok() {
                 let reply = &out[before..];
-                cx.shared.watchers.tell_command(number, about, key.bytes(), reply);
+                cx.shared.tell_command(number, about, key.bytes(), reply);
             }
             result
         });

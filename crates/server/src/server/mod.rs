@@ -8,7 +8,7 @@
 //! client <------------------------------------------ replies (in request order)
 //! ```
 
-mod about;
+pub(crate) mod about;
 mod acceptor;
 mod binary;
 mod buffers;

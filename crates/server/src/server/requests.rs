@@ -145,7 +145,7 @@ impl Connection {
     ) -> Result<usize, Stop> {
         if let Parse::Request { request, .. } = &parcel.parse {
             self.command = Command::of(request);
-            if cx.shared.watchers.are_there() {
+            if cx.shared.looks_at_commands() {
                 self.about = About::of(request, cx.now);
             }
         }

@@ -1,17 +1,19 @@
 //! What all threads of a server share.
 
+use super::about::About;
 use super::clients::Clients;
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::listener::Arrival;
 use super::poll::Waker;
 use super::socket::Socket;
-use super::watch::Watchers;
+use super::watch::{Watchers, is_miss};
 use crate::auth::Passwords;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::knobs::Knobs;
 use crate::stats::latency::Latency;
+use crate::stats::prefixes::Prefixes;
 use crate::tls::Tls;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     pub(crate) clients: Clients,
     pub(crate) watchers: Watchers,
+    /// What is asked for by the beginnings of keys.
+    pub(crate) prefixes: Prefixes,
     /// Descriptors and names of the sockets that are listened on.
     pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
     /// Bytes of buffers that connections hold between their turns.
@@ -82,6 +86,7 @@ impl Shared {
             connections: Connections::new(settings.connections_max),
             clients: Clients::default(),
             watchers: Watchers::default(),
+            prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
             listeners: OnceLock::new(),
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),
@@ -105,6 +110,17 @@ impl Shared {
             // Settings are checked for this; nobody is served in the clear by mistake.
             (_, None) => Err(std::io::ErrorKind::Unsupported.into()),
         }
+    }
+
+    /// Whether anybody looks at single commands.
+    pub(crate) fn looks_at_commands(&self) -> bool {
+        self.watchers.are_there() || self.prefixes.is_on()
+    }
+
+    /// A command on `key` was answered with `reply`: tells those who want to know.
+    pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
+        self.prefixes.note(about.kind, key, !is_miss(reply));
+        self.watchers.tell_command(number, about, key, reply);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -244,7 +244,8 @@ fn origin(client: &Client) -> String {
     }
 }
 
-fn is_miss(reply: &[u8]) -> bool {
+/// Whether the reply of something that was looked up says that it is not there.
+pub(super) fn is_miss(reply: &[u8]) -> bool {
     match reply {
         // A response of the binary protocol, with its status.
         [0x81, _, _, _, _, _, high, low, ..] => (*high, *low) != (0, 0),

@@ -323,10 +323,9 @@ impl Worker {
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
-            if let (true, Some(key)) = (self.cx.shared.watchers.are_there(), operation.work.name())
-            {
+            if let (true, Some(key)) = (self.cx.shared.looks_at_commands(), operation.work.name()) {
                 let (number, about) = (connection.number(), operation.about);
-                self.cx.shared.watchers.tell_command(number, about, key, &self.reply);
+                self.cx.shared.tell_command(number, about, key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);

@@ -100,7 +100,9 @@ pub struct Settings {
     pub dump_commands: bool,
     /// The `watch` command works (off with `-W`).
     pub watch_command: bool,
-    /// What separates a key's prefix from the rest (`-D`): no effect yet, shown by `stats settings`.
+    /// Commands are counted by the prefixes of keys from the start (`-D`); see `stats detail`.
+    pub count_prefixes: bool,
+    /// What separates a key's prefix from the rest (`-D`).
     pub prefix_delimiter: u8,
     /// How much is logged: 0, 1 (`-v`), 2 (`-vv`), 3 (`-vvv`).
     pub verbosity: u8,
@@ -162,6 +164,7 @@ impl Default for Settings {
             flush_all_command: true,
             dump_commands: true,
             watch_command: true,
+            count_prefixes: false,
             prefix_delimiter: b':',
             verbosity: 0,
             daemon: false,

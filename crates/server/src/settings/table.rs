@@ -123,7 +123,8 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
     flag("F", "disable-flush-all", "", "", "refuse `flush_all`", Commands, Set(|s, _| set(&mut s.flush_all_command, false))),
-    flag("X", "disable-dumping", "", "", "refuse commands that list keys; none does in this version", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
+    flag("X", "disable-dumping", "", "", "refuse commands that list keys or their prefixes", Commands, Set(|s, _| set(&mut s.dump_commands, false))),
+    flag("D", "prefix-delimiter", "CHAR", ":", "count commands by what stands before this in keys, for `stats detail dump`", Commands, Set(prefix_delimiter)),
     flag("W", "disable-watch", "", "", "refuse `watch`", Commands, Set(|s, _| set(&mut s.watch_command, false))),
 
     flag("u", "user", "NAME", "", "give up root for this user; root must say which, `-u root` to stay", Process, Set(user)),
@@ -142,7 +143,6 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("f", "slab-growth-factor", "NUM", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
     flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
-    flag("D", "prefix-delimiter", "CHAR", ":", "shown by `stats settings`; nothing is counted by prefix yet", NoEffect, Set(prefix_delimiter)),
     flag("L", "enable-largepages", "", "", "the kernel uses huge pages as it is set up to", NoEffect, Note("the kernel uses huge pages as it is set up to")),
     flag("e", "memory-file", "FILE", "", "every restart keeps the tiers' content: see --tier and --state", NoEffect, Note("every restart keeps the content of the tiers; see --tier and --state")),
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Set(napi_ids)),
@@ -238,7 +238,7 @@ fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
 fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
     match text.as_bytes() {
         &[byte] if byte.is_ascii_graphic() => {
-            s.notes.push(format!("-D {text}: nothing is counted by prefix yet"));
+            s.count_prefixes = true;
             set(&mut s.prefix_delimiter, byte)
         }
         _ => Err("write one printable character".into()),

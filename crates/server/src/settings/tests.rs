@@ -96,6 +96,7 @@ fn every_common_flag_lands_in_its_field() {
         flush_all_command: false,
         dump_commands: false,
         watch_command: false,
+        count_prefixes: true,
         prefix_delimiter: b'/',
         verbosity: 0,
         daemon: true,
@@ -107,7 +108,7 @@ fn every_common_flag_lands_in_its_field() {
         slab_chunk_bytes_min: 64,
         napi_ids: 0,
         shown: Default::default(),
-        notes: vec!["-D /: nothing is counted by prefix yet".into()],
+        notes: vec![],
     };
     assert_eq!(s, expected);
 }

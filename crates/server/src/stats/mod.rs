@@ -6,6 +6,7 @@ pub(crate) mod general;
 pub(crate) mod items;
 pub(crate) mod knobs;
 pub(crate) mod latency;
+pub(crate) mod prefixes;
 pub(crate) mod settings;
 pub(crate) mod tiers;
 pub(crate) mod view;

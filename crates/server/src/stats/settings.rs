@@ -21,7 +21,7 @@ const ROWS: &[Row] = &[
     ("num_threads", Number(|v| u64::from(v.shared.settings.threads))),
     ("num_threads_per_udp", Number(|v| u64::from(v.shared.settings.threads))),
     ("stat_key_prefix", Text(|v| char::from(v.shared.settings.prefix_delimiter).to_string())),
-    ("detail_enabled", Text(|_| yes(false))),
+    ("detail_enabled", Text(|v| yes(v.shared.prefixes.is_on()))),
     ("reqs_per_event", Number(|v| u64::from(v.shared.settings.requests_per_event))),
     ("cas_enabled", Text(|v| yes(v.shared.settings.cas))),
     ("tcp_backlog", Number(|v| u64::from(v.shared.settings.listen_backlog))),

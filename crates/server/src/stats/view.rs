@@ -70,5 +70,6 @@ pub(crate) fn reset(shared: &Shared) {
         totals.add(&worker.counters);
         worker.latency.reset();
     });
+    shared.prefixes.reset();
     *shared.reset.lock().unwrap_or_else(PoisonError::into_inner) = totals;
 }
