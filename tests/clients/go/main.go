@@ -3,8 +3,12 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -97,8 +101,22 @@ func version() string {
 	return "unknown"
 }
 
+// Speaks TLS with a server that the authority in file vouches for.
+func overTLS(file string) func(context.Context, string, string) (net.Conn, error) {
+	pem, err := os.ReadFile(file)
+	must(err, "the authority's certificate")
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(pem)
+	return (&tls.Dialer{Config: &tls.Config{RootCAs: authorities}}).DialContext
+}
+
 func main() {
 	cache := memcache.New(os.Args[1])
+	protocol := "ASCII"
+	if file := os.Getenv("TLS_CA"); file != "" {
+		cache.DialContext = overTLS(file)
+		protocol = "ASCII, TLS"
+	}
 	cache.Timeout = 20 * time.Second
 	cache.MaxIdleConns = workers
 	must(cache.Ping(), "ping")
@@ -113,6 +131,6 @@ func main() {
 	}
 	group.Wait()
 	exercised := "get, multi-get, set, add, append, cas, touch, delete, increment, ping; 8 at once"
-	fmt.Printf("client | gomemcache | %s | Go | ASCII | %s\n", version(), exercised)
+	fmt.Printf("client | gomemcache | %s | Go | %s | %s\n", version(), protocol, exercised)
 	fmt.Printf("gomemcache: %d records and every command answered as expected\n", records)
 }

@@ -6,7 +6,7 @@ import time
 
 import bmemcached
 
-from report import report
+from report import report, tls_context, with_tls
 
 RECORDS = int(os.environ.get("RECORDS", 20_000))
 
@@ -73,7 +73,7 @@ def refused(server, user):
 
 def main():
     server, credentials = sys.argv[1], sys.argv[2:]
-    cache = bmemcached.Client([server], *credentials, socket_timeout=20)
+    cache = bmemcached.Client([server], *credentials, socket_timeout=20, tls_context=tls_context())
     single(cache)
     many(cache)
     stats = next(iter(cache.stats().values()))
@@ -83,7 +83,7 @@ def main():
     assert cache.flush_all()
     assert cache.get("b1000") is None
     cache.disconnect_all()
-    protocol = "binary, SASL" if credentials else "binary"
+    protocol = "binary, SASL" if credentials else with_tls("binary")
     exercised = "get, gets, set, add, replace, cas, delete, incr, decr, multi forms of them, stats, flush_all"
     report("python-binary-memcached", protocol, exercised, RECORDS)
 

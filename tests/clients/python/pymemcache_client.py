@@ -1,14 +1,15 @@
 """pymemcache (classic ASCII): usage: pymemcache_client.py HOST:PORT"""
 
+import os
 import sys
 import time
 
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
 
-from report import report
+from report import report, tls_context, with_tls
 
-RECORDS = 60_000
+RECORDS = int(os.environ.get("RECORDS", 60_000))
 
 
 def value(number):
@@ -16,7 +17,7 @@ def value(number):
 
 
 def main():
-    cache = Client(sys.argv[1], timeout=20, connect_timeout=5)
+    cache = Client(sys.argv[1], timeout=20, connect_timeout=5, tls_context=tls_context())
 
     assert cache.set("greeting", b"hello", noreply=False)
     assert cache.get("greeting") == b"hello"
@@ -68,7 +69,7 @@ def main():
     assert cache.version()
     cache.quit()
     exercised = "get, gets, set, add, replace, append, prepend, cas, touch, delete, incr, decr, multi forms, stats, version"
-    report("pymemcache", "ASCII", exercised, RECORDS)
+    report("pymemcache", with_tls("ASCII"), exercised, RECORDS)
 
 
 main()

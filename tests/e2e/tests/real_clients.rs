@@ -58,6 +58,26 @@ fn sasl_client(dir: &str, words: &[&str]) {
     }
 }
 
+/// The same with a server that speaks TLS only. `TLS_CA` names the file of who vouches for it.
+fn tls_client(dir: &str, words: &[&str]) {
+    let temporary = Arc::new(TempDir::new().expect("a temporary directory"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]);
+    let rcgen::CertifiedKey { cert, signing_key } = made.expect("a certificate");
+    let file = |name: &str, content: String| {
+        let path = temporary.path().join(name);
+        std::fs::write(&path, content).expect("room for it");
+        path.to_str().expect("temporary paths are text").to_string()
+    };
+    let chain = file("chain.pem", cert.pem());
+    let key = file("key.pem", signing_key.serialize_pem());
+    let flags =
+        format!("-t 2 -m 64 --tier ssd:DIR/tier:256m -Z -o ssl_chain_cert={chain},ssl_key={key}");
+    match Server::try_start(&flags, temporary) {
+        Ok(server) => converse(server, dir, words, &[("RECORDS", "2000"), ("TLS_CA", &chain)]),
+        Err(failed) => panic!("{flags}: exit code {:?}: {}", failed.code, failed.output),
+    }
+}
+
 fn converse(mut server: Server, dir: &str, words: &[&str], variables: &[(&str, &str)]) {
     let address = server.address().to_string();
     let words: Vec<_> = words.iter().map(|word| word.replace("ADDRESS", &address)).collect();
@@ -111,7 +131,11 @@ fn python(module: &str) -> Option<String> {
 #[test]
 fn pymemcache() {
     match python("pymemcache") {
-        Some(python) => client("python", &[&python, "pymemcache_client.py", "ADDRESS"]),
+        Some(python) => {
+            let words = [&python, "pymemcache_client.py", "ADDRESS"];
+            client("python", &words);
+            tls_client("python", &words);
+        }
         None => skip("pymemcache", "not installed; make tools"),
     }
 }
@@ -133,6 +157,7 @@ fn python_binary_memcached() {
     let words = [&python, "binary_client.py", "ADDRESS"];
     client("python", &words);
     sasl_client("python", &[&words[..], &SASL].concat());
+    tls_client("python", &words);
 }
 
 #[test]
@@ -154,7 +179,9 @@ fn gomemcache() {
         skip("gomemcache", "no Go, or its modules can't be had");
         return;
     }
-    client("go", &["go", "run", ".", "ADDRESS"]);
+    let words = ["go", "run", ".", "ADDRESS"];
+    client("go", &words);
+    tls_client("go", &words);
 }
 
 /// Installs the packages of tests/clients/node, once.
