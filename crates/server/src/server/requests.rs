@@ -149,8 +149,10 @@ impl Connection {
                 self.about = About::of(request, cx.now);
             }
         }
+        // Who begins to watch by it need not hear of it.
+        let is_watched = cx.shared.watchers.are_there();
         let taken = self.execute_one(parcel, id, cx)?;
-        if cx.shared.watchers.are_there() {
+        if is_watched {
             self.tell_line(parcel, cx);
         }
         Ok(taken)
