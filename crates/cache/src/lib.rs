@@ -25,6 +25,7 @@ mod log_page;
 mod maintain;
 mod manifest;
 mod mapped;
+mod media;
 mod memory;
 mod mount;
 mod pages;
@@ -62,6 +63,8 @@ pub use dump::{Dump, Listed};
 pub use key::Key;
 pub use limit::LimitError;
 pub use manifest::{ItemId, Manifest, Run};
+#[doc(hidden)]
+pub use media::read_media;
 pub use mount::is_foreign;
 pub use probe::Probe;
 pub use record::{Body, NewRecord, NewValue, Record};
