@@ -13,7 +13,7 @@ use crate::memory::{Guard, Place};
 use crate::mount::{Mount, write_superblock};
 use crate::recover::{self, Recovery};
 use crate::sealed::SealedIndex;
-use crate::segment::SegmentTable;
+use crate::segment::{Sealed, SegmentTable};
 use crate::session::Session;
 use crate::shard::{Lane, Locked, Pool, Shard};
 use crate::slots::TierStore;
@@ -553,15 +553,16 @@ impl Engine {
             return false;
         }
         let Some(mut run) = lock(&self.doomed).pop() else { return false };
-        run.chunks -= 1;
-        self.discard_chunk(run.item, run.chunks);
+        let is_gone = self.discard_chunk(run.item, run.chunks - 1);
+        run.chunks -= u32::from(is_gone);
         self.discard_runs([run].into_iter());
-        true
+        is_gone
     }
 
-    /// Removes one chunk. On flash it is told by its position in hash order, which for an extent the
-    /// directory holds in full; a chunk short enough to lie in a page stays until reclaim.
-    fn discard_chunk(&self, item: ItemId, index: u32) {
+    /// Removes one chunk; `false` if that has to wait. On flash it is told by its position in hash order,
+    /// which for an extent the directory holds in full; the entry of a chunk short enough to lie in a
+    /// page is suspended, so that the footer decides.
+    fn discard_chunk(&self, item: ItemId, index: u32) -> bool {
         let mut name = [0; 12];
         let key = self.chunk_key(item, index, &mut name);
         let shard = &self.shards[self.hasher.shard(key.hash)];
@@ -571,15 +572,24 @@ impl Engine {
         if let Some((resident, _, at)) = shard.find_resident(&self.pool, guard, &key, name.pos) {
             locked.log_kill_origin(name, &resident);
             locked.unlink_origin(name, &resident);
-            return locked.forget(name.pos, &resident, at);
+            locked.forget(name.pos, &resident, at);
+            return true;
         }
-        let holder = locked.candidates(name).into_iter().find(|sealed| {
+        let candidates = locked.candidates(name);
+        let is_holder = |sealed: &&Sealed| {
             shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
-        });
-        if let Some(sealed) = holder {
+        };
+        if let Some(sealed) = candidates.iter().find(is_holder) {
             locked.log_kill(name, sealed.number);
             locked.unlink(name, sealed.number, None);
+            return true;
         }
+        let may_suspend = locked.may_suspend(&candidates);
+        for sealed in candidates.iter().filter(|_| may_suspend) {
+            locked.log_kill(name, sealed.number);
+            locked.suspend(name, sealed.number);
+        }
+        may_suspend
     }
 }
 

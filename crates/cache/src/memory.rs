@@ -472,7 +472,9 @@ impl Arena {
     pub(crate) fn void(&self, record: &Resident<'_>) -> bool {
         record.header.mark.fetch_or(mark::VOID, Ordering::Release);
         let live = &self.meta[self.block_of(record.addr) as usize].live;
-        live.fetch_sub(record.footprint(), Ordering::Relaxed) == record.footprint()
+        let left = live.load(Ordering::Relaxed).saturating_sub(record.footprint());
+        live.store(left, Ordering::Relaxed);
+        left == 0
     }
 
     /// The record at `addr`, which must have been read from a table under this guard.
@@ -568,7 +570,9 @@ impl Block {
             write(std::slice::from_raw_parts_mut(record.as_ptr(), bytes));
         }
         self.fill += taken;
-        arena.meta[self.id as usize].live.fetch_add(taken, Ordering::Relaxed);
+        // Under the owner's lock too; an atomic addition would wait for the record's cache lines.
+        let live = &arena.meta[self.id as usize].live;
+        live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
         Some(Addr::from_offset(offset))
     }
 }

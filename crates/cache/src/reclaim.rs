@@ -44,10 +44,16 @@ pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
             _ => (1, usage.live_bytes.into()),
         }
     };
+    // The place of one on a drive that takes no writes is no gain, and it may still be read.
+    let is_gain = |victim: &Victim| {
+        let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
+        !engine.pool.slots.tiers[usize::from(slot.tier)].has_failed()
+    };
     shards
         .flat_map(|shard| {
             engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed })
         })
+        .filter(is_gain)
         .min_by_key(rank)
 }
 
@@ -104,7 +110,11 @@ fn take_back(
         }
         let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
         if !keep.is_empty() {
-            reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now)?;
+            let kept = reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now);
+            // When full, what finds no room goes: else nothing would ever make some.
+            if kept.is_err() && !engine.pool.counters.is_full() {
+                return kept;
+            }
         }
         end(engine, shard, guard, victim.sealed);
         drop_entries(engine, shard, guard, victim.sealed, &footer.names);

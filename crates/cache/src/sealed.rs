@@ -301,7 +301,9 @@ impl SealedIndex {
 
     /// Asks the processor for the line that a lookup begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
-        crate::prefetch::line(&self.lines[self.home(pos)]);
+        let home = self.home(pos);
+        crate::prefetch::line(&self.lines[home]);
+        crate::prefetch::line(&self.versions[home / GROUP]);
     }
 }
 

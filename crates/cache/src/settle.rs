@@ -8,16 +8,24 @@ use crate::memory::Guard;
 use crate::reclaim::{Unreadable, purge, read_footer};
 use crate::segment::Sealed;
 use crate::shard::Shard;
+use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Footers read per slice.
 const FOOTERS_PER_SLICE: usize = 8;
+/// Slices without a store, a millisecond each, after which everything is settled that is left.
+const IDLE_SLICES: u32 = 100;
 
 /// A round over the segments of one shard.
 #[derive(Default)]
 pub(crate) struct Settling {
     shard: usize,
     left: Vec<Sealed>,
+    /// Shards to be settled although their tables are not half full.
+    leftovers: Vec<usize>,
+    /// Records stored so far, and slices since there were fewer.
+    stored: u64,
+    idle: u32,
 }
 
 impl Settling {
@@ -28,6 +36,7 @@ impl Settling {
         guard: Guard<'_>,
         buffer: &mut AlignedBuf,
     ) -> bool {
+        self.note_idleness(engine);
         if self.left.is_empty() && !self.begin(engine, guard) {
             return false;
         }
@@ -38,12 +47,29 @@ impl Settling {
         true
     }
 
-    /// Begins a round in the next shard that has used up half of its room.
+    /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
+    fn note_idleness(&mut self, engine: &Engine) {
+        let stored = engine.pool.counters.stored.load(Ordering::Relaxed);
+        self.idle = if stored == self.stored { self.idle.saturating_add(1) } else { 0 };
+        self.stored = stored;
+        match self.idle {
+            0 => self.leftovers.clear(),
+            IDLE_SLICES => self.leftovers = (0..engine.shards.len()).collect(),
+            _ => {}
+        }
+    }
+
+    /// Begins a round in the next shard that has used up half of its room, or that is left over.
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         let shards = engine.shards.len();
         let turns = (1..=shards).map(|step| (self.shard + step) % shards);
         let is_due = |at: &usize| engine.shards[*at].is_half_suspended(guard);
-        let Some(at) = turns.into_iter().find(is_due) else { return false };
+        let due = turns.into_iter().find(is_due);
+        let mut is_left = || {
+            std::iter::from_fn(|| self.leftovers.pop())
+                .find(|&at| engine.shards[at].has_suspended())
+        };
+        let Some(at) = due.or_else(&mut is_left) else { return false };
         let shard = &engine.shards[at];
         let locked = shard.lock(&engine.pool, guard);
         let numbers = locked.state.suspended.segments();

@@ -583,16 +583,13 @@ impl<'s> Locked<'s> {
     }
 
     /// Whether these entries may be taken out unread: nothing that needs them in the index is under
-    /// way, there is room to remember them, and none may stand for an item with chunks to be removed.
+    /// way, and there is room to remember them.
     pub(crate) fn may_suspend(&self, candidates: &Candidates) -> bool {
         let state = &self.state;
-        let is_free = |sealed: &Sealed| {
-            state.leaving != Some(*sealed) && !self.shard.segments.has_manifests(sealed.number)
-        };
         state.growing.is_none()
             && state.awaited.is_none()
             && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
-            && candidates.iter().all(is_free)
+            && candidates.iter().all(|sealed| state.leaving != Some(*sealed))
     }
 
     /// Whether the entry of a record in a segment is suspended for another key.

@@ -17,7 +17,8 @@ pub struct CacheStats {
     pub reclaimed_expired: u64,
     /// Unread among the evicted.
     pub evicted_unfetched: u64,
-    /// Bystanders that lost their place to a record of equal fingerprint when full.
+    /// Records that lost their place to one of equal bucket and fingerprint, and found none when they
+    /// were to come back.
     pub lost_to_collisions: u64,
     /// SETs that had to wait for buffers.
     pub waits: u64,

@@ -244,7 +244,12 @@ fn look_on_flash<'a>(
     if candidates.is_empty() {
         return absent(Vec::new(), candidates);
     }
-    if matches!(known, Known::Irrelevant) && locked.may_suspend(&candidates) {
+    // Who replaces an item with chunks has to know which ones.
+    let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
+    if matches!(known, Known::Irrelevant)
+        && locked.may_suspend(&candidates)
+        && !candidates.iter().any(may_be_item)
+    {
         return absent(Vec::new(), candidates);
     }
     let Known::Shown(evidence) = known else {
