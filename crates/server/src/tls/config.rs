@@ -118,9 +118,14 @@ fn key(settings: &TlsSettings) -> Result<PrivateKeyDer<'static>, TlsError> {
         let bytes = std::fs::read(path).map_err(|error| error.to_string());
         bytes.and_then(|bytes| PrivateKeyDer::try_from(bytes).map_err(str::to_string))
     } else {
-        PrivateKeyDer::from_pem_file(path).map_err(pem_error)
+        PrivateKeyDer::from_pem_file(path).map_err(pem_error).map(as_it_is)
     };
     key.map_err(|reason| TlsError::at("ssl_key", Some(path), reason))
+}
+
+/// The key in the form that its bytes have: like OpenSSL, whatever the label of the PEM file says.
+fn as_it_is(key: PrivateKeyDer<'static>) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::try_from(key.secret_der().to_vec()).unwrap_or(key)
 }
 
 /// What went wrong with a file, without the content of it.
