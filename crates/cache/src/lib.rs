@@ -8,7 +8,9 @@
 //! thread of their own.
 
 mod bucket;
+mod budget;
 mod cache;
+mod chunks;
 mod config;
 mod counters;
 mod crash;

@@ -1,13 +1,15 @@
 //! Settling what SETs left undecided: background work reads the footers of the segments that have most
 //! suspended entries, see [`crate::suspended`].
 
+use crate::bucket::Entry;
 use crate::cache::Engine;
 use crate::key::Name;
 use crate::layout::Footer;
 use crate::memory::Guard;
 use crate::reclaim::{Unreadable, purge, read_footer};
+use crate::sealed::SealedIndex;
 use crate::segment::Sealed;
-use crate::shard::Shard;
+use crate::shard::{Candidates, Locked, Shard};
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
@@ -15,6 +17,15 @@ use terrace_device::AlignedBuf;
 const FOOTERS_PER_SLICE: usize = 8;
 /// Slices without a store, a millisecond each, after which everything is settled that is left.
 const IDLE_SLICES: u32 = 100;
+
+/// One entry in so many may be suspended: about a third of a byte of DRAM per record.
+const SUSPENDED_SHARE: u64 = 32;
+/// Entries that may be suspended however small the index is.
+const SUSPENDED_MIN: u64 = 64;
+
+fn suspended_max(index: &SealedIndex) -> u64 {
+    (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
+}
 
 /// A round over the segments of one shard.
 #[derive(Default)]
@@ -111,5 +122,154 @@ pub(crate) fn by_footer(
     match shard.segments.is_current(sealed) {
         true => locked.settle(sealed.number, &footer.names),
         false => Vec::new(),
+    }
+}
+
+impl Shard {
+    /// Whether a record may be there although the index has nothing for its name, see
+    /// [`Locked::candidates`].
+    pub(crate) fn has_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether half of the room for suspended entries is used up.
+    pub(crate) fn is_half_suspended(&self, guard: Guard<'_>) -> bool {
+        let entries = u64::from(self.suspended.load(Ordering::Relaxed));
+        entries > 0 && entries * 2 >= suspended_max(self.index.load(guard))
+    }
+}
+
+impl Locked<'_> {
+    /// The sealed segments that may hold the record of a name, suspended entries included. What was
+    /// suspended by this very name is its own older copy, if it is anything of its.
+    pub(crate) fn candidates(&self, name: Name) -> Candidates {
+        let mut found = self.shard.candidates(self.guard, name);
+        if self.state.suspended.len() == 0 {
+            return found;
+        }
+        let own = |segment| {
+            let mut entries = self.state.suspended.find(name);
+            entries.any(|entry| entry.name == name && entry.segment == segment)
+        };
+        for entry in self.state.suspended.find(name) {
+            if let Some(sealed) = self.shard.segments.sealed(entry.segment)
+                && !own(entry.segment)
+                && !found.contains(&sealed)
+                && !found.is_full()
+            {
+                found.push(sealed);
+            }
+        }
+        found
+    }
+
+    /// The entry of a record in a segment, be it suspended.
+    pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
+        let entry = Entry { fingerprint: name.fingerprint, segment: number, uses: 0 };
+        let suspended = || self.is_suspended(name, number).then_some(entry);
+        self.index().get(name, number).or_else(suspended)
+    }
+
+    /// Whether these entries may be taken out unread: nothing that needs them in the index is under
+    /// way, and there is room to remember them.
+    pub(crate) fn may_suspend(&self, candidates: &Candidates) -> bool {
+        let state = &self.state;
+        state.growing.is_none()
+            && state.awaited.is_none()
+            && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
+            && candidates.iter().all(|sealed| state.leaving != Some(*sealed))
+    }
+
+    /// Whether the entry of a record in a segment is suspended for another key.
+    pub(crate) fn is_suspended(&self, name: Name, number: u16) -> bool {
+        let sealed = self.shard.segments.sealed(number);
+        sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
+            && self.index().get(name, number).is_none()
+    }
+
+    /// Takes an entry out of the index unread, for a SET of this name.
+    pub(crate) fn suspend(&mut self, name: Name, number: u16) {
+        let before = self.state.suspended.bytes();
+        let buckets = self.index().buckets();
+        self.state.suspended.insert(buckets, name, number);
+        self.account_suspended(before);
+        // Before the entry goes: who then finds none knows where else to look.
+        self.note_suspended();
+        self.take_entry(name, number, None);
+    }
+
+    /// Decides about the suspended entries of a segment, which has these names. Those that are to come
+    /// back and find no room in the index stay suspended; their names are the answer.
+    pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
+        let waiting = self.state.suspended.of_segment(number);
+        let mut stuck = Vec::new();
+        for name in waiting {
+            let group = self.state.suspended.take(name, number);
+            let bucket = self.state.suspended.bucket(name.pos);
+            let home = |pos| self.state.suspended.bucket(pos);
+            let first = names.partition_point(|other| home(other.pos) < bucket);
+            let mut same = names[first..].iter().take_while(|other| home(other.pos) == bucket);
+            let found = same.find(|other| other.fingerprint == name.fingerprint);
+            // The others of the group were taken along.
+            let found = found.filter(|found| !group.is_empty() && !group.contains(found));
+            let Some(&found) = found else { continue };
+            if !self.reinstate(found, number) {
+                let buckets = self.index().buckets();
+                self.state.suspended.insert(buckets, name, number);
+                stuck.push(found);
+            }
+        }
+        self.note_suspended();
+        stuck
+    }
+
+    /// An entry comes back that was suspended for another key. Where only the index that is being built
+    /// has room for it, it is found as suspended until that one takes its place.
+    fn reinstate(&mut self, name: Name, number: u16) -> bool {
+        let is_carried = |index: &SealedIndex| index.get(name, number).is_some();
+        if self.state.growing.as_deref().is_some_and(is_carried) {
+            return false;
+        }
+        let bytes = self.shard.segments.average_bytes(number);
+        let is_back = self.link(name, number, 0, bytes).is_ok();
+        if is_back {
+            self.note_move();
+        } else if let Some(growing) = &self.state.growing
+            && growing.insert(name, number, 0).is_ok()
+        {
+            self.state.carried.push((name, number));
+        }
+        is_back
+    }
+
+    /// A segment goes, and with it what is suspended of it.
+    pub(crate) fn drop_suspended(&mut self, number: u16) {
+        self.state.suspended.remove_segment(number);
+        self.note_suspended();
+    }
+
+    /// All segments go.
+    pub(crate) fn clear_suspended(&mut self) {
+        let before = self.state.suspended.bytes();
+        self.state.suspended.clear();
+        self.account_suspended(before);
+        self.note_suspended();
+    }
+
+    pub(crate) fn note_suspended(&self) {
+        let entries = self.state.suspended.len() as u32;
+        self.shard.suspended.store(entries, Ordering::Release);
+    }
+
+    fn account_suspended(&self, before: u64) {
+        let after = self.state.suspended.bytes();
+        let counted = &self.pool.counters.index_bytes;
+        if after > before {
+            self.pool.budget.force(after - before);
+            counted.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.pool.budget.give(before - after);
+            counted.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
 }

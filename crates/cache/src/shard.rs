@@ -1,6 +1,7 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
-use crate::bucket::{Entry, SLOTS};
+use crate::bucket::SLOTS;
+use crate::budget::Budget;
 use crate::counters::Counters;
 use crate::crash::crash_point;
 use crate::geometry::Geometry;
@@ -8,7 +9,7 @@ use crate::hot::Origin;
 use crate::key::{Hasher, Key, Name};
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Addr, Arena, Block, Budget, Guard, Place, Resident, Stamp, mark};
+use crate::memory::{Addr, Arena, Block, Guard, Place, Resident, Stamp, mark};
 use crate::published::Published;
 use crate::quiesce::Quiesce;
 use crate::record::{Encoder, Record};
@@ -152,19 +153,10 @@ pub(crate) struct Shard {
     /// record in neither, while this changed, looks again.
     pub(crate) moves: AtomicU32,
     /// How many entries are suspended, for readers that hold no lock.
-    suspended: AtomicU32,
+    pub(crate) suspended: AtomicU32,
     state: Mutex<ShardState>,
     at: usize,
     cas_step: u64,
-}
-
-/// One entry in so many may be suspended: about a third of a byte of DRAM per record.
-const SUSPENDED_SHARE: u64 = 32;
-/// Entries that may be suspended however small the index is.
-const SUSPENDED_MIN: u64 = 64;
-
-fn suspended_max(index: &SealedIndex) -> u64 {
-    (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
 }
 
 /// No block to be had at the moment.
@@ -244,18 +236,6 @@ impl Shard {
     pub(crate) fn candidates(&self, guard: Guard<'_>, name: Name) -> Candidates {
         let segments = self.index.load(guard).find(name);
         segments.into_iter().filter_map(|number| self.segments.sealed(number)).collect()
-    }
-
-    /// Whether a record may be there although the index has nothing for its name, see
-    /// [`Locked::candidates`].
-    pub(crate) fn has_suspended(&self) -> bool {
-        self.suspended.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether half of the room for suspended entries is used up.
-    pub(crate) fn is_half_suspended(&self, guard: Guard<'_>) -> bool {
-        let entries = u64::from(self.suspended.load(Ordering::Relaxed));
-        entries > 0 && entries * 2 >= suspended_max(self.index.load(guard))
     }
 }
 
@@ -542,7 +522,7 @@ impl<'s> Locked<'s> {
         removed
     }
 
-    fn take_entry(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
+    pub(crate) fn take_entry(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
         let removed = self.index().remove(name, number);
         if removed {
             let bytes = self.shard.segments.sub_live(number, bytes);
@@ -550,139 +530,6 @@ impl<'s> Locked<'s> {
             self.pool.counters.tier(tier).sub_live(bytes);
         }
         removed
-    }
-
-    /// The sealed segments that may hold the record of a name, suspended entries included. What was
-    /// suspended by this very name is its own older copy, if it is anything of its.
-    pub(crate) fn candidates(&self, name: Name) -> Candidates {
-        let mut found = self.shard.candidates(self.guard, name);
-        if self.state.suspended.len() == 0 {
-            return found;
-        }
-        let own = |segment| {
-            let mut entries = self.state.suspended.find(name);
-            entries.any(|entry| entry.name == name && entry.segment == segment)
-        };
-        for entry in self.state.suspended.find(name) {
-            if let Some(sealed) = self.shard.segments.sealed(entry.segment)
-                && !own(entry.segment)
-                && !found.contains(&sealed)
-                && !found.is_full()
-            {
-                found.push(sealed);
-            }
-        }
-        found
-    }
-
-    /// The entry of a record in a segment, be it suspended.
-    pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
-        let entry = Entry { fingerprint: name.fingerprint, segment: number, uses: 0 };
-        let suspended = || self.is_suspended(name, number).then_some(entry);
-        self.index().get(name, number).or_else(suspended)
-    }
-
-    /// Whether these entries may be taken out unread: nothing that needs them in the index is under
-    /// way, and there is room to remember them.
-    pub(crate) fn may_suspend(&self, candidates: &Candidates) -> bool {
-        let state = &self.state;
-        state.growing.is_none()
-            && state.awaited.is_none()
-            && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
-            && candidates.iter().all(|sealed| state.leaving != Some(*sealed))
-    }
-
-    /// Whether the entry of a record in a segment is suspended for another key.
-    pub(crate) fn is_suspended(&self, name: Name, number: u16) -> bool {
-        let sealed = self.shard.segments.sealed(number);
-        sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
-            && self.index().get(name, number).is_none()
-    }
-
-    /// Takes an entry out of the index unread, for a SET of this name.
-    pub(crate) fn suspend(&mut self, name: Name, number: u16) {
-        let before = self.state.suspended.bytes();
-        let buckets = self.index().buckets();
-        self.state.suspended.insert(buckets, name, number);
-        self.account_suspended(before);
-        // Before the entry goes: who then finds none knows where else to look.
-        self.note_suspended();
-        self.take_entry(name, number, None);
-    }
-
-    /// Decides about the suspended entries of a segment, which has these names. Those that are to come
-    /// back and find no room in the index stay suspended; their names are the answer.
-    pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
-        let waiting = self.state.suspended.of_segment(number);
-        let mut stuck = Vec::new();
-        for name in waiting {
-            let group = self.state.suspended.take(name, number);
-            let bucket = self.state.suspended.bucket(name.pos);
-            let home = |pos| self.state.suspended.bucket(pos);
-            let first = names.partition_point(|other| home(other.pos) < bucket);
-            let mut same = names[first..].iter().take_while(|other| home(other.pos) == bucket);
-            let found = same.find(|other| other.fingerprint == name.fingerprint);
-            // The others of the group were taken along.
-            let found = found.filter(|found| !group.is_empty() && !group.contains(found));
-            let Some(&found) = found else { continue };
-            if !self.reinstate(found, number) {
-                let buckets = self.index().buckets();
-                self.state.suspended.insert(buckets, name, number);
-                stuck.push(found);
-            }
-        }
-        self.note_suspended();
-        stuck
-    }
-
-    /// An entry comes back that was suspended for another key. Where only the index that is being built
-    /// has room for it, it is found as suspended until that one takes its place.
-    fn reinstate(&mut self, name: Name, number: u16) -> bool {
-        let is_carried = |index: &SealedIndex| index.get(name, number).is_some();
-        if self.state.growing.as_deref().is_some_and(is_carried) {
-            return false;
-        }
-        let bytes = self.shard.segments.average_bytes(number);
-        let is_back = self.link(name, number, 0, bytes).is_ok();
-        if is_back {
-            self.note_move();
-        } else if let Some(growing) = &self.state.growing
-            && growing.insert(name, number, 0).is_ok()
-        {
-            self.state.carried.push((name, number));
-        }
-        is_back
-    }
-
-    /// A segment goes, and with it what is suspended of it.
-    pub(crate) fn drop_suspended(&mut self, number: u16) {
-        self.state.suspended.remove_segment(number);
-        self.note_suspended();
-    }
-
-    /// All segments go.
-    pub(crate) fn clear_suspended(&mut self) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.clear();
-        self.account_suspended(before);
-        self.note_suspended();
-    }
-
-    fn note_suspended(&self) {
-        let entries = self.state.suspended.len() as u32;
-        self.shard.suspended.store(entries, Ordering::Release);
-    }
-
-    fn account_suspended(&self, before: u64) {
-        let after = self.state.suspended.bytes();
-        let counted = &self.pool.counters.index_bytes;
-        if after > before {
-            self.pool.budget.force(after - before);
-            counted.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.pool.budget.give(before - after);
-            counted.fetch_sub(before - after, Ordering::Relaxed);
-        }
     }
 
     /// The segment that holds a copy of the resident record which no kill names yet.

@@ -4,13 +4,14 @@
 //! the superblocks say that the cache is open, and those are flushed before the first change.
 
 use crate::OpenError;
+use crate::budget::Budget;
 use crate::cache::{Engine, fresh_blocks_max, initial_buckets};
 use crate::config::{Config, Durability};
 use crate::counters::Counters;
 use crate::geometry::Geometry;
 use crate::key::Hasher;
 use crate::kill_log::KillLog;
-use crate::memory::{Arena, Budget, Guard};
+use crate::memory::{Arena, Guard};
 use crate::mount::{Mount, boot_words};
 use crate::quiesce::Quiesce;
 use crate::recover;

@@ -1,0 +1,53 @@
+//! The one memory cap.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of DRAM that may be taken, and that are.
+pub(crate) struct Budget {
+    /// What the cache was opened with.
+    opened: u64,
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { opened: limit, limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; what is taken beyond a lower one is given back in time, see
+    /// [`Budget::excess`].
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes to give back since the limit was lowered.
+    pub(crate) fn excess(&self) -> u64 {
+        let limit = self.limit();
+        if limit < self.opened { self.used().saturating_sub(limit) } else { 0 }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `bytes`, or nothing when they would pass the limit.
+    pub(crate) fn take(&self, bytes: u64) -> bool {
+        let limit = self.limit();
+        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    /// Takes `bytes` that the cache can't go without, even past the limit.
+    pub(crate) fn force(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
