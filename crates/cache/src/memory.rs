@@ -351,6 +351,11 @@ impl Arena {
         (free + pool.retired.len()) as u64
     }
 
+    /// Blocks that are paid for from the start.
+    pub(crate) fn prepaid_blocks(&self) -> u64 {
+        if self.prepaid { self.surviving.into() } else { 0 }
+    }
+
     /// Blocks that wait for a quiescent point.
     pub(crate) fn retired(&self) -> usize {
         lock(&self.pool).retired.len()

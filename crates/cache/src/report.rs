@@ -35,7 +35,8 @@ impl Engine {
             fresh: get(counters.blocks(Lane::Fresh)) * block,
             hot: get(counters.blocks(Lane::Hot)) * block,
             idle: self.pool.arena.idle() * block,
-            staging: self.fixed_bytes,
+            // Blocks that were set aside are told as what they hold.
+            staging: self.fixed_bytes - self.pool.arena.prepaid_blocks() * block,
             fresh_records: get(counters.records(Lane::Fresh)),
             hot_records: get(counters.records(Lane::Hot)),
         };
