@@ -179,7 +179,7 @@ impl Session {
             if !self.engine().has_tiers() {
                 return Lookup::Miss;
             }
-            let candidates = match all {
+            let mut candidates = match all {
                 true => shard.lock(pool, guard).candidates(name),
                 false => shard.candidates(guard, name),
             };
@@ -200,7 +200,7 @@ impl Session {
                 ));
             }
             let before = evidence.map(|evidence| evidence.probe);
-            let probe = next_probe(shard, candidates, name, before);
+            let probe = next_probe(shard, &mut candidates, name, before);
             if !all && (probe.is_none() || known.is_some()) && shard.has_suspended() {
                 all = true;
                 continue;
@@ -378,7 +378,7 @@ pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>
 /// The read of the newest candidate that was not looked at yet.
 pub(crate) fn next_probe(
     shard: &Shard,
-    mut candidates: Candidates,
+    candidates: &mut Candidates,
     name: Name,
     before: Option<&Probe>,
 ) -> Option<Probe> {
@@ -411,7 +411,7 @@ fn reject(
         return Checked::Read;
     }
     probe.rejected.push(Rejected { sealed: probe.sealed, unreadable: probe.unreadable });
-    match next_probe(shard, shard.candidates(guard, name), name, Some(probe)) {
+    match next_probe(shard, &mut shard.candidates(guard, name), name, Some(probe)) {
         Some(next) => {
             *probe = next;
             Checked::Read

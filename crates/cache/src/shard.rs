@@ -141,7 +141,7 @@ pub(crate) struct ShardState {
     pub(crate) leaving: Option<Sealed>,
 }
 
-/// Segments that may hold the record of a name: entries of two buckets, and suspended ones.
+/// Segments that may hold the record of a name; more than a kilobyte, to be passed by reference.
 pub(crate) type Candidates = ArrayVec<Sealed, { 4 * SLOTS }>;
 
 /// A shard.

@@ -94,7 +94,7 @@ impl Session {
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
         let mut locked = shard.lock(&engine.pool, guard);
-        let (mut doomed, mut unread) = (Vec::new(), Candidates::new());
+        let (mut doomed, mut unread) = (Vec::new(), Vec::new());
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
@@ -130,7 +130,7 @@ impl Session {
                 (Update::Done { cas: 0 }, None)
             }
             Change::Store(new) => {
-                let voided = (&current, &doomed[..], &unread);
+                let voided = (&current, &doomed[..], &unread[..]);
                 let stored = self.store(&mut locked, &key, name, voided, &new, now);
                 if !matches!(stored, Update::Done { .. }) {
                     return stored;
@@ -158,7 +158,7 @@ impl Session {
         locked: &mut Locked<'_>,
         key: &Key<'_>,
         name: Name,
-        (current, doomed, unread): (&Current<'_>, &[Sealed], &Candidates),
+        (current, doomed, unread): (&Current<'_>, &[Sealed], &[Sealed]),
         new: &NewRecord<'_>,
         now: u32,
     ) -> Update {
@@ -228,7 +228,7 @@ struct Seen<'a> {
     /// Entries that can't be read and may be older records of the key: they go when the key changes.
     doomed: Vec<Sealed>,
     /// Entries that nobody read: they are suspended when the key changes.
-    unread: Candidates,
+    unread: Vec<Sealed>,
 }
 
 fn look_on_flash<'a>(
@@ -238,11 +238,11 @@ fn look_on_flash<'a>(
 ) -> Result<Seen<'a>, Probe> {
     let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
     if matches!(known, Known::NeverStored) {
-        return absent(Vec::new(), Candidates::new());
+        return absent(Vec::new(), Vec::new());
     }
-    let candidates = locked.candidates(name);
+    let mut candidates = locked.candidates(name);
     if candidates.is_empty() {
-        return absent(Vec::new(), candidates);
+        return absent(Vec::new(), Vec::new());
     }
     // Who replaces an item with chunks has to know which ones.
     let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
@@ -250,10 +250,10 @@ fn look_on_flash<'a>(
         && locked.may_suspend(&candidates)
         && !candidates.iter().any(may_be_item)
     {
-        return absent(Vec::new(), candidates);
+        return absent(Vec::new(), candidates.to_vec());
     }
     let Known::Shown(evidence) = known else {
-        return unread(locked, candidates, name, None, Vec::new());
+        return unread(locked, &mut candidates, name, None, Vec::new());
     };
     // What could not be read may be an older record of the key that turns up again later.
     let rejected = &evidence.probe.rejected;
@@ -263,26 +263,26 @@ fn look_on_flash<'a>(
         && candidates.contains(&sealed)
     {
         let current = Current::Sealed(sealed, record);
-        return Ok(Seen { current, doomed, unread: Candidates::new() });
+        return Ok(Seen { current, doomed, unread: Vec::new() });
     }
     if candidates.iter().all(|candidate| evidence.probe.was_rejected(*candidate)) {
-        return absent(doomed, Candidates::new());
+        return absent(doomed, Vec::new());
     }
-    unread(locked, candidates, name, Some(evidence.probe), doomed)
+    unread(locked, &mut candidates, name, Some(evidence.probe), doomed)
 }
 
 /// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them
 /// at the name's position) holds another key's record, and is left alone.
 fn unread<'a>(
     locked: &Locked<'_>,
-    candidates: Candidates,
+    candidates: &mut Candidates,
     name: Name,
     before: Option<&Probe>,
     doomed: Vec<Sealed>,
 ) -> Result<Seen<'a>, Probe> {
     match next_probe(locked.shard, candidates, name, before) {
         Some(probe) => Err(probe),
-        None => Ok(Seen { current: Current::Absent, doomed, unread: Candidates::new() }),
+        None => Ok(Seen { current: Current::Absent, doomed, unread: Vec::new() }),
     }
 }
 
@@ -304,7 +304,7 @@ impl Locked<'_> {
         name: Name,
         current: &Current<'_>,
         doomed: &[Sealed],
-        unread: &Candidates,
+        unread: &[Sealed],
     ) {
         match current {
             Current::Absent => {}
