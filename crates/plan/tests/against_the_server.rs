@@ -25,9 +25,7 @@ fn fill(server: &Server, data: &Data, first: u64, records: u64) -> Report {
 }
 
 fn tier(server: &Server, name: &str) -> f64 {
-    let client = Client::connect(server.address());
-    let mut client =
-        client.unwrap_or_else(|error| panic!("{error}; the server said: {}", server.output()));
+    let mut client = Client::connect(server.address()).expect("a connection");
     let stats = client.stats("tiers").expect("counters");
     let found = stats.iter().find(|(key, _)| key.as_str() == name || key.ends_with(name));
     found.unwrap_or_else(|| panic!("no {name} in {stats:?}")).1.parse().expect("a number")

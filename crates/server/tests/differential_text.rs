@@ -253,6 +253,11 @@ fn memcached_answers_text_requests_the_same() {
     let ops = operations();
     let mut sides = [terrace.address, memcached.address]
         .map(|address| Side { client: Client::connect(address), seen: HashMap::new() });
+    // Past the numbers that the requests below make up, memcached counts its CAS numbers from one.
+    let warm = || Op { block: Some(String::new()), ..Op::new("warm", "ms warm 0") };
+    let warm: Vec<_> = (0..10).map(|_| warm()).collect();
+    let [ours, theirs] = sides.each_mut().map(|side| side.ask(&warm));
+    assert_eq!(ours, theirs);
     let (mut done, mut answered) = (0, 0);
     while done < ops {
         let batch: Vec<_> = (0..BATCH).map(|_| op(&mut random)).collect();

@@ -229,6 +229,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A server that died under its test is worth more than the test's own complaint.
+            let ended = self.child.try_wait();
+            eprintln!("the server ({ended:?}) said:\n{}", self.output());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
