@@ -417,8 +417,7 @@ impl Engine {
 
     /// Blocks that are kept free for the next moments.
     pub(crate) fn spare_blocks(&self) -> u64 {
-        let blocks = self.pool.budget.limit() / u64::from(self.geometry.block_bytes);
-        self.pool.reserve * 3 + blocks / 64
+        self.pool.spare_blocks()
     }
 
     /// Decides whether the cache is full: whether records may be dropped.

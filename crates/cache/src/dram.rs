@@ -1,12 +1,14 @@
-//! Making room in DRAM: hot copies that cooled down are dropped, sparse blocks are compacted, and
+//! Making room in DRAM: the coldest copies are dropped, sparse blocks are compacted, and
 //! without tiers the oldest unused records are evicted.
 
 use crate::cache::Engine;
 use crate::counters::count;
+use crate::hot;
 use crate::memory::{Addr, Guard, Resident, Stamp, mark};
 use crate::record::Record;
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
 use std::sync::atomic::Ordering;
+use terrace_policy::{Promotion, Weights};
 
 /// Blocks freed per call at most, so that other background work gets its turn.
 const BLOCKS_PER_SLICE: usize = 8;
@@ -43,6 +45,8 @@ pub(crate) fn make_room(
     (turn, compaction): (&mut usize, &mut Compaction),
     now: u32,
 ) -> bool {
+    let copies = engine.pool.counters.records(Lane::Hot).load(Ordering::Relaxed);
+    engine.pool.promotion.turn(copies);
     let mut worked = false;
     for _ in 0..BLOCKS_PER_SLICE {
         if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {
@@ -97,23 +101,62 @@ impl Compaction {
     }
 }
 
-/// Empties the oldest block of hot copies of the next shard that has one: copies used since last
-/// looked at move on (CLOCK, Corbató 1968), the others are dropped.
+/// Empties a block of hot copies of the next shard that has one: one that overwritten copies left
+/// sparse, or the oldest, of which the hottest move on and the others are dropped.
 pub(crate) fn drop_hot_block(
     engine: &Engine,
     guard: Guard<'_>,
     turn: &mut usize,
     now: u32,
 ) -> bool {
+    let gain = match is_short_of_blocks(engine) {
+        true => engine.geometry.block_bytes / 2,
+        false => Promotion::gain(engine.geometry.block_bytes),
+    };
     each_shard(engine, guard, turn, |locked| {
-        let Some(&block) = locked.state.hot.full.front() else { return false };
-        let mut room = engine.geometry.block_bytes / 2;
-        empty(locked, Lane::Hot, block, now, |resident| keep_if_used(resident, &mut room));
+        let Some(block) = choose_hot_block(locked, gain) else { return false };
+        let live = locked.pool.arena.live(block.id);
+        // What is dead in the block is gained already. Counted from its fill: moving what left a gap
+        // behind it could leave the same gap elsewhere, and so go on for ever.
+        let room = live.saturating_sub(gain.saturating_sub(block.fill.saturating_sub(live)));
+        let epoch = engine.pool.promotion.epoch();
+        let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
+        empty(locked, Lane::Hot, block, now, |resident| {
+            let stays = cut
+                .keeps(hot::Warmth::of(resident).heat().count(epoch), resident.footprint().into());
+            if stays { Fate::Move } else { Fate::Drop }
+        });
         true
     })
 }
 
-/// Without tiers: as for hot copies, but what is dropped is lost.
+/// Whether moving many copies to gain a little could take the last blocks.
+fn is_short_of_blocks(engine: &Engine) -> bool {
+    let pool = &engine.pool;
+    pool.arena.available(&pool.budget, pool.place_for(Lane::Hot)) <= pool.reserve
+}
+
+fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
+    let full = &locked.state.hot.full;
+    let dead = |block: &FullBlock| block.fill.saturating_sub(locked.pool.arena.live(block.id));
+    let sparsest = full.iter().max_by_key(|block| dead(block));
+    sparsest.filter(|block| dead(block) >= gain).or(full.front()).copied()
+}
+
+/// Bytes of the live copies of a block by how hot they are.
+fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
+    let mut weights = Weights::default();
+    for resident in locked.pool.arena.records(locked.guard, block.id, block.fill) {
+        if !resident.has(mark::VOID) {
+            let count = hot::Warmth::of(&resident).heat().count(epoch);
+            weights[usize::from(count)] += u64::from(resident.footprint());
+        }
+    }
+    weights
+}
+
+/// Without tiers: empties the oldest block of the next shard; records used since last looked at move on
+/// (CLOCK, Corbató 1968), the others are lost.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
     each_shard(engine, guard, turn, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
@@ -203,6 +246,7 @@ fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>) {
         Lane::Hot => count(&counters.demotions),
         Lane::Fresh => {
             count(&counters.evictions);
+            counters.told.evicts(resident);
             if !resident.has(mark::FETCHED) {
                 count(&counters.evicted_unfetched);
             }

@@ -4,9 +4,14 @@ use crate::bucket::SEGMENTS_MAX;
 use crate::counters::count;
 use crate::key::{Key, Name};
 use crate::memory::{Addr, Guard, Resident, Stamp, mark};
+use crate::record::Record;
 use crate::segment::Sealed;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Pool, Shard};
 use std::sync::atomic::Ordering;
+use terrace_policy::{Heat, Promotion};
+
+/// Background work frees a block or two more than it must, and readers leave blocks a little later.
+const BLOCKS_PASSED: u64 = 8;
 
 /// The sealed original of a hot copy: segment number, and the low bits of the seal sequence, which
 /// tell it from a later use of the number. It is only used to take the original's entry out of the
@@ -37,6 +42,77 @@ impl Origin {
     }
 }
 
+/// What a record in DRAM knows of its uses; beside its marks, since it changes with every hit.
+/// A plain store may lose a count to another thread's, which an estimate bears.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Warmth(u16);
+
+/// "Twice" stands for more.
+const USES_MAX: u16 = 2;
+
+impl Warmth {
+    fn new(heat: Heat, uses: u16) -> Self {
+        Self(heat.to_bits() | uses.min(USES_MAX) << Heat::BITS)
+    }
+
+    pub(crate) fn of(resident: &Resident<'_>) -> Self {
+        Self(resident.header.warmth.load(Ordering::Relaxed))
+    }
+
+    fn put(self, resident: &Resident<'_>) {
+        resident.header.warmth.store(self.0, Ordering::Relaxed);
+    }
+
+    /// How often it was used of late.
+    pub(crate) fn heat(self) -> Heat {
+        Heat::from_bits(self.0)
+    }
+
+    /// How often it was used since its key came into DRAM, 2 at most.
+    pub(crate) fn uses(self) -> u8 {
+        (self.0 >> Heat::BITS).min(USES_MAX) as u8
+    }
+
+    fn used(self, epoch: u8) -> Self {
+        Self::new(self.heat().used(epoch), u16::from(self.uses()) + 1)
+    }
+}
+
+/// Counts a use of a record in DRAM. Hot records are counted to the limit soon and then not written to.
+pub(crate) fn warm(resident: &Resident<'_>, promotion: &Promotion) {
+    let before = Warmth::of(resident);
+    let after = before.used(promotion.epoch());
+    if after != before {
+        after.put(resident);
+    }
+}
+
+/// A record takes the place of another of the same key in DRAM, and is as hot. One that would deserve a
+/// copy counts as used, so that sealing asks [`keep`] for it.
+pub(crate) fn hand_on(pool: &Pool, old: &Resident<'_>, new: &Resident<'_>) {
+    if pool.slots.tiers.is_empty() {
+        return;
+    }
+    let warmth = Warmth::of(old);
+    warmth.put(new);
+    if pool.promotion.keeps(warmth.heat()) {
+        new.set(mark::USED);
+    }
+}
+
+/// Whether copies can be made without dropping others: beyond the blocks that background work keeps free,
+/// and the few by which it passes that.
+fn has_room(pool: &Pool) -> bool {
+    let available = pool.arena.available(&pool.budget, pool.place_for(Lane::Hot));
+    available > pool.spare_blocks() + BLOCKS_PASSED
+}
+
+/// Counts a use of a sealed record that had `uses` before, and says whether it deserves a copy.
+pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8) -> bool {
+    let heat = pool.promotion.note_read(key.hash);
+    uses > 0 && pool.promotion.admits(heat, has_room(pool))
+}
+
 /// Copies a sealed record, read before, into DRAM, unless it was changed or copied meanwhile, or no
 /// block is to be had without waiting.
 pub(crate) fn promote(
@@ -62,22 +138,37 @@ pub(crate) fn promote(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(record);
     if let Ok(addr) = locked.append(Lane::Hot, Asker::Request, record.len(), stamp, write) {
+        let warmth = Warmth::new(pool.promotion.known(key.hash), 0);
+        warmth.put(&pool.arena.view(guard, addr));
         locked.enter(name.pos, addr, Lane::Hot);
         count(&pool.counters.promotions);
     }
 }
 
-/// Keeps a record that is being sealed in DRAM, as a copy.
+/// Keeps a record that is being sealed in DRAM, as a copy, if it is hot enough.
 pub(crate) fn keep(
     locked: &mut Locked<'_>,
     resident: &Resident<'_>,
     sealed: Sealed,
 ) -> Result<Addr, NoBlock> {
+    let promotion = &locked.pool.promotion;
+    let mut heat = Warmth::of(resident).heat();
+    if !promotion.keeps(heat) {
+        // It may be known from reads before it was stored again.
+        let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
+        let key = locked.pool.hasher.key(record.key, record.is_chunk);
+        heat = promotion.known(key.hash);
+        if !promotion.keeps(heat) {
+            return Err(NoBlock);
+        }
+    }
     let stamp = Stamp {
         mark: mark::HOT | mark::FETCHED,
         accessed: resident.header.accessed.load(Ordering::Relaxed),
         origin: Origin::of(sealed).to_bits(),
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
-    locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)
+    let addr = locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)?;
+    Warmth::new(heat, 0).put(&locked.pool.arena.view(locked.guard, addr));
+    Ok(addr)
 }

@@ -24,7 +24,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Proof that its holder is between two quiescent points, so that published memory stays.
@@ -68,7 +68,9 @@ impl Addr {
 #[repr(C)]
 pub(crate) struct Header {
     /// See [`mark`].
-    pub(crate) mark: AtomicU32,
+    pub(crate) mark: AtomicU16,
+    /// See [`crate::hot::Warmth`]; no part of `mark`, so that counting a use is a plain store.
+    pub(crate) warmth: AtomicU16,
     /// Unix seconds of the last use.
     pub(crate) accessed: AtomicU32,
     /// Length of the encoded record that follows.
@@ -83,17 +85,17 @@ const HEADER_BYTES: u32 = size_of::<Header>() as u32;
 /// Bits of [`Header::mark`].
 pub(crate) mod mark {
     /// No longer the key's record; waits for its block to be reused.
-    pub(crate) const VOID: u32 = 1;
+    pub(crate) const VOID: u16 = 1;
     /// Used since it came or since eviction last passed by.
-    pub(crate) const USED: u32 = 2;
+    pub(crate) const USED: u16 = 2;
     /// Was read at least once (meta `h`).
-    pub(crate) const FETCHED: u32 = 4;
+    pub(crate) const FETCHED: u16 = 4;
     /// A copy of a sealed record; dropping it loses nothing.
-    pub(crate) const HOT: u32 = 8;
+    pub(crate) const HOT: u16 = 8;
     /// Was on a drive before; reclaim kept it.
-    pub(crate) const REINSERTED: u32 = 16;
+    pub(crate) const REINSERTED: u16 = 16;
     /// Went into the segment that `origin` names; counts until that seal is committed.
-    pub(crate) const SEALED: u32 = 32;
+    pub(crate) const SEALED: u16 = 32;
 }
 
 /// A published record.
@@ -105,12 +107,12 @@ pub(crate) struct Resident<'a> {
 }
 
 impl Resident<'_> {
-    pub(crate) fn has(&self, bits: u32) -> bool {
+    pub(crate) fn has(&self, bits: u16) -> bool {
         self.header.mark.load(Ordering::Relaxed) & bits != 0
     }
 
     /// Sets bits; writes only what changes, since readers share the line.
-    pub(crate) fn set(&self, bits: u32) {
+    pub(crate) fn set(&self, bits: u16) {
         if self.header.mark.load(Ordering::Relaxed) & bits != bits {
             self.header.mark.fetch_or(bits, Ordering::Relaxed);
         }
@@ -517,7 +519,8 @@ impl Block {
         // 8 bytes since fills and block sizes are multiples of 8.
         unsafe {
             start.cast::<Header>().write(Header {
-                mark: AtomicU32::new(stamp.mark),
+                mark: AtomicU16::new(stamp.mark),
+                warmth: AtomicU16::new(0),
                 accessed: AtomicU32::new(stamp.accessed),
                 bytes: bytes as u32,
                 origin: AtomicU32::new(stamp.origin),
@@ -536,7 +539,7 @@ impl Block {
 /// The changing part of a new record's [`Header`].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Stamp {
-    pub(crate) mark: u32,
+    pub(crate) mark: u16,
     pub(crate) accessed: u32,
     pub(crate) origin: u32,
 }

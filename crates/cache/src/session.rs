@@ -18,6 +18,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// So many hits in DRAM are told together, lest sessions share a line more often.
+const HITS_TOLD: u32 = 64;
+
 /// Whether a read counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -94,11 +97,19 @@ pub struct Session {
     parked: Cell<bool>,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
+    /// Hits in DRAM that the policy was not told yet.
+    hits: Cell<u32>,
 }
 
 impl Session {
     pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
-        Self { cache, participant, parked: Cell::new(true), changed: Cell::new(false) }
+        Self {
+            cache,
+            participant,
+            parked: Cell::new(true),
+            changed: Cell::new(false),
+            hits: Cell::new(0),
+        }
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -174,6 +185,9 @@ impl Session {
                 if record.is_expired(now) {
                     return Lookup::Miss;
                 }
+                if access == Access::Use && self.engine().has_tiers() {
+                    self.note_hit(&resident);
+                }
                 return Lookup::Hit(hit_in_dram(&resident, record, now, access));
             }
             if !self.engine().has_tiers() {
@@ -214,6 +228,16 @@ impl Session {
         }
     }
 
+    /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
+    fn note_hit(&self, resident: &Resident<'_>) {
+        let promotion = &self.engine().pool.promotion;
+        hot::warm(resident, promotion);
+        self.hits.set(self.hits.get() + 1);
+        if self.hits.get() == HITS_TOLD {
+            promotion.note_hits(self.hits.take().into());
+        }
+    }
+
     fn hit_on_flash<'a>(
         &self,
         key: &Key<'_>,
@@ -235,7 +259,7 @@ impl Session {
             let tier = shard.segments.slot(sealed.number).tier;
             count(&pool.counters.tier(tier).hits);
         }
-        if access == Access::Use && uses > 0 {
+        if access == Access::Use && hot::deserves_copy(pool, key, uses) {
             let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
             hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
         }

@@ -24,6 +24,7 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use terrace_policy::Promotion;
 
 /// What all shards share.
 pub(crate) struct Pool {
@@ -42,6 +43,8 @@ pub(crate) struct Pool {
     /// Blocks that requests may fill ahead of sealing; no limit where nothing is sealed.
     pub(crate) fresh_max: AtomicU64,
     pub(crate) hasher: Hasher,
+    /// Which records deserve a copy in DRAM.
+    pub(crate) promotion: Promotion,
 }
 
 /// Something unlinked that readers may still look at.
@@ -61,6 +64,12 @@ impl Pool {
             && self.arena.has_surviving()
             && (has_tiers || self.slots.tiers.is_empty());
         if survives { Place::Surviving } else { Place::Passing }
+    }
+
+    /// Blocks that background work keeps free for the next moments.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        let blocks = self.budget.limit() / u64::from(self.arena.block_bytes());
+        self.reserve * 3 + blocks / 64
     }
 
     /// Whether a request finds room in the logs for what it may have to say.
@@ -409,6 +418,7 @@ impl<'s> Locked<'s> {
         addr: Addr,
         lane: Lane,
     ) {
+        crate::hot::hand_on(self.pool, old, &self.pool.arena.view(self.guard, addr));
         self.table().replace(pos, at, addr);
         self.lane(lane).records += 1;
         self.pool.counters.records(lane).fetch_add(1, Ordering::Relaxed);

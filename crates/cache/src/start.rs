@@ -23,7 +23,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_policy::Promotion;
 
+/// One part of DRAM in so many is for counting how often records on flash are read: about four counters
+/// for each copy of 100 bytes that could be in DRAM.
+const SKETCH_SHARE: u64 = 64;
 /// Blocks that only background work may take, at least.
 const RESERVE_MIN: u64 = 4;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
@@ -263,6 +267,10 @@ fn assemble(
         u64::from(arena.surviving()) * u64::from(geometry.block_bytes)
     };
     let log_bytes = slots.tiers.iter().map(|tier| KillLog::bytes_for(tier.segments)).sum::<u64>();
+    let sketch_bytes = match config.tiers.is_empty() {
+        true => 0,
+        false => (config.memory_bytes / SKETCH_SHARE) as usize,
+    };
     let pool = Pool {
         arena,
         budget: Budget::new(config.memory_bytes),
@@ -272,6 +280,7 @@ fn assemble(
         reserve: reserve(blocks),
         fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
         hasher,
+        promotion: Promotion::new(sketch_bytes),
         slots,
         logs,
         state,
@@ -286,7 +295,7 @@ fn assemble(
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
-    let state_bytes = overhead + set_aside + log_bytes;
+    let state_bytes = overhead + set_aside + log_bytes + pool.promotion.bytes() as u64;
     let parts =
         Parts { geometry, hasher, pool, shards, mount, state_bytes, clock_floor, flush_due };
     let mut engine = Engine::new(config, parts);

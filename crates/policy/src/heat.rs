@@ -20,13 +20,13 @@ impl Heat {
     }
 
     /// The lowest [`Heat::BITS`] of `bits`.
-    pub fn from_bits(bits: u32) -> Self {
-        Self((bits & ((1 << Self::BITS) - 1)) as u16)
+    pub fn from_bits(bits: u16) -> Self {
+        Self(bits & ((1 << Self::BITS) - 1))
     }
 
     /// As many as [`Heat::BITS`].
-    pub fn to_bits(self) -> u32 {
-        self.0.into()
+    pub fn to_bits(self) -> u16 {
+        self.0
     }
 
     /// The count as of `epoch`. Epochs are numbers modulo 256: who was not looked at for so long may

@@ -32,14 +32,13 @@ const READS_MIN: u64 = 1024;
 /// hottest: the *edge* is a moving mean of the counts at which that divides.
 pub struct Promotion {
     sketch: Sketch,
-    reads: AtomicU64,
+    told: Told,
     /// Reads that end the present epoch.
     epoch_reads: AtomicU64,
     epoch: AtomicU32,
     /// Reads per copy in an epoch, in units of [`ONE`].
     reads_per_copy: AtomicU32,
-    /// Hits of copies, and reads, as of the last comparison of the two.
-    hits: AtomicU64,
+    /// Reads as of the last comparison with hits.
     reads_seen: AtomicU64,
     usual_share: AtomicU32,
     is_upset: AtomicBool,
@@ -47,6 +46,16 @@ pub struct Promotion {
     cooled_at: AtomicU64,
     /// In units of [`ONE`].
     edge: AtomicU32,
+}
+
+/// What requests count. On a cache line of its own: every hit of a copy looks at the epoch, and must
+/// not wait for the line of those that flash answers.
+#[derive(Default)]
+#[repr(align(64))]
+struct Told {
+    reads: AtomicU64,
+    /// Hits of copies since the last comparison with reads.
+    hits: AtomicU64,
 }
 
 /// Bytes of copies by their count.
@@ -66,11 +75,10 @@ impl Promotion {
     pub fn new(sketch_bytes: usize) -> Self {
         Self {
             sketch: Sketch::new(sketch_bytes),
-            reads: AtomicU64::new(0),
+            told: Told::default(),
             epoch_reads: AtomicU64::new(READS_MIN),
             epoch: AtomicU32::new(0),
             reads_per_copy: AtomicU32::new(4 * ONE),
-            hits: AtomicU64::new(0),
             reads_seen: AtomicU64::new(0),
             usual_share: AtomicU32::new(ONE * 256),
             is_upset: AtomicBool::new(false),
@@ -91,7 +99,7 @@ impl Promotion {
 
     /// Counts a hit that flash answered, and says how hot the record is by now.
     pub fn note_read(&self, hash: u64) -> Heat {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.told.reads.fetch_add(1, Ordering::Relaxed);
         Heat::new(self.sketch.add(hash), self.epoch())
     }
 
@@ -122,13 +130,13 @@ impl Promotion {
 
     /// Counts hits that copies answered; may be told late, in batches.
     pub fn note_hits(&self, hits: u64) {
-        self.hits.fetch_add(hits, Ordering::Relaxed);
+        self.told.hits.fetch_add(hits, Ordering::Relaxed);
     }
 
     /// Ends the epoch if it is due; `copies` is how many there are in DRAM. To be called by one thread
     /// every so often. Looks at the whole sketch, at some GB/s, when it does. Says whether it did.
     pub fn turn(&self, copies: u64) -> bool {
-        let reads = self.reads.load(Ordering::Relaxed);
+        let reads = self.told.reads.load(Ordering::Relaxed);
         self.watch(reads, copies);
         let epoch_reads = self.epoch_reads.load(Ordering::Relaxed);
         if reads >= epoch_reads {
@@ -156,7 +164,7 @@ impl Promotion {
     }
 
     fn restart_at(&self, reads: u64) {
-        self.reads.fetch_sub(reads, Ordering::Relaxed);
+        self.told.reads.fetch_sub(reads, Ordering::Relaxed);
         self.cooled_at.store(0, Ordering::Relaxed);
         let seen = self.reads_seen.load(Ordering::Relaxed);
         self.reads_seen.store(seen.wrapping_sub(reads), Ordering::Relaxed);
@@ -164,13 +172,13 @@ impl Promotion {
 
     /// Compares the share of hits that flash answers with what it was over a longer time.
     fn watch(&self, reads: u64, copies: u64) {
-        let hits = self.hits.load(Ordering::Relaxed);
+        let hits = self.told.hits.load(Ordering::Relaxed);
         let new_reads = reads.wrapping_sub(self.reads_seen.load(Ordering::Relaxed));
         let all = hits + new_reads;
         if all < (copies / 4).max(READS_MIN) {
             return;
         }
-        self.hits.fetch_sub(hits, Ordering::Relaxed);
+        self.told.hits.fetch_sub(hits, Ordering::Relaxed);
         self.reads_seen.store(reads, Ordering::Relaxed);
         let share = (new_reads * u64::from(ONE) * 256 / all) as u32;
         let usual = self.usual_share.load(Ordering::Relaxed);
