@@ -1,5 +1,6 @@
 //! What the cache counts while it runs; relaxed atomics.
 
+use crate::observer::Told;
 use crate::shard::Lane;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -72,6 +73,8 @@ pub(crate) struct Counters {
     pub(crate) demotions: AtomicU64,
     /// A tier, or DRAM without tiers, is so full that records may be dropped.
     pub(crate) full: AtomicBool,
+    /// Who is told besides of what can be told one by one.
+    pub(crate) told: Told,
     tiers: Box<[TierCounters]>,
 }
 

@@ -22,6 +22,8 @@ pub struct Listed<'a> {
     pub accessed: u32,
     /// It was read at least once.
     pub fetched: bool,
+    /// It lies on a tier.
+    pub is_sealed: bool,
 }
 
 /// A walk over all records.
@@ -32,6 +34,11 @@ pub struct Dump {
     shard: usize,
     /// What is left of that shard; `None` before its DRAM was looked at.
     left: Option<Vec<Sealed>>,
+    /// One of so many segments is shown.
+    one_in: u64,
+    /// Segments so far, and those of them that were shown.
+    segments: u64,
+    shown: u64,
 }
 
 impl Dump {
@@ -40,13 +47,32 @@ impl Dump {
         let participant = cache.engine.pool.quiesce.join()?;
         let bytes = cache.engine.geometry.segment_bytes as usize;
         let buffer = AlignedBuf::zeroed(bytes);
-        Some(Self { cache: Arc::clone(cache), participant, buffer, shard: 0, left: None })
+        Some(Self {
+            cache: Arc::clone(cache),
+            participant,
+            buffer,
+            shard: 0,
+            left: None,
+            one_in: 1,
+            segments: 0,
+            shown: 0,
+        })
+    }
+
+    /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
+    pub fn sample(&mut self, one_in: u64) {
+        self.one_in = one_in.max(1);
+    }
+
+    /// How many segments there were so far, for each that was shown.
+    pub fn segments_per_shown(&self) -> f64 {
+        self.segments as f64 / self.shown.max(1) as f64
     }
 
     /// Shows the records of one segment, or of a shard's DRAM, without the expired ones; `false` when
     /// there are no more. Holds no lock while it reads a segment from its drive.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
-        let Self { cache, participant, buffer, shard: at, left } = self;
+        let Self { cache, participant, buffer, shard: at, left, one_in, segments, shown } = self;
         let engine = &cache.engine;
         if *at >= engine.shards.len() {
             return false;
@@ -54,8 +80,17 @@ impl Dump {
         engine.pool.quiesce.refresh(participant);
         let guard = Guard::new();
         match left {
-            None => *left = Some(list_dram(engine, guard, *at, now, &mut visit)),
-            Some(segments) => match segments.pop() {
+            None => {
+                let mut all = list_dram(engine, guard, *at, now, &mut visit);
+                all.retain(|_| {
+                    let is_shown = *segments % *one_in == 0;
+                    *segments += 1;
+                    *shown += u64::from(is_shown);
+                    is_shown
+                });
+                *left = Some(all);
+            }
+            Some(waiting) => match waiting.pop() {
                 Some(sealed) => {
                     list_segment(engine, guard, *at, sealed, buffer, now, &mut visit);
                 }
@@ -96,13 +131,15 @@ fn list_dram(
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         if is_listed(&record, now) {
             let accessed = resident.header.accessed.load(Ordering::Relaxed);
-            visit(Listed { record, accessed, fetched: resident.has(mark::FETCHED) });
+            let fetched = resident.has(mark::FETCHED);
+            visit(Listed { record, accessed, fetched, is_sealed: false });
         }
     }
     segments
 }
 
-fn list_segment(
+/// Shows the live records of a segment.
+pub(crate) fn list_segment(
     engine: &Engine,
     guard: Guard<'_>,
     shard_at: usize,
@@ -130,7 +167,7 @@ fn list_segment(
         let copy = shard.find_resident(&engine.pool, guard, &key, name.pos);
         let accessed = copy
             .map_or(sealed_at, |(resident, ..)| resident.header.accessed.load(Ordering::Relaxed));
-        visit(Listed { record, accessed, fetched: entry.uses > 0 });
+        visit(Listed { record, accessed, fetched: entry.uses > 0, is_sealed: true });
         Ok(())
     });
 }

@@ -30,6 +30,7 @@ mod mapped;
 mod media;
 mod memory;
 mod mount;
+mod observer;
 mod pages;
 mod prefetch;
 mod probe;
@@ -68,11 +69,12 @@ pub use manifest::{ItemId, Manifest, Run};
 #[doc(hidden)]
 pub use media::read_media;
 pub use mount::is_foreign;
+pub use observer::{Observer, Reclaim};
 pub use probe::Probe;
 pub use record::{Body, NewRecord, NewValue, Record};
 pub use session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use state::StateFile;
-pub use stats::{CacheStats, MemoryStats, TierStats};
+pub use stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
 pub use update::{Change, Update};
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data

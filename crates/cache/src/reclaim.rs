@@ -10,6 +10,7 @@ use crate::layout::{
     check_page,
 };
 use crate::memory::{Guard, Stamp, mark};
+use crate::observer::Reclaim;
 use crate::record::Record;
 use crate::segment::{Sealed, SegmentTable};
 use crate::settle;
@@ -82,9 +83,14 @@ pub(crate) fn reclaim(
     now: u32,
 ) -> Result<(), NoRoomForRecords> {
     let shard = &engine.shards[victim.shard];
+    let told = &engine.pool.counters.told;
+    let place = engine.place_number(shard.segments.slot(victim.sealed.number));
+    told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
     shard.lock(&engine.pool, guard).state.leaving = Some(victim.sealed);
     let done = take_back(engine, guard, victim, buffer, now);
     shard.lock(&engine.pool, guard).state.leaving = None;
+    let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
+    told.reclaims(place, step);
     done
 }
 
@@ -117,6 +123,7 @@ fn take_back(
             }
         }
         end(engine, shard, guard, victim.sealed);
+        engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
         drop_entries(engine, shard, guard, victim.sealed, &footer.names);
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
     } else {

@@ -1,14 +1,44 @@
 //! What the engine says of itself: its statistics, and its sizes at start.
 
-use crate::cache::Engine;
+use crate::cache::{Cache, Engine};
 use crate::counters::TierCounters;
-use crate::segment::SegmentTable;
+use crate::segment::{SegmentTable, SlotId};
 use crate::shard::Lane;
 use crate::slots::TierStore;
-use crate::stats::{CacheStats, MemoryStats, TierStats};
+use crate::stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+impl Cache {
+    /// Every segment that holds records, in the order of [`SegmentStats::place`].
+    pub fn segments(&self) -> Vec<SegmentStats> {
+        let engine = &self.engine;
+        let of_shard = |segments: &SegmentTable| {
+            let stats = segments.iter().map(|sealed| {
+                let slot = segments.slot(sealed.number);
+                SegmentStats {
+                    place: engine.place_number(slot),
+                    tier: slot.tier,
+                    sequence: sealed.seq,
+                    live_bytes: segments.usage(sealed.number).live_bytes.into(),
+                }
+            });
+            stats.collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> =
+            engine.shards.iter().flat_map(|shard| of_shard(&shard.segments)).collect();
+        all.sort_unstable_by_key(|segment| segment.place);
+        all
+    }
+}
+
 impl Engine {
+    /// The number of a segment's place among those of all tiers, one tier after the other.
+    pub(crate) fn place_number(&self, slot: SlotId) -> u64 {
+        let before = &self.pool.slots.tiers[..usize::from(slot.tier)];
+        let before: u64 = before.iter().map(|tier| u64::from(tier.segments)).sum();
+        before + u64::from(self.pool.slots.index(slot))
+    }
+
     pub(crate) fn stats(&self) -> CacheStats {
         let counters = &self.pool.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -120,3 +120,16 @@ pub struct TierStats {
     /// The device was given up after errors.
     pub failed: bool,
 }
+
+/// One segment that holds records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// The number of its place among those of all tiers, one tier after the other.
+    pub place: u64,
+    /// The tier that it lies on.
+    pub tier: u16,
+    /// The number of its seal.
+    pub sequence: u64,
+    /// Bytes of its live records with their headers.
+    pub live_bytes: u64,
+}
