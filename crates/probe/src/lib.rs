@@ -1,21 +1,31 @@
-//! What a drive can do: bandwidth and latency over block sizes, requests in flight and concurrent
-//! writers; how sensitive it is to concurrent access; and a profile of it for `terrace plan`.
+//! What a medium can do: bandwidth and latency over block sizes, requests in flight, concurrent
+//! writers and processes; how sensitive it is to concurrent access; and a profile of a drive for the
+//! server and for `terrace plan`.
 //!
-//! Reads go through the server's own queue, so that what is measured is what the server gets.
+//! Reads of drives go through the server's own queue, so that what is measured is what the server
+//! gets.
 #![forbid(unsafe_code)]
 
+mod chart;
 mod cli;
 mod error;
+mod measure;
+mod medium;
+mod memory;
 mod point;
+mod process;
 mod profile;
 mod read;
 mod sensitivity;
+mod series;
+mod show;
 mod target;
+mod worker;
 mod write;
 
 pub use cli::main;
 pub use error::ProbeError;
-pub use point::{Access, Point};
+pub use point::{Access, Operation, Point};
 pub use profile::Profile;
 pub use read::read;
 pub use sensitivity::{Sensitivity, knee};

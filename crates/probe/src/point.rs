@@ -1,13 +1,15 @@
 //! One measurement.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Longest latency told apart, in nanoseconds.
 const NANOS_MAX: u64 = 60_000_000_000;
 
-/// How a drive is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// In which order a medium is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Access {
     /// One block after the other.
     Sequential,
@@ -15,8 +17,18 @@ pub enum Access {
     Random,
 }
 
+/// What is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Blocks are read.
+    Read,
+    /// Blocks are written.
+    Write,
+}
+
 /// What came of one kind of use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Point {
     /// Bytes per transfer.
     pub block_bytes: usize,
@@ -42,14 +54,18 @@ impl Point {
         times: &Histogram<u64>,
         elapsed: Duration,
     ) -> Self {
+        let per_second = times.len() as f64 / elapsed.as_secs_f64();
+        Self::at_rate(block_bytes, concurrency, times, per_second)
+    }
+
+    pub(crate) fn at_rate(
+        block_bytes: usize,
+        concurrency: u32,
+        times: &Histogram<u64>,
+        per_second: f64,
+    ) -> Self {
         let at = |share| times.value_at_quantile(share) as f64 / 1000.0;
-        Self {
-            block_bytes,
-            concurrency,
-            per_second: times.len() as f64 / elapsed.as_secs_f64(),
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-        }
+        Self { block_bytes, concurrency, per_second, p50_us: at(0.5), p99_us: at(0.99) }
     }
 }
 

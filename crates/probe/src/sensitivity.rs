@@ -6,7 +6,7 @@ use crate::Point;
 const WORTH: f64 = 1.05;
 
 /// s = (concurrency / access lanes) × (maximum - observed bandwidth) / maximum.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, serde::Serialize)]
 pub struct Sensitivity {
     /// Requests that the medium serves side by side.
     pub lanes: f64,

@@ -3,9 +3,9 @@
 use crate::ProbeError;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use terrace_device::{AlignedBuf, Device, FileDevice};
 
 /// How many places of a block device, from its first to its last bytes, are looked at to tell
@@ -14,6 +14,9 @@ use terrace_device::{AlignedBuf, Device, FileDevice};
 const PLACES: u64 = 257;
 const LOOKED_AT: u64 = 1 << 20;
 const FILL_BYTES: usize = 4 << 20;
+/// Files for as many processes as there ever are, and what each has at least.
+const OWN_FILES: u64 = 32;
+const OWN_BYTES_MIN: u64 = 1 << 20;
 
 /// A drive that is open for measurement. A file that did not exist before is removed when dropped.
 pub struct Target {
@@ -23,7 +26,11 @@ pub struct Target {
     pub writable: bool,
     /// What the user should know about how it is used.
     pub notes: Vec<String>,
-    created: Option<PathBuf>,
+    path: PathBuf,
+    /// Whether the file was made here, and goes again.
+    created: bool,
+    /// Beside a file that was made here: one for each process.
+    own: OnceLock<Vec<Target>>,
 }
 
 impl Target {
@@ -39,12 +46,50 @@ impl Target {
         let device = FileDevice::open(path, grows.then_some(bytes))?;
         let notes = device.notes().to_vec();
         let writable = held != Held::Something || destroy;
-        let created = (held == Held::NoFile).then(|| path.to_owned());
-        let target = Self { device: Arc::new(device), writable, notes, created };
+        let created = held == Held::NoFile;
+        let (device, path, own) = (Arc::new(device), path.to_owned(), OnceLock::new());
+        let target = Self { device, writable, notes, path, created, own };
         if held != Held::Something {
             target.fill().map_err(ProbeError::io(&name))?;
         }
         Ok(target)
+    }
+
+    /// Opened once more, for another process: past the page cache where that is possible.
+    pub(crate) fn file(&self, writes: bool) -> Result<File, ProbeError> {
+        let open = |flags: rustix::fs::OFlags| {
+            let writes = writes && self.writable;
+            let flags = flags.bits().cast_signed();
+            File::options().read(true).write(writes).custom_flags(flags).open(&self.path)
+        };
+        open(rustix::fs::OFlags::DIRECT)
+            .or_else(|_| open(rustix::fs::OFlags::empty()))
+            .map_err(ProbeError::io(self.device.label()))
+    }
+
+    /// A file for each process, all together as large as this one; made when they are first asked
+    /// for. None beside what was there before, or if they would be too small.
+    pub(crate) fn own_files(&self) -> Result<Option<&[Target]>, ProbeError> {
+        let bytes = self.device.geometry().bytes / OWN_FILES;
+        let bytes = bytes - bytes % OWN_BYTES_MIN;
+        if !self.created || bytes == 0 {
+            return Ok(None);
+        }
+        if let Some(files) = self.own.get() {
+            return Ok(Some(files));
+        }
+        let one = |number: u64| {
+            let mut path = self.path.clone().into_os_string();
+            path.push(format!(".{number}"));
+            let path = Path::new(&path);
+            if path.symlink_metadata().is_ok() {
+                let text = format!("{} is there already; measure another path", path.display());
+                return Err(ProbeError::Input(text));
+            }
+            Self::open(path, bytes, false)
+        };
+        let files = (0..OWN_FILES).map(one).collect::<Result<_, _>>()?;
+        Ok(Some(self.own.get_or_init(|| files)))
     }
 
     /// Reading what was never written costs a drive nothing.
@@ -64,8 +109,8 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if let Some(path) = &self.created {
-            let _ = std::fs::remove_file(path);
+        if self.created {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

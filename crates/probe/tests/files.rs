@@ -1,13 +1,27 @@
-//! What happens to the files that are measured.
+//! What happens to the files that are measured, by the program as it is started.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::Duration;
-use terrace_probe::{Access, Profile, Target, main, read, write};
+use terrace_probe::{Access, Profile, Target, read, write};
 
-fn probe(words: &[&str]) -> bool {
-    let words = ["probe", "--seconds", "2", "--size", "64"].iter().chain(words);
-    main(words.map(OsString::from)) == ExitCode::SUCCESS
+fn probe(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_terrace-probe"))
+        .args(["--seconds", "2", "--size", "64"])
+        .args(words)
+        .output()
+        .expect("the program runs")
+}
+
+fn measured(words: &[&str]) -> String {
+    let output = probe(words);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {told}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
 }
 
 #[test]
@@ -20,25 +34,74 @@ fn what_holds_something_is_not_written_unless_told() {
     assert!(!target.writable);
     assert!(write(&target, Access::Random, 4096, 1, Duration::from_millis(20)).is_err());
     drop(target);
-    let name = path.to_str().expect("text");
-    assert!(probe(&[name]));
+    let told = measured(&[text(&path)]);
+    assert!(told.contains("--destroy overwrites it") && !told.contains("writes of"), "{told}");
     assert!(std::fs::read(&path).expect("a file") == content, "it was written");
-    assert!(probe(&["--destroy", name]));
+    measured(&["--destroy", text(&path)]);
     assert!(std::fs::read(&path).expect("a file") != content, "it was not written");
 }
 
 #[test]
-fn a_new_file_is_measured_and_removed_and_its_profile_written() {
+fn a_new_file_and_dram_are_measured_side_by_side_and_nothing_is_left_behind() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let (file, profile) = (dir.path().join("new"), dir.path().join("profile.toml"));
-    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
-    assert!(probe(&[&text(&file), "--profile", &text(&profile)]));
-    assert!(!file.exists());
-    let read: Profile =
-        toml::from_str(&std::fs::read_to_string(&profile).expect("a profile")).expect("TOML");
-    assert_eq!(read.capacity_bytes, f64::from(64 << 20));
-    assert!(read.read_iops > 0.0 && read.write_bytes_per_second.is_some_and(|rate| rate > 0.0));
-    assert!(read.queue_depth >= 1 && read.read_us_p50 <= read.read_us_p99);
+    let kept = tempfile::tempdir().expect("a temporary folder");
+    let [profile, svg, json] =
+        ["profile.toml", "curves.svg", "all.json"].map(|name| kept.path().join(name));
+    let told = measured(&[
+        text(&dir.path().join("new")),
+        "dram",
+        "--profile",
+        text(&profile),
+        "--svg",
+        text(&svg),
+        "--json",
+        text(&json),
+    ]);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+
+    let profile = Profile::read(&profile).expect("a profile");
+    assert_eq!(profile.capacity_bytes, f64::from(64 << 20));
+    assert!(profile.read_iops > 0.0 && profile.write_bytes_per_second.is_some_and(|r| r > 0.0));
+    assert!(profile.queue_depth >= 1 && profile.read_us_p50 <= profile.read_us_p99);
+
+    let json = std::fs::read_to_string(json).expect("JSON");
+    let media: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let svg = std::fs::read_to_string(svg).expect("curves");
+    assert!(svg.ends_with("</svg>\n") && !svg.contains("NaN") && !svg.contains("inf"));
+    // All eight kinds by processes of the file; memory of each process of DRAM.
+    for (medium, shared) in [(&media[0], 4), (&media[1], 0)] {
+        let series = medium["series"].as_array().expect("series");
+        let by = |by: &str| series.iter().filter(|series| series["by"] == by).count();
+        assert_eq!((by("inflight"), by("block"), by("shared"), by("own")), (4, 4, shared, 4));
+        for series in series {
+            let title = series["title"].as_str().expect("a title");
+            assert!(told.contains(title) && svg.contains(title), "{title}");
+            let points = series["points"].as_array().expect("points");
+            let at_once: Vec<_> =
+                points.iter().map(|point| point["concurrency"].as_u64()).collect();
+            if series["by"] == "shared" || series["by"] == "own" {
+                assert_eq!(at_once, [1, 2, 4, 8, 16, 32].map(Some), "{title}");
+                assert_eq!(series["sensitivity"].as_array().map(Vec::len), Some(6));
+            }
+            for point in points {
+                assert!(point["per_second"].as_f64() > Some(0.0), "{title}: {point}");
+            }
+        }
+        assert_eq!(medium["mixed"].as_array().map(Vec::len), Some(4));
+    }
+}
+
+#[test]
+fn a_file_in_the_way_of_those_for_processes_is_left_alone() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let other = dir.path().join("new.5");
+    std::fs::write(&other, b"somebody's").expect("a file");
+    let output = probe(&[text(&dir.path().join("new"))]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("new.5 is there already"), "{told}");
+    assert_eq!(std::fs::read(&other).expect("a file"), b"somebody's");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);
 }
 
 #[test]
