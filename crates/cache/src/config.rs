@@ -3,6 +3,7 @@
 use crate::state::StateFile;
 use std::sync::Arc;
 use terrace_device::Device;
+use terrace_policy::Gear;
 
 /// One medium below DRAM.
 #[derive(Clone)]
@@ -33,6 +34,29 @@ pub enum OnMismatch {
     Refuse,
 }
 
+/// Bytes that a tier may be written on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum WriteRate {
+    /// As many as it takes.
+    #[default]
+    Unlimited,
+    /// So many a second.
+    BytesPerSecond(f64),
+    /// So many times its size a day.
+    DrivesPerDay(f64),
+}
+
+impl WriteRate {
+    /// For a tier of so many bytes; `None` if there is no limit.
+    pub(crate) fn bytes_per_second(self, capacity_bytes: f64) -> Option<f64> {
+        match self {
+            Self::Unlimited => None,
+            Self::BytesPerSecond(bytes) => Some(bytes),
+            Self::DrivesPerDay(drives) => Some(drives * capacity_bytes / 86_400.0),
+        }
+    }
+}
+
 /// What the operator decides.
 #[derive(Clone)]
 pub struct Config {
@@ -44,6 +68,10 @@ pub struct Config {
     pub memory_bytes_max: u64,
     /// Tiers in order, fastest first; empty for a plain DRAM cache.
     pub tiers: Vec<Tier>,
+    /// One per tier; those that are missing are unlimited.
+    pub write_rates: Vec<WriteRate>,
+    /// What a full tier writes and keeps; a write budget may ask for less.
+    pub full_gear: Gear,
     /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
     /// tiers never does.
     pub state: Option<Arc<StateFile>>,
@@ -72,6 +100,8 @@ impl Config {
             memory_bytes,
             memory_bytes_max: memory_bytes,
             tiers: Vec::new(),
+            write_rates: Vec::new(),
+            full_gear: Gear::default(),
             state: None,
             boot: [0; 16],
             durability: Durability::default(),

@@ -7,6 +7,7 @@
 //! the result as [`Evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
 //! thread of their own.
 
+mod admission;
 mod bucket;
 mod budget;
 mod cache;
@@ -59,7 +60,7 @@ mod update;
 mod word;
 
 pub use cache::{Cache, OpenError};
-pub use config::{Config, Durability, OnMismatch, Tier, Tuning};
+pub use config::{Config, Durability, OnMismatch, Tier, Tuning, WriteRate};
 #[cfg(feature = "crash-points")]
 pub use crash::set_crash_hook;
 pub use dump::{Dump, Listed};
@@ -75,6 +76,7 @@ pub use record::{Body, NewRecord, NewValue, Record};
 pub use session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use state::StateFile;
 pub use stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
+pub use terrace_policy::Gear;
 pub use update::{Change, Update};
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data

@@ -1,5 +1,6 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
+use crate::admission;
 use crate::cache::Engine;
 use crate::dram::{self, Compaction};
 use crate::grow::{self, Growth, Pressure, Refused};
@@ -51,6 +52,7 @@ impl Maintenance {
         let guard = Guard::new();
         engine.note_time(now);
         engine.judge_fullness();
+        engine.pool.admission.observe(engine.pool.counters.tiers());
         let mut worked = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
         worked |= dram::make_room(engine, guard, turn, now);
@@ -122,10 +124,15 @@ impl Maintenance {
 
     fn seal(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
         let shard = &engine.shards[at];
-        let mut locked = shard.lock(&engine.pool, guard);
+        let locked = shard.lock(&engine.pool, guard);
         if locked.state.awaited.is_some() {
             return false;
         }
+        drop(locked);
+        if let Some(worked) = admission::sift(engine, guard, at, now) {
+            return worked;
+        }
+        let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let blocks = locked.state.fresh.full.len() as u64;

@@ -96,6 +96,8 @@ pub(crate) mod mark {
     pub(crate) const REINSERTED: u16 = 16;
     /// Went into the segment that `origin` names; counts until that seal is committed.
     pub(crate) const SEALED: u16 = 32;
+    /// Fresh, and found worth writing, see [`crate::admission`].
+    pub(crate) const ADMITTED: u16 = 64;
 }
 
 /// A published record.

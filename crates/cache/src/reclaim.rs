@@ -237,6 +237,7 @@ fn sort_out(
     names: &[Name],
 ) -> HashSet<Name> {
     let full = engine.pool.counters.is_full();
+    let tier = shard.segments.slot(sealed.number).tier;
     let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
@@ -247,8 +248,8 @@ fn sort_out(
         locked.index().prefetch_all(batch.iter());
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
-            if keep.len() < keep_max && (!full || entry.uses > 0 || has_copy(&locked, name, sealed))
-            {
+            let has_copy = || has_copy(&locked, name, sealed);
+            if keep.len() < keep_max && engine.keeps(tier, entry.uses, has_copy) {
                 keep.insert(name);
             }
         }

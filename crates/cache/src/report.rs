@@ -43,7 +43,7 @@ impl Engine {
         let counters = &self.pool.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let block = u64::from(self.geometry.block_bytes);
-        let tiers: Vec<_> = self
+        let mut tiers: Vec<_> = self
             .pool
             .slots
             .tiers
@@ -55,6 +55,7 @@ impl Engine {
                 self.tier_stats(store, counters, payload, log.usage())
             })
             .collect();
+        self.pool.admission.show(&mut tiers, counters.is_full());
         let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
         let memory = MemoryStats {
             limit: self.pool.budget.limit(),
@@ -141,6 +142,7 @@ impl Engine {
             read_errors: get(&counters.read_errors),
             write_errors: get(&counters.write_errors),
             failed: store.has_failed(),
+            ..TierStats::default()
         }
     }
 

@@ -191,6 +191,9 @@ fn gather<'g>(
             if resident.has(mark::VOID | mark::SEALED) {
                 continue;
             }
+            if !any && engine.pool.admission.leaves(&resident) {
+                continue;
+            }
             let key = engine.hasher.key(record.key, record.is_chunk);
             let (name, arrival) = (engine.hasher.name(key.hash), items.len() as u32);
             bytes += resident.bytes.len() as u64;

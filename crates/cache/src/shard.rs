@@ -1,5 +1,6 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
+use crate::admission::Admission;
 use crate::bucket::SLOTS;
 use crate::budget::Budget;
 use crate::counters::Counters;
@@ -45,6 +46,8 @@ pub(crate) struct Pool {
     pub(crate) hasher: Hasher,
     /// Which records deserve a copy in DRAM.
     pub(crate) promotion: Promotion,
+    /// Which records are written.
+    pub(crate) admission: Admission,
 }
 
 /// Something unlinked that readers may still look at.

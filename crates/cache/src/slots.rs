@@ -109,13 +109,18 @@ impl Slots {
 
     /// Takes a free place on the working tier that has most left.
     pub(crate) fn take(&self) -> Option<SlotId> {
+        let at = self.next()?;
+        let offset = self.tiers[usize::from(at)].take()?;
+        Some(SlotId { tier: at, offset })
+    }
+
+    /// The tier that [`Slots::take`] takes a place on.
+    pub(crate) fn next(&self) -> Option<u16> {
         let working = self.tiers.iter().enumerate();
         let working = working.filter(|(_, tier)| !tier.has_failed() && tier.free() > 0);
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
-        let (at, tier) = working.max_by_key(|(_, tier)| share(tier))?;
-        let offset = tier.take()?;
-        Some(SlotId { tier: at as u16, offset })
+        working.max_by_key(|(_, tier)| share(tier)).map(|(at, _)| at as u16)
     }
 
     /// Takes a place on this tier, the last one too.

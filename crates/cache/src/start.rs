@@ -4,6 +4,7 @@
 //! the superblocks say that the cache is open, and those are flushed before the first change.
 
 use crate::OpenError;
+use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::cache::{Engine, fresh_blocks_max, initial_buckets};
 use crate::config::{Config, Durability};
@@ -281,6 +282,7 @@ fn assemble(
         fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
         hasher,
         promotion: Promotion::new(sketch_bytes),
+        admission: Admission::new(config, &slots),
         slots,
         logs,
         state,
@@ -295,7 +297,8 @@ fn assemble(
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
-    let state_bytes = overhead + set_aside + log_bytes + pool.promotion.bytes() as u64;
+    let state_bytes =
+        overhead + set_aside + log_bytes + pool.promotion.bytes() as u64 + pool.admission.bytes();
     let parts =
         Parts { geometry, hasher, pool, shards, mount, state_bytes, clock_floor, flush_due };
     let mut engine = Engine::new(config, parts);

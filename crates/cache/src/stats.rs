@@ -1,5 +1,7 @@
 //! What the cache counts.
 
+use terrace_policy::Gear;
+
 /// Everything that `stats`, `stats tiers` and the metrics show of the cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheStats {
@@ -109,6 +111,19 @@ pub struct TierStats {
     pub kills: u64,
     /// Bytes that the kill log takes, on the tier and in the state.
     pub log_bytes: u64,
+    /// What the tier writes and keeps at present.
+    pub gear: Gear,
+    /// What the drive may be written on average, in bytes per second; 0 without a limit.
+    pub budget_bytes_per_second: u64,
+    /// Bytes of that which were saved up; negative when overdrawn.
+    pub budget_balance_bytes: i64,
+    /// Records that left DRAM unwritten, by the gear or for want of budget.
+    pub let_go_records: u64,
+    /// Bytes of those.
+    pub let_go_bytes: u64,
+    /// Years until the drive has been written its size once a day for five years, at the rate since
+    /// the start.
+    pub life_years: f64,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
     /// Pages whose checksum did not fit; each a miss.

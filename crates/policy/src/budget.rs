@@ -90,12 +90,18 @@ impl WriteBudget {
         endurance_bytes / self.rate.max(1.0) / (365.25 * 86_400.0)
     }
 
+    /// Bytes per second that may be written on average.
+    pub fn bytes_per_second(&self) -> f64 {
+        self.per_second
+    }
+
     /// Bytes that may be written now.
     pub fn balance(&self) -> f64 {
         self.balance
     }
 
-    fn pass(&mut self, now: f64) {
+    /// Lets time pass, and the balance grow.
+    pub fn pass(&mut self, now: f64) {
         let seconds = (now - self.seen).max(0.0);
         self.seen = self.seen.max(now);
         self.rate *= (-seconds / RATE_SECONDS).exp();

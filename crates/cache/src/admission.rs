@@ -1,0 +1,365 @@
+//! What is written to the tiers, and what is let go instead.
+//!
+//! A tier that is full writes and keeps what its [`Gear`] says. A tier with a write budget has a gear of
+//! its own besides, which the budget moves, and what the budget does not allow is not written at all:
+//! its oldest records leave DRAM for nothing. Where neither applies, everything is written.
+
+use crate::cache::Engine;
+use crate::config::{Config, WriteRate};
+use crate::counters::{TierCounters, count};
+use crate::dram;
+use crate::key::Name;
+use crate::lock;
+use crate::manifest::Manifest;
+use crate::memory::{Guard, Resident, mark};
+use crate::record::Record;
+use crate::shard::{FullBlock, Shard};
+use crate::slots::Slots;
+use crate::stats::TierStats;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Instant;
+use terrace_policy::{Gear, Ghost, Past, WriteBudget};
+
+/// One part of DRAM in so many is for the names of what was let go.
+const GHOST_SHARE: u64 = 64;
+/// Bytes of the ghost list per name.
+const GHOST_NAME_BYTES: u64 = 2;
+/// Records let go per hold of the shard's lock.
+const BATCH: usize = 64;
+/// Blocks compacted per call at most.
+const COMPACTIONS: usize = 4;
+/// What a drive is taken to bear where it does not say: a full write a day for five years.
+const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
+const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+
+/// The gears and write budgets of all tiers.
+pub(crate) struct Admission {
+    /// The gear of full tiers, at least.
+    full_gear: Gear,
+    tiers: Box<[Rule]>,
+    ghost: Mutex<Ghost>,
+    ghost_bytes: u64,
+    /// Only records that were admitted are sealed at present.
+    is_sifting: AtomicBool,
+    start: Instant,
+}
+
+/// Of one tier.
+struct Rule {
+    budget: Option<Mutex<WriteBudget>>,
+    /// What the budget allows, as a number.
+    gear: AtomicU8,
+    /// Bytes written to the tier that the budget knows of.
+    noted: AtomicU64,
+    let_go_records: AtomicU64,
+    let_go_bytes: AtomicU64,
+}
+
+impl Admission {
+    pub(crate) fn new(config: &Config, slots: &Slots) -> Self {
+        let rates =
+            config.write_rates.iter().copied().chain(std::iter::repeat(WriteRate::Unlimited));
+        let tiers: Box<[_]> = slots
+            .tiers
+            .iter()
+            .zip(rates)
+            .map(|(tier, rate)| {
+                let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
+                Rule::new(rate.bytes_per_second(capacity))
+            })
+            .collect();
+        let is_used = config.full_gear > Gear::B || tiers.iter().any(|rule| rule.budget.is_some());
+        let names = if is_used { config.memory_bytes / GHOST_SHARE / GHOST_NAME_BYTES } else { 0 };
+        let ghost = Ghost::new(names as usize);
+        Self {
+            full_gear: config.full_gear,
+            tiers,
+            ghost_bytes: ghost.bytes() as u64,
+            ghost: Mutex::new(ghost),
+            is_sifting: AtomicBool::new(false),
+            start: Instant::now(),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ghost_bytes
+    }
+
+    fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Tells the budgets what was written since the last call, and moves their gears. To be called by
+    /// background work every so often.
+    pub(crate) fn observe(&self, counters: &[TierCounters]) {
+        for (rule, counters) in self.tiers.iter().zip(counters) {
+            let Some(budget) = &rule.budget else { continue };
+            let written = written(counters);
+            let new = written.saturating_sub(rule.noted.swap(written, Ordering::Relaxed));
+            let (mut budget, now) = (lock(budget), self.seconds());
+            if new > 0 {
+                budget.note(new, now);
+            }
+            rule.gear.store(budget.gear(now) as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// The gear of a tier at present.
+    pub(crate) fn gear(&self, tier: u16, is_full: bool) -> Gear {
+        let at = self.tiers[usize::from(tier)].gear.load(Ordering::Relaxed);
+        let of_budget = Gear::ALL.get(usize::from(at)).copied().unwrap_or_default();
+        if is_full { of_budget.max(self.full_gear) } else { of_budget }
+    }
+
+    fn allows(&self, tier: u16, bytes: u64) -> bool {
+        let budget = self.tiers[usize::from(tier)].budget.as_ref();
+        budget.is_none_or(|budget| lock(budget).allows(bytes, self.seconds()))
+    }
+
+    /// Whether a record is to stay in DRAM while others of its shard are sealed.
+    pub(crate) fn leaves(&self, resident: &Resident<'_>) -> bool {
+        self.is_sifting.load(Ordering::Relaxed) && !resident.has(mark::ADMITTED)
+    }
+
+    /// Adds gears and budgets to what is told of the tiers.
+    pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
+        let now = self.seconds();
+        for ((at, tier), rule) in (0..).zip(tiers).zip(&self.tiers) {
+            tier.gear = self.gear(at, is_full);
+            tier.let_go_records = rule.let_go_records.load(Ordering::Relaxed);
+            tier.let_go_bytes = rule.let_go_bytes.load(Ordering::Relaxed);
+            if let Some(budget) = &rule.budget {
+                let mut budget = lock(budget);
+                budget.pass(now);
+                tier.budget_bytes_per_second = budget.bytes_per_second() as u64;
+                tier.budget_balance_bytes = budget.balance() as i64;
+            }
+            let written = tier.written_bytes + tier.log_written_bytes;
+            let per_year = written as f64 / now.max(1.0) * SECONDS_PER_YEAR;
+            tier.life_years = tier.capacity_bytes as f64 * WRITES_OF_LIFE / per_year.max(1.0);
+        }
+    }
+}
+
+impl Rule {
+    fn new(bytes_per_second: Option<f64>) -> Self {
+        Self {
+            budget: bytes_per_second.map(|rate| Mutex::new(WriteBudget::new(rate, 0.0))),
+            gear: AtomicU8::new(Gear::A as u8),
+            noted: AtomicU64::new(0),
+            let_go_records: AtomicU64::new(0),
+            let_go_bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Everything that was written to a tier, the kill log too.
+fn written(counters: &TierCounters) -> u64 {
+    let bytes = [&counters.written_bytes, &counters.log_written_bytes];
+    bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+}
+
+impl Engine {
+    /// Whether reclaim keeps a record of a tier that was used so many times since it was written.
+    pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
+        let is_full = self.pool.counters.is_full();
+        let gear = self.pool.admission.gear(tier, is_full);
+        !is_full || gear.keeps(uses, false) || has_copy()
+    }
+}
+
+/// Decides which of a shard's oldest records are written. `None` if the shard may be sealed if it has
+/// enough for a segment; else nothing is to be sealed, and says whether there was anything to do.
+pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Option<bool> {
+    let admission = &engine.pool.admission;
+    admission.is_sifting.store(false, Ordering::Relaxed);
+    // Where no tier takes writes, sealing finds out.
+    let tier = engine.pool.slots.next()?;
+    let gear = admission.gear(tier, engine.pool.counters.is_full());
+    let may_write = admission.allows(tier, engine.seal_bytes());
+    if gear <= Gear::B && may_write {
+        return None;
+    }
+    let sieve = Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now };
+    sieve.run()
+}
+
+/// One pass over the full fresh blocks of a shard.
+struct Sieve<'e> {
+    engine: &'e Engine,
+    guard: Guard<'e>,
+    shard: &'e Shard,
+    tier: u16,
+    gear: Gear,
+    may_write: bool,
+    now: u32,
+}
+
+/// A record that is let go.
+struct Leaving<'e> {
+    name: Name,
+    hash: u64,
+    resident: Resident<'e>,
+}
+
+impl<'e> Sieve<'e> {
+    fn run(&self) -> Option<bool> {
+        let blocks: Vec<_> = self
+            .shard
+            .lock(&self.engine.pool, self.guard)
+            .state
+            .fresh
+            .full
+            .iter()
+            .copied()
+            .collect();
+        if (blocks.len() as u64) < self.blocks_due() {
+            return Some(false);
+        }
+        let mut admitted = self.sum(&blocks, |resident| match resident.has(mark::ADMITTED) {
+            true => resident.bytes.len() as u64,
+            false => 0,
+        });
+        if admitted < self.engine.seal_bytes() {
+            let taken = blocks.len() as u64 * self.block_bytes();
+            let wasted = taken - self.sum(&blocks, |resident| resident.footprint().into());
+            // Else what was admitted would take the room that others have to prove themselves.
+            if wasted >= self.engine.seal_bytes() / 4 && self.compact() {
+                return Some(true);
+            }
+            let leaving = self.judge(&blocks, &mut admitted);
+            self.let_go(&leaving);
+        }
+        if admitted >= self.engine.seal_bytes() && self.may_write {
+            self.engine.pool.admission.is_sifting.store(true, Ordering::Relaxed);
+            return None;
+        }
+        if admitted >= self.engine.seal_bytes() {
+            // A segment is ready and waits for the budget; what comes meanwhile is let go.
+            let leaving = self.judge(&blocks, &mut admitted);
+            if leaving.is_empty() && !self.compact() {
+                self.let_go(&self.oldest(&blocks));
+            }
+            self.let_go(&leaving);
+        }
+        Some(true)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.engine.geometry.block_bytes.into()
+    }
+
+    /// Full blocks at which a shard is looked at: half a segment less than it may fill, so that
+    /// requests do not wait.
+    fn blocks_due(&self) -> u64 {
+        let most = self.engine.pool.fresh_max.load(Ordering::Relaxed);
+        let half = self.engine.seal_bytes() / 2 / self.block_bytes();
+        (most / self.engine.shards.len() as u64).saturating_sub(half).max(1)
+    }
+
+    /// Records that are in DRAM only.
+    fn records(&self, block: &FullBlock) -> impl Iterator<Item = Resident<'e>> {
+        let records = self.engine.pool.arena.records(self.guard, block.id, block.fill);
+        records.filter(|resident| !resident.has(mark::VOID | mark::SEALED))
+    }
+
+    fn sum(&self, blocks: &[FullBlock], value: impl Fn(&Resident<'_>) -> u64) -> u64 {
+        blocks.iter().flat_map(|block| self.records(block)).map(|resident| value(&resident)).sum()
+    }
+
+    /// Whether that gained blocks.
+    fn compact(&self) -> bool {
+        let mut locked = self.shard.lock(&self.engine.pool, self.guard);
+        let before = locked.state.fresh.full.len();
+        (0..COMPACTIONS).any(|_| {
+            dram::compact(&mut locked, self.now);
+            locked.state.fresh.full.len() < before
+        })
+    }
+
+    /// Admits or turns away the oldest records, until a segment is admitted or half of one turned away.
+    fn judge(&self, blocks: &[FullBlock], admitted: &mut u64) -> Vec<Leaving<'e>> {
+        let (mut leaving, mut gained) = (Vec::new(), 0);
+        let wanted = self.engine.seal_bytes();
+        for resident in blocks.iter().flat_map(|block| self.records(block)) {
+            if gained >= wanted / 2 || *admitted >= wanted && self.may_write {
+                break;
+            }
+            if resident.has(mark::ADMITTED) {
+                continue;
+            }
+            let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+            let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
+            if *admitted < wanted && self.admits(&resident, &record, hash) {
+                resident.set(mark::ADMITTED);
+                *admitted += resident.bytes.len() as u64;
+            } else {
+                gained += u64::from(resident.footprint());
+                leaving.push(Leaving { name: self.engine.hasher.name(hash), hash, resident });
+            }
+        }
+        leaving
+    }
+
+    /// What was on a tier before had to earn it there; a large item is of use only as a whole.
+    fn admits(&self, resident: &Resident<'_>, record: &Record<'_>, hash: u64) -> bool {
+        if record.is_expired(self.now) {
+            return false;
+        }
+        if resident.has(mark::REINSERTED) || record.is_chunk || record.is_manifest {
+            return true;
+        }
+        let uses = crate::hot::Warmth::of(resident).uses();
+        let returned = lock(&self.engine.pool.admission.ghost).recall(hash);
+        self.gear.writes(Past { uses, returned })
+    }
+
+    /// All records of the oldest block: what was admitted finds no room to be kept together.
+    fn oldest(&self, blocks: &[FullBlock]) -> Vec<Leaving<'e>> {
+        let records = blocks.iter().take(1).flat_map(|block| self.records(block));
+        let leaving = records.filter_map(|resident| {
+            let (record, _) = Record::decode(resident.bytes)?;
+            let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
+            Some(Leaving { name: self.engine.hasher.name(hash), hash, resident })
+        });
+        leaving.collect()
+    }
+
+    fn let_go(&self, leaving: &[Leaving<'_>]) {
+        let pool = &self.engine.pool;
+        for batch in leaving.chunks(BATCH) {
+            pool.logs.iter().for_each(|log| log.ensure_room(&pool.slots));
+            let mut locked = self.shard.lock(pool, self.guard);
+            for Leaving { name, hash, resident } in batch {
+                // Overwritten, deleted or flushed meanwhile.
+                let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
+                self.count(*hash, resident);
+                locked.log_kill_origin(*name, resident);
+                locked.forget(name.pos, resident, at);
+            }
+        }
+    }
+
+    fn count(&self, hash: u64, resident: &Resident<'_>) {
+        let pool = &self.engine.pool;
+        let Some((record, _)) = Record::decode(resident.bytes) else { return };
+        if record.is_manifest {
+            self.engine.discard_runs(Manifest::decode(record.raw).runs.into_iter());
+        }
+        if record.is_expired(self.now) {
+            count(&pool.counters.expired);
+            return;
+        }
+        lock(&pool.admission.ghost).note(hash);
+        let rule = &pool.admission.tiers[usize::from(self.tier)];
+        count(&rule.let_go_records);
+        rule.let_go_bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
+        count(&pool.counters.evictions);
+        pool.counters.told.evicts(resident);
+        if !resident.has(mark::FETCHED) {
+            count(&pool.counters.evicted_unfetched);
+        }
+    }
+}

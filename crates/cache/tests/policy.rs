@@ -1,0 +1,137 @@
+//! What stays in DRAM, what is written to a full tier, and how a write budget is kept.
+
+mod common;
+
+use common::{Client, RamDevice};
+use std::time::{Duration, Instant};
+use terrace_cache::{CacheStats, Config, Gear, TierStats, Tuning, WriteRate};
+
+const MIB: u64 = 1 << 20;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key:{n:010}").into_bytes()
+}
+
+fn client(memory_mib: u64, tier_mib: usize, change: impl FnOnce(&mut Config)) -> Client {
+    let tuning = Tuning { seed: Some(1), ..Tuning::default() };
+    let mut config = Config { tuning, ..Config::new(memory_mib * MIB) };
+    change(&mut config);
+    Client::open(config, vec![RamDevice::new(tier_mib << 20)])
+}
+
+/// Gives background work its turn, as often as a server would.
+fn breathe(client: &mut Client, n: u64) {
+    if n.is_multiple_of(32) {
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+}
+
+fn store(client: &mut Client, keys: impl Iterator<Item = u64>, bytes: usize) {
+    for n in keys {
+        assert!(client.set(&key(n), &vec![n as u8; bytes]));
+        breathe(client, n);
+    }
+}
+
+fn tier(client: &Client) -> TierStats {
+    client.cache.stats().tiers.remove(0)
+}
+
+#[test]
+fn a_scan_leaves_hot_records_in_dram() {
+    let mut client = client(16, 256, |_| {});
+    store(&mut client, 0..120_000, 400);
+    client.settle();
+    // More than fits, so that copies have to compete.
+    for round in 0..12 {
+        for n in 0..20_000 {
+            assert!(client.get(&key(n)).is_some(), "{n} in round {round}");
+            breathe(&mut client, n);
+        }
+    }
+    let hot_hits = |client: &mut Client| {
+        let in_dram = (0..5_000).filter(|&n| client.get(&key(n)).is_some_and(|f| f.from_dram));
+        in_dram.count()
+    };
+    for n in (0..5_000).cycle().take(100_000) {
+        assert!(client.get(&key(n)).is_some());
+        breathe(&mut client, n);
+    }
+    let before: CacheStats = client.cache.stats();
+    assert!(hot_hits(&mut client) > 4_900, "{before:#?}");
+    let written = tier(&client).written_bytes;
+    for n in 20_000..120_000 {
+        assert!(client.get(&key(n)).is_some());
+        breathe(&mut client, n);
+    }
+    let after = client.cache.stats();
+    let promoted = after.promotions - before.promotions;
+    assert!(promoted < 1_000, "{promoted} of 100,000 records that were read once");
+    assert!(hot_hits(&mut client) > 4_900, "{after:#?}");
+    assert_eq!(tier(&client).written_bytes, written, "moving copies writes nothing");
+}
+
+#[test]
+fn a_full_tier_in_gear_c_is_written_what_was_used_twice_or_came_back() {
+    let run = |gear| {
+        let mut client = client(8, 16, |config| config.full_gear = gear);
+        store(&mut client, 0..60_000, 400);
+        client.settle();
+        let before = tier(&client);
+        assert!(before.let_go_records == 0 || before.gear == gear, "{before:#?}");
+        // One of ten is read, thrice.
+        for n in 100_000..300_000 {
+            assert!(client.set(&key(n), &vec![n as u8; 400]));
+            if n % 10 == 0 {
+                (0..3).for_each(|_| assert!(client.get(&key(n)).is_some(), "{n}"));
+            }
+            breathe(&mut client, n);
+        }
+        client.settle();
+        let used = (290_000..299_000).step_by(10);
+        let found = used.filter(|&n| client.get(&key(n)).is_some()).count();
+        (tier(&client).written_bytes - before.written_bytes, found, tier(&client))
+    };
+    let (all, _, _) = run(Gear::A);
+    let (chosen, found, after) = run(Gear::C);
+    assert!(chosen * 5 < all, "{chosen} of {all} bytes; {after:#?}");
+    assert!(found > 850, "{found} of 900 that were used are there; {after:#?}");
+    assert!(after.let_go_records > 150_000, "{after:#?}");
+}
+
+#[test]
+fn nothing_is_let_go_below_full_whatever_the_gear() {
+    let mut client = client(8, 64, |config| config.full_gear = Gear::D);
+    store(&mut client, 0..60_000, 400);
+    client.settle();
+    assert_eq!(tier(&client).let_go_records, 0);
+    assert!((0..60_000).all(|n| client.get(&key(n)).is_some()));
+}
+
+#[test]
+fn a_tenfold_overload_stays_inside_the_write_budget() {
+    const RATE: u64 = 2 * MIB;
+    let rate = WriteRate::BytesPerSecond(RATE as f64);
+    let mut client = client(8, 64, |config| config.write_rates = vec![rate]);
+    let start = Instant::now();
+    let mut n = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        // 20 MiB a second, unless the machine is too slow for that.
+        while n * 400 < start.elapsed().as_millis() as u64 * 20 * MIB / 1000 {
+            assert!(client.set(&key(n), &[1; 400]));
+            n += 1;
+            breathe(&mut client, n);
+        }
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let after = tier(&client);
+    let written = (after.written_bytes + after.log_written_bytes) as f64;
+    assert!(written <= RATE as f64 * seconds * 1.05, "{seconds} s, {after:#?}");
+    assert!(written >= RATE as f64 * seconds * 0.8, "{seconds} s, {after:#?}");
+    assert!(after.let_go_records > n / 2, "{n} stored, {after:#?}");
+    assert_eq!(after.budget_bytes_per_second, RATE);
+    assert!(client.get(&key(n - 1)).is_some(), "the newest is there");
+}
