@@ -12,7 +12,7 @@ use terrace::admin::Admin;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
 use terrace::tls;
-use terrace_cache::{Cache, Config, StateFile, Tier};
+use terrace_cache::{Cache, Config, StateFile, Tier, WriteRate};
 use terrace_device::Device;
 
 /// Sessions of the cache besides those of the workers.
@@ -111,6 +111,8 @@ fn open_cache(
         durability: settings.durability,
         on_mismatch: settings.on_mismatch,
         tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
+        write_rates: write_rates(settings),
+        full_gear: settings.gear,
         evict: settings.evict,
         cas: settings.cas,
         item_bytes_max: settings.item_bytes_max,
@@ -123,6 +125,14 @@ fn open_cache(
         ..Config::new(settings.memory_bytes)
     };
     Cache::open(config).map_err(Failure::system)
+}
+
+/// One rate is meant for each tier.
+fn write_rates(settings: &Settings) -> Vec<WriteRate> {
+    match settings.write_rates[..] {
+        [rate] => vec![rate; settings.tiers.len()],
+        _ => settings.write_rates.clone(),
+    }
 }
 
 fn say<'l>(lines: impl IntoIterator<Item = &'l String>) {

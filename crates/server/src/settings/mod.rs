@@ -14,13 +14,14 @@ mod size;
 mod table;
 #[cfg(test)]
 mod tests;
+mod write_rate;
 
 pub use crate::auth::{PasswordFile, PasswordFileError};
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use listeners::{AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Verify};
 pub use size::display_bytes;
-pub use terrace_cache::{Durability, OnMismatch};
+pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
 pub use terrace_device::Engine as IoEngine;
 pub use terrace_protocol::Protocol;
 
@@ -82,6 +83,10 @@ pub struct Settings {
     pub item_bytes_max: u64,
     /// Drives below DRAM, fastest first (`--tier`, `-o ext_path`).
     pub tiers: Vec<TierSpec>,
+    /// How much each tier may be written, or all of them (`--write-budget`).
+    pub write_rates: Vec<WriteRate>,
+    /// What a full tier writes and keeps (`--gear`).
+    pub gear: Gear,
     /// How drives are read and written (`--io-engine`).
     pub io_engine: IoEngine,
     /// Where the file lies that outlives the process; `None` for a tmpfs or beside the tier (`--state`).
@@ -155,6 +160,8 @@ impl Default for Settings {
             cas: true,
             item_bytes_max: 1 << 20,
             tiers: Vec::new(),
+            write_rates: Vec::new(),
+            gear: Gear::A,
             io_engine: IoEngine::Auto,
             state_dir: None,
             durability: Durability::Process,
@@ -320,6 +327,12 @@ impl Settings {
             return Err(UsageError::conflict(
                 "-o hot_lru_pct and warm_lru_pct",
                 "together they may be 80 at most",
+            ));
+        }
+        if self.write_rates.len() > self.tiers.len().max(1) {
+            return Err(UsageError::conflict(
+                "--write-budget",
+                format!("there are {} tiers; write one rate, or one each", self.tiers.len()),
             ));
         }
         for (at, tier) in self.tiers.iter().enumerate() {

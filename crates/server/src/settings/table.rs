@@ -1,8 +1,8 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
 use super::{
-    AdminAddress, Durability, IoEngine, OnMismatch, PasswordFile, Port, Protocol, Settings,
-    address, size,
+    AdminAddress, Durability, Gear, IoEngine, OnMismatch, PasswordFile, Port, Protocol, Settings,
+    address, size, write_rate,
 };
 use std::path::PathBuf;
 
@@ -118,6 +118,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "state", "DIR", "/dev/shm, or beside the tier", "where the file lies that makes a crash come back warm; best on a tmpfs", Tiers, Set(state_dir)),
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
     flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),
+    flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),
+    flag("", "gear", "LETTER", "a", "what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none", Tiers, Set(gear)),
     flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
 
@@ -280,6 +282,21 @@ fn on_mismatch(s: &mut Settings, text: &str) -> Result<(), String> {
         _ => return Err("write cold or refuse".into()),
     };
     set(&mut s.on_mismatch, on_mismatch)
+}
+
+fn write_budget(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.write_rates, write_rate::rates(text)?)
+}
+
+fn gear(s: &mut Settings, text: &str) -> Result<(), String> {
+    let gear = match text {
+        "a" | "A" => Gear::A,
+        "b" | "B" => Gear::B,
+        "c" | "C" => Gear::C,
+        "d" | "D" => Gear::D,
+        _ => return Err("write a, b, c or d".into()),
+    };
+    set(&mut s.gear, gear)
 }
 
 fn stop_timeout(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -6,7 +6,7 @@ use super::view::{Row, Source, View, write, write_rows};
 use Source::{Number, Text};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_cache::TierStats;
+use terrace_cache::{Gear, TierStats};
 
 /// Rows of the cache as a whole.
 const ROWS: &[Row] = &[
@@ -74,6 +74,9 @@ const TIER_ROWS: &[TierRow] = &[
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
+    ("budget_bytes_per_second", |t| t.budget_bytes_per_second),
+    ("let_go_records", |t| t.let_go_records),
+    ("let_go_bytes", |t| t.let_go_bytes),
 ];
 
 const PERCENTILES: &[(&str, f64)] =
@@ -90,6 +93,9 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, value) in TIER_ROWS {
             row(name, &value(tier));
         }
+        row("gear", &gear(tier));
+        row("budget_balance_bytes", &tier.budget_balance_bytes);
+        row("life_years", &format!("{:.1}", tier.life_years));
         row("write_amplification", &ratio(tier.written_bytes, tier.stored_payload_bytes));
         row("reads_per_hit", &ratio(tier.reads, tier.hits));
         let workers = view.shared.workers.iter();
@@ -98,6 +104,16 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, share) in PERCENTILES {
             row(name, &percentiles.micros(*share));
         }
+    }
+}
+
+/// What the tier writes and keeps at present, see `--gear`.
+fn gear(tier: &TierStats) -> &'static str {
+    match tier.gear {
+        Gear::A => "A",
+        Gear::B => "B",
+        Gear::C => "C",
+        Gear::D => "D",
     }
 }
 
@@ -115,7 +131,8 @@ fn ratio(of: u64, to: u64) -> String {
 /// The names of all rows; those of a tier begin with `tier:`.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
-    let of_tier = ["device", "write_amplification", "reads_per_hit"].into_iter();
+    let of_tier = ["device", "gear", "budget_balance_bytes", "life_years"].into_iter();
+    let of_tier = of_tier.chain(["write_amplification", "reads_per_hit"]);
     let of_tier = of_tier.chain(TIER_ROWS.iter().map(|row| row.0));
     let of_tier = of_tier.chain(PERCENTILES.iter().map(|row| row.0));
     let all = ROWS.iter().map(|row| row.0.to_string());
