@@ -7,6 +7,7 @@
 
 mod buffer;
 mod claim;
+mod depth;
 mod error;
 mod event;
 mod file;
@@ -17,6 +18,7 @@ mod slab;
 mod uring;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
+pub use depth::Depth;
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use queue::{Engine, Opened, open_queue};

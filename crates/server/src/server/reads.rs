@@ -1,4 +1,4 @@
-//! A worker's reads from drives: bounded memory, one batch per loop.
+//! A worker's reads from drives: bounded memory, no more at once than helps, one batch per loop.
 
 use super::slab::Id;
 use crate::stats::latency::Latency;
@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::ReadPlan;
-use terrace_device::{AlignedBuf, Done, Read, ReadQueue};
+use terrace_device::{AlignedBuf, Depth, Done, Read, ReadQueue};
 
 /// Bytes of buffers in flight or held as evidence, at most, unless a single read is longer. What
 /// exceeds it waits here.
@@ -29,11 +29,27 @@ struct Started {
     at: Instant,
 }
 
+/// What is known of a tier.
+struct Tier {
+    /// Reads that found no room.
+    waiting: VecDeque<(ReadPlan, Id)>,
+    in_flight: u32,
+    /// Where the drive was measured; else the queue's own depth is the bound.
+    depth: Option<Depth>,
+}
+
+impl Tier {
+    fn is_full(&self) -> bool {
+        self.depth.is_some_and(|depth| self.in_flight >= depth.now())
+    }
+}
+
 /// The queue of one worker over all tiers.
 pub(crate) struct Reads {
     queue: Box<dyn ReadQueue>,
-    /// Reads that found no room.
-    waiting: VecDeque<(ReadPlan, Id)>,
+    tiers: Vec<Tier>,
+    /// The tier whose waiting reads come first next time, so that none starves another.
+    turn: usize,
     /// Bytes of buffers given out.
     buffer_bytes: usize,
     started: Vec<Option<Started>>,
@@ -44,10 +60,17 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    pub(crate) fn new(queue: Box<dyn ReadQueue>, latency: Arc<Latency>) -> Self {
+    /// Has the depth to begin with of each tier, where it was measured.
+    pub(crate) fn new(
+        queue: Box<dyn ReadQueue>,
+        latency: Arc<Latency>,
+        depths: impl Iterator<Item = Option<Depth>>,
+    ) -> Self {
+        let tier = |depth| Tier { waiting: VecDeque::new(), in_flight: 0, depth };
         Self {
             queue,
-            waiting: VecDeque::new(),
+            tiers: depths.map(tier).collect(),
+            turn: 0,
             buffer_bytes: 0,
             started: Vec::new(),
             vacant: Vec::new(),
@@ -67,6 +90,7 @@ impl Reads {
     pub(crate) fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
         self.queue = queue;
         self.vacant.clear();
+        self.tiers.iter_mut().for_each(|tier| tier.in_flight = 0);
         for Started { plan, operation, .. } in
             std::mem::take(&mut self.started).into_iter().flatten()
         {
@@ -77,15 +101,17 @@ impl Reads {
 
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
-        if self.has_room(plan) && self.waiting.is_empty() {
+        if self.has_room(plan) && self.tiers.iter().all(|tier| tier.waiting.is_empty()) {
             self.start(plan, operation);
         } else {
-            self.waiting.push_back((plan, operation));
+            self.tiers[plan.tier].waiting.push_back((plan, operation));
         }
     }
 
     fn has_room(&self, plan: ReadPlan) -> bool {
-        self.buffer_bytes == 0 || self.buffer_bytes + plan.bytes as usize <= BUFFER_BYTES_MAX
+        let fits =
+            self.buffer_bytes == 0 || self.buffer_bytes + plan.bytes as usize <= BUFFER_BYTES_MAX;
+        fits && !self.tiers[plan.tier].is_full()
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
@@ -103,6 +129,7 @@ impl Reads {
         let buf = self.queue.buffer(plan.bytes as usize);
         self.buffer_bytes += buf.len();
         let (device, offset) = (plan.tier, plan.offset);
+        self.tiers[device].in_flight += 1;
         self.queue.submit(Read { device, offset, buf, token: token as u64 });
         self.submitted = true;
     }
@@ -117,12 +144,15 @@ impl Reads {
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        while let Some(&(plan, operation)) = self.waiting.front() {
-            if !self.has_room(plan) {
-                break;
+        self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
+        for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
+            while let Some(&(plan, operation)) = self.tiers[tier].waiting.front() {
+                if !self.has_room(plan) {
+                    break;
+                }
+                self.tiers[tier].waiting.pop_front();
+                self.start(plan, operation);
             }
-            self.waiting.pop_front();
-            self.start(plan, operation);
         }
         if std::mem::take(&mut self.submitted) || self.queue.in_flight() > 0 {
             self.queue.flush()?;
@@ -132,7 +162,7 @@ impl Reads {
 
     /// Whether anything is on its way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.queue.in_flight() > 0 || !self.waiting.is_empty()
+        self.queue.in_flight() > 0 || self.tiers.iter().any(|tier| !tier.waiting.is_empty())
     }
 
     /// Appends what came back; never blocks.
@@ -148,7 +178,13 @@ impl Reads {
                 continue;
             };
             self.vacant.push(place);
-            self.latency.record(started.plan.tier, now - started.at);
+            let took = now - started.at;
+            self.latency.record(started.plan.tier, took);
+            let tier = &mut self.tiers[started.plan.tier];
+            tier.in_flight -= 1;
+            if let Some(depth) = &mut tier.depth {
+                depth.note(took, !tier.waiting.is_empty());
+            }
             let operation = started.operation;
             finished.push(Finished { operation, buffer: done.buf, result: done.result });
         }
@@ -192,7 +228,8 @@ mod tests {
         let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, None).unwrap());
         let null = std::fs::File::open("/dev/null").unwrap();
         let latency = Arc::new(Latency::new(1));
-        let mut reads = Reads::new(Box::new(Refused { reads: 0, null }), latency);
+        let refused = Box::new(Refused { reads: 0, null });
+        let mut reads = Reads::new(refused, latency, std::iter::once(None));
         let mut operations = super::super::slab::Slab::new();
         for at in 0..3 {
             let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
@@ -219,5 +256,39 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!((seen, reads.buffer_bytes), (vec![0, 1, 2], 0));
+    }
+
+    #[test]
+    fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name: &str| -> Arc<dyn Device> {
+            let path = dir.path().join(name);
+            std::fs::write(&path, [7; 64 << 10]).unwrap();
+            Arc::new(FileDevice::open(&path, None).unwrap())
+        };
+        let devices = [open("a"), open("b")];
+        let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
+        let depths = [Some(Depth::new(2, 128)), None].into_iter();
+        let mut reads = Reads::new(queue, Arc::new(Latency::new(2)), depths);
+        let mut operations = super::super::slab::Slab::new();
+        for at in 0..20 {
+            let tier = usize::from(at >= 10);
+            let plan = ReadPlan { tier, offset: 0, bytes: 4096 };
+            reads.submit(plan, operations.insert(tier));
+        }
+        let mut seen = [0, 0];
+        let mut finished = Vec::new();
+        let end = Instant::now() + std::time::Duration::from_secs(10);
+        while reads.is_busy() && Instant::now() < end {
+            reads.flush().unwrap();
+            assert!(reads.tiers[0].in_flight <= 2, "{}", reads.tiers[0].in_flight);
+            reads.reap(&mut finished);
+            for read in finished.drain(..) {
+                read.result.unwrap();
+                reads.release(read.buffer);
+                seen[operations.remove(read.operation).unwrap()] += 1;
+            }
+        }
+        assert_eq!((seen, reads.tiers[0].in_flight, reads.buffer_bytes), ([10, 10], 0, 0));
     }
 }

@@ -19,7 +19,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Checked;
-use terrace_device::{AlignedBuf, Device, Engine};
+use terrace_device::{AlignedBuf, Depth, Device, Engine};
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
 const INBOX: u64 = u64::MAX;
@@ -82,7 +82,12 @@ impl Worker {
             shared
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
         }
-        let reads = Reads::new(opened.queue, Arc::clone(&stats.latency));
+        // A drive's knee is shared by those who read from it.
+        let workers = shared.settings.threads.max(1);
+        let depth = |knee: u32| Depth::new(knee.div_ceil(workers), READ_DEPTH);
+        let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
+        let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
+        let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), depths);
         poll.add_event(reads.event_fd(), READS)?;
         let cx = Context {
             session: shared.cache.session(),

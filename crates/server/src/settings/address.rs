@@ -3,6 +3,7 @@
 use super::size;
 use super::{ListenAddress, ListenTls, TierSpec, table};
 use std::path::PathBuf;
+use terrace_probe::Profile;
 
 /// The addresses of one `-l`, separated by `,` or `;`.
 pub(crate) fn listeners(text: &str) -> Result<Vec<ListenAddress>, String> {
@@ -61,10 +62,19 @@ fn prefixes<'t>(mut text: &'t str, listen: &mut ListenAddress) -> Result<&'t str
     }
 }
 
-/// `KIND:PATH[:SIZE]` of `--tier`.
+/// `KIND:PATH[:SIZE][,profile=FILE]` of `--tier`. The file is read here, so that a wrong one is wrong
+/// usage.
 pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
+    let (text, profile) = match text.split_once(",profile=") {
+        Some((text, file)) => (text, Some(Profile::read(file.as_ref()))),
+        None => (text, None),
+    };
+    let profile = profile.transpose().map_err(|error| error.to_string())?;
     match text.split_once(':') {
-        Some(("ssd", rest)) => path_and_size(rest),
+        Some(("ssd", rest)) => {
+            let spec = path_and_size(rest)?;
+            Ok(TierSpec { read_depth: profile.map(|profile| profile.queue_depth), ..spec })
+        }
         Some((kind @ ("pmem" | "nvme-tcp"), _)) => {
             Err(format!("{kind} tiers are not in this version; use ssd:PATH:SIZE"))
         }
@@ -102,7 +112,7 @@ fn path_and_size(text: &str) -> Result<TierSpec, String> {
     if bytes == Some(0) {
         return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
     }
-    Ok(TierSpec { path: PathBuf::from(path), bytes })
+    Ok(TierSpec { path: PathBuf::from(path), bytes, read_depth: None })
 }
 
 #[cfg(test)]
@@ -155,7 +165,7 @@ mod tests {
 
     #[test]
     fn reads_tiers() {
-        let spec = |path: &str, bytes| Ok(TierSpec { path: path.into(), bytes });
+        let spec = |path: &str, bytes| Ok(TierSpec { path: path.into(), bytes, read_depth: None });
         assert_eq!(tier("ssd:/data/a:512G"), spec("/data/a", Some(512 << 30)));
         assert_eq!(tier("ssd:/dev/nvme1n1"), spec("/dev/nvme1n1", None));
         assert_eq!(
@@ -174,8 +184,26 @@ mod tests {
     }
 
     #[test]
+    fn reads_profiles_of_drives() {
+        let dir = tempfile::tempdir().unwrap();
+        let (good, wrong) = (dir.path().join("good.toml"), dir.path().join("wrong.toml"));
+        let text = "terrace_device_profile = 1\nname = \"/d\"\ncapacity_bytes = 1e9\nread_iops = 5e4\n\
+                    queue_depth = 16\nread_us_p50 = 90.0\nread_us_p99 = 200.0\n";
+        std::fs::write(&good, text).unwrap();
+        std::fs::write(&wrong, "memory-limit = \"4g\"\n").unwrap();
+        let spec = tier(&format!("ssd:/a:1g,profile={}", good.display())).unwrap();
+        assert_eq!((spec.bytes, spec.read_depth), (Some(1 << 30), Some(16)));
+        let error = tier(&format!("ssd:/a:1g,profile={}", wrong.display())).unwrap_err();
+        assert!(error.contains("no device profile") && error.contains("terrace probe"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        assert!(tier("ssd:/a:1g,profile=/no/such/file").is_err());
+        assert!(tier("ssd:/a:1g,profile=").is_err());
+    }
+
+    #[test]
     fn reads_memcached_paths() {
-        assert_eq!(ext_path("/a:64m"), Ok(TierSpec { path: "/a".into(), bytes: Some(64 << 20) }));
+        let spec = TierSpec { path: "/a".into(), bytes: Some(64 << 20), read_depth: None };
+        assert_eq!(ext_path("/a:64m"), Ok(spec));
         assert_eq!(ext_path("/a:1G:compact").map(|t| t.bytes), Ok(Some(1 << 30)));
         assert!(ext_path("/a").unwrap_err().contains("ext_path=/a:64g"));
     }

@@ -188,13 +188,15 @@ impl Default for Settings {
     }
 }
 
-/// One `--tier ssd:PATH[:SIZE]`.
+/// One `--tier ssd:PATH[:SIZE][,profile=FILE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierSpec {
     /// The file or block device.
     pub path: PathBuf,
     /// Bytes to use; `None` for all of a block device or an existing file.
     pub bytes: Option<u64>,
+    /// Reads in flight beyond which more only queue, from the drive's profile.
+    pub read_depth: Option<u32>,
 }
 
 /// What a command line asks for.

@@ -84,8 +84,8 @@ fn every_common_flag_lands_in_its_field() {
         cas: false,
         item_bytes_max: 2 << 20,
         tiers: vec![
-            TierSpec { path: "/a".into(), bytes: Some(1 << 30) },
-            TierSpec { path: "/b".into(), bytes: Some(64 << 20) },
+            TierSpec { path: "/a".into(), bytes: Some(1 << 30), read_depth: None },
+            TierSpec { path: "/b".into(), bytes: Some(64 << 20), read_depth: None },
         ],
         write_rates: vec![WriteRate::DrivesPerDay(1.0), WriteRate::Unlimited],
         gear: Gear::C,
@@ -420,7 +420,8 @@ fn a_file_means_what_the_flags_mean() {
 fn the_command_line_wins_over_the_file() {
     let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
     assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (Port::At(1), 1, true));
-    assert_eq!(s.tiers, vec![TierSpec { path: "/c".into(), bytes: Some(1 << 30) }]);
+    let spec = TierSpec { path: "/c".into(), bytes: Some(1 << 30), read_depth: None };
+    assert_eq!(s.tiers, vec![spec]);
     assert_eq!((s.memory_bytes, s.idle_timeout_s), (1 << 30, 7));
 }
 

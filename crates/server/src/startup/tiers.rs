@@ -20,6 +20,9 @@ pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
         let size = display_bytes(device.geometry().bytes);
         tiers.lines.push(format!("tier ssd: {}, {size}", device.label()));
         tiers.lines.extend(device.notes().iter().map(|note| format!("  note: {note}")));
+        if let Some(depth) = spec.read_depth {
+            tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));
+        }
         tiers.devices.push(Arc::new(device));
     }
     if !tiers.devices.is_empty() {
