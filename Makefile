@@ -27,9 +27,10 @@ sim:
 bench: tools
 	bench/run
 
-# The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB; QUICK=1 for few minutes.
+# The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB, in about 25 minutes; QUICK=1
+# for a few, RESUME=1 for those that are missing.
 figures: tools
-	bench/figures/run $(if $(QUICK),--quick)
+	bench/figures/run $(if $(QUICK),--quick) $(if $(RESUME),--resume)
 
 fmt:
 	cargo fmt --all

@@ -9,6 +9,8 @@ RECORDS, RECORD = 400_000, {"key_bytes": 16, "value_bytes": 800}
 THREADS = [1, 4, 8]
 CLIENTS = [8, 32, 128]
 MULTIGET = 24
+# So little that most of what extstore keeps in it are headers of items, not items.
+MEMORY_MIB, LIMIT_MIB = 64, 96
 PARTS = ["p50_us", "p90_us", "p99_us", "p999_us"]
 NAMES = ["median", "90 %", "99 %", "99.9 %"]
 TITLE = "Latency from flash by clients and I/O threads, multiget included"
@@ -16,8 +18,8 @@ TEXT = """
 As in memcached's post on extstore: clients that each wait for their answer (depth 1), reads of records
 that lie on flash, and extstore with 1 to 8 I/O threads. Terrace has no such threads: its one worker
 keeps reads of all connections in flight in one io_uring, so that its bars have no number. Both have
-`-m 128`, within {limit} MiB of memory that count the page cache. Top: one key per GET; bottom: {multiget} keys per `get`, classic
-protocol, and a quarter of the clients. Of the hits, flash gave {shares}; DRAM the others.
+`-m {memory}`, within {limit} MiB of memory that count the page cache. Top: one key per GET; bottom: {multiget} keys per `get`, classic
+protocol, and a quarter of the clients. Of the hits, flash gave {shares}; DRAM the others. Misses: {misses}.
 """
 
 
@@ -26,8 +28,9 @@ def measure(quick):
     seconds = 0.6 if quick else 2
     found = {"points": []}
     threads = [1, 8] if quick else THREADS
-    starts = {"Terrace": systems.on_flash}
-    starts |= {f"extstore, {n}": lambda n=n: systems.extstore(threads=n) for n in threads}
+    within = {"mib": MEMORY_MIB, "limit_mib": LIMIT_MIB}
+    starts = {"Terrace": lambda: systems.on_flash(**within)}
+    starts |= {f"extstore, {n}": lambda n=n: systems.extstore(threads=n, **within) for n in threads}
     for name, start in starts.items():
         with start() as server:
             say(server.command)
@@ -43,6 +46,7 @@ def measure(quick):
                     point = systems.point(report)
                     from_flash = tiers.flash(server)["hits"] - before
                     point["from_flash"] = from_flash / max(report["hits"], 1)
+                    point["missed"] = report["misses"] / max(report["hits"] + report["misses"], 1)
                     say(f"{name}, {clients} clients, {keys} keys: {point['rate']:,.0f}/s, 99 % {point['p99_us']:,.0f} us")
                     found["points"].append(point | {"name": name, "clients": clients, "keys": keys})
     return found
@@ -75,8 +79,25 @@ def draw(found, path):
 
 
 def text(found):
+    shares, misses = _means(found, "from_flash", ".0%"), _means(found, "missed", ".1%")
+    rows = [
+        "",
+        "| system | clients | keys per get | gets/s | " + " | ".join(f"{n}, us" for n in NAMES) + " |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for p in found["points"]:
+        clients = p["clients"] if p["keys"] == 1 else p["clients"] // 4
+        cells = [p["name"], str(clients), str(p["keys"]), f"{p['rate']:,.0f}"]
+        rows.append("| " + " | ".join(cells + [f"{p[part]:,.0f}" for part in PARTS]) + " |")
+    text = TEXT.format(
+        memory=MEMORY_MIB, limit=LIMIT_MIB, multiget=MULTIGET, shares=shares, misses=misses
+    )
+    return text + "\n".join(rows) + "\n"
+
+
+def _means(found, what, form):
     shares = {}
     for point in found["points"]:
-        shares.setdefault(point["name"].partition(",")[0], []).append(point["from_flash"])
-    told = [f"{sum(each) / len(each):.0%} with {name}" for name, each in shares.items()]
-    return TEXT.format(limit=systems.LIMIT_MIB, multiget=MULTIGET, shares=" and ".join(told))
+        shares.setdefault(point["name"].partition(",")[0], []).append(point[what])
+    told = [f"{sum(each) / len(each):{form}} with {name}" for name, each in shares.items()]
+    return " and ".join(told)

@@ -1,12 +1,14 @@
 """Measures Terrace beside its peers and draws docs/figures.
 
-`bench/figures/run` does all figures in about half an hour, `--quick` a small version in about five
-minutes, `bench/figures/run NAME...` some of them.
+`bench/figures/run` does all figures in about 25 minutes, `--quick` a small version in about six,
+`bench/figures/run NAME...` some of them. What was measured is kept after each figure: one that fails
+costs only itself, and `--resume` measures only what is missing.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,10 +32,12 @@ SCENARIOS = {
     "media": media,
     "amplification": amplification,
 }
+# A figure that takes longer hangs.
+FIGURE_SECONDS_MAX = 1200
 
 
 def build():
-    packages = ["--package", "terrace-load"]
+    packages = ["--package", "terrace-load", "--package", "terrace-probe"]
     if "TERRACE_BENCH_SERVER" not in os.environ:
         packages += ["--package", "terrace"]
     manifest = os.path.join(ROOT, "Cargo.toml")
@@ -47,6 +51,9 @@ def main():
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
     parser.add_argument("--quick", action="store_true", help="less of everything; not for quoting")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what was measured in full within a day"
+    )
     parser.add_argument("--draw", action="store_true", help="only draw what was measured last")
     parser.add_argument("--docs", default=os.path.join(ROOT, "docs"), help="where to write")
     arguments = parser.parse_args()
@@ -67,7 +74,7 @@ def main():
     if data:
         page.write(os.path.join(arguments.docs, "figures.md"), SCENARIOS, data)
     if failed:
-        print(f"not measured: {', '.join(failed)}", file=sys.stderr)
+        print(f"not measured: {', '.join(failed)}; --resume tries them again", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -75,22 +82,35 @@ def measure(arguments, data, kept):
     """Adds to `data` figure by figure, and keeps it; gives back the names of those that failed."""
     build()
     end_servers_when_terminated()
-    failed = []
+    signal.signal(signal.SIGALRM, _took_too_long)
+    failed, begun = [], time.monotonic()
     for name in arguments.names or SCENARIOS:
+        if arguments.resume and page.is_fresh(data.get(name)):
+            print(f"== {name}: measured already", file=sys.stderr, flush=True)
+            continue
         print(f"== {name}", file=sys.stderr, flush=True)
         start, conditions = time.monotonic(), page.conditions(arguments.quick)
+        signal.alarm(FIGURE_SECONDS_MAX)
         try:
             found = SCENARIOS[name].measure(arguments.quick)
         except Exception:
             traceback.print_exc()
             failed.append(name)
             continue
-        seconds = round(time.monotonic() - start)
-        say(f"{seconds} s")
+        finally:
+            signal.alarm(0)
+            seconds = round(time.monotonic() - start)
+            say(f"{name}: {seconds} s; {round(time.monotonic() - begun)} s in all")
         data[name] = {"conditions": conditions, "seconds": seconds, "found": _rounded(found)}
-        with open(kept, "w") as file:
+        # A run that is killed while it writes leaves what was there before.
+        with open(kept + ".new", "w") as file:
             json.dump(data, file, indent=1)
+        os.replace(kept + ".new", kept)
     return failed
+
+
+def _took_too_long(*_):
+    raise TimeoutError(f"a figure took longer than {FIGURE_SECONDS_MAX} s")
 
 
 def _rounded(value):

@@ -1,7 +1,7 @@
 """Sensitivity of media to concurrent access, by `terrace probe`."""
 
+import json
 import os
-import re
 import subprocess
 import tempfile
 
@@ -13,65 +13,94 @@ from . import plot
 TITLE = "Sensitivity to concurrent access, by medium"
 TEXT = """
 s = (concurrency / access lanes) × (maximum - observed bandwidth) / maximum, with lanes and maximum
-inferred by `terrace probe`, of reads of 4 KiB by how many are in flight and of writes of 1 MiB by how
-many write at the same time. A medium that goes on giving its maximum has 0; the more a crowd takes
-away, the larger. The drive is that of the tree; DRAM is a file on `/dev/shm`{note}.
+inferred by `terrace probe` from the same points: those of its knee, and the most that was observed. A
+medium that goes on giving its maximum has 0; the more a crowd takes away, the larger. As the lanes are
+inferred, curves tell how a medium changes with a crowd, not which medium is better. Top: random reads of
+4 KiB, by how many are in flight (of DRAM, by how many threads copy), and by processes of which each waits
+for its own. Bottom: sequential writes of 1 MiB by processes with a file each, and all on one file (DRAM:
+memory of their own only, {own} MiB each). The drive is that of the tree, {size} MiB of it, read past the page cache; DRAM is
+{size} MiB of memory, half of it read and half of it written.
 """
+KINDS = [
+    ("read", "random", "inflight", "requests in flight"),
+    ("read", "random", "own", "processes, a file each"),
+    ("write", "sequential", "own", "processes, a file each"),
+    ("write", "sequential", "shared", "processes, one file"),
+]
 
 
 def measure(quick):
-    seconds = 10 if quick else 40
-    target = os.environ.get("TERRACE_BENCH_DIR") or os.path.join(ROOT, "target")
-    places = {"drive": target, "DRAM": "/dev/shm"}
-    return {"media": {name: _probe(name, place, seconds) for name, place in places.items()}}
-
-
-def _probe(name, place, seconds):
+    size, seconds = (256, 10) if quick else (1024, 40)
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    binary = os.environ.get("TERRACE_BENCH_SERVER") or os.path.join(target, "release", "terrace")
+    binary = os.path.join(target, "release", "terrace-probe")
+    place = os.environ.get("TERRACE_BENCH_DIR") or os.path.join(ROOT, "target")
     with tempfile.TemporaryDirectory(dir=place, prefix="bench-") as folder:
-        path = os.path.join(folder, "probe")
-        command = [binary, "probe", path, "--seconds", str(seconds)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if result.returncode:
-        say(f"{name}: {result.stderr.strip().splitlines()[-1]}")
-        return None
-    return _parse(result.stdout)
+        path, kept = os.path.join(folder, "probe"), os.path.join(folder, "json")
+        command = [binary, path, "dram", "--size", str(size), "--seconds", str(seconds)]
+        result = subprocess.run([*command, "--json", kept], capture_output=True, text=True, timeout=600)
+        if result.returncode:
+            raise RuntimeError(result.stderr.strip().splitlines()[-1])
+        with open(kept) as file:
+            media = json.load(file)
+    for medium, name in zip(media, ("drive", "DRAM")):
+        medium["name"] = medium["profile"]["name"] = name
+        knee = medium["profile"]
+        say(f"{name}: {knee['read_iops']:,.0f} reads/s with {knee['queue_depth']} at once")
+    return {"size": size, "seconds": seconds, "media": media}
 
 
-def _parse(text):
-    """The tables of reads and writes, each with the sensitivities that follow it."""
-    found, heading, rates = {}, None, {}
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith(("random reads of 4 KiB", "sequential writes of 1 MiB")):
-            heading, rates = ("reads" if "reads" in line else "writes"), {}
-        elif heading and re.match(r"\s+\d+\s+\d+\s", line) and len(words) == 6:
-            rates[int(words[1])] = float(words[3])
-        elif heading and len(words) == 2 and re.fullmatch(r"[\d.]+", words[1]):
-            at = int(words[0])
-            point = {"at": at, "s": float(words[1]), "mb": rates.get(at)}
-            found.setdefault(heading, []).append(point)
-        elif not line.strip() and heading in found:
-            heading = None
-    return found
+def _series(medium, operation, access, by):
+    wanted = (operation, access, by)
+    for series in medium["series"]:
+        if (series["operation"], series["access"], series["by"]) == wanted:
+            return series
+    return None
+
+
+def _line(found, kind, value):
+    lines = []
+    for medium in found["media"]:
+        series = _series(medium, *kind[:3])
+        points = zip(series["points"], series["sensitivity"]) if series else []
+        lines.append((medium["name"], [(p["concurrency"], value(p, s)) for p, s in points]))
+    return lines
 
 
 def draw(found, path):
-    titles = ["bandwidth of 4 KiB reads", "sensitivity, reads", "sensitivity, 1 MiB writes"]
-    figure, (rates, reads, writes) = plot.panels(titles, width=4.4)
-    media = {name: points for name, points in found["media"].items() if points}
-    line = lambda which, what: [
-        (name, [(p["at"], p[what]) for p in points.get(which, [])]) for name, points in media.items()
-    ]
-    several = {"x_scale": "log"}
-    plot.curves(rates, line("reads", "mb"), "reads in flight", "MB/s", y_scale="log", **several)
-    plot.curves(reads, line("reads", "s"), "reads in flight", "s", **several)
-    plot.curves(writes, line("writes", "s"), "writers", "s", **several)
+    titles = [f"{access} {operation}s" for operation, access, _, _ in KINDS]
+    figure, rows = plot.grid([titles, [f"sensitivity, {title}" for title in titles]], width=4.2)
+    megabytes = lambda p, _: p["per_second"] * p["block_bytes"] / 1e6
+    for kind, top, bottom in zip(KINDS, *rows):
+        plot.curves(top, _line(found, kind, megabytes), kind[3], "MB/s", x_scale="log", y_scale="log")
+        plot.curves(bottom, _line(found, kind, lambda _, s: s), kind[3], "s", x_scale="log")
     plot.save(figure, path)
 
 
 def text(found):
-    missing = [name for name, points in found["media"].items() if not points]
-    note = f"; {', '.join(missing)} could not be probed here" if missing else ""
-    return TEXT.format(note=note)
+    rows = ["", "| medium | measured | at once | MB/s | p50 us | p99 us | s |", "|---|---|---|---|---|---|---|"]
+    for medium in found["media"]:
+        for kind in KINDS:
+            series = _series(medium, *kind[:3])
+            for point, s in zip(series["points"], series["sensitivity"]) if series else []:
+                cells = [
+                    medium["name"],
+                    series["title"],
+                    str(point["concurrency"]),
+                    f"{point['per_second'] * point['block_bytes'] / 1e6:,.0f}",
+                    f"{point['p50_us']:,.1f}",
+                    f"{point['p99_us']:,.1f}",
+                    f"{s:.2f}",
+                ]
+                rows.append("| " + " | ".join(cells) + " |")
+    rows += ["", "Random reads of 4 KiB, 8 at once, beside writers of 1 MiB:", ""]
+    rows += ["| medium | writers | reads/s | of alone | p99 us | MB/s written |", "|---|---|---|---|---|---|"]
+    for medium in found["media"]:
+        alone = medium["mixed"][0]["reads"]["per_second"] if medium["mixed"] else None
+        for mixed in medium["mixed"]:
+            reads, writes = mixed["reads"], mixed["writes"]
+            written = writes["per_second"] * writes["block_bytes"] / 1e6 if writes else 0
+            rows.append(
+                f"| {medium['name']} | {mixed['writers']} | {reads['per_second']:,.0f} "
+                f"| {reads['per_second'] / alone:.2f} | {reads['p99_us']:,.1f} | {written:,.0f} |"
+            )
+    return TEXT.format(size=found["size"], own=found["size"] // 8) + "\n".join(rows) + "\n"

@@ -3,6 +3,7 @@
 import datetime
 import os
 import platform
+import time
 
 HEAD = """# Figures
 
@@ -12,8 +13,8 @@ the shape is to be compared, not the machines. Every value that was read was che
 {conditions}
 
 `make figures` takes about {minutes} minutes, `make figures QUICK=1` a few; `bench/figures/run NAME...` does some
-of them, and `bench/figures/run --draw` draws again what was measured last, from `docs/figures/data.json`. It
-needs root (control groups), Debian's `memcached`, `rocksdb-tools`, `libleveldb-dev` and `g++`; what it has
+of them, `--resume` what is missing, and `--draw` draws again what was measured last, from
+`docs/figures/data.json`. It needs root (control groups), Debian's `memcached`, `rocksdb-tools`, `libleveldb-dev` and `g++`; what it has
 not is left out and told.
 """
 
@@ -26,6 +27,7 @@ def conditions(quick):
         load = file.read().split()[0]
     return {
         "day": datetime.date.today().isoformat(),
+        "at": round(time.time()),
         "cores": os.cpu_count(),
         "model": models[0] if models else platform.machine(),
         "kernel": platform.release().partition("-")[0],
@@ -34,12 +36,19 @@ def conditions(quick):
     }
 
 
+def is_fresh(entry):
+    """Whether a figure was measured in full within a day."""
+    if not entry or entry["conditions"]["quick"]:
+        return False
+    return time.time() - entry["conditions"].get("at", 0) < 86_400
+
+
 def write(path, scenarios, data):
     """`scenarios` are names and modules; those that were never measured are left out."""
     first = next(iter(data.values()))["conditions"]
     # Those that are not measured yet take their time, too.
     minutes = sum(entry["seconds"] for entry in data.values()) / 60
-    minutes = round(minutes) if set(data) >= set(scenarios) else 30
+    minutes = round(minutes) if set(data) >= set(scenarios) else 25
     missing = [module.TITLE for name, module in scenarios.items() if name not in data]
     parts = [HEAD.format(conditions=_told(first), minutes=max(minutes, 1))]
     if missing:

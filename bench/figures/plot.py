@@ -38,6 +38,16 @@ def colour(name, at=0):
     return COLOURS.get(name, _OTHERS[at % len(_OTHERS)])
 
 
+def style(name, seen):
+    """Of a line named `SYSTEM, LOAD`: the colour says the system, the dashes the load."""
+    system, _, load = name.partition(", ")
+    loads = seen.setdefault(system, [])
+    if load not in loads:
+        loads.append(load)
+    dashes = ["-", "--", ":", "-."][loads.index(load) % 4]
+    return {"color": COLOURS.get(system, "#555555"), "linestyle": dashes}
+
+
 def panels(titles, width=5.0, height=3.8):
     """A figure with one pair of axes per title, side by side."""
     figure, axes = plt.subplots(
@@ -48,14 +58,26 @@ def panels(titles, width=5.0, height=3.8):
     return figure, list(axes[0])
 
 
-def curves(panel, lines, x, y, x_scale="linear", y_scale="linear", zero=True):
-    """`lines` are pairs of a name and its points; nothing is drawn between points that lack."""
+def grid(titles, width=5.0, height=3.4):
+    """A figure with a row of axes for each list of titles."""
+    columns = max(len(row) for row in titles)
+    size = (width * columns, height * len(titles))
+    figure, axes = plt.subplots(len(titles), columns, figsize=size, squeeze=False)
+    for row, names in zip(axes, titles):
+        for panel, title in zip(row, names):
+            panel.set_title(title)
+    return figure, [list(row) for row in axes]
+
+
+def curves(panel, lines, x, y, x_scale="linear", y_scale="linear", zero=True, styles=False):
+    """`lines` are pairs of a name and its points; nothing is drawn between points that lack. With
+    `styles` names are `SYSTEM, LOAD`."""
+    seen = {}
     for at, (name, points) in enumerate(lines):
         if points:
             xs, ys = zip(*points)
-            panel.plot(
-                xs, ys, marker=MARKERS[at % len(MARKERS)], label=name, color=colour(name, at)
-            )
+            how = style(name, seen) if styles else {"color": colour(name, at)}
+            panel.plot(xs, ys, marker=MARKERS[at % len(MARKERS)], label=name, **how)
     _axes(panel, x, y)
     if x_scale == "log":
         # Sizes and numbers of clients double.

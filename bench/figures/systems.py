@@ -2,39 +2,43 @@
 
 import contextlib
 
-from measure import cgroup
+from measure import cgroup, tiers
 from measure.figure import say
 from measure.load import load
 from measure.server import memcached, terrace
 
 SERVER_CPU, LOAD_CPU = {0}, {1}
 # What both servers with a drive may use in all, page cache included.
-LIMIT_MIB, SERVER_MIB = 192, 128
+LIMIT_MIB, SERVER_MIB = 160, 128
+# What a record of 100 bytes takes in DRAM, its word in the table included.
+COPY_BYTES = 145
 EXTSTORE = "ext_threads={threads},ext_page_size=16,ext_wbuf_size=4,ext_recache_rate=0,ext_path=DIR/ext:{gib}g"
 
 
 @contextlib.contextmanager
-def limited(name):
-    """A control group of `LIMIT_MIB`, or none where this user may not make one."""
+def limited(name, limit_mib=LIMIT_MIB):
+    """A control group of so much memory, or none where this user may not make one."""
     if not cgroup.available():
         say(f"{name}: no control group; the page cache is not limited")
         yield None
         return
-    with cgroup.MemoryLimit(LIMIT_MIB << 20, name) as group:
+    with cgroup.MemoryLimit(limit_mib << 20, name) as group:
         yield group
 
 
-def on_flash(workers=1, gib=1):
+def on_flash(workers=1, tier="1g", mib=SERVER_MIB, limit_mib=LIMIT_MIB):
     """Terrace with one file, limited."""
-    flags = ["-m", str(SERVER_MIB), "-t", str(workers), "--tier", f"ssd:DIR/tier:{gib}g"]
-    return _within("terrace", lambda group: terrace(*flags, "-c", "4096", cpus=SERVER_CPU, group=group))
+    flags = ["-m", str(mib), "-t", str(workers), "--tier", f"ssd:DIR/tier:{tier}", "-c", "4096"]
+    start = lambda group: terrace(*flags, cpus=SERVER_CPU, group=group)
+    return _within("terrace", limit_mib, start)
 
 
-def extstore(threads=8, gib=2, mib=SERVER_MIB, more=""):
+def extstore(threads=8, gib=2, mib=SERVER_MIB, more="", limit_mib=LIMIT_MIB):
     """memcached with extstore, limited alike."""
     option = EXTSTORE.format(threads=threads, gib=gib) + more
     flags = ["-m", str(mib), "-t", "1", "-c", "4096", "-o", option]
-    return _within("extstore", lambda group: memcached(*flags, cpus=SERVER_CPU, group=group))
+    start = lambda group: memcached(*flags, cpus=SERVER_CPU, group=group)
+    return _within("extstore", limit_mib, start)
 
 
 def in_dram(mib=2048):
@@ -43,17 +47,46 @@ def in_dram(mib=2048):
 
 
 @contextlib.contextmanager
-def _within(name, start):
-    with limited(name) as group, start(group) as server:
+def _within(name, limit_mib, start):
+    with limited(name, limit_mib) as group, start(group) as server:
+        if "direct I/O" in server.output():
+            say(f"{name}: no direct I/O here; the page cache may answer in the drive's place")
         yield server
 
 
 def fill(server, records, slowly=False, **options):
     """Stores the records. Slowly: extstore evicts what it can't write out in time."""
-    how = {"connections": 1, "depth": 1} if slowly else {"connections": 8, "depth": 32}
+    how = {"connections": 8, "depth": 32}
+    if slowly:
+        size = options.get("key_bytes", 20) + options.get("value_bytes", 80)
+        how["rate"] = min(60_000, 24_000_000 // size)
     report = load(server, "fill", records=records, cpus=LOAD_CPU, **how, **options)
     server.settle(timeout=20)
     return report
+
+
+def in_memory(server):
+    """Records that a Terrace has in DRAM: copies of hot ones, and those not yet written out."""
+    stats = tiers.of_terrace(server)
+    return stats["records_hot"] + stats["records_fresh"]
+
+
+def fitted(server, records, measure):
+    """Measures; then raises or lowers the memory of a Terrace towards so many records in DRAM. Gives
+    back what was measured, and whether their number was right (or is nobody's wish)."""
+    if records is None:
+        return measure(), True
+    before = tiers.of_terrace(server)
+    found = measure()
+    after = tiers.of_terrace(server)
+    is_full = after["demotions"] - before["demotions"] > records / 1000
+    off_mib = round((records - in_memory(server)) * COPY_BYTES / (1 << 20))
+    if off_mib == 0 or (off_mib > 0 and not is_full):
+        return found, True
+    answer = server.tell(f"cache_memlimit {(after['memory_limit'] >> 20) + off_mib}")
+    if answer != "OK":
+        say(f"cache_memlimit: {answer}")
+    return found, False
 
 
 def gets(server, workload="get", **options):

@@ -1,5 +1,6 @@
 """Latency over throughput: uniform reads, reads and writes, writes."""
 
+from measure import tiers
 from measure.figure import say
 
 from . import plot, systems
@@ -18,13 +19,14 @@ along a curve. Up and to the left is a server that queues. Terrace and extstore 
 in DRAM. One worker thread each on one core, the generator on the other; meta protocol. Misses of
 extstore are what it evicted because it could not write it out in time: {misses}.
 """
+COLUMNS = "| system | load | connections | depth | requests/s | mean us | 99 %, us | GETs hit | hits from flash | us of CPU per request |"
 
 
 def measure(quick):
     settings = [(120, depth) for depth in (1, 8, 32)]
     if not quick:
         settings = [(c, depth) for c in (120, 264, 528) for depth in (1, 8, 16, 32)]
-    seconds = 0.6 if quick else 1.5
+    seconds = 0.6 if quick else 1.2
     # A quarter of that would fit into DRAM.
     records = RECORDS
     found = {"records": records, "systems": {}}
@@ -49,17 +51,26 @@ def _systems():
 
 def _point(server, records, mix, connections, depth, seconds):
     workload, options = MIXES[mix]
+    before = _hits(server)
     report = systems.gets(
         server, workload, records=records, seconds=seconds, warm_up=seconds / 4, protocol="meta",
         connections=connections, depth=depth, any_version=True, **RECORD,
         **{name: value for name, value in options.items() if name != "any_version"},
     )  # fmt: skip
     found = systems.point(report)
+    flash, hits = (now - then for now, then in zip(_hits(server), before))
+    if hits and tiers.flash(server):
+        found["from_flash"] = flash / hits
     say(
         f"{server.name}, {mix}, {connections} x {depth}: {found['rate']:,.0f}/s, "
         f"mean {found['mean_us']:,.0f} us"
     )
     return found
+
+
+def _hits(server):
+    """From flash, and all; by the server's own count."""
+    return (tiers.flash(server) or {"hits": 0})["hits"], server.stats()["get_hits"]
 
 
 def draw(found, path):
@@ -86,7 +97,20 @@ def text(found):
     return TEXT.format(
         records=found["records"], mib=mib, limit=systems.LIMIT_MIB, misses=f"{misses:.2%} of reads"
     ) + (
-        "\nCurves are those of 120 connections; dots without a line those of 264 and 528."
+        "\nCurves are those of 120 connections; dots without a line those of 264 and 528.\n"
         if len(points) > 3
         else ""
-    )
+    ) + _table(found)
+
+
+def _table(found):
+    rows = ["", COLUMNS, "|---|---|---|---|---|---|---|---|---|---|"]
+    share = lambda value: f"{value:.1%}" if value is not None else ""
+    for name, mixes in found["systems"].items():
+        for mix, points in mixes.items():
+            for p in points:
+                cells = [name, mix, str(p["connections"]), str(p["depth"]), f"{p['rate']:,.0f}"]
+                cells += [f"{p['mean_us']:,.0f}", f"{p['p99_us']:,.0f}", share(p["hits"])]
+                cells += [share(p.get("from_flash")), f"{p['server_cpu_us']:.2f}" if p["server_cpu_us"] else ""]
+                rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"

@@ -144,6 +144,12 @@ class Server:
                 stats[words[1]] = int(value) if value.lstrip("-").isdigit() else value
         raise RuntimeError(f"stats {what}: {self.name} closed the connection")
 
+    def tell(self, line):
+        """The first line of the answer to a command."""
+        with socket.create_connection(("127.0.0.1", self.port), 20) as connection:
+            connection.sendall(line.encode() + b"\r\n")
+            return connection.makefile("rb").readline().decode().strip()
+
     def settle(self, quiet=1.0, timeout=60):
         """Waits until the process has written nothing to its drive for `quiet` seconds."""
         end = time.monotonic() + timeout
