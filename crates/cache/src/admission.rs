@@ -4,6 +4,7 @@
 //! its own besides, which the budget moves, and what the budget does not allow is not written at all:
 //! its oldest records leave DRAM for nothing. Where neither applies, everything is written.
 
+use crate::bucket::USED_EARLIER;
 use crate::cache::Engine;
 use crate::config::{Config, WriteRate};
 use crate::counters::{TierCounters, count};
@@ -162,8 +163,9 @@ fn written(counters: &TierCounters) -> u64 {
 }
 
 impl Engine {
-    /// Whether reclaim keeps a record of a tier that was used so many times since it was written.
+    /// Whether reclaim keeps a record of a tier; `uses` as its entry says.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
+        let uses = if uses == USED_EARLIER { 0 } else { uses };
         let is_full = self.pool.counters.is_full();
         let gear = self.pool.admission.gear(tier, is_full);
         !is_full || gear.keeps(uses, false) || has_copy()

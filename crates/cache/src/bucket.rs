@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The two bits of use are set by readers without a lock, each in one atomic step, which is why use is
-//! counted in unary: never, once, twice or more.
+//! counted in unary: never, once, twice or more; twice without once means before it was sealed.
 
 /// Entries per bucket.
 pub(crate) const SLOTS: usize = 18;
@@ -23,6 +23,9 @@ const AWAY_MAX: u32 = 31;
 const FINGERPRINT: u64 = 0x7fff;
 const LANES_OF_16: u64 = 0x0001_0001_0001_0001;
 
+/// Not used since it was sealed, but before; counts as one of two uses.
+pub(crate) const USED_EARLIER: u8 = 3;
+
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -30,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) fingerprint: u16,
     /// Segment number within the shard, below [`SEGMENTS_MAX`].
     pub(crate) segment: u16,
-    /// 0 never, 1 once, 2 twice or more.
+    /// Since it was sealed: 0 never, 1 once, 2 twice or more; or [`USED_EARLIER`].
     pub(crate) uses: u8,
 }
 
@@ -62,7 +65,12 @@ impl Bucket {
             return None;
         }
         let place = self.place(slot);
-        let uses = (lane >> 15 & 1) as u8 + (place >> 11) as u8;
+        let uses = match (lane >> 15 & 1, place >> 11) {
+            (0, 0) => 0,
+            (0, _) => USED_EARLIER,
+            (_, 0) => 1,
+            _ => 2,
+        };
         Some(Entry { fingerprint, segment: place & (SEGMENTS_MAX as u16 - 1), uses })
     }
 
@@ -70,7 +78,7 @@ impl Bucket {
         let (lane, place) = match entry {
             None => (0, 0),
             Some(e) => (
-                u64::from(e.fingerprint) | u64::from(e.uses >= 1) << 15,
+                u64::from(e.fingerprint) | u64::from(matches!(e.uses, 1 | 2)) << 15,
                 u64::from(e.segment) | u64::from(e.uses >= 2) << 11,
             ),
         };
@@ -207,7 +215,7 @@ mod tests {
         #[test]
         fn entries_do_not_disturb_each_other(
             entries in prop::collection::vec(
-                prop::option::of((1u16..0x8000, 0u16..2048, 0u8..3)), SLOTS..=SLOTS),
+                prop::option::of((1u16..0x8000, 0u16..2048, 0u8..4)), SLOTS..=SLOTS),
         ) {
             let mut bucket = Bucket::default();
             let entries: Vec<_> = entries.into_iter().map(|e| e.map(|(f, s, u)| entry(f, s, u))).collect();

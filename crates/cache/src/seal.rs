@@ -1,6 +1,7 @@
 //! Sealing: the oldest fresh records of a shard become a segment in hash order, written in one
 //! stream; then index entries take the place of the records in DRAM.
 
+use crate::bucket::USED_EARLIER;
 use crate::cache::Engine;
 use crate::counters::count;
 use crate::crash::crash_point;
@@ -362,7 +363,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
         return locked.log_kill(name, number);
     };
     let used = resident.has(mark::USED);
-    let uses = u8::from(resident.has(mark::FETCHED));
+    let uses = if resident.has(mark::FETCHED) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
         return locked.log_kill(name, number);

@@ -5,7 +5,7 @@
 //! CoNEXT 2014), so that it can be found and moved without its hash. Writers hold the shard's lock;
 //! readers take none: a version per 16 buckets, odd while one changes, tells them to look again.
 
-use crate::bucket::{Bucket, Entry, SLOTS, WORDS};
+use crate::bucket::{Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
 use crate::key::Name;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, table};
 use arrayvec::ArrayVec;
@@ -156,18 +156,21 @@ impl SealedIndex {
         self.load(bucket).entry(slot)
     }
 
-    /// Counts a use and says how many there were before, up to 2. Lock-free; may miss an entry that
-    /// is being moved.
+    /// Counts a use and says what [`Entry::uses`] was before. Lock-free; may miss an entry that is being
+    /// moved.
     pub(crate) fn note_use(&self, name: Name, segment: u16) -> u8 {
         let Some((bucket, slot)) = self.locate(name, segment) else { return 0 };
-        for (uses, (word, bit)) in (0..).zip(Bucket::use_bits(slot)) {
-            let word = &self.lines[bucket].0[word];
-            if word.load(Ordering::Relaxed) & bit == 0 {
-                word.fetch_or(bit, Ordering::Relaxed);
-                return uses;
-            }
-        }
-        2
+        let words = Bucket::use_bits(slot).map(|(word, bit)| (&self.lines[bucket].0[word], bit));
+        let [once, twice] = words.map(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
+        let (before, next) = match (once, twice) {
+            (true, true) => return 2,
+            (true, false) => (1, words[1]),
+            (false, true) => (USED_EARLIER, words[0]),
+            (false, false) => (0, words[0]),
+        };
+        let (word, bit) = next;
+        word.fetch_or(bit, Ordering::Relaxed);
+        before
     }
 
     /// Adds an entry. Under the shard's lock.
