@@ -25,7 +25,8 @@ struct Arguments {
     /// Overwrite what the paths hold.
     #[arg(long)]
     destroy: bool,
-    /// MiB of a new file, and of DRAM. Files for processes take as much again.
+    /// MiB of a new file, and of DRAM. Files for processes take as much again, memory of 32 processes
+    /// four times as much.
     #[arg(long, default_value_t = 1024)]
     size: u64,
     /// Seconds per medium for all measurements, filling a new file aside.

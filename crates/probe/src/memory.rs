@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Smallest transfer that is measured; looking at the clock is part of each.
 const BLOCK_BYTES: usize = 512;
+/// Each process has this part of the memory, however many there are: what is divided among more of
+/// them fits into their caches at last.
+const OWN_PART: u64 = 8;
 
 /// Memory of this process, all of it touched. What is read and what is written are halves of it, so
 /// that both can go on at the same time.
@@ -25,9 +28,9 @@ impl Memory {
     }
 }
 
-/// Pages that were never written are all the same one.
+/// Pages that were never written are all the same one; zeroes would be such.
 pub(crate) fn touched(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at >> 6) as u8 | 1).collect()
+    vec![1; len]
 }
 
 /// Copies blocks of `memory` out for `time`; none if it is smaller than a block.
@@ -128,7 +131,7 @@ impl Medium for Memory {
 
     /// Processes have memory of their own only.
     fn parts(&self, own: bool, processes: u32, job: Job) -> Result<Option<Vec<Part>>, ProbeError> {
-        let bytes = self.bytes() / u64::from(processes);
+        let bytes = self.bytes() / (OWN_PART / 2);
         let part = |seed| (Job { bytes, seed, ..job.clone() }, None);
         Ok(own.then(|| (0..u64::from(processes)).map(part).collect()))
     }
