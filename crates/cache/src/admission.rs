@@ -5,7 +5,7 @@
 //! its oldest records leave DRAM for nothing. Where neither applies, everything is written.
 
 use crate::bucket::USED_EARLIER;
-use crate::cache::Engine;
+use crate::cache::{Cache, Engine};
 use crate::config::{Config, WriteRate};
 use crate::counters::{TierCounters, count};
 use crate::dram;
@@ -94,8 +94,8 @@ impl Admission {
 
     /// Tells the budgets what was written since the last call, and moves their gears. To be called by
     /// background work every so often.
-    pub(crate) fn observe(&self, counters: &[TierCounters]) {
-        for (rule, counters) in self.tiers.iter().zip(counters) {
+    pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters]) {
+        for ((rule, counters), tier) in self.tiers.iter().zip(counters).zip(&slots.tiers) {
             let Some(budget) = &rule.budget else { continue };
             let written = written(counters);
             let new = written.saturating_sub(rule.noted.swap(written, Ordering::Relaxed));
@@ -104,6 +104,8 @@ impl Admission {
                 budget.note(new, now);
             }
             rule.gear.store(budget.gear(now) as u8, Ordering::Relaxed);
+            let is_spent = !budget.allows(slots.segment_bytes().into(), now);
+            tier.is_spent.store(is_spent, Ordering::Relaxed);
         }
     }
 
@@ -169,6 +171,15 @@ impl Engine {
         let is_full = self.pool.counters.is_full();
         let gear = self.pool.admission.gear(tier, is_full);
         !is_full || gear.keeps(uses, false) || has_copy()
+    }
+}
+
+impl Cache {
+    /// The gear that each tier is in at present.
+    pub fn gears(&self) -> impl Iterator<Item = Gear> {
+        let pool = &self.engine.pool;
+        let is_full = pool.counters.is_full();
+        (0..pool.slots.tiers.len()).map(move |tier| pool.admission.gear(tier as u16, is_full))
     }
 }
 

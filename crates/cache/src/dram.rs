@@ -45,8 +45,11 @@ pub(crate) fn make_room(
     (turn, compaction): (&mut usize, &mut Compaction),
     now: u32,
 ) -> bool {
-    let copies = engine.pool.counters.records(Lane::Hot).load(Ordering::Relaxed);
-    engine.pool.promotion.turn(copies);
+    let counters = &engine.pool.counters;
+    let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
+    let sealed =
+        counters.tiers().iter().map(|tier| tier.records.load(Ordering::Relaxed)).sum::<u64>();
+    engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
     let mut worked = false;
     for _ in 0..BLOCKS_PER_SLICE {
         if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {

@@ -52,7 +52,7 @@ impl Maintenance {
         let guard = Guard::new();
         engine.note_time(now);
         engine.judge_fullness();
-        engine.pool.admission.observe(engine.pool.counters.tiers());
+        engine.pool.admission.observe(&engine.pool.slots, engine.pool.counters.tiers());
         let mut worked = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
         worked |= dram::make_room(engine, guard, turn, now);

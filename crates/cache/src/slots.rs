@@ -25,6 +25,8 @@ pub(crate) struct TierStore {
     free_count: AtomicU32,
     write_errors_in_a_row: AtomicU32,
     failed: AtomicBool,
+    /// Its write budget is spent.
+    pub(crate) is_spent: AtomicBool,
 }
 
 impl TierStore {
@@ -88,6 +90,7 @@ impl Slots {
                 free: Mutex::new(free),
                 write_errors_in_a_row: AtomicU32::new(0),
                 failed: AtomicBool::new(false),
+                is_spent: AtomicBool::new(false),
             }
         });
         Self { tiers: tiers.collect(), segment_bytes, counters }
@@ -107,7 +110,8 @@ impl Slots {
         offset(slot, self.segment_bytes)
     }
 
-    /// Takes a free place on the working tier that has most left.
+    /// Takes a free place on the working tier that has most left; on one whose write budget is spent only
+    /// if there is no other.
     pub(crate) fn take(&self) -> Option<SlotId> {
         let at = self.next()?;
         let offset = self.tiers[usize::from(at)].take()?;
@@ -120,7 +124,8 @@ impl Slots {
         let working = working.filter(|(_, tier)| !tier.has_failed() && tier.free() > 0);
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
-        working.max_by_key(|(_, tier)| share(tier)).map(|(at, _)| at as u16)
+        let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
+        working.max_by_key(|(_, tier)| rank(tier)).map(|(at, _)| at as u16)
     }
 
     /// Takes a place on this tier, the last one too.

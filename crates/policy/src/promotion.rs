@@ -17,6 +17,12 @@ const UPSET_COOLINGS: u64 = 2;
 const DROPPED_OF: u32 = 12;
 /// By how much a candidate must pass the edge, in units of [`ONE`].
 const MARGIN: u32 = 2 * ONE;
+/// By how much instead, while records on flash are read about alike: what passes then does so by chance.
+const MARGIN_OF_EVEN: u32 = 6 * ONE;
+/// Records are alike whose counts, met by reads, are on average below so many times those of equals: the
+/// laboratory has 1.4 to 1.5 for loops and uniform requests (names share counters), 3 and more where some
+/// are popular, and 1.8 just after these change.
+const EVEN: f64 = 1.65;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
 const READS_MIN: u64 = 1024;
 
@@ -42,6 +48,10 @@ pub struct Promotion {
     reads_seen: AtomicU64,
     usual_share: AtomicU32,
     is_upset: AtomicBool,
+    is_even: AtomicBool,
+    /// The count that a record on flash would have at the beginning of the epoch if all were read
+    /// alike, in units of [`ONE`].
+    count_of_equals: AtomicU32,
     /// Reads at which copies were last cooled within the epoch.
     cooled_at: AtomicU64,
     /// In units of [`ONE`].
@@ -54,6 +64,8 @@ pub struct Promotion {
 #[repr(align(64))]
 struct Told {
     reads: AtomicU64,
+    /// Sum of the counts that reads met in this epoch.
+    met: AtomicU64,
     /// Hits of copies since the last comparison with reads.
     hits: AtomicU64,
 }
@@ -82,6 +94,8 @@ impl Promotion {
             reads_seen: AtomicU64::new(0),
             usual_share: AtomicU32::new(ONE * 256),
             is_upset: AtomicBool::new(false),
+            is_even: AtomicBool::new(false),
+            count_of_equals: AtomicU32::new(0),
             cooled_at: AtomicU64::new(0),
             edge: AtomicU32::new(0),
         }
@@ -99,8 +113,10 @@ impl Promotion {
 
     /// Counts a hit that flash answered, and says how hot the record is by now.
     pub fn note_read(&self, hash: u64) -> Heat {
+        let count = self.sketch.add(hash);
         self.told.reads.fetch_add(1, Ordering::Relaxed);
-        Heat::new(self.sketch.add(hash), self.epoch())
+        self.told.met.fetch_add(u64::from(count) - 1, Ordering::Relaxed);
+        Heat::new(count, self.epoch())
     }
 
     /// What is known of a record from its reads on flash.
@@ -113,7 +129,13 @@ impl Promotion {
     /// more than chance explains, lest records that are all alike push each other out.
     pub fn admits(&self, heat: Heat, has_room: bool) -> bool {
         let edge = self.edge.load(Ordering::Relaxed);
-        let margin = if self.is_upset.load(Ordering::Relaxed) { ONE } else { MARGIN };
+        let margin = if self.is_upset.load(Ordering::Relaxed) {
+            ONE
+        } else if self.is_even.load(Ordering::Relaxed) {
+            MARGIN_OF_EVEN
+        } else {
+            MARGIN
+        };
         has_room || u32::from(heat.count(self.epoch())) * ONE > edge + margin
     }
 
@@ -133,9 +155,10 @@ impl Promotion {
         self.told.hits.fetch_add(hits, Ordering::Relaxed);
     }
 
-    /// Ends the epoch if it is due; `copies` is how many there are in DRAM. To be called by one thread
-    /// every so often. Looks at the whole sketch, at some GB/s, when it does. Says whether it did.
-    pub fn turn(&self, copies: u64) -> bool {
+    /// Ends the epoch if it is due; `copies` is how many there are in DRAM, `others` how many records
+    /// have none. To be called by one thread every so often. Looks at the whole sketch, at some GB/s,
+    /// when it does. Says whether it did.
+    pub fn turn(&self, copies: u64, others: u64) -> bool {
         let reads = self.told.reads.load(Ordering::Relaxed);
         self.watch(reads, copies);
         let epoch_reads = self.epoch_reads.load(Ordering::Relaxed);
@@ -143,6 +166,7 @@ impl Promotion {
             let edge = self.edge.load(Ordering::Relaxed);
             let epoch_reads = copies * u64::from(self.pace(edge)) / u64::from(ONE);
             self.epoch_reads.store(epoch_reads.max(READS_MIN), Ordering::Relaxed);
+            self.compare_with_equals(reads, others);
             self.restart_at(reads);
             self.sketch.halve();
             self.cool();
@@ -154,6 +178,18 @@ impl Promotion {
             self.cool();
         }
         false
+    }
+
+    /// Whether the counts that reads met in this epoch were about those of records that are all read
+    /// alike. A record that is read more is met more often, and with a higher count: so the mean is
+    /// several times that of equals where some are popular.
+    fn compare_with_equals(&self, reads: u64, others: u64) {
+        let before = f64::from(self.count_of_equals.load(Ordering::Relaxed)) / f64::from(ONE);
+        let each = reads as f64 / others.max(1) as f64;
+        let met = self.told.met.swap(0, Ordering::Relaxed) as f64 / reads.max(1) as f64;
+        self.is_even.store(met < EVEN * (before + each / 2.0), Ordering::Relaxed);
+        let after = (before + each) / 2.0 * f64::from(ONE);
+        self.count_of_equals.store(after as u32, Ordering::Relaxed);
     }
 
     /// Halves what copies have.

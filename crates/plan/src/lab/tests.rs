@@ -41,7 +41,6 @@ fn dram_holds_what_is_popular() {
     }
 }
 
-/// Short of the aim, which is none at all: names that share counters in the sketch pass for hot.
 #[test]
 fn a_loop_and_uniform_requests_replace_few_copies() {
     for (kind, rounds) in [(Kind::Loop, 10), (Kind::Uniform, 20)] {
@@ -50,7 +49,7 @@ fn a_loop_and_uniform_requests_replace_few_copies() {
         let (counts, _, promotions) = all_on_flash(&stream, 10.0, 0);
         let replaced = promotions.saturating_sub(u64::from(OBJECTS) / 10);
         let share = replaced as f64 / (counts.flash * 2) as f64;
-        assert!(share < 0.1, "{kind:?}: {share:.3} replaced per read");
+        assert!(share < 0.01, "{kind:?}: {share:.3} replaced per read");
     }
 }
 

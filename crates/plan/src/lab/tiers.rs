@@ -325,7 +325,7 @@ impl Policy for Tiers {
         let before = record.uses;
         record.uses = (before + 1).min(2);
         let heat = self.promotion.note_read(object.into());
-        self.promotion.turn(self.copies);
+        self.promotion.turn(self.copies, (self.flash_live as u64).saturating_sub(self.copies));
         if before > 0 && self.promotion.admits(heat, self.has_room()) {
             self.promote(object, heat);
         }
