@@ -1,29 +1,26 @@
 //! One client.
 
+mod operations;
+mod streams;
+
 use super::about::About;
 use super::clients::{Client, State};
 use super::conflicts::Conflicts;
 use super::context::Context;
 use super::input::{Input, Received};
-use super::pending::{Answer, Pending, Work, read_chunk};
 use super::poll::Ready;
 use super::replies::Replies;
 use super::requests::KeysLeft;
 use super::slab::Id;
 use super::socket::Socket;
-use super::stream::Stream;
 use super::upload::Upload;
 use super::watch::{Reason, Watcher};
 use crate::auth::sasl::SaslLogin;
-use crate::commands::executor::{Executor, Unfinished};
-use crate::commands::keyed::Executed;
-use crate::commands::listing::Next;
 use crate::settings::Settings;
 use crate::stats::latency::Command;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use terrace_cache::Key;
 use terrace_protocol::Parser;
 
 /// No further request is begun while so many bytes wait for the client to take them, or are being
@@ -197,16 +194,6 @@ impl Connection {
         self.account(turn, cx)
     }
 
-    /// Puts what a watcher is to hear into the output; `false` if that is full.
-    fn tell_watcher(&mut self) -> bool {
-        let Some(watcher) = &self.watcher else { return true };
-        let has_room = self.replies.sendable() < STREAM_BYTES_MAX;
-        if has_room {
-            self.replies.append(|out| watcher.take(out));
-        }
-        has_room
-    }
-
     fn state(&self) -> State {
         match self.mode {
             _ if self.watcher.is_some() => State::Watch,
@@ -331,123 +318,6 @@ impl Connection {
     /// A millisecond has passed: the cache may have buffers again.
     pub(crate) fn stop_waiting(&mut self) {
         self.is_waiting = false;
-    }
-
-    /// Executes an operation now, or begins what it needs first; an unfinished one on the same key must
-    /// finish before. `run` executes it; `work` makes an owned copy of it.
-    pub(super) fn begin(
-        &mut self,
-        cx: &mut Context,
-        id: Id,
-        (key, is_write): (Key<'_>, bool),
-        run: impl FnOnce(&Executor<'_>, &mut Vec<u8>) -> Result<Executed, Unfinished>,
-        work: impl FnOnce() -> Work,
-    ) -> Result<(), Stop> {
-        if self.conflicts.holds_back(key.hash(), is_write) {
-            return Err(Stop::Blocked);
-        }
-        let since = cx.stats.latency.sample();
-        let (number, about) = (self.number(), self.about);
-        let result = self.replies.append(|out| {
-            let before = out.len();
-            let result = run(&cx.executor(), out);
-            if cx.shared.looks_at_commands() && result.is_ok() {
-                let reply = &out[before..];
-                cx.shared.tell_command(number, about, key.bytes(), reply);
-            }
-            result
-        });
-        match result {
-            Ok(Executed::Replied) => {
-                cx.stats.latency.record_sample(self.command, since);
-                Ok(())
-            }
-            Ok(Executed::Streams { manifest, terminator }) => {
-                let stream = Stream::new(Vec::new(), manifest, terminator);
-                self.replies.reserve_stream(Box::new(stream));
-                Ok(())
-            }
-            Err(Unfinished::Wait) => Err(Stop::Wait),
-            Err(Unfinished::Read(probe)) => {
-                let (hash, work) = (key.hash(), work());
-                let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
-                self.conflicts.add(hash, is_write);
-                let mut operation = Pending::new(id, slot, work, (hash, is_write));
-                operation.command = self.command;
-                operation.about = self.about;
-                cx.read_for(Box::new(operation), probe);
-                Ok(())
-            }
-        }
-    }
-
-    /// An operation has its result; what is to be sent stands in `reply`.
-    pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
-        if !matches!(operation.work, Work::Chunk(_)) {
-            self.conflicts.remove(operation.hash, operation.is_write);
-        }
-        match answer {
-            Answer::Reply => self.replies.fulfil(operation.slot, reply),
-            Answer::Stream(manifest, terminator) => {
-                let stream = Stream::new(std::mem::take(reply), manifest, terminator);
-                self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
-            }
-            Answer::Chunk(chunk) => {
-                if let Some(stream) = self.replies.stream(operation.slot) {
-                    stream.put(chunk.number, std::mem::take(reply));
-                }
-            }
-            Answer::Broken => self.is_broken = true,
-        }
-    }
-
-    /// Puts what there is of a listing into the output; `true` if there is more than fits.
-    fn send_listing(&mut self) -> bool {
-        self.awaits_listing = false;
-        while let Some((listing, output)) = self.replies.front_listing() {
-            if output.len() >= STREAM_BYTES_MAX {
-                return true;
-            }
-            match listing.next() {
-                Next::Bytes(mut bytes) => output.append(&mut bytes),
-                Next::End => self.replies.finish_front_stream(),
-                Next::Wait => {
-                    self.awaits_listing = true;
-                    return false;
-                }
-            }
-        }
-        false
-    }
-
-    /// Goes on with the large item that is at the front of the replies. `true` if it could go on
-    /// further once the output is sent.
-    fn send_streams(&mut self, id: Id, cx: &mut Context) -> bool {
-        while let Some((slot, stream, output)) = self.replies.front_stream() {
-            if stream.advance(output) {
-                self.replies.finish_front_stream();
-                continue;
-            }
-            if output.len() >= STREAM_BYTES_MAX {
-                return true;
-            }
-            let Some(chunk) = stream.begin_next() else { return false };
-            let mut name = [0; 12];
-            let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
-            let mut bytes = Vec::new();
-            match read_chunk(&cx.executor(), key, chunk, None, &mut bytes) {
-                Ok(Answer::Chunk(_)) => stream.put(chunk.number, bytes),
-                Err(Unfinished::Read(probe)) => {
-                    let operation = Pending::new(id, slot, Work::Chunk(chunk), (key.hash(), false));
-                    cx.read_for(Box::new(operation), probe);
-                }
-                Ok(_) | Err(Unfinished::Wait) => {
-                    self.is_broken = true;
-                    return false;
-                }
-            }
-        }
-        false
     }
 
     /// Whether it was silent, and owed nothing, since before `then`.

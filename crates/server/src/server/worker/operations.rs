@@ -1,0 +1,133 @@
+//! Operations that wait for a drive, or for the cache to have buffers again.
+
+use super::{READ_DEPTH, READS, RETRY_AFTER, Worker, mark_ready};
+use crate::commands::executor::Unfinished;
+use crate::server::pending::{Answer, Pending, Waiter};
+use crate::server::reads::Finished;
+use std::io;
+use std::time::Instant;
+use terrace_cache::Checked;
+use terrace_device::{AlignedBuf, Engine};
+
+impl Worker {
+    /// The system refuses io_uring after all, such as by a filter of system calls that came later or
+    /// lets rings be made and not be used: threads take over.
+    pub(super) fn read_with_threads(&mut self, error: io::Error) -> io::Result<()> {
+        if self.engine == Engine::Pool {
+            return Err(error);
+        }
+        let opened = terrace_device::open_queue(&self.devices, Engine::Pool, READ_DEPTH)?;
+        self.engine = opened.engine;
+        self.cx.reads.move_to(opened.queue);
+        self.poll.add_event(self.cx.reads.event_fd(), READS)?;
+        eprintln!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
+        self.cx.reads.flush()
+    }
+
+    /// Goes on with the operations whose reads came back.
+    pub(super) fn finish_reads(&mut self) {
+        if !self.cx.reads.is_busy() {
+            return;
+        }
+        let mut finished = std::mem::take(&mut self.finished);
+        self.cx.reads.reap(&mut finished);
+        for read in finished.drain(..) {
+            self.finish_read(read);
+        }
+        self.finished = finished;
+    }
+
+    fn finish_read(&mut self, mut read: Finished) {
+        let cx = &mut self.cx;
+        let Some(mut operation) = cx.pending.remove(read.operation) else {
+            cx.reads.release(read.buffer);
+            return;
+        };
+        let Some(probe) = operation.probe.as_mut() else { return };
+        let mut name = [0; 12];
+        let key = operation.work.key(&cx.session, &mut name);
+        let bytes = read.result.map(|()| &mut read.buffer[..]);
+        match cx.session.check(probe, key, bytes) {
+            Checked::Match | Checked::Absent => self.resume(operation, Some(read.buffer)),
+            Checked::Restart => {
+                cx.reads.release(read.buffer);
+                self.resume(operation, None);
+            }
+            Checked::Read => {
+                cx.reads.release(read.buffer);
+                if let Some(probe) = operation.probe.take() {
+                    cx.read_for(operation, probe);
+                }
+            }
+        }
+    }
+
+    /// Executes an operation again; with what was read for it, if that can be used.
+    fn resume(&mut self, mut operation: Box<Pending>, evidence: Option<AlignedBuf>) {
+        self.reply.clear();
+        let result = operation.execute(&self.cx.executor(), evidence.as_deref(), &mut self.reply);
+        if let Err(Unfinished::Wait) = result {
+            operation.evidence = evidence;
+            self.wait_for_buffers();
+            self.cx.retry_later(operation);
+            return;
+        }
+        if let Some(buffer) = evidence {
+            self.cx.reads.release(buffer);
+        }
+        match result {
+            Ok(answer) => self.deliver(&operation, answer),
+            Err(Unfinished::Read(probe)) => {
+                self.cx.read_for(operation, probe);
+            }
+            Err(Unfinished::Wait) => {}
+        }
+    }
+
+    /// Hands a result to the connection that asked, if it is still there.
+    fn deliver(&mut self, operation: &Pending, answer: Answer) {
+        if let (Some(probe), false) = (&operation.probe, matches!(answer, Answer::Chunk(_))) {
+            let (tier, took) = (probe.plan().tier, operation.began.elapsed());
+            self.cx.stats.latency.record_command(operation.command, tier, took);
+        }
+        if let Some(connection) = self.connections.get_mut(operation.connection) {
+            if let (true, Some(key)) = (self.cx.shared.looks_at_commands(), operation.work.name()) {
+                let (number, about) = (connection.number(), operation.about);
+                self.cx.shared.tell_command(number, about, key, &self.reply);
+            }
+            connection.complete(operation, answer, &mut self.reply);
+            mark_ready(&mut self.ready, connection, operation.connection);
+        }
+    }
+
+    pub(super) fn wait_for_buffers(&mut self) {
+        if self.waiting_since.is_none() {
+            self.waiting_since = Some(Instant::now());
+            self.cx.shared.hurry_maintenance();
+        }
+    }
+
+    /// Tries again what the cache had no buffers for.
+    pub(super) fn retry_waiting(&mut self) {
+        if self.waiting_since.is_none_or(|since| since.elapsed() < RETRY_AFTER) {
+            return;
+        }
+        self.waiting_since = None;
+        for waiter in std::mem::take(&mut self.cx.waiting) {
+            match waiter {
+                Waiter::Operation(id) => {
+                    if let Some(mut operation) = self.cx.pending.remove(id) {
+                        let evidence = operation.evidence.take();
+                        self.resume(operation, evidence);
+                    }
+                }
+                Waiter::Connection(id) => {
+                    if let Some(connection) = self.connections.get_mut(id) {
+                        connection.stop_waiting();
+                        mark_ready(&mut self.ready, connection, id);
+                    }
+                }
+            }
+        }
+    }
+}
