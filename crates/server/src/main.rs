@@ -1,5 +1,8 @@
 //! `terrace`: a memcached server whose cache is as large as its drives.
 
+// They panic where nobody listens any more; `say` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod startup;
 mod tools;
 
@@ -9,6 +12,7 @@ use startup::{Failure, banner, limits, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::admin::Admin;
+use terrace::say;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
 use terrace::tls;
@@ -32,20 +36,20 @@ fn main() -> ExitCode {
         Err(error) => Err(Failure::new(error.exit_code(), error)),
     };
     result.unwrap_or_else(|failure| {
-        eprintln!("terrace: {}", failure.message);
+        say::error(format_args!("terrace: {}", failure.message));
         ExitCode::from(failure.code)
     })
 }
 
 fn print(what: Print) -> Result<ExitCode, Failure> {
     match what {
-        Print::Help => print!("{}", settings::help()),
-        Print::Version => println!("{}", banner::version()),
-        Print::License => println!(
+        Print::Help => say::line(settings::help().trim_end()),
+        Print::Version => say::line(banner::version()),
+        Print::License => say::line(format_args!(
             "{}\n\nLicensed under the Apache License, Version 2.0:\n\
              https://www.apache.org/licenses/LICENSE-2.0",
             banner::version()
-        ),
+        )),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -70,7 +74,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if let Some(daemon) = &daemon {
         daemon.detach()?;
     }
-    println!("{}", banner::version());
+    say::line(banner::version());
     tls::check(&settings.tls).map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
@@ -81,17 +85,17 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
-    say(lines.chain(&cache.describe()).chain(cache.notes()));
-    println!("{}", banner::limits(settings));
+    say_all(lines.chain(&cache.describe()).chain(cache.notes()));
+    say::line(banner::limits(settings));
     if let Some(Err(failure)) = &pid_file {
-        println!("warning: no pid file: {}", failure.message);
+        say::line(format_args!("warning: no pid file: {}", failure.message));
     }
-    say(&banner::listening(&listeners, settings.asks_for_passwords()));
+    say_all(&banner::listening(&listeners, settings.asks_for_passwords()));
     if let Some(admin) = &admin {
-        println!("metrics and status on {}", admin.name());
+        say::line(format_args!("metrics and status on {}", admin.name()));
     }
     if settings.lock_memory {
-        say(&limits::lock_memory());
+        say_all(&limits::lock_memory());
     }
     if let Some(daemon) = daemon {
         daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
@@ -135,8 +139,6 @@ fn write_rates(settings: &Settings) -> Vec<WriteRate> {
     }
 }
 
-fn say<'l>(lines: impl IntoIterator<Item = &'l String>) {
-    for line in lines {
-        println!("{line}");
-    }
+fn say_all<'l>(lines: impl IntoIterator<Item = &'l String>) {
+    lines.into_iter().for_each(say::line);
 }

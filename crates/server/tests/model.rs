@@ -159,12 +159,13 @@ fn random_pipelines_on_a_drive() {
     let filler = "x".repeat(1000);
     for seed in 1..12 {
         // Pushes what the last round has left to the drive.
-        for block in 0..20 {
+        for block in 0..40 {
             let sets = (0..500)
                 .map(|n| format!("set filler{seed}-{block}-{n} 0 0 1000 noreply\r\n{filler}\r\n"));
             client.ask(sets.collect::<String>(), "");
         }
         play(&mut client, &mut model, 1000 + seed);
     }
-    assert!(client.stat("tiers", "tier:0:hits").parse::<u64>().unwrap() > 100);
+    let hits = client.stat("tiers", "tier:0:hits").parse::<u64>().unwrap();
+    assert!(hits > 100, "{hits} hits on the drive");
 }

@@ -55,7 +55,10 @@ const METRICS: &[Metric] = &[
     metric("connections_idle_closed_total", Counter, "", "connections closed after idle_timeout", &["idle_kicks"], |v, s| s.one(&[], v.totals.idle_kicks)),
     metric("connections_yielded_total", Counter, "", "turns that ended at -R with requests left", &["conn_yields"], |v, s| s.one(&[], v.totals.conn_yields)),
     metric("connection_buffer_bytes", Gauge, "", "buffers of connections", &["read_buf_bytes", "memory_connections"], |v, s| s.one(&[], v.shared.buffer_bytes.load(Relaxed))),
-    metric("listen_disabled_total", Counter, "", "times that no descriptor was left for a new connection", &["listen_disabled_num"], |v, s| s.one(&[], v.shared.connections.listen_disabled.load(Relaxed))),
+    metric("listen_disabled_total", Counter, "", "times that new connections were left waiting: as many are open as may be, or no descriptor was left", &["listen_disabled_num"], |v, s| s.one(&[], v.shared.connections.listen_disabled.load(Relaxed))),
+    metric("listen_disabled_seconds_total", Counter, "", "how long they were left waiting", &["time_in_listen_disabled_us"], |v, s| {
+        s.one(&[], v.shared.connections.listen_disabled_us.load(Relaxed) as f64 / 1e6);
+    }),
     metric("received_bytes_total", Counter, "", "bytes from clients", &["bytes_read"], |v, s| s.one(&[], v.totals.bytes_read)),
     metric("sent_bytes_total", Counter, "", "bytes to clients", &["bytes_written"], |v, s| s.one(&[], v.totals.bytes_written)),
     metric("auth_total", Counter, "result", "attempts to log in", &["auth_cmds", "auth_errors"], |v, s| {

@@ -9,6 +9,7 @@ mod token;
 
 pub use metrics::markdown;
 
+use crate::say;
 use crate::server::shared::Shared;
 use crate::settings::{AdminAddress, Settings};
 use crate::stats::view::View;
@@ -103,7 +104,7 @@ impl Admin {
             };
             if let Err(error) = std::thread::Builder::new().name("admin-page".into()).spawn(answer)
             {
-                eprintln!("the admin page can't answer: {error}");
+                say::error(format_args!("the admin page can't answer: {error}"));
             }
         }
     }

@@ -35,7 +35,10 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
     let mut text = Vec::new();
     match admin.kind {
         AdminKind::Version => text.extend_from_slice(format!("VERSION {VERSION}\r\n").as_bytes()),
-        AdminKind::Stats => stats::execute(executor, arguments, &mut text),
+        AdminKind::Stats => match stats::listing(executor, &arguments) {
+            Some(listing) => return After::List(Box::new(listing)),
+            None => stats::execute(executor, arguments, &mut text),
+        },
         AdminKind::FlushAll => text.extend_from_slice(flush_all(executor, arguments)),
         AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
         AdminKind::Watch => return watch::execute(executor, &arguments, out),

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// What memcached says when `-c` is reached.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
@@ -13,8 +14,12 @@ const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
 /// Accepts until the server stops.
 pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
     let mut next_worker = 0;
+    let mut full_since = None;
     while !shared.is_stopping() {
+        note_full(shared, &mut full_since);
         wait(shared, listeners);
+        // Somebody may have gone, whose place is taken below.
+        note_full(shared, &mut full_since);
         shared.acceptor_waker.clear();
         for listener in listeners {
             while let Some(arrival) = accept(shared, listener) {
@@ -22,6 +27,22 @@ pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
                 next_worker = (next_worker + 1) % shared.inboxes.len();
             }
         }
+    }
+}
+
+/// Counts how often and for how long connections were left in the backlog because of `-c`.
+fn note_full(shared: &Shared, since: &mut Option<Instant>) {
+    let connections = &shared.connections;
+    match (shared.must_leave_in_backlog(), &since) {
+        (true, None) => {
+            connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
+            *since = Some(Instant::now());
+        }
+        (false, Some(begin)) => {
+            connections.add_listen_disabled(begin.elapsed());
+            *since = None;
+        }
+        _ => {}
     }
 }
 
@@ -64,5 +85,6 @@ fn recover(shared: &Shared, error: &std::io::Error) {
         shared.connections.listen_disabled.fetch_add(1, Ordering::Relaxed);
         shared.log(1, || format!("accept: {error}"));
         std::thread::sleep(OUT_OF_DESCRIPTORS_NAP);
+        shared.connections.add_listen_disabled(OUT_OF_DESCRIPTORS_NAP);
     }
 }

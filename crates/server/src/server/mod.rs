@@ -40,6 +40,7 @@ mod worker;
 pub use listener::{ListenError, Listener};
 
 use crate::admin::Admin;
+use crate::say;
 use crate::settings::Settings;
 use shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -103,7 +104,9 @@ impl Server {
                 Ok(worker) => {
                     // The receiver waits below; should it be gone, nobody needs the message.
                     let _ = started.send(Ok(()));
-                    worker.run();
+                    if let Err(error) = worker.run() {
+                        shared.fail(format!("worker {index}: {error}"));
+                    }
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -130,17 +133,23 @@ impl Server {
     }
 
     /// Waits until the server was stopped: by [`Server::stop`], or by the `shutdown` command. An
-    /// error means that it stopped because a thread of it panicked.
+    /// error means that it stopped because a thread of it panicked or could not go on.
     pub fn join(mut self) -> io::Result<()> {
-        self.join_threads()
+        self.join_threads();
+        self.shared.failure().map_or(Ok(()), |why| Err(io::Error::other(why)))
     }
 
-    fn join_threads(&mut self) -> io::Result<()> {
-        let ends: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
-        match ends.iter().any(Result::is_err) {
-            true => Err(io::Error::other("a thread panicked")),
-            false => Ok(()),
+    /// Says whether all of them ended by themselves; else what they shared is not to be built on.
+    fn join_threads(&mut self) -> bool {
+        let mut all = true;
+        for thread in self.threads.drain(..) {
+            let name = thread.thread().name().unwrap_or("a thread").to_owned();
+            if thread.join().is_err() {
+                self.shared.fail(format!("{name} panicked"));
+                all = false;
+            }
         }
+        all
     }
 }
 
@@ -160,7 +169,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop();
         // Whoever wants to know how it ended calls `join`.
-        let _ = self.join_threads();
+        self.join_threads();
     }
 }
 
@@ -189,26 +198,28 @@ pub fn run(
             }
         }
     })?;
-    let end = server.join();
+    let is_sound = server.join_threads();
     notify::stopping();
     handle.close();
     let _ = waiter.join();
-    if end.is_ok() {
+    if is_sound {
         stop_cleanly(settings, &cache, clock.now());
     }
-    end
+    server.join()
 }
 
 /// Reads again what a running server can take over.
 fn reload(shared: &Shared) {
     if let Some(passwords) = &shared.passwords {
-        eprintln!("SIGHUP: {}", passwords.reload());
+        say::error(format_args!("SIGHUP: {}", passwords.reload()));
     }
     match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
-        Some(Ok(())) => eprintln!("SIGHUP: certificates are reloaded"),
-        Some(Err(error)) => eprintln!("SIGHUP: the old certificates stay: {error}"),
+        Some(Ok(())) => say::error("SIGHUP: certificates are reloaded"),
+        Some(Err(error)) => {
+            say::error(format_args!("SIGHUP: the old certificates stay: {error}"));
+        }
         None if shared.passwords.is_some() => {}
-        None => eprintln!("SIGHUP: there is nothing to reload"),
+        None => say::error("SIGHUP: there is nothing to reload"),
     }
 }
 
@@ -222,13 +233,13 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
     let done = cache.close(now, &|| start.elapsed() < patience);
     let seconds = start.elapsed().as_secs_f32();
     match done {
-        true => println!(
+        true => say::line(format_args!(
             "stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too"
-        ),
-        false => println!(
+        )),
+        false => say::line(format_args!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
              crash (see --stop-timeout)"
-        ),
+        )),
     }
 }
 

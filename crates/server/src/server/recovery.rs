@@ -1,6 +1,7 @@
 //! Bringing sealed records back after a start, while requests are served.
 
 use super::shared::Shared;
+use crate::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,13 +17,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
             told = Instant::now();
             let stats = shared.cache.stats();
             let done = stats.shards - stats.recovering_shards;
-            println!("recovery: {done} of {} shards, {} records", stats.shards, stats.records);
+            let (shards, records) = (stats.shards, stats.records);
+            say::line(format_args!("recovery: {done} of {shards} shards, {records} records"));
         }
     }
     // The last of the threads is the one that finds nothing waiting.
     if shared.cache.recovering() == 0 && shared.tell_once() {
         let records = shared.cache.stats().records;
         let seconds = start.elapsed().as_secs_f32();
-        println!("recovery: done in {seconds:.2} s, {records} records are back");
+        say::line(format_args!("recovery: done in {seconds:.2} s, {records} records are back"));
     }
 }

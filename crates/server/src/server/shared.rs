@@ -9,6 +9,7 @@ use super::poll::Waker;
 use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
 use crate::auth::Passwords;
+use crate::say;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::{Counters, Totals};
 use crate::stats::knobs::Knobs;
@@ -19,6 +20,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 use terrace_cache::Cache;
 
 /// One per server.
@@ -32,7 +34,7 @@ pub(crate) struct Shared {
     pub(crate) reset: Mutex<Totals>,
     pub(crate) connections: Connections,
     pub(crate) clients: Clients,
-    pub(crate) watchers: Watchers,
+    pub(crate) watchers: Arc<Watchers>,
     /// What is asked for by the beginnings of keys.
     pub(crate) prefixes: Prefixes,
     /// Descriptors and names of the sockets that are listened on.
@@ -53,9 +55,13 @@ pub(crate) struct Shared {
     pub(crate) passwords: Option<Passwords>,
     verbosity: AtomicU8,
     stopping: AtomicBool,
+    /// Why the server ends before it was asked to.
+    failure: OnceLock<String>,
     told_of_recovery: AtomicBool,
-    /// A listing of all keys is under way.
+    /// A walk over all records is under way.
     pub(crate) listing: Arc<AtomicBool>,
+    /// `stats sizes` counts sizes (`-o track_sizes`).
+    pub(crate) track_sizes: AtomicBool,
 }
 
 /// What one worker counts.
@@ -74,6 +80,8 @@ impl Shared {
             latency: Arc::new(Latency::new(tiers)),
         };
         let clock = Clock::new(cache.clock_floor());
+        let watchers = Arc::new(Watchers::default());
+        cache.observe(Arc::<Watchers>::clone(&watchers));
         let tls = settings.tls.enabled.then(|| Tls::load(&settings.tls, clock.now()));
         Ok(Self {
             clock,
@@ -85,7 +93,7 @@ impl Shared {
             reset: Mutex::new(Totals::default()),
             connections: Connections::new(settings.connections_max),
             clients: Clients::default(),
-            watchers: Watchers::default(),
+            watchers,
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
             listeners: OnceLock::new(),
             buffer_bytes: AtomicU64::new(0),
@@ -96,8 +104,10 @@ impl Shared {
             passwords: Passwords::of(&settings),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
+            failure: OnceLock::new(),
             told_of_recovery: AtomicBool::new(false),
             listing: Arc::default(),
+            track_sizes: AtomicBool::new(settings.track_sizes),
             settings,
         })
     }
@@ -147,6 +157,18 @@ impl Shared {
         self.inboxes.iter().for_each(|inbox| inbox.waker().wake());
     }
 
+    /// The server can't go on: tells every thread to end.
+    pub(crate) fn fail(&self, why: String) {
+        // The first is the one that others follow from.
+        let _ = self.failure.set(why);
+        self.stop();
+    }
+
+    /// Why the server ends before it was asked to, if it does.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
     /// With `-o no_maxconns_fast`, connections too many stay where they are.
     pub(crate) fn must_leave_in_backlog(&self) -> bool {
         !self.settings.refuse_when_full && self.connections.are_all_open()
@@ -170,7 +192,7 @@ impl Shared {
     /// Writes a line to standard error, if `-v` was given at least `level` times.
     pub(crate) fn log(&self, level: u8, line: impl FnOnce() -> String) {
         if self.verbosity.load(Ordering::Relaxed) >= level {
-            eprintln!("{}", line());
+            say::error(line());
         }
     }
 
@@ -189,18 +211,27 @@ pub(crate) struct Connections {
     max: u32,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
-    /// How often no descriptor was left to accept with.
+    /// How often connections were left in the backlog: too many are open, or no descriptor was left.
     pub(crate) listen_disabled: AtomicU64,
+    /// For how long in all, in microseconds.
+    pub(crate) listen_disabled_us: AtomicU64,
 }
 
 impl Connections {
     fn new(max: u32) -> Self {
-        let (accepted, rejected, listen_disabled) = Default::default();
-        Self { current: AtomicU32::new(0), max, accepted, rejected, listen_disabled }
+        let (accepted, rejected, listen_disabled, listen_disabled_us) = Default::default();
+        let current = AtomicU32::new(0);
+        Self { current, max, accepted, rejected, listen_disabled, listen_disabled_us }
     }
 
     pub(crate) fn are_all_open(&self) -> bool {
         self.current.load(Ordering::Relaxed) >= self.max
+    }
+
+    /// Connections were left in the backlog for so long.
+    pub(crate) fn add_listen_disabled(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.listen_disabled_us.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// Counts a new connection, unless there are too many. Called by the acceptor alone.

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
+use terrace_cache::{Listed, Observer, Reclaim};
 
 /// Watchers at once.
 const WATCHERS_MAX: usize = 20;
@@ -24,9 +25,12 @@ pub(crate) enum Stream {
     Connections = 8,
     /// Lines as they were received.
     Requests = 16,
-    /// Accepted, as memcached's scripts ask for it: evictions, sysevents and those of the proxy have
-    /// no events here.
-    Silent = 32,
+    /// Records that lost their place to others.
+    Evictions = 32,
+    /// What background work does.
+    System = 64,
+    /// Accepted, as memcached's scripts ask for it: there is no proxy here.
+    Silent = 128,
 }
 
 impl Stream {
@@ -38,9 +42,9 @@ impl Stream {
             b"deletions" => Self::Deletions,
             b"connevents" => Self::Connections,
             b"rawcmds" => Self::Requests,
-            b"evictions" | b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" => {
-                Self::Silent
-            }
+            b"evictions" => Self::Evictions,
+            b"sysevents" => Self::System,
+            b"proxyreqs" | b"proxyevents" | b"proxyuser" => Self::Silent,
             _ => return None,
         })
     }
@@ -161,9 +165,13 @@ impl Watchers {
         self.wanted.load(Ordering::Relaxed) != 0
     }
 
+    fn wants(&self, stream: Stream) -> bool {
+        self.wanted.load(Ordering::Relaxed) & stream as u32 != 0
+    }
+
     /// Tells those who want it; `event` writes the line from `type=` on.
     fn tell(&self, stream: Stream, event: impl FnOnce(&mut Vec<u8>)) {
-        if self.wanted.load(Ordering::Relaxed) & stream as u32 == 0 {
+        if !self.wants(stream) {
             return;
         }
         let number = 1 + self.written.fetch_add(1, Ordering::Relaxed);
@@ -230,6 +238,40 @@ impl Watchers {
                 let _ = write!(line, " size={value_bytes}");
             }),
         }
+    }
+}
+
+impl Observer for Watchers {
+    fn wants_evictions(&self) -> bool {
+        self.wants(Stream::Evictions)
+    }
+
+    fn evicted(&self, listed: Listed<'_>) {
+        let Listed { record, accessed, fetched, .. } = listed;
+        self.tell(Stream::Evictions, |line| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let ttl = match record.expires {
+                0 => -1,
+                expires => i64::from(expires).saturating_sub_unsigned(now),
+            };
+            let fetched = if fetched { "yes" } else { "no" };
+            let (since, size) = (now.saturating_sub(accessed.into()), record.value_bytes());
+            line.extend_from_slice(b"type=eviction key=");
+            put_key(line, record.key);
+            let _ = write!(line, " fetch={fetched} ttl={ttl} la={since} clsid=1 size={size}");
+        });
+    }
+
+    fn reclaims(&self, place: u64, step: Reclaim) {
+        self.tell(Stream::System, |line| {
+            let _ = match step {
+                Reclaim::Begun { sequence } => {
+                    write!(line, "type=compact_start id={place} version={sequence}")
+                }
+                Reclaim::Done => write!(line, "type=compact_end id={place}"),
+                Reclaim::PutOff => write!(line, "type=compact_abort id={place}"),
+            };
+        });
     }
 }
 

@@ -118,20 +118,19 @@ impl Worker {
     }
 
     /// Serves until the server stops.
-    pub(crate) fn run(mut self) {
+    ///
+    /// # Errors
+    /// The system refuses what a worker can't do without; the server can't go on.
+    pub(crate) fn run(mut self) -> io::Result<()> {
         let mut stopping_since = None;
         loop {
             if self.cx.shared.is_stopping() {
                 let since = *stopping_since.get_or_insert_with(Instant::now);
                 if self.cx.pending.len() == 0 || since.elapsed() > STOP_PATIENCE {
-                    return;
+                    return Ok(());
                 }
             }
-            if let Err(error) = self.run_once() {
-                eprintln!("worker {}: {error}", self.index);
-                self.cx.shared.stop();
-                return;
-            }
+            self.run_once()?;
         }
     }
 

@@ -121,6 +121,8 @@ pub struct Settings {
     pub core_dumps: bool,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
+    /// `stats sizes` counts sizes from the start (`-o track_sizes`).
+    pub track_sizes: bool,
     /// memcached's way to choose threads (`-N`): no effect here, 0 if not given.
     pub napi_ids: u32,
     /// memcached's slab growth factor (`-f`): no effect here, shown by `stats settings`.
@@ -179,6 +181,7 @@ impl Default for Settings {
             user: None,
             core_dumps: false,
             lock_memory: false,
+            track_sizes: false,
             napi_ids: 0,
             slab_growth_factor: 1.25,
             slab_chunk_bytes_min: 48,

@@ -239,7 +239,11 @@ fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
     match text.as_bytes() {
-        &[byte] if byte.is_ascii_graphic() => {
+        &[byte, ref rest @ ..] if byte.is_ascii_graphic() => {
+            if !rest.is_empty() {
+                let first = char::from(byte);
+                s.notes.push(format!("-D {text}: the first character counts, `{first}`"));
+            }
             s.count_prefixes = true;
             set(&mut s.prefix_delimiter, byte)
         }

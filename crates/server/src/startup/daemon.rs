@@ -5,9 +5,10 @@
 //! exit code of the child. (Starting anew instead of forking keeps `unsafe` out of this crate.)
 
 use super::Failure;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
+use terrace::say;
 
 /// Set for the child only.
 const CHILD: &str = "TERRACE_DAEMON_CHILD";
@@ -46,7 +47,7 @@ pub(crate) fn start() -> Result<ExitCode, Failure> {
         for line in BufReader::new(output).lines() {
             match line.map_err(failed)? {
                 line if line == READY => return Ok(ExitCode::SUCCESS),
-                line => println!("{line}"),
+                line => say::line(line),
             }
         }
     }
@@ -73,9 +74,7 @@ impl Child {
     /// Lets the parent go. From here on nothing holds the directory that the server was started in
     /// or, with `keep_output` unset, its terminal.
     pub(crate) fn ready(self, keep_output: bool) -> std::io::Result<()> {
-        let mut output = std::io::stdout();
-        writeln!(output, "{READY}")?;
-        output.flush()?;
+        say::line(READY);
         std::env::set_current_dir("/")?;
         let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null)?;

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use terrace::server::Listener;
 
-/// Writes the ports if the environment asks for it: a line for each, wholly or not at all.
+/// Writes the ports if the environment asks for it: a line for each, those for TCP first, wholly or not
+/// at all.
 pub(crate) fn write(listeners: &[Listener]) -> Result<(), Failure> {
     let Some(path) = std::env::var_os("MEMCACHED_PORT_FILENAME") else { return Ok(()) };
     let mut draft = path.clone();
@@ -23,9 +24,7 @@ fn lines(listeners: &[Listener]) -> String {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
         format!("{transport} {family}: {}\n", address.port())
     };
-    let both = |listener: &Listener| {
-        let tcp = listener.tcp_address().map(|address| line("TCP", address));
-        tcp.or_else(|| listener.udp_address().map(|address| line("UDP", address)))
-    };
-    listeners.iter().filter_map(both).collect()
+    let tcp = listeners.iter().filter_map(Listener::tcp_address);
+    let udp = listeners.iter().filter_map(Listener::udp_address);
+    tcp.map(|address| line("TCP", address)).chain(udp.map(|address| line("UDP", address))).collect()
 }

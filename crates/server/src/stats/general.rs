@@ -79,7 +79,10 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("limit_maxbytes", Number(|v| v.cache.memory.limit)),
     ("accepting_conns", Number(|v| u64::from(!v.shared.must_leave_in_backlog()))),
     ("listen_disabled_num", Number(|v| v.shared.connections.listen_disabled.load(Relaxed))),
-    ("time_in_listen_disabled_us", Never),
+    (
+        "time_in_listen_disabled_us",
+        Number(|v| v.shared.connections.listen_disabled_us.load(Relaxed)),
+    ),
     ("threads", Number(|v| v.shared.workers.len() as u64)),
     ("conn_yields", Number(|v| v.totals.conn_yields)),
     ("hash_power_level", Never),

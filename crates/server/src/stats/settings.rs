@@ -3,6 +3,7 @@
 use super::view::{Row, Source, View, write_row};
 use crate::settings::{Port, Verify};
 use Source::{Never, Number, Text};
+use std::sync::atomic::Ordering::Relaxed;
 
 const ROWS: &[Row] = &[
     ("maxbytes", Number(|v| v.cache.memory.limit)),
@@ -55,7 +56,7 @@ const ROWS: &[Row] = &[
     ("watcher_logbuf_size", Number(|_| 256 << 10)),
     ("worker_logbuf_size", Number(|_| 64 << 10)),
     ("read_buf_mem_limit", Number(|v| v.shared.settings.connection_buffer_bytes_max)),
-    ("track_sizes", Text(|_| yes(false))),
+    ("track_sizes", Text(|v| yes(v.shared.track_sizes.load(Relaxed)))),
     ("inline_ascii_response", Text(|_| yes(false))),
     ("drop_privileges", Text(|_| yes(false))),
 ];

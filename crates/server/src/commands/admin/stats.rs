@@ -1,9 +1,25 @@
 //! `stats`.
 
 use crate::commands::executor::Executor;
+use crate::commands::listing::{Listing, segments, sizes};
 use crate::stats::view::{self, View};
 use crate::stats::{conns, general, items, settings, tiers};
+use std::sync::atomic::Ordering;
 use terrace_protocol::{number_u32, reply};
+
+/// What is told piece by piece; `None` where the answer stands at once.
+pub(super) fn listing(executor: &Executor<'_>, arguments: &[&[u8]]) -> Option<Listing> {
+    match arguments {
+        [b"extstore", ..] => Some(segments::begin(&executor.shared.cache)),
+        [b"sizes", ..] => {
+            let put = |out: &mut Vec<u8>, size: u64, count| {
+                view::write(out, &size.to_string(), count);
+            };
+            sizes::begin(executor, put, reply::END.to_vec())
+        }
+        _ => None,
+    }
+}
 
 pub(in crate::commands) fn execute(
     executor: &Executor<'_>,
@@ -34,15 +50,15 @@ pub(in crate::commands) fn execute(
             reply::END
         }
         [b"sizes", ..] => {
-            view::write(out, "sizes_status", "disabled");
+            write_no_sizes(out, shared.track_sizes.load(Ordering::Relaxed));
             reply::END
         }
+        [b"sizes_enable", ..] => track_sizes(executor, true, out),
+        [b"sizes_disable", ..] => track_sizes(executor, false, out),
         [b"conns", ..] => {
             conns::write_conns(out, &view());
             reply::END
         }
-        // Nothing is collected by class, and segments are no business of memcached's tools.
-        [b"extstore", ..] => reply::END,
         [b"cachedump", ..] | [b"detail", ..] if !shared.settings.dump_commands => {
             b"CLIENT_ERROR stats cachedump not allowed\r\n"
         }
@@ -72,4 +88,18 @@ pub(in crate::commands) fn execute(
         _ => reply::ERROR,
     };
     out.extend_from_slice(text);
+}
+
+fn track_sizes(executor: &Executor<'_>, on: bool, out: &mut Vec<u8>) -> &'static [u8] {
+    executor.shared.track_sizes.store(on, Ordering::Relaxed);
+    view::write(out, "sizes_status", if on { "enabled" } else { "disabled" });
+    reply::END
+}
+
+/// Why there are no sizes: they are not asked for, or another walk over all records is under way.
+fn write_no_sizes(out: &mut Vec<u8>, are_tracked: bool) {
+    view::write(out, "sizes_status", if are_tracked { "error" } else { "disabled" });
+    if are_tracked {
+        view::write(out, "sizes_error", "busy");
+    }
 }

@@ -3,7 +3,8 @@
 //! set, and the log says once that it has no effect.
 
 use crate::commands::executor::Executor;
-use crate::commands::listing::{Listing, Style};
+use crate::commands::listing::Listing;
+use crate::commands::listing::keys::{self, Style};
 use crate::server::shared::Shared;
 use terrace_protocol::{AdminKind, number_i32, number_u32, reply};
 
@@ -181,7 +182,7 @@ pub(super) fn listing(
     if !names_classes(arguments[1]) {
         return Some(Err(b"BADCLASS invalid class id\r\n"));
     }
-    let listing = Listing::begin(&shared.cache, &shared.listing, style, executor.now);
+    let listing = keys::begin(&shared.cache, &shared.listing, style, executor.now);
     Some(listing.ok_or(b"BUSY currently processing crawler request\r\n"))
 }
 

@@ -3,6 +3,7 @@
 use crate::commands::admin::{self, After};
 use crate::commands::executor::Executor;
 use crate::commands::expiry::Expiry;
+use crate::commands::listing::{self, Listing};
 use crate::stats::general::VERSION;
 use terrace_protocol::binary::{Echo, Response, Status};
 use terrace_protocol::{BinaryCommand, BinaryRequest};
@@ -33,14 +34,19 @@ pub(crate) fn execute(
                 Err(_) => request.echo.put_error(out, Status::OutOfMemory),
             }
         }
-        BinaryCommand::Stat { name } => stat(executor, request.echo, name, out),
+        BinaryCommand::Stat { name } => return stat(executor, request.echo, name, out),
         _ => {}
     }
     After::GoOn
 }
 
 /// The lines of the `stats` command as responses, one for each, and an empty one at their end.
-fn stat(executor: &Executor<'_>, echo: Echo, name: &[u8], out: &mut Vec<u8>) {
+fn stat(executor: &Executor<'_>, echo: Echo, name: &[u8], out: &mut Vec<u8>) -> After {
+    if name == b"sizes"
+        && let Some(listing) = sizes(executor, echo)
+    {
+        return After::List(Box::new(listing));
+    }
     let words: Vec<_> = name.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).collect();
     let mut text = Vec::new();
     if is_known(&words) {
@@ -48,7 +54,7 @@ fn stat(executor: &Executor<'_>, echo: Echo, name: &[u8], out: &mut Vec<u8>) {
     }
     let Some(lines) = without_end(&text) else {
         echo.put_error(out, Status::NotFound);
-        return;
+        return After::GoOn;
     };
     if words == [b"detail", &b"dump"[..]] {
         echo.put(out, &Response { key: b"detailed", value: &text, ..Response::default() });
@@ -58,6 +64,19 @@ fn stat(executor: &Executor<'_>, echo: Echo, name: &[u8], out: &mut Vec<u8>) {
         }
     }
     echo.put(out, &Response::default());
+    After::GoOn
+}
+
+/// `stats sizes`, where sizes are counted.
+fn sizes(executor: &Executor<'_>, echo: Echo) -> Option<Listing> {
+    let put = move |out: &mut Vec<u8>, size: u64, count: u64| {
+        let (key, value) = (size.to_string(), count.to_string());
+        let (key, value) = (key.as_bytes(), value.as_bytes());
+        echo.put(out, &Response { key, value, ..Response::default() });
+    };
+    let mut end = Vec::new();
+    echo.put(&mut end, &Response::default());
+    listing::sizes::begin(executor, put, end)
 }
 
 /// What memcached answers over this protocol, and our own.

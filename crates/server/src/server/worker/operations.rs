@@ -2,6 +2,7 @@
 
 use super::{READ_DEPTH, READS, RETRY_AFTER, Worker, mark_ready};
 use crate::commands::executor::Unfinished;
+use crate::say;
 use crate::server::pending::{Answer, Pending, Waiter};
 use crate::server::reads::Finished;
 use std::io;
@@ -20,7 +21,10 @@ impl Worker {
         self.engine = opened.engine;
         self.cx.reads.move_to(opened.queue);
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
-        eprintln!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
+        say::error(format_args!(
+            "worker {}: reading with threads, since io_uring fails: {error}",
+            self.index
+        ));
         self.cx.reads.flush()
     }
 

@@ -1,0 +1,95 @@
+//! `lru_crawler metadump` and `mgdump`: every key of every tier.
+
+use super::{Gone, Listing, Pieces};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use terrace_cache::{Cache, Dump, Listed};
+
+/// How keys are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// `key=… exp=…`, ended by `END`.
+    Meta,
+    /// Lines that read all the records again, ended by `EN`.
+    Mg,
+}
+
+/// Begins a list; `None` while another walk is under way, which `busy` tells.
+pub(crate) fn begin(
+    cache: &Arc<Cache>,
+    busy: &Arc<AtomicBool>,
+    style: Style,
+    now: u32,
+) -> Option<Listing> {
+    let terminator: &[u8] = match style {
+        Style::Meta => b"END\r\n",
+        Style::Mg => b"EN\r\n",
+    };
+    Listing::walk(cache, busy, terminator.to_vec(), move |dump, pieces| {
+        list_all(dump, pieces, style, now)
+    })
+}
+
+fn list_all(mut dump: Dump, pieces: &Pieces, style: Style, now: u32) -> Result<(), Gone> {
+    let mut text = String::new();
+    loop {
+        let more = dump.step(now, |listed| write_line(&mut text, &listed, style, now));
+        pieces.send(text.as_bytes())?;
+        text.clear();
+        if !more {
+            return Ok(());
+        }
+    }
+}
+
+fn write_line(text: &mut String, listed: &Listed<'_>, style: Style, now: u32) {
+    let record = &listed.record;
+    // Writing to a string does not fail.
+    let _ = match style {
+        Style::Mg if record.key.iter().all(u8::is_ascii_graphic) => {
+            write!(text, "mg {}\r\n", String::from_utf8_lossy(record.key))
+        }
+        Style::Mg => write!(text, "mg {} b\r\n", STANDARD.encode(record.key)),
+        Style::Meta => {
+            text.push_str("key=");
+            record.key.iter().for_each(|&byte| push_uri(text, byte));
+            let expires = if record.expires == 0 { -1 } else { i64::from(record.expires) };
+            let fetched = if listed.fetched { "yes" } else { "no" };
+            let bytes = record.key.len() as u64 + record.value_bytes();
+            let accessed = if listed.accessed == 0 { now } else { listed.accessed };
+            writeln!(
+                text,
+                " exp={expires} la={accessed} cas={} fetch={fetched} cls=1 size={bytes} flags={}",
+                record.cas, record.client_flags
+            )
+        }
+    };
+}
+
+/// As memcached does: letters, digits and four marks stand for themselves.
+fn push_uri(text: &mut String, byte: u8) {
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        text.push(byte as char);
+    } else {
+        let _ = write!(text, "%{byte:02X}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_spelled_as_memcached_does() {
+        let uri = |key: &[u8]| {
+            let mut text = String::new();
+            key.iter().for_each(|&byte| push_uri(&mut text, byte));
+            text
+        };
+        assert_eq!(uri(b"a-b_c.d~e%25"), "a-b_c.d~e%2525");
+        assert_eq!(uri(&[0, 255, b'/']), "%00%FF%2F");
+    }
+}

@@ -1,0 +1,175 @@
+//! Every flag and every `-o` option of memcached 1.6.45 is known here, in all spellings that its
+//! getopt takes; and those that the installed memcached lists in its help.
+
+use std::process::Command;
+use terrace::settings::{Invocation, Settings, UsageError};
+
+/// Flags: letter, long name, and a value where it takes one.
+const FLAGS: &str = "\
+p port 11212
+U udp-port 11213
+s unix-socket /tmp/socket
+a unix-mask 770
+A enable-shutdown
+l listen 127.0.0.1
+d daemon
+r enable-coredumps
+u user nobody
+m memory-limit 128
+M disable-evictions
+c conn-limit 2000
+k lock-memory
+v verbose
+h help
+i license
+V version
+P pidfile /tmp/pid
+f slab-growth-factor 1.1
+n slab-min-size 64
+L enable-largepages
+D prefix-delimiter /
+t threads 2
+R max-reqs-per-event 40
+C disable-cas
+b listen-backlog 2048
+B protocol ascii
+I max-item-size 2m
+S enable-sasl
+F disable-flush-all
+X disable-dumping
+W disable-watch
+Y auth-file FILE
+e memory-file /tmp/memory
+Z enable-ssl
+o extended modern
+N napi-ids 2
+N napi_ids 2";
+
+/// Options, with every kind of value that each takes.
+const OPTIONS: &str = "\
+maxconns_fast no_maxconns_fast hashpower=12 hashpower=32 no_hashexpand hash_algorithm=jenkins \
+hash_algorithm=murmur3 hash_algorithm=xxh3 tail_repair_time=10 slab_reassign no_slab_reassign \
+slab_automove slab_automove=0 slab_automove=1 slab_automove=2 no_slab_automove \
+slab_automove_ratio=0.7 slab_automove_window=10 slab_automove_freeratio=0.02 slab_sizes=100-200-300 \
+slab_chunk_max=1024 no_chunked_items track_sizes lru_crawler no_lru_crawler lru_crawler_sleep=1000 \
+lru_crawler_tocrawl=5 lru_maintainer no_lru_maintainer hot_lru_pct=10 warm_lru_pct=30 \
+hot_max_factor=0.3 warm_max_factor=3.0 temporary_ttl=61 idle_timeout=60 watcher_logbuf_size=512 \
+worker_logbuf_size=128 read_buf_mem_limit=10 resp_obj_mem_limit=10 inline_ascii_resp \
+no_inline_ascii_resp modern no_modern drop_privileges no_drop_privileges relaxed_privileges \
+sock_cookie_id=1 ext_path=/tmp/a:64m ext_path=/tmp/a:1g:compact ext_path=/tmp/a:1t:lowttl \
+ext_page_size=64 ext_wbuf_size=4 ext_threads=2 ext_io_depth=4 ext_item_size=100 ext_item_age=60 \
+ext_low_ttl=60 ext_drop_unread ext_recache_rate=100 ext_compact_under=4 ext_drop_under=4 \
+ext_max_frag=0.5 ext_max_sleep=1000 ssl_chain_cert=/c ssl_key=/k ssl_keyformat=PEM ssl_keyformat=DER \
+ssl_verify_mode=0 ssl_verify_mode=1 ssl_verify_mode=2 ssl_verify_mode=3 ssl_ciphers=HIGH \
+ssl_ca_cert=/ca ssl_wbuf_size=16 ssl_session_cache ssl_kernel_tls ssl_min_version=0 ssl_min_version=1 \
+ssl_min_version=2 ssl_min_version=3";
+
+/// Refused with a reason, since a server that left them out would not be what was asked for.
+const REFUSED: &str = "\
+ssl_keyformat=ENGINE proxy_config=/x.lua proxy_config=routelib proxy_arg=/y proxy_uring \
+proxy_memprofile";
+
+/// What is so without them.
+const DEFAULTS: [&str; 4] =
+    ["maxconns_fast", "ssl_keyformat=PEM", "ssl_verify_mode=0", "ssl_min_version=2"];
+
+fn parse(words: &[&str]) -> Result<Invocation, UsageError> {
+    let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+    Invocation::parse(&words)
+}
+
+/// Whether a command line is refused because of a name that nobody knows.
+fn is_unknown(result: &Result<Invocation, UsageError>) -> bool {
+    result.as_ref().is_err_and(|error| error.to_string().contains("no such"))
+}
+
+#[test]
+fn every_flag_is_taken_in_every_spelling() {
+    let passwords = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(passwords.path(), "user:pass\n").expect("room for it");
+    let file = passwords.path().to_str().expect("a path of text");
+    for line in FLAGS.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        let (short, long) = (format!("-{}", words[0]), format!("--{}", words[1]));
+        let value = words.get(2).map(|&value| if value == "FILE" { file } else { value });
+        let (attached, equals) =
+            (value.map(|v| format!("{short}{v}")), value.map(|v| format!("{long}={v}")));
+        let spellings: Vec<Vec<&str>> = match (value, &attached, &equals) {
+            (Some(value), Some(attached), Some(equals)) => {
+                vec![vec![&short, value], vec![attached], vec![&long, value], vec![equals]]
+            }
+            _ => vec![vec![&short], vec![&long]],
+        };
+        for spelling in spellings {
+            let result = parse(&spelling);
+            match words[0] {
+                // They need what another flag brings, and say so.
+                "S" | "Z" => {
+                    assert!(result.is_err() && !is_unknown(&result), "{spelling:?}: {result:?}");
+                }
+                _ => assert!(result.is_ok(), "{spelling:?}: {result:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_option_is_taken_or_refused_with_a_reason() {
+    for option in OPTIONS.split(' ') {
+        let result = parse(&["-o", option]);
+        assert!(matches!(result, Ok(Invocation::Serve(_))), "-o {option}: {result:?}");
+    }
+    for option in REFUSED.split(' ') {
+        let result = parse(&["-o", option]);
+        assert!(result.is_err() && !is_unknown(&result), "-o {option}: {result:?}");
+    }
+    let together = OPTIONS.split(' ').filter(|option| !option.starts_with("ext_path"));
+    let together = together.collect::<Vec<_>>().join(",");
+    assert!(parse(&["-o", &together]).is_ok());
+}
+
+#[test]
+fn what_has_no_effect_is_noted() {
+    let quiet = |settings: &Settings| settings.notes.is_empty();
+    for option in OPTIONS.split(' ') {
+        let Ok(Invocation::Serve(settings)) = parse(&["-o", option]) else { continue };
+        let obeyed = *settings != Settings::default();
+        assert!(obeyed || !quiet(&settings) || DEFAULTS.contains(&option), "-o {option}");
+    }
+}
+
+#[test]
+fn a_delimiter_of_several_characters_is_its_first() {
+    let Ok(Invocation::Serve(settings)) = parse(&["-D", "::"]) else { panic!("-D :: is refused") };
+    assert_eq!((settings.prefix_delimiter, settings.count_prefixes), (b':', true));
+    assert!(settings.notes[0].starts_with("-D ::"), "{:?}", settings.notes);
+    assert!(parse(&["-D", ""]).is_err());
+}
+
+#[test]
+fn the_installed_memcached_lists_nothing_unknown() {
+    let Ok(output) = Command::new("memcached").arg("-h").output() else {
+        println!("skipped: the_installed_memcached_lists_nothing_unknown: no memcached");
+        return;
+    };
+    let help = String::from_utf8_lossy(&output.stdout);
+    let (mut flags, mut options) = (0, 0);
+    for line in help.lines() {
+        if let Some(option) = line.strip_prefix("   - ").and_then(|rest| rest.split_once(':')) {
+            if option.0.contains(' ') {
+                continue;
+            }
+            let result = parse(&["-o", &format!("{}=1", option.0)]);
+            assert!(!is_unknown(&result), "-o {}: {result:?}", option.0);
+            options += 1;
+        }
+        let words = line.split([' ', ',', '=']).take_while(|word| !word.starts_with('<'));
+        for flag in words.filter(|word| line.starts_with('-') && word.starts_with('-')) {
+            let value = if matches!(flag, "-o" | "--extended") { "modern" } else { "1" };
+            let result = parse(&[flag, value]);
+            assert!(!is_unknown(&result), "{flag}: {result:?}");
+            flags += 1;
+        }
+    }
+    assert!(flags > 60 && options > 30, "{flags} flags and {options} options");
+}
