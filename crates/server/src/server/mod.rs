@@ -17,6 +17,7 @@ mod clock;
 mod conflicts;
 mod connection;
 mod context;
+mod gears;
 mod inbox;
 mod input;
 mod listener;
@@ -251,7 +252,9 @@ fn recovery_threads(cache: &Cache) -> usize {
 fn maintain(shared: &Arc<Shared>) {
     shared.maintenance.get_or_init(thread::current);
     let mut nap = MAINTENANCE_NAP;
+    let mut gears = gears::Gears::new(&shared.cache);
     while !shared.is_stopping() {
+        gears.tell(&shared.cache);
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);
         if shared.cache.maintain(now) {

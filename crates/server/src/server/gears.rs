@@ -1,0 +1,35 @@
+//! Says in the log when a tier writes and keeps more or less than before.
+
+use crate::say;
+use std::time::{Duration, Instant};
+use terrace_cache::{Cache, Gear};
+
+/// Changes are told this often at most: a tier that is just about full changes with every segment.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What was told last.
+pub(super) struct Gears {
+    told: Vec<Gear>,
+    at: Instant,
+}
+
+impl Gears {
+    pub(super) fn new(cache: &Cache) -> Self {
+        Self { told: cache.gears().collect(), at: Instant::now() }
+    }
+
+    /// To be called every so often.
+    pub(super) fn tell(&mut self, cache: &Cache) {
+        if self.at.elapsed() < TELL_EVERY {
+            return;
+        }
+        self.at = Instant::now();
+        for (tier, (told, gear)) in self.told.iter_mut().zip(cache.gears()).enumerate() {
+            if *told != gear {
+                let way = if gear > *told { "less" } else { "more" };
+                say::line(format_args!("tier {tier}: gear {gear:?}, writes and keeps {way} than before"));
+                *told = gear;
+            }
+        }
+    }
+}
