@@ -27,7 +27,9 @@ impl Gears {
         for (tier, (told, gear)) in self.told.iter_mut().zip(cache.gears()).enumerate() {
             if *told != gear {
                 let way = if gear > *told { "less" } else { "more" };
-                say::line(format_args!("tier {tier}: gear {gear:?}, writes and keeps {way} than before"));
+                say::line(format_args!(
+                    "tier {tier}: gear {gear:?}, writes and keeps {way} than before"
+                ));
                 *told = gear;
             }
         }
