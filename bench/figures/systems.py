@@ -10,6 +10,8 @@ from measure.server import memcached, terrace
 SERVER_CPU, LOAD_CPU = {0}, {1}
 # What both servers with a drive may use in all, page cache included.
 LIMIT_MIB, SERVER_MIB = 160, 128
+# What extstore gets at a time.
+PIECE_MIB = 8
 # What a record of 100 bytes takes in DRAM, its word in the table included.
 COPY_BYTES = 145
 EXTSTORE = "ext_threads={threads},ext_page_size=16,ext_wbuf_size=4,ext_recache_rate=0,ext_path=DIR/ext:{gib}g"
@@ -55,14 +57,18 @@ def _within(name, limit_mib, start):
 
 
 def fill(server, records, slowly=False, **options):
-    """Stores the records. Slowly: extstore evicts what it can't write out in time."""
-    how = {"connections": 8, "depth": 32}
-    if slowly:
-        size = options.get("key_bytes", 20) + options.get("value_bytes", 80)
-        how["rate"] = min(60_000, 24_000_000 // size)
-    report = load(server, "fill", records=records, cpus=LOAD_CPU, **how, **options)
-    server.settle(timeout=20)
-    return report
+    """Stores the records. Slowly: extstore evicts what it can't write out in time, so that it gets a
+    little, and time to write that."""
+    how = {"connections": 8, "depth": 32, "cpus": LOAD_CPU, **options}
+    if not slowly:
+        load(server, "fill", records=records, **how)
+        return server.settle(timeout=20)
+    size = options.get("key_bytes", 20) + options.get("value_bytes", 80)
+    piece = max((PIECE_MIB << 20) // size, 8)
+    for first in range(0, records, piece):
+        load(server, "fill", first=first, records=max(min(piece, records - first), 8), **how)
+        server.settle(quiet=0.25, timeout=10)
+    return server.settle(timeout=20)
 
 
 def in_memory(server):
