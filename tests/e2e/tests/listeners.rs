@@ -2,8 +2,10 @@
 //! manager opened, and what the manager is told.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixDatagram;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -64,6 +66,32 @@ fn the_system_gives_ports_and_a_file_tells_them() {
     Client::connect(([127, 0, 0, 1], ports[0].1).into()).check("mn\r\n", "MN\r\n");
 }
 
+/// The names in the file of a program that listens on two addresses, on ports of the system's choice.
+fn names_of_ports(program: &Path) -> Option<Vec<String>> {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("ports");
+    let mut command = Command::new(program);
+    command.args(["-m", "64", "-l", "127.0.0.1,127.0.0.2", "-p", "-1", "-U", "-1", "-t", "1"]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["-u", "root"]);
+    }
+    command.env("MEMCACHED_PORT_FILENAME", &file).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Running(command.spawn().ok()?);
+    Some(ports(&file).into_iter().map(|(name, _)| name).collect())
+}
+
+#[test]
+fn every_listener_is_told_as_memcached_tells_it() {
+    let names = names_of_ports(program()).expect("the binary under test starts");
+    assert_eq!(names, ["TCP INET", "TCP INET", "UDP INET", "UDP INET"]);
+    match names_of_ports(Path::new("memcached")) {
+        Some(memcacheds) => assert_eq!(names, memcacheds),
+        None => {
+            skip("every_listener_is_told_as_memcached_tells_it", "no memcached to compare with")
+        }
+    }
+}
+
 #[test]
 fn several_addresses_are_one_cache() {
     let (one, two) = (free_port(), free_port());
@@ -114,6 +142,56 @@ fn a_server_for_everybody_warns() {
     assert!(said.contains("warning: listening on all addresses"), "{said}");
 }
 
+/// Opens a Unix socket and one for datagrams, and becomes the server that inherits both.
+const ACTIVATE_OTHERS: &str = r#"
+import fcntl, os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1] + ".sock")
+listener.listen()
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(("127.0.0.1", 0))
+open(sys.argv[1] + ".new", "w").write(str(datagrams.getsockname()[1]))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+high = [fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (listener, datagrams)]
+os.dup2(high[0], 3)
+os.dup2(high[1], 4)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.environ["LISTEN_FDS"] = "2"
+os.execv(sys.argv[2], sys.argv[2:])
+"#;
+
+#[test]
+fn a_service_manager_may_open_sockets_of_other_kinds() {
+    const NAME: &str = "a_service_manager_may_open_sockets_of_other_kinds";
+    if others(NAME) {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        skip(NAME, "no python3 to act as service manager");
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("port");
+    let mut manager = Command::new("python3");
+    manager.args(["-c", ACTIVATE_OTHERS]).arg(&file).arg(program());
+    manager.args(["-m", "64", "-u", "root"]).stdout(Stdio::null());
+    let _server = Running(manager.spawn().expect("python3 runs"));
+    let port = wait_for("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
+    let mut stream =
+        UnixStream::connect(dir.path().join("port.sock")).expect("the socket is there before");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.write_all(b"set k 0 0 1\r\nx\r\n").expect("the server reads");
+    let mut reply = [0; 8];
+    stream.read_exact(&mut reply).expect("an answer");
+    assert_eq!(&reply, b"STORED\r\n");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.send_to(b"\0\x07\0\0\0\x01\0\0mg k v\r\n", ("127.0.0.1", port)).expect("sent");
+    let mut reply = [0; 100];
+    let bytes = socket.recv(&mut reply).expect("an answer");
+    assert_eq!(&reply[8..bytes], b"VA 1\r\nx\r\n");
+}
+
 /// Opens a socket, and becomes the server that inherits it.
 const ACTIVATE: &str = r#"
 import os, socket, sys
@@ -153,11 +231,20 @@ fn the_service_manager_is_told_when_clients_are_served() {
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
+    hears_of_start_and_stop(&dir, &socket, path.to_str().expect("a path of text"));
+    // systemd has no file for it.
+    let name = format!("terrace-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("an address");
+    let socket = UnixDatagram::bind_addr(&address).expect("a socket");
+    hears_of_start_and_stop(&dir, &socket, &format!("@{name}"));
+}
+
+fn hears_of_start_and_stop(dir: &TempDir, socket: &UnixDatagram, path: &str) {
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let port = free_port();
     let flags = format!("-m 64 -l 127.0.0.1 -p {port}");
-    let server = Running(spawn_with(&flags, &dir, |command| {
-        command.env("NOTIFY_SOCKET", &path);
+    let server = Running(spawn_with(&flags, dir, |command| {
+        command.env("NOTIFY_SOCKET", path);
     }));
     let hear = || {
         let mut text = [0; 100];
