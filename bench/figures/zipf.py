@@ -24,7 +24,8 @@ requests. {records:,} records of 20 + 80 bytes; Terrace has them on flash, read 
 (direct I/O), and copies of the popular ones in DRAM. Its memory is set by `cache_memlimit` so that 3, 5, 7, 10
 and 12.5 % of the records fit besides the index; how many it really had is counted, and is where the points
 stand: copies and what is not yet written out (`records_hot` and `records_fresh` of `stats tiers`; of those that
-were only filled in, {fresh:,.0f}, which are not the popular ones). memcached has all in DRAM. extstore gets the same limit as `-m` and keeps in it what it must know of each record that it has
+were only filled in, {fresh:,.0f}, which are not the popular ones; stores need room of their own, so that few
+per cent are not to be had with them). memcached has all in DRAM. extstore gets the same limit as `-m` and keeps in it what it must know of each record that it has
 on flash (`ext_item_size=64`); it can't hold all of them, so that what it misses is stored {back_end} us after,
 and its misses stand in the table. Both are in control groups that count the page cache too. *Ideal* is the
 share of requests for the most popular records that fit. Each point is warmed up until its hits from DRAM
@@ -39,7 +40,7 @@ def measure(quick):
     found = {"records": records, "points": [], "extstore": [], "dram": {}, "warm_up": warm_up}
     shares = SHARES[::2] if quick else SHARES
     most = _mib(records, SHARES[-1]) * 2
-    with systems.on_flash(tier="512m", mib=most, limit_mib=most + GROUP_BESIDES_MIB) as server:
+    with systems.on_flash(tier="256m", mib=most, limit_mib=most + GROUP_BESIDES_MIB) as server:
         say(server.command)
         systems.fill(server, records, **RECORD)
         found["fresh"] = tiers.of_terrace(server)["records_fresh"]
