@@ -285,8 +285,14 @@ impl Settings {
         Ok(())
     }
 
-    /// As in memcached, a Unix socket is served alone.
+    /// As in memcached, a Unix socket is served alone, and certificates that clients may show count for
+    /// nothing where nobody vouches for them.
     fn note_what_is_not_looked_at(&mut self) {
+        if self.tls.verify == Verify::Request && self.tls.ca.is_none() {
+            self.tls.verify = Verify::None;
+            let note = "-o ssl_verify_mode=1: clients are not asked, since ssl_ca_cert names no CA";
+            self.notes.push(note.into());
+        }
         if self.unix_socket.is_some() && self.udp_port != Port::Off {
             self.udp_port = Port::Off;
             self.notes.push("-U: not listened on, since -s is served alone".into());

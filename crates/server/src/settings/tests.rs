@@ -131,6 +131,9 @@ fn what_memcached_takes_and_does_not_look_at_is_noted() {
     assert_eq!((s.refuse_when_full, s.udp_port), (false, Port::Off));
     assert!(s.notes[0].contains("takes no value"), "{:?}", s.notes);
     assert!(s.notes[1].starts_with("-U: "), "{:?}", s.notes);
+    let s = settings("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=1");
+    assert_eq!(s.tls.verify, Verify::None);
+    assert!(s.notes[0].starts_with("-o ssl_verify_mode=1: "), "{:?}", s.notes);
 }
 
 #[test]
