@@ -24,8 +24,19 @@ const INDEX_PER_RECORD: f64 = 64.0 / 18.0 / 0.925;
 const INDEX_BESIDES: f64 = 0.02;
 /// Share of a full tier that is in use: some places stay free for what is written next.
 const IN_USE: f64 = 0.985;
-/// Header of a record in DRAM and its word in the DRAM table at its usual load.
-const DRAM_PER_RECORD: f64 = 8.0 + 8.0 / 0.7;
+/// Header of a record in DRAM, and what blocks lose at their ends and to records that were replaced.
+const DRAM_HEADER: f64 = 16.0;
+const DRAM_BLOCKS: f64 = 1.05;
+/// Its word in the DRAM table, seven of which lie in a line of 64, at its usual load.
+const DRAM_TABLE: f64 = 64.0 / 7.0 / 0.7;
+/// Segments per shard whose records may wait in DRAM to be written.
+const BUFFERED_SEGMENTS: f64 = 3.0;
+/// Of `-m`, what background work keeps free; and the same in blocks, a quarter of a segment each.
+const SPARE_SHARE: f64 = 1.0 / 64.0;
+const RESERVE_SHARE: f64 = 1.0 / 128.0;
+const RESERVE_BLOCKS: (f64, f64) = (4.0, 64.0);
+const RESERVES: f64 = 3.0;
+const BLOCK_BYTES_MAX: f64 = 524_288.0;
 
 /// The records to be cached; sizes are means, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +68,7 @@ impl Data {
 
     /// What one record takes in DRAM, its table word included.
     pub fn dram_bytes(&self) -> f64 {
-        self.record_bytes() + DRAM_PER_RECORD
+        (self.record_bytes() + DRAM_HEADER) * DRAM_BLOCKS + DRAM_TABLE
     }
 }
 
@@ -68,7 +79,8 @@ pub struct Layout {
     pub segment_bytes: f64,
     /// Records of a segment that is full of them.
     pub records_per_segment: f64,
-    /// Segments in the making that DRAM holds at the same time, one set per shard.
+    /// DRAM for records that wait to be written, one set of segments per shard, and what background
+    /// work keeps free.
     pub buffer_bytes: f64,
     /// Index, page tables and segment rows, in bytes of DRAM per live record of a full tier.
     pub index_bytes_per_record: f64,
@@ -99,7 +111,7 @@ impl Layout {
         Ok(Self {
             segment_bytes,
             records_per_segment: records,
-            buffer_bytes: shards * segment_bytes * 3.0,
+            buffer_bytes: buffers(segment_bytes, shards, memory_bytes),
             index_bytes_per_record: INDEX_PER_RECORD + INDEX_BESIDES + tables / records,
             write_amplification: segment_bytes / (records * data.payload_bytes()),
             read_bytes,
@@ -147,6 +159,14 @@ fn segments(flash_bytes: f64, memory_bytes: f64) -> (f64, f64) {
         shards /= 2.0;
     }
     (size(shards), shards)
+}
+
+fn buffers(segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
+    let block = (segment_bytes / 4.0).min(BLOCK_BYTES_MAX);
+    let (least, most) = RESERVE_BLOCKS;
+    let reserve = (memory_bytes * RESERVE_SHARE).clamp(least * block, most * block);
+    let waiting = (shards * segment_bytes * BUFFERED_SEGMENTS).min(memory_bytes / 2.0);
+    waiting + RESERVES * reserve + memory_bytes * SPARE_SHARE
 }
 
 /// How many fit, and the bytes that their page tables and directories take in DRAM.

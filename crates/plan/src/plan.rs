@@ -350,3 +350,70 @@ impl Plan {
             + BESIDES_BYTES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: f64 = (1_u64 << 30) as f64;
+
+    fn data(items: f64) -> Data {
+        let (key_bytes, value_bytes) = (20.0, 80.0);
+        Data { items, key_bytes, value_bytes, ttl_seconds: None, client_flags: false }
+    }
+
+    fn node() -> Node {
+        let drive = Drive::class("nvme-read-3.84t").unwrap();
+        let memory_bytes = 64.0 * GIB;
+        Node { memory_bytes, drive, drives: 2.0, network_bits: 25e9, cores: 16.0 }
+    }
+
+    fn reasons(data: &Data, load: Load, prices: Option<Prices>) -> Vec<String> {
+        Plan::new(data, load, &node(), prices, None, &|share| share).unwrap().stay_in_dram
+    }
+
+    fn says(reasons: &[String], part: &str) -> bool {
+        reasons.iter().any(|reason| reason.contains(part))
+    }
+
+    const READS: Load = Load { per_second: 100_000.0, get_share: 0.99 };
+
+    #[test]
+    fn much_data_and_few_writes_want_flash() {
+        let prices = Prices { dram_gib: 5.0, drive: 500.0, node: 3000.0 };
+        assert_eq!(reasons(&data(5e9), READS, Some(prices)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn little_data_stays_in_dram() {
+        assert!(says(&reasons(&data(1e8), READS, None), "DRAM of one node"));
+    }
+
+    #[test]
+    fn what_costs_no_more_in_dram_stays_there() {
+        let dear_drives = Prices { dram_gib: 0.1, drive: 1e6, node: 100.0 };
+        assert!(says(&reasons(&data(5e9), READS, Some(dear_drives)), "DRAM alone costs"));
+    }
+
+    #[test]
+    fn drives_that_would_wear_out_are_told() {
+        let writes = Load { per_second: 5e6, get_share: 0.0 };
+        let plan = Plan::new(&data(5e9), writes, &node(), None, Some(1), &|share| share).unwrap();
+        assert!(plan.life_years.unwrap() < 5.0);
+        assert!(says(&plan.stay_in_dram, "worn out"));
+        assert!(plan.binding().used > 1.0, "one node can't do that: {:?}", plan.binding());
+    }
+
+    #[test]
+    fn what_expires_soon_stays_in_dram() {
+        // No more are alive than were stored within a time to live.
+        let load = Load { per_second: 1e6, get_share: 0.5 };
+        let short = Data { ttl_seconds: Some(60.0), ..data(5e9) };
+        let plan = Plan::new(&short, load, &node(), None, Some(1), &|share| share).unwrap();
+        assert_eq!(plan.live_items, 500_000.0 * 60.0);
+        assert!(says(&plan.stay_in_dram, "nothing needs to leave DRAM"));
+        let long = Data { ttl_seconds: Some(86_400.0), ..data(5e9) };
+        let plan = Plan::new(&long, load, &node(), None, Some(1), &|share| share).unwrap();
+        assert!(!says(&plan.stay_in_dram, "nothing needs to leave DRAM"));
+    }
+}

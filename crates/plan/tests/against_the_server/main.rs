@@ -1,0 +1,240 @@
+//! The figures of the model beside those of a running server.
+
+mod common;
+mod memcached;
+
+use common::{
+    FLASH, MEMORY, Measured, data, fill, is_other_server, near, plan, requests, settle, skip,
+};
+use std::time::Duration;
+use terrace_load::{End, Popularity, Workload, run};
+use terrace_plan::{Data, Layout, Load, Popularity as Model};
+
+const ETC: (f64, f64) = (2.5, 0.03);
+
+fn etc() -> Popularity {
+    Popularity::ZipfMandelbrot { s: ETC.0, beta: ETC.1 }
+}
+
+#[test]
+fn bytes_written_are_as_planned() {
+    if is_other_server("bytes_written_are_as_planned") {
+        return;
+    }
+    for (key, value, records, marked) in
+        [(20.0, 80.0, 200_000, false), (20.0, 80.0, 200_000, true), (16.0, 800.0, 40_000, false)]
+    {
+        let mut data = data(key, value);
+        if marked {
+            data = Data { ttl_seconds: Some(86_400.0), client_flags: true, ..data };
+        }
+        let server = Measured::start(MEMORY, FLASH);
+        assert_eq!(fill(&server, &data, 0, records).errors, 0);
+        settle(&server);
+        let written = server.tier(":written_bytes") / server.tier(":stored_payload_bytes");
+        let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
+        near("bytes written per byte", layout.write_amplification, written, 0.03);
+        near("segment bytes", layout.segment_bytes, server.tier(":segment_bytes"), 0.001);
+    }
+}
+
+#[test]
+fn overwriting_writes_no_more_than_planned() {
+    if is_other_server("overwriting_writes_no_more_than_planned") {
+        return;
+    }
+    let data = data(16.0, 800.0);
+    let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
+    let server = Measured::start(MEMORY, FLASH);
+    let records = (layout.capacity(FLASH) * 0.6) as u64;
+    fill(&server, &data, 0, records);
+    // The first round over the tier still finds free places.
+    let overwrite = |number| {
+        let workload = Workload::Overwrite(Popularity::Uniform);
+        let plan = requests(&server, &data, workload, records, number);
+        assert_eq!(run(&plan, None).expect("a run to its end").errors, 0);
+        settle(&server);
+        (server.tier(":written_bytes"), server.tier(":stored_payload_bytes"))
+    };
+    let before = overwrite(records);
+    let after = overwrite(records * 2);
+    let measured = (after.0 - before.0) / (after.1 - before.1);
+    let fill = records as f64 / layout.capacity(FLASH);
+    let bound = layout.overwrite_amplification(fill);
+    println!("bytes written per byte with overwrites: at most {bound:.3}, server {measured:.3}");
+    assert!(measured <= bound * 1.05, "{measured} is more than {bound}");
+    assert!(measured >= layout.write_amplification * 0.9, "{measured} is less than is possible");
+}
+
+#[test]
+fn a_full_tier_holds_what_was_planned() {
+    if is_other_server("a_full_tier_holds_what_was_planned") {
+        return;
+    }
+    let data = data(20.0, 80.0);
+    let server = Measured::start(MEMORY, FLASH);
+    let mut first = 0;
+    while server.tier("evictions") == 0.0 && first < 2_000_000 {
+        fill(&server, &data, first, 50_000);
+        first += 50_000;
+    }
+    fill(&server, &data, first, 50_000);
+    settle(&server);
+    let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
+    near("records of a full tier", layout.capacity(FLASH), server.tier(":records"), 0.05);
+    let index: f64 = ["memory_sealed_index", "memory_page_tables", "memory_segment_table"]
+        .map(|name| server.tier(name))
+        .iter()
+        .sum();
+    let measured = index / server.tier(":records");
+    near("DRAM bytes of index per record", layout.index_bytes_per_record, measured, 0.08);
+}
+
+#[test]
+fn hot_records_take_the_dram_that_was_planned() {
+    if is_other_server("hot_records_take_the_dram_that_was_planned") {
+        return;
+    }
+    let data = data(20.0, 80.0);
+    let records = 200_000;
+    let server = Measured::start(MEMORY, FLASH);
+    fill(&server, &data, 0, records);
+    settle(&server);
+    let workload = Workload::Get(Popularity::Uniform);
+    let report = run(&requests(&server, &data, workload, records, 600_000), None).expect("reads");
+    assert_eq!((report.wrong, report.misses), (0, 0));
+    let [hot, fresh] = ["records_hot", "records_fresh"].map(|name| server.tier(name));
+    // The table is of both kinds; each has its share of it.
+    let table = server.tier("memory_dram_table") * hot / (hot + fresh);
+    let measured = (server.tier("memory_hot") + table) / hot;
+    near("DRAM bytes of a hot record", data.dram_bytes(), measured, 0.15);
+
+    let read_only = Load { per_second: 1000.0, get_share: 1.0 };
+    let plan = plan(&Data { items: records as f64, ..data }, read_only, MEMORY, &|share| share);
+    near("DRAM bytes for hot records", plan.hot_bytes, server.tier("memory_hot") + table, 0.25);
+}
+
+#[test]
+fn hits_and_reads_of_each_tier_are_as_planned() {
+    if is_other_server("hits_and_reads_of_each_tier_are_as_planned") {
+        return;
+    }
+    const LITTLE: f64 = 10.0 * 1024.0 * 1024.0;
+    let (records, data) = (40_000, data(16.0, 800.0));
+    let server = Measured::start(LITTLE, FLASH);
+    fill(&server, &data, 0, records);
+    settle(&server);
+    let gets = |number| run(&requests(&server, &data, Workload::Get(etc()), records, number), None);
+    gets(300_000).expect("a warm-up");
+    let counts = || [":hits", ":reads", ":false_reads"].map(|name| server.tier(name));
+    let before = counts();
+    let report = gets(100_000).expect("reads");
+    let [flash, reads, _] = [0, 1, 2].map(|at| counts()[at] - before[at]);
+    assert_eq!((report.wrong, report.misses), (0, 0));
+
+    let model = |share| Model::ZipfMandelbrot { s: ETC.0, beta: ETC.1 }.hits(share, records as f64);
+    let load = Load { per_second: report.requests_per_second, get_share: 1.0 };
+    let plan = plan(&Data { items: records as f64, ..data }, load, LITTLE, &model);
+    let dram = 1.0 - flash / report.hits as f64;
+    println!("hits from DRAM: at best {:.3}, server {dram:.3}", plan.dram_hits);
+    println!("hits from flash: at least {:.3}, server {:.3}", plan.flash_hits, 1.0 - dram);
+    assert!((plan.dram_hits + plan.flash_hits - 1.0).abs() < 1e-9, "all of it fits");
+    assert!(dram <= plan.dram_hits + 0.02, "better than is possible: {dram}");
+    assert!(dram >= plan.dram_hits * 0.85, "far from what is possible: {dram}");
+
+    // What the model takes for granted of the server: 1.01 reads per hit on flash, 0.002 per miss.
+    let per_hit = reads / flash;
+    println!("reads per hit on flash: at most 1.01, server {per_hit:.4}");
+    assert!(per_hit <= 1.01, "{per_hit}");
+    let hit_rate = report.requests_per_second * (1.0 - dram);
+    let planned = plan.drive_reads * (1.0 - dram) / plan.flash_hits;
+    near("reads per second of the drive, for hits as they were", planned, hit_rate * per_hit, 0.02);
+    let before = counts()[1];
+    let mut others = requests(&server, &data, Workload::Verify, 100_000, 100_000);
+    others.first = 10_000_000;
+    let report = run(&others, None).expect("misses");
+    assert_eq!(report.misses, 100_000);
+    let per_miss = (counts()[1] - before) / 100_000.0;
+    println!("reads per miss: at most 0.002, server {per_miss:.5}");
+    assert!(per_miss <= 0.002, "{per_miss}");
+}
+
+#[test]
+fn bytes_on_the_network_are_no_more_than_planned() {
+    if is_other_server("bytes_on_the_network_are_no_more_than_planned") {
+        return;
+    }
+    // Of 196 bytes per request and direction besides key and value, headers of TCP, IP and Ethernet
+    // are 156 with their acknowledgements, which no counter of the server sees; the words are 40.
+    const WORDS: f64 = 40.0;
+    let (records, data) = (50_000, data(20.0, 80.0));
+    let server = Measured::start(MEMORY, FLASH);
+    let count = || ["bytes_read", "bytes_written"].map(|name| server.general(name));
+    let mut before = count();
+    for (what, reads) in [("SET", false), ("GET", true)] {
+        if reads {
+            let workload = Workload::Get(Popularity::Uniform);
+            run(&requests(&server, &data, workload, records, records), None).expect("reads");
+        } else {
+            fill(&server, &data, 0, records);
+        }
+        let after = count();
+        let per = [0, 1].map(|at| (after[at] - before[at]) / records as f64);
+        before = after;
+        let payload = if reads { [20.0, 100.0] } else { [100.0, 0.0] };
+        for (way, at) in [("in", 0), ("out", 1)] {
+            let words = per[at] - payload[at];
+            println!("{what}, {way}: {WORDS} bytes of words at most, server {words:.1}");
+            assert!((5.0..=WORDS).contains(&words), "{what}, {way}: {words}");
+        }
+    }
+}
+
+#[test]
+fn no_more_are_alive_than_a_time_to_live_lets() {
+    if is_other_server("no_more_are_alive_than_a_time_to_live_lets") {
+        return;
+    }
+    // Stored steadily with a time to live: those of its last seconds are there, and fit into DRAM.
+    const RATE: f64 = 4000.0;
+    let data = Data { ttl_seconds: Some(6.0), items: 50_000.0, ..data(20.0, 80.0) };
+    let load = Load { per_second: RATE, get_share: 0.0 };
+    let plan = plan(&data, load, MEMORY, &|share| share);
+    assert!(plan.stay_in_dram.iter().any(|reason| reason.contains("nothing needs to leave DRAM")));
+    let server = Measured::start(MEMORY, FLASH);
+    let number = data.items as u64;
+    let fill = requests(&server, &data, Workload::Fill, number, number);
+    let fill = terrace_load::Plan { rate: Some(RATE), ..fill };
+    assert_eq!(run(&fill, None).expect("a fill").errors, 0);
+    let read = requests(&server, &data, Workload::Verify, number, number);
+    let alive = run(&read, None).expect("reads").hits as f64;
+    println!("alive: model {:.0}, server {alive:.0}", plan.live_items);
+    // Whole seconds: a record lives up to one less. Reading takes its time, too.
+    assert!((0.5..=1.1).contains(&(alive / plan.live_items)), "{alive}");
+    assert_eq!(server.tier("evictions"), 0.0);
+    assert_eq!(server.tier("memory_hot"), 0.0, "nothing had to come back");
+}
+
+#[test]
+fn a_request_takes_no_more_of_a_processor_than_planned() {
+    const NAME: &str = "a_request_takes_no_more_of_a_processor_than_planned";
+    if is_other_server(NAME) {
+        return;
+    }
+    if cfg!(debug_assertions) {
+        return skip(NAME, "a debug build says nothing of it");
+    }
+    let (records, data) = (100_000, data(20.0, 80.0));
+    // All in DRAM, and nearly nothing.
+    for (what, memory, model) in [("DRAM", 64.0 * 1024.0 * 1024.0, 10.0), ("flash", MEMORY, 15.0)] {
+        let server = Measured::start(memory, FLASH);
+        fill(&server, &data, 0, records);
+        settle(&server);
+        let mut plan = requests(&server, &data, Workload::Get(Popularity::Uniform), records, 0);
+        (plan.depth, plan.end) = (1, End::Time(Duration::from_secs(6)));
+        plan.warm_up = Duration::from_secs(3);
+        let used = run(&plan, None).expect("reads").server_cpu_us.expect("a local server");
+        println!("processor per request from {what}: {model} us, server {used:.2} us");
+        assert!(used <= model * 1.3, "{what}: {used} us");
+    }
+}
