@@ -16,8 +16,9 @@ TEXT = """
 Each point is one setting of connections and requests in flight per connection (depth); depth rises
 along a curve. Up and to the left is a server that queues. Terrace and extstore keep {records:,} records
 ({mib:.0f} MiB) on the same drive with `-m 128` each, within {limit} MiB of memory that count the page cache; memcached has all of them
-in DRAM. One worker thread each on one core, the generator on the other; meta protocol. Misses of
-extstore are what it evicted because it could not write it out in time: {misses}.
+in DRAM. One worker thread each on one core, the generator on the other; meta protocol. extstore
+is filled slowly and with a quick slab mover (`slab_automove_window=3,slab_automove_freeratio=0.05`), without
+which it evicts half of the records; misses of its GETs are what it evicted all the same: {misses}.
 """
 COLUMNS = "| system | load | connections | depth | requests/s | mean us | 99 %, us | GETs hit | hits from flash | us of CPU per request |"
 
