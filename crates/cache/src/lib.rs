@@ -33,6 +33,7 @@ mod memory;
 mod mount;
 mod observer;
 mod pages;
+mod pool;
 mod prefetch;
 mod probe;
 mod published;

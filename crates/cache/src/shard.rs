@@ -1,109 +1,24 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
-use crate::admission::Admission;
 use crate::bucket::SLOTS;
-use crate::budget::Budget;
-use crate::counters::Counters;
 use crate::crash::crash_point;
 use crate::geometry::Geometry;
 use crate::hot::Origin;
-use crate::key::{Hasher, Key, Name};
-use crate::kill_log::KillLog;
+use crate::key::{Key, Name};
 use crate::lock;
-use crate::memory::{Addr, Arena, Block, Guard, Place, Resident, Stamp, mark};
+use crate::memory::{Addr, Block, Guard, Resident, Stamp, mark};
+use crate::pool::Pool;
 use crate::published::Published;
-use crate::quiesce::Quiesce;
 use crate::record::{Encoder, Record};
 use crate::recover::Awaited;
 use crate::sealed::{NoRoom, SealedIndex};
 use crate::segment::{Sealed, SegmentTable};
-use crate::slots::Slots;
-use crate::state::State;
 use crate::suspended::Suspended;
 use crate::table::{DramTable, SlotAt};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use terrace_policy::Promotion;
-
-/// What all shards share.
-pub(crate) struct Pool {
-    pub(crate) arena: Arena,
-    pub(crate) budget: Budget,
-    pub(crate) quiesce: Quiesce,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) slots: Slots,
-    /// One per tier.
-    pub(crate) logs: Vec<KillLog>,
-    /// What outlives the process, if anything does.
-    pub(crate) state: Option<Arc<State>>,
-    pub(crate) garbage: Mutex<Vec<Garbage>>,
-    /// Blocks that only background work may take, so that it can always make room.
-    pub(crate) reserve: u64,
-    /// Blocks that requests may fill ahead of sealing; no limit where nothing is sealed.
-    pub(crate) fresh_max: AtomicU64,
-    pub(crate) hasher: Hasher,
-    /// Which records deserve a copy in DRAM.
-    pub(crate) promotion: Promotion,
-    /// Which records are written.
-    pub(crate) admission: Admission,
-}
-
-/// Something unlinked that readers may still look at.
-pub(crate) struct Garbage {
-    epoch: u64,
-    /// Goes back to the budget when it is dropped.
-    bytes: u64,
-    _value: Box<dyn Send>,
-}
-
-impl Pool {
-    /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them, unless
-    /// their tiers are gone and they need all there is.
-    pub(crate) fn place_for(&self, lane: Lane) -> Place {
-        let has_tiers = self.slots.tiers.iter().any(|tier| !tier.has_failed());
-        let survives = lane == Lane::Fresh
-            && self.arena.has_surviving()
-            && (has_tiers || self.slots.tiers.is_empty());
-        if survives { Place::Surviving } else { Place::Passing }
-    }
-
-    /// Blocks that background work keeps free for the next moments.
-    pub(crate) fn spare_blocks(&self) -> u64 {
-        let blocks = self.budget.limit() / u64::from(self.arena.block_bytes());
-        self.reserve * 3 + blocks / 64
-    }
-
-    /// Whether a request finds room in the logs for what it may have to say.
-    pub(crate) fn logs_have_room(&self) -> bool {
-        self.logs.iter().all(KillLog::has_room)
-    }
-
-    /// Keeps `value` until no session can see it, then drops it and returns `bytes` to the budget.
-    pub(crate) fn discard(&self, value: Box<dyn Send>, bytes: u64) {
-        let epoch = self.quiesce.retire();
-        lock(&self.garbage).push(Garbage { epoch, bytes, _value: value });
-    }
-
-    /// Drops what nobody can see any more, and makes retired blocks free.
-    pub(crate) fn collect(&self) -> bool {
-        let recycled = self.arena.recycle(&self.quiesce) > 0;
-        let mut garbage = lock(&self.garbage);
-        if garbage.is_empty() {
-            return recycled;
-        }
-        let reached = self.quiesce.reached();
-        garbage.retain(|item| {
-            let keep = item.epoch > reached;
-            if !keep {
-                self.budget.give(item.bytes);
-            }
-            keep
-        });
-        recycled
-    }
-}
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// Which blocks a record in DRAM lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
