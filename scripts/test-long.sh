@@ -8,6 +8,8 @@ source scripts/suites.sh
 
 export PROPTEST_CASES=${PROPTEST_CASES:-5000}
 export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-60}
+# Fifty test binaries, each linked with optimisation over all crates, would take ten minutes.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 suite build 1200 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
