@@ -56,7 +56,7 @@ fn read(
     };
     let before = out.len();
     let executed = write(&hit.record, out);
-    if !lookup::can_be_sent(executor, &executed) {
+    if !lookup::can_be_sent(executor, key, evidence, &executed) {
         out.truncate(before);
         counters.get_misses.add(1);
         return Ok(None);
@@ -83,7 +83,9 @@ fn read_and_touch(
         written = Some(write(&seen.record, out));
     });
     let executed = match result {
-        Ok(Outcome::Found) => written.filter(|executed| lookup::can_be_sent(executor, executed)),
+        Ok(Outcome::Found) => {
+            written.filter(|executed| lookup::can_be_sent(executor, key, evidence, executed))
+        }
         Ok(_) => None,
         Err(unfinished) => {
             out.truncate(before);

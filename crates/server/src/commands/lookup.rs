@@ -5,7 +5,7 @@ use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
 use terrace_cache::{
-    Access, Change, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue, Record, Update,
+    Access, Body, Change, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue, Record, Update,
 };
 
 /// What a read may change.
@@ -51,12 +51,24 @@ pub(crate) fn read<'a>(
 }
 
 /// Whether all that was promised is there: the chunks of a large item may be lost one by one. To be
-/// asked before the promise is sent.
-pub(crate) fn can_be_sent(executor: &Executor<'_>, executed: &Executed) -> bool {
-    match executed {
-        Executed::Replied => true,
-        Executed::Streams { manifest, .. } => executor.session.has_chunks(manifest),
+/// asked before the promise is sent. An item that can't be sent any more is removed, so that no later
+/// request finds what this one missed.
+pub(crate) fn can_be_sent(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    executed: &Executed,
+) -> bool {
+    let Executed::Streams { manifest, .. } = executed else { return true };
+    let is_whole = executor.session.has_chunks(manifest);
+    if !is_whole {
+        let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
+        // If it was moved or changed meanwhile, whoever asks for it next comes here again.
+        let _ = executor.session.update(key, executor.now, evidence, false, |hit| {
+            if hit.as_ref().is_some_and(is_it) { Change::Remove } else { Change::Keep }
+        });
     }
+    is_whole
 }
 
 /// What [`with_effects`] came to.

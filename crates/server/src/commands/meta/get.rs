@@ -36,7 +36,7 @@ pub(super) fn execute(
     let seen = Seen { record, expires: record.expires, fetched, idle_seconds, won: false };
     let before = out.len();
     let executed = write(executor, request, &seen, out);
-    if !lookup::can_be_sent(executor, &executed) {
+    if !lookup::can_be_sent(executor, key, evidence, &executed) {
         out.truncate(before);
         return Ok(missing(executor, request, true, out));
     }
@@ -81,7 +81,7 @@ fn with_effects(
     };
     match (outcome, written) {
         (Outcome::Found, Some((executed, from_dram)))
-            if lookup::can_be_sent(executor, &executed) =>
+            if lookup::can_be_sent(executor, key, evidence, &executed) =>
         {
             found(executor, request, from_dram);
             return Ok(executed);
