@@ -133,6 +133,7 @@ impl World {
             }
         }
         self.cx.now = self.cx.now.max(cache.clock_floor());
+        cache.note_time(self.cx.now);
         if is_cold || !is_warm {
             // Nothing tells what time it was, nor is there anything that it matters to.
             self.cx.oracle.forget_time();

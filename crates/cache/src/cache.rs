@@ -138,6 +138,12 @@ impl Cache {
         self.engine.clock_floor
     }
 
+    /// The time (unix seconds) that is about to be acted on. To be told before anything is served;
+    /// [`Cache::maintain`] keeps telling it.
+    pub fn note_time(&self, now: u32) {
+        self.engine.note_time(now);
+    }
+
     /// When a `flush_all` that was asked for before the restart is due; 0 if none is.
     pub fn flush_due(&self) -> u32 {
         self.engine.flush_due

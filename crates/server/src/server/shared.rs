@@ -80,6 +80,7 @@ impl Shared {
             latency: Arc::new(Latency::new(tiers)),
         };
         let clock = Clock::new(cache.clock_floor());
+        cache.note_time(clock.now());
         let watchers = Arc::new(Watchers::default());
         cache.observe(Arc::<Watchers>::clone(&watchers));
         let tls = settings.tls.enabled.then(|| Tls::load(&settings.tls, clock.now()));
