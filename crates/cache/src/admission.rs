@@ -303,14 +303,13 @@ impl<'e> Sieve<'e> {
             if resident.has(mark::ADMITTED) {
                 continue;
             }
-            let Some((record, _)) = Record::decode(resident.bytes) else { continue };
-            let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
-            if *admitted < wanted && self.admits(&resident, &record, hash) {
-                resident.set(mark::ADMITTED);
-                *admitted += resident.bytes.len() as u64;
+            let Some((record, one)) = self.named(resident) else { continue };
+            if *admitted < wanted && self.admits(&one.resident, &record, one.hash) {
+                one.resident.set(mark::ADMITTED);
+                *admitted += one.resident.bytes.len() as u64;
             } else {
-                gained += u64::from(resident.footprint());
-                leaving.push(Leaving { name: self.engine.hasher.name(hash), hash, resident });
+                gained += u64::from(one.resident.footprint());
+                leaving.push(one);
             }
         }
         leaving
@@ -332,12 +331,14 @@ impl<'e> Sieve<'e> {
     /// All records of the oldest block: what was admitted finds no room to be kept together.
     fn oldest(&self, blocks: &[FullBlock]) -> Vec<Leaving<'e>> {
         let records = blocks.iter().take(1).flat_map(|block| self.records(block));
-        let leaving = records.filter_map(|resident| {
-            let (record, _) = Record::decode(resident.bytes)?;
-            let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
-            Some(Leaving { name: self.engine.hasher.name(hash), hash, resident })
-        });
-        leaving.collect()
+        records.filter_map(|resident| self.named(resident)).map(|(_, one)| one).collect()
+    }
+
+    /// A record, and what letting it go takes.
+    fn named(&self, resident: Resident<'e>) -> Option<(Record<'e>, Leaving<'e>)> {
+        let (record, _) = Record::decode(resident.bytes)?;
+        let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
+        Some((record, Leaving { name: self.engine.hasher.name(hash), hash, resident }))
     }
 
     fn let_go(&self, leaving: &[Leaving<'_>]) {
@@ -369,10 +370,6 @@ impl<'e> Sieve<'e> {
         let rule = &pool.admission.tiers[usize::from(self.tier)];
         count(&rule.let_go_records);
         rule.let_go_bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
-        count(&pool.counters.evictions);
-        pool.counters.told.evicts(resident);
-        if !resident.has(mark::FETCHED) {
-            count(&pool.counters.evicted_unfetched);
-        }
+        dram::note_evicted(&pool.counters, resident);
     }
 }

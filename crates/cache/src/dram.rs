@@ -2,7 +2,7 @@
 //! without tiers the oldest unused records are evicted.
 
 use crate::cache::Engine;
-use crate::counters::count;
+use crate::counters::{Counters, count};
 use crate::hot;
 use crate::memory::{Addr, Guard, Resident, Stamp, mark};
 use crate::record::Record;
@@ -247,13 +247,16 @@ fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>) {
     let counters = &locked.pool.counters;
     match lane {
         Lane::Hot => count(&counters.demotions),
-        Lane::Fresh => {
-            count(&counters.evictions);
-            counters.told.evicts(resident);
-            if !resident.has(mark::FETCHED) {
-                count(&counters.evicted_unfetched);
-            }
-        }
+        Lane::Fresh => note_evicted(counters, resident),
+    }
+}
+
+/// A record that was nowhere else is lost.
+pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
+    count(&counters.evictions);
+    counters.told.evicts(resident);
+    if !resident.has(mark::FETCHED) {
+        count(&counters.evicted_unfetched);
     }
 }
 

@@ -124,11 +124,9 @@ impl Maintenance {
 
     fn seal(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
         let shard = &engine.shards[at];
-        let locked = shard.lock(&engine.pool, guard);
-        if locked.state.awaited.is_some() {
+        if shard.lock(&engine.pool, guard).state.awaited.is_some() {
             return false;
         }
-        drop(locked);
         if let Some(worked) = admission::sift(engine, guard, at, now) {
             return worked;
         }
