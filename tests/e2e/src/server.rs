@@ -3,7 +3,7 @@
 use crate::Client;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -311,9 +311,37 @@ pub fn free_port() -> u16 {
         let port = u16::try_from(FIRST + offset).expect("a port");
         let Ok(lock) = File::create(locks.join(port.to_string())) else { continue };
         let is_ours = lock.try_lock().is_ok();
-        if is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        // Not found out by listening: a process that another thread starts at this moment would
+        // have the listener too, and would take connections in the server's place until it runs.
+        if is_ours && TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             RESERVED.lock().expect("no test panics here").push(lock);
             return port;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ipv4Addr, TcpStream, free_port};
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn nobody_listens_on_a_free_port_while_other_threads_start_processes() {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        let _ = Command::new("true").status();
+                    }
+                });
+            }
+            let answered = (0..300)
+                .filter(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, free_port())).is_ok())
+                .count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(answered, 0);
+        });
     }
 }
