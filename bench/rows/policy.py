@@ -38,9 +38,9 @@ def _of_share(records, share):
         say(server.command)
         load(server, "fill", records=records, connections=8, depth=32, **RECORD)
         server.settle()
-        _fit(server, records, share / 100)
+        fit(server, records, share / 100)
         for mix in MIXES:
-            found = _steady(server, records, mix)
+            found = steady(server, records, mix)
             ideal = ideal_share(found["held"], found["waiting"])
             note = (
                 f"{found['share']:.4f} of GETs, copies of {found['held']:.2%}, "
@@ -53,7 +53,7 @@ def _of_share(records, share):
     return figures
 
 
-def _fit(server, records, part):
+def fit(server, records, part):
     """Sets the memory so that DRAM holds about this part of the records; most of the rest of what it
     takes is known only then."""
     for _ in range(4):
@@ -67,7 +67,7 @@ def _fit(server, records, part):
                 return
 
 
-def _steady(server, records, mix):
+def steady(server, records, mix):
     _round(server, records, mix, WARM_UP * records)
     return _round(server, records, mix, MEASURED * records)
 
