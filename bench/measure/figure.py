@@ -35,13 +35,28 @@ def alternate(rounds, first, second):
 
     Gives back the two medians and the median of the rounds' ratios, first to second.
     """
-    pairs = []
+    a, b = take_turns(rounds, first, second)
+    return median(a), median(b), ratio(a, b)
+
+
+def take_turns(rounds, *measures):
+    """Calls all in turn; the results of each."""
+    results = [[] for _ in measures]
     for number in range(rounds):
-        pairs.append((first(), second()))
-        a, b = pairs[-1]
-        say(f"round {number + 1} of {rounds}: {a:,.2f} and {b:,.2f}, ratio {a / b:.3f}")
-    median = lambda values: statistics.median(list(values))
-    return median(a for a, _ in pairs), median(b for _, b in pairs), median(a / b for a, b in pairs)
+        for measure, values in zip(measures, results):
+            values.append(measure())
+        texts = [f"{values[-1]:,.2f}" for values in results]
+        say(f"round {number + 1} of {rounds}: {', '.join(texts)}")
+    return results
+
+
+def median(values):
+    return statistics.median(list(values))
+
+
+def ratio(first, second):
+    """The median of the rounds' ratios."""
+    return median(a / b for a, b in zip(first, second))
 
 
 def say(text):

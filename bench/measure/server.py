@@ -12,7 +12,7 @@ import time
 from . import process
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-START_SECONDS = 20
+START_SECONDS = 60
 
 
 class Server:
@@ -163,20 +163,28 @@ class Server:
             time.sleep(0.1)
 
 
-def terrace(*flags, **how):
-    """Terrace with `flags`, from `TERRACE_BENCH_SERVER` or the release build."""
+def terrace_binary():
+    """`TERRACE_BENCH_SERVER`, or the release build."""
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    built = os.path.join(target, "release", "terrace")
-    binary = os.environ.get("TERRACE_BENCH_SERVER", built)
-    return Server("terrace", [binary, *flags], **how)
+    return os.environ.get("TERRACE_BENCH_SERVER", os.path.join(target, "release", "terrace"))
 
 
-def memcached(*flags, **how):
-    """Debian's memcached with `flags`."""
+def memcached_binary():
+    """Debian's."""
     binary = shutil.which("memcached")
     if not binary:
         raise RuntimeError("memcached is not installed; `make tools` installs it")
-    return Server("memcached", [binary, *flags], **how)
+    return binary
+
+
+def terrace(*flags, **how):
+    """Terrace with `flags`."""
+    return Server("terrace", [terrace_binary(), *flags], **how)
+
+
+def memcached(*flags, **how):
+    """memcached with `flags`."""
+    return Server("memcached", [memcached_binary(), *flags], **how)
 
 
 def end_servers_when_terminated():

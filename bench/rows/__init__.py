@@ -1,9 +1,30 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
-from . import capacity, cpu, flash_gets, generator, policy, reads, restart, sets, write_budget, writes
+from . import (
+    capacity, cpu, flash_gets, generator, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    speed_instructions, speed_latency, speed_sets, trace, write_budget, writes,
+)  # fmt: skip
 
-# Measured only if named: an hour, and six minutes.
-LONG = {"policy", "budget"}
+# Faster than memcached, as fast as the drive: see docs/speed.md. `bench/run speed` measures all of them.
+SPEED = {
+    "speed-instructions": speed_instructions.per_operation,
+    "speed-cpu": speed_dram.cpu,
+    "speed-cores": speed_dram.cores,
+    "speed-idle": speed_dram.idle,
+    "speed-latency": speed_latency.latency,
+    "speed-reads": speed_flash.reads,
+    "speed-popular": speed_flash.popular,
+    "speed-etc": speed_latency.etc,
+    "speed-large": speed_flash.large,
+    "speed-growth": speed_flash.growth,
+    "speed-sets": speed_sets.sustained,
+}
+
+# Names that stand for several rows.
+GROUPS = {"speed": list(SPEED)}
+
+# Measured only if named: an hour, six minutes, and two hours.
+LONG = {"policy", "budget", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -18,8 +39,11 @@ ROWS = {
     "overwrites": sets.overwrites,
     "policy": policy.policy,
     "budget": write_budget.overload,
+    "rewrites": rewrites.rewrites,
+    "trace": trace.trace,
     "restart": restart.restart,
     "killlog": restart.kill_log,
     "strict": restart.strict,
     "generator": generator.generator,
+    **SPEED,
 }

@@ -1,16 +1,14 @@
 """What the load generator itself costs, beside the least that a client can do, and memcslap."""
 
 import os
-import re
 import resource
 import shutil
 import subprocess
-import tempfile
-import time
 
 from measure.figure import Figure, alternate, at_most, say
+from measure.floor import Floor, build_examples, example
 from measure.load import load
-from measure.server import ROOT, memcached
+from measure.server import memcached
 
 SERVER_CPU, LOAD_CPU = {0}, {1}
 CONNECTIONS, VALUE = 8, 80
@@ -20,10 +18,8 @@ SLAP_REQUESTS = 20_000
 
 def generator(quick):
     rounds, seconds = (5, 0.5) if quick else (11, 1.0)
-    manifest = os.path.join(ROOT, "Cargo.toml")
-    command = ["cargo", "build", "--quiet", "--release", "--manifest-path", manifest]
-    subprocess.run([*command, "--package", "terrace-load", "--examples"], check=True)
-    with _Floor() as floor:
+    build_examples()
+    with Floor(VALUE, "meta", SERVER_CPU) as floor:
         figures = [_cost(floor, depth, rounds, seconds) for depth in MOST]
     return figures + _beside_memcslap(rounds)
 
@@ -42,7 +38,7 @@ def _cost(floor, depth, rounds, seconds):
 
     def least():
         words = [floor.address, CONNECTIONS, depth, seconds, VALUE]
-        told = _pinned([_example("least"), *map(str, words)]).stdout
+        told = _pinned([example("least"), *map(str, words)]).stdout
         theirs.append(float(told.split()[1]))
         return theirs[-1]
 
@@ -91,40 +87,3 @@ def _pinned(command):
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=120, preexec_fn=pin
     )
-
-
-def _example(name):
-    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    return os.path.join(target, "release", "examples", name)
-
-
-class _Floor:
-    """The server that answers every line alike; it looks like others to `load`."""
-
-    def __enter__(self):
-        self.folder = tempfile.TemporaryDirectory()
-        log = os.path.join(self.folder.name, "log")
-        pin = lambda: os.sched_setaffinity(0, SERVER_CPU)
-        with open(log, "w") as out:
-            self.child = subprocess.Popen(
-                [_example("floor"), "127.0.0.1:0", str(VALUE), "meta"], stdout=out, preexec_fn=pin
-            )
-        self.pid = self.child.pid
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            with open(log) as told:
-                found = re.search(r"listening on (\S+)", told.read())
-            if found:
-                self.address = found.group(1)
-                return self
-            time.sleep(0.02)
-        self.__exit__()
-        raise RuntimeError("floor does not start")
-
-    def output(self):
-        return ""
-
-    def __exit__(self, *_):
-        self.child.kill()
-        self.child.wait()
-        self.folder.cleanup()

@@ -1,0 +1,198 @@
+"""Instructions that a server executes outside the kernel per operation, counted by callgrind.
+
+They hardly depend on what else the machine does: a count is the same to a per cent on the busiest one.
+Counted is the one thread that serves: what the requests add to it, over a run without any.
+"""
+
+import concurrent.futures
+import glob
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+RECORDS, KEY_BYTES, VALUE_BYTES = 1000, 20, 80
+MULTIGET = 24
+# Requests that are counted, each kind in a run of its own.
+REQUESTS = 4800
+START_SECONDS = 60
+
+
+def available():
+    """Whether instructions can be counted here."""
+    return shutil.which("valgrind") is not None
+
+
+def key(number):
+    return b"key-%0*d" % (KEY_BYTES - 4, number * 7919 % RECORDS)
+
+
+VALUE = b"v" * VALUE_BYTES
+
+
+def _get(number):
+    value = b"VALUE %s 0 %d\r\n%s\r\n" % (key(number), VALUE_BYTES, VALUE)
+    return b"get %s\r\n" % key(number), value + b"END\r\n"
+
+
+def _meta_get(number):
+    return b"mg %s v\r\n" % key(number), b"VA %d\r\n%s\r\n" % (VALUE_BYTES, VALUE)
+
+
+def _binary(opcode, number, extras=b"", value=b""):
+    body = extras + key(number) + value
+    lengths = KEY_BYTES.to_bytes(2, "big") + bytes([len(extras), 0, 0, 0])
+    return b"\x80" + bytes([opcode]) + lengths + len(body).to_bytes(4, "big") + bytes(12) + body
+
+
+def _binary_get(number):
+    # What matters of the answer is its length: header, client flags, value.
+    return _binary(0, number), bytes(24 + 4 + VALUE_BYTES)
+
+
+def _set(number):
+    return b"set %s 0 0 %d\r\n%s\r\n" % (key(number), VALUE_BYTES, VALUE), b"STORED\r\n"
+
+
+def _meta_set(number):
+    return b"ms %s %d\r\n%s\r\n" % (key(number), VALUE_BYTES, VALUE), b"HD\r\n"
+
+
+def _binary_set(number):
+    return _binary(1, number, bytes(8), VALUE), bytes(24)
+
+
+def _multiget(number):
+    numbers = range(number * MULTIGET, (number + 1) * MULTIGET)
+    values = [b"VALUE %s 0 %d\r\n%s\r\n" % (key(n), VALUE_BYTES, VALUE) for n in numbers]
+    return b"get %s\r\n" % b" ".join(key(n) for n in numbers), b"".join(values) + b"END\r\n"
+
+
+# How a request of each kind, by its number, looks, and what answers it.
+KINDS = {
+    "GET": _get,
+    "GET, meta": _meta_get,
+    "GET, binary": _binary_get,
+    "multiget of 24": _multiget,
+    "SET": _set,
+    "SET, meta": _meta_set,
+    "SET, binary": _binary_set,
+}
+
+
+def count(command, cells, fills=True):
+    """Instructions per operation, by cell: kind and depth. `command` is that of a server, which chooses
+    its port itself and tells it, and in which DIR stands for a folder; without `fills` nothing is
+    stored before."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
+        runs = {cell: threads.submit(_run, command, cell, fills) for cell in (None, *cells)}
+        nothing = runs.pop(None).result()
+        return {cell: _added(run.result(), nothing) / _requests(cell) for cell, run in runs.items()}
+
+
+def _added(spent, nothing):
+    """The thread that serves is the one that the requests added most to."""
+    return max(spent[thread] - nothing.get(thread, 0) for thread in spent)
+
+
+def _requests(cell):
+    return REQUESTS // (MULTIGET if cell[0] == "multiget of 24" else 1)
+
+
+def _run(command, cell, fills):
+    """Instructions by thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [word.replace("DIR", folder) for word in command]
+        out, log = os.path.join(folder, "callgrind"), os.path.join(folder, "log")
+        ports = os.path.join(folder, "ports")
+        words = ["valgrind", "--tool=callgrind", "--separate-threads=yes"]
+        words += [f"--callgrind-out-file={out}", *command]
+        with open(log, "w") as told:
+            child = subprocess.Popen(
+                words, stdout=told, stderr=subprocess.STDOUT, preexec_fn=_limit_files,
+                env={**os.environ, "MEMCACHED_PORT_FILENAME": ports},
+            )  # fmt: skip
+        try:
+            # A connection speaks one protocol.
+            with _connect(child, ports, log) as filler, _connect(child, ports, log) as asker:
+                if fills:
+                    _fill(filler)
+                if cell:
+                    _ask(asker, KINDS[cell[0]], cell[1], _requests(cell))
+            child.send_signal(signal.SIGTERM)
+            child.wait(timeout=START_SECONDS)
+        finally:
+            child.kill()
+            child.wait()
+        return {path.rpartition("-")[2]: _total(path) for path in glob.glob(f"{out}*-*")}
+
+
+def _limit_files():
+    """valgrind lets a server set this limit only to what it is: memcached sets it to 1024."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+
+
+def _total(path):
+    with open(path) as file:
+        for line in file:
+            if line.startswith(("summary:", "totals:")):
+                return int(line.split()[1])
+    return 0
+
+
+def _connect(child, ports, log):
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and child.poll() is None:
+        port = _port(ports, log)
+        if port:
+            connection = socket.create_connection(("127.0.0.1", port), START_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        time.sleep(0.05)
+    with open(log) as told:
+        raise RuntimeError(f"{' '.join(child.args)} does not start: {told.read()[-2000:]}")
+
+
+def _port(ports, log):
+    """From the file that servers write, or the line that the floor prints."""
+    for path in (ports, log):
+        if os.path.exists(path):
+            with open(path) as file:
+                found = re.search(r"(?:TCP INET: |listening on 127\.0\.0\.1:)(\d+)", file.read())
+            if found:
+                return int(found.group(1))
+    return None
+
+
+def _fill(connection):
+    """Stores all records by way of classic SETs."""
+    for number in range(0, RECORDS, 100):
+        pairs = [_set(n) for n in range(number, number + 100)]
+        connection.sendall(b"".join(request for request, _ in pairs))
+        _receive(connection, sum(len(answer) for _, answer in pairs))
+
+
+def _ask(connection, kind, depth, requests):
+    for number in range(0, requests, depth):
+        pairs = [kind(n) for n in range(number, min(number + depth, requests))]
+        connection.sendall(b"".join(request for request, _ in pairs))
+        wanted = b"".join(answer for _, answer in pairs)
+        received = _receive(connection, len(wanted))
+        if wanted.strip(b"\0") and received != wanted:
+            raise RuntimeError(f"{received[:200]!r} in place of {wanted[:200]!r}")
+
+
+def _receive(connection, length):
+    received = bytearray()
+    while len(received) < length:
+        part = connection.recv(length - len(received))
+        if not part:
+            raise RuntimeError("the server has closed the connection")
+        received += part
+    return bytes(received)

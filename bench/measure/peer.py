@@ -1,0 +1,35 @@
+"""memcached at its best settings: one server for each that may be, and each comparison takes the one
+that does best in it."""
+
+import contextlib
+
+from .figure import median, say, take_turns
+from .server import memcached
+
+TRIES = 3
+# As it comes; with as many requests of a connection in one turn as there are; and with huge pages too.
+SETTINGS = [[], ["-R", "1000"], ["-R", "1000", "-L"]]
+
+
+@contextlib.contextmanager
+def candidates(*flags, settings=SETTINGS, **how):
+    """A running memcached for each of the settings that work here."""
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for setting in settings:
+            try:
+                servers.append(stack.enter_context(memcached(*flags, *setting, **how)))
+            except RuntimeError as error:
+                say(f"left out: {error}")
+        yield servers
+
+
+def best(servers, measure, choose=min):
+    """The one of which `measure` is the least, or the most."""
+    if len(servers) == 1:
+        return servers[0]
+    say(f"memcached's best settings of {len(servers)}")
+    tried = take_turns(TRIES, *[lambda server=server: measure(server) for server in servers])
+    found = choose(range(len(servers)), key=lambda at: median(tried[at]))
+    say(f"taken: {servers[found].command}")
+    return servers[found]

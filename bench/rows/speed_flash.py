@@ -1,0 +1,245 @@
+"""What flash answers, beside the drive itself; and popular records, most of them copied into DRAM."""
+
+import os
+import time
+
+from measure import fio, peer
+from measure.figure import Figure, at_least, at_most, median, ratio, say, take_turns
+from measure.load import load, sized
+from measure.server import terrace
+from measure.tiers import flash
+from rows import policy, speed_dram
+from rows.speed_dram import LOAD_CPU, MEMORY, SERVER_CPU
+
+# The file is written all over before anything is read: reads of places that were never written need
+# no drive. What is read was stored first, and so is on flash.
+RECORDS = {100: 7_000_000, 816: 1_200_000}
+READ_SHARE = 0.8
+# The sizes of Terrace's reads: see `bench/run reads`.
+READ_SIZES = {100: "4k", 816: "4k/80:8k/20"}
+CONNECTIONS, DEPTHS = 8, [4, 16]
+OF_FIO, CPU_ABOVE_FIO_US, OF_DEVICE_P99 = 0.95, 2.5, 2.0
+SERVER = ["-m", "64", "-t", "1", "--tier", "ssd:DIR/tier:1g"]
+
+
+def reads(quick):
+    """Uniform GETs from flash of both sizes, and 80/20."""
+    rounds, seconds = (3, 2) if quick else (9, 3)
+    figures = []
+    for size, records in RECORDS.items():
+        with terrace(*SERVER, cpus=SERVER_CPU) as server:
+            say(server.command)
+            load(server, "fill", cpus=LOAD_CPU, records=records, **sized(size))
+            server.settle()
+            for depth in DEPTHS:
+                figures += _against_fio(server, size, records, depth, rounds, seconds)
+            figures.append(_tail(server, size, records, rounds, seconds))
+            figures.append(_mixed(server, size, records, rounds, seconds))
+    return figures
+
+
+def _gets(server, size, records, seconds, workload="get", **options):
+    """A run of uniform requests for records on flash, and how many of its hits flash answered."""
+    before = flash(server)
+    report = load(
+        server, workload, cpus=LOAD_CPU, records=round(records * READ_SHARE), seconds=seconds,
+        protocol="meta", any_version=True, **{"connections": CONNECTIONS, **sized(size), **options},
+    )  # fmt: skip
+    after = flash(server)
+    if report["wrong"]:
+        raise RuntimeError(f"{server.name}: {report}")
+    used = {name: after[name] - before[name] for name in before}
+    return report, used
+
+
+def _against_fio(server, size, records, depth, rounds, seconds):
+    say(f"{size} bytes, depth {depth}: GET/s from flash and fio's reads, with us of CPU of each")
+    path, in_flight = os.path.join(server.dir, "tier"), CONNECTIONS * depth
+    own, drive = [], []
+    for _ in range(rounds):
+        report, used = _gets(server, size, records, seconds, depth=depth)
+        own.append((used["hits"] / report["seconds"], report["server_cpu_us"]))
+        how = {"size": READ_SIZES[size], "depth": in_flight}
+        drive.append(fio.reads(path, seconds, SERVER_CPU, **how))
+        say(f"{own[-1][0]:,.0f} {own[-1][1]:.2f} and {drive[-1].iops:,.0f} {drive[-1].cpu_us:.2f}")
+    rate = ratio((a for a, _ in own), (b.iops for b in drive))
+    note = f"{median(a for a, _ in own):,.0f}/s and {median(b.iops for b in drive):,.0f}/s"
+    what = f"GETs of {size} bytes from flash, {in_flight} in flight"
+    above = median(a - b.cpu_us for (_, a), b in zip(own, drive))
+    note_cpu = f"{median(a for _, a in own):.2f} and {median(b.cpu_us for b in drive):.2f}"
+    return [
+        at_least(f"{what}, of fio's reads on the same core", rate, OF_FIO, "{:.2f}", note),
+        at_most(f"{what}: us of CPU above fio's", above, CPU_ABOVE_FIO_US, "{:.2f}", note_cpu),
+    ]
+
+
+def _tail(server, size, records, rounds, seconds):
+    path = os.path.join(server.dir, "tier")
+    report, _ = _gets(server, size, records, seconds, depth=16)
+    rate = report["requests_per_second"] / 2
+    say(f"{size} bytes: p99 in us of terrace and of the device at {rate:,.0f}/s")
+    own, device = take_turns(
+        rounds,
+        lambda: _gets(server, size, records, seconds, depth=16, rate=round(rate))[0]["latency"][
+            "p99_us"
+        ],
+        lambda: fio.reads(path, seconds, SERVER_CPU, size=READ_SIZES[size], rate=rate).p99_us,
+    )
+    what = f"p99 of GETs of {size} bytes from flash at half of the peak, of the device's own"
+    note = f"{median(own):,.0f} us and {median(device):,.0f} us"
+    return at_most(what, ratio(own, device), OF_DEVICE_P99, "{:.2f}", note)
+
+
+def _mixed(server, size, records, rounds, seconds):
+    """80/20, beside reads of a drive that is written to at the same rate."""
+    say(f"{size} bytes: 80/20 per second, and what fio's reads beside such writes would allow")
+    path, other = [os.path.join(server.dir, name) for name in ("tier", "written")]
+    own, allowed = [], []
+    for _ in range(rounds):
+        how = {"workload": "mixed", "get_percent": 80, "depth": 16}
+        report, used = _gets(server, size, records, seconds, **how)
+        own.append(report["requests_per_second"])
+        writes = other, used["written"] / report["seconds"]
+        beside = fio.reads(path, seconds, SERVER_CPU, size=READ_SIZES[size], writes=writes)
+        allowed.append(beside.iops / 0.8)
+        say(f"{own[-1]:,.0f} and {allowed[-1]:,.0f}")
+    what = f"80/20 of {size} bytes, uniform over flash, of (fio's reads beside the same writes / 0.8)"
+    note = f"{median(own):,.0f}/s and {median(allowed):,.0f}/s"
+    return at_least(what, ratio(own, allowed), 1.0, "{:.2f}", note)
+
+
+POPULAR_RECORDS, POPULAR_SHARE = 4_000_000, 1 / 8
+
+
+def popular(quick):
+    """Zipf-Mandelbrot, an eighth of the records in DRAM, beside memcached with all of them there."""
+    records = POPULAR_RECORDS // (8 if quick else 1)
+    rounds, seconds = (3, 1) if quick else (9, 2)
+    mib = round(records * (policy.INDEX_BYTES + POPULAR_SHARE * policy.BYTES_PER_COPY) / (1 << 20))
+    mib, tier = mib + policy.BESIDES_MIB, records * policy.TIER_BYTES >> 20
+    flags = ["-m", str(mib), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
+    with (
+        terrace(*flags, cpus=SERVER_CPU) as ours,
+        peer.candidates(*MEMORY, "-t", "1", cpus=SERVER_CPU) as theirs,
+    ):
+        for server in (ours, *theirs):
+            speed_dram.filled(server, records)
+        ours.settle()
+        policy.fit(ours, records, POPULAR_SHARE)
+        return [_popular(ours, theirs, records, mix, rounds, seconds) for mix in policy.MIXES]
+
+
+def _popular(ours, theirs, records, mix, rounds, seconds):
+    held = policy.steady(ours, records, mix)["held"]
+    workload, options = policy.MIXES[mix]
+    how = {**policy.LOAD, **policy.RECORD, **options, "records": records, "protocol": "meta"}
+
+    def measure(server):
+        report = load(server, workload, cpus=LOAD_CPU, seconds=seconds, **how)
+        if report["wrong"] or report["misses"]:
+            raise RuntimeError(f"{server.name}: {report}")
+        return report["requests_per_second"]
+
+    best = peer.best(theirs, measure, max)
+    say(f"{mix}, depth 32: requests per second of terrace and memcached")
+    own, other = take_turns(rounds, lambda: measure(ours), lambda: measure(best))
+    what = f"{mix}, Zipf-Mandelbrot, {held:.1%} of records in DRAM, of memcached's rate with all"
+    note = f"{median(own):,.0f}/s and {median(other):,.0f}/s"
+    return at_least(what, ratio(own, other), 1.0, "{:.2f}", note)
+
+
+# Bytes of all values of a size, and bytes per value.
+LARGE_BYTES = 1 << 30
+LARGE = {"64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
+LARGE_FLAGS = ["-m", "64", "-t", "1", "-I", "128m", "--tier", "ssd:DIR/tier:2g"]
+# Of `-m`, of the program, and for the buffers of so many transfers.
+LARGE_CONNECTIONS, RESIDENT_MIB, TRANSFER_MIB = 4, 64 + 32, 4
+
+
+def large(quick):
+    """Large values from flash, beside sequential reads."""
+    rounds, seconds = (3, 2) if quick else (9, 3)
+    figures = []
+    for name, bytes_ in LARGE.items():
+        with terrace(*LARGE_FLAGS, cpus=SERVER_CPU) as server:
+            say(server.command)
+            records = LARGE_BYTES // bytes_
+            how = {"records": records, "value_bytes": bytes_, "cpus": LOAD_CPU}
+            load(server, "fill", connections=LARGE_CONNECTIONS, depth=1, **how)
+            server.settle()
+            figures += _large(server, name, bytes_, how, rounds, seconds)
+    return figures
+
+
+def _large(server, name, bytes_, how, rounds, seconds):
+    path = os.path.join(server.dir, "tier")
+    # Not looked at: checking takes the generator's core longer than sending takes the server's.
+    gets = {"connections": LARGE_CONNECTIONS, "depth": 1 if bytes_ > 1 << 20 else 4, **how}
+
+    def rate():
+        report = load(server, "get", seconds=seconds, blind=True, protocol="meta", **gets)
+        return report["requests_per_second"] * bytes_
+
+    checked = load(server, "get", requests=2 * how["records"], protocol="meta", **gets)
+    say(f"{name}: bytes per second of terrace and of fio's sequential reads")
+    drive = lambda: fio.reads(path, seconds, SERVER_CPU, "read", "256k", 16).bytes_per_second
+    own, other = take_turns(rounds, rate, drive)
+    note = f"{median(own) / 1e6:,.0f} and {median(other) / 1e6:,.0f} MB/s"
+    resident = server.usage().resident_max / (1 << 20)
+    most = RESIDENT_MIB + LARGE_CONNECTIONS * TRANSFER_MIB
+    bad = checked["misses"] + checked["wrong"] + checked["errors"]
+    what = f"values of {name} from flash"
+    return [
+        at_most(f"{what}: missed or wrong of {checked['requests']:,}", bad, 0, "{:.0f}"),
+        at_least(f"{what}, of fio's sequential reads", ratio(own, other), OF_FIO, "{:.2f}", note),
+        at_most(f"{what}: MiB resident, {LARGE_CONNECTIONS} at once", resident, most, "{:.0f}"),
+    ]
+
+
+# Records, and what a figure per record may grow by from the least to the most.
+GROWTH, GROWTH_MOST = [1_000_000, 10_000_000], 1.15
+GROWTH_INDEX_BYTES, GROWTH_BESIDES_MIB, GROWTH_TIER_BYTES = 4.6, 40, 150
+
+
+def growth(quick):
+    """Processor time per operation and DRAM per record, as records become more; 100,000,000 too if
+    TERRACE_BENCH_GROWTH=100m, which takes 15 GB of drive."""
+    counts = [100_000, 1_000_000] if quick else list(GROWTH)
+    if os.environ.get("TERRACE_BENCH_GROWTH") == "100m":
+        counts.append(100_000_000)
+    seconds = 2 if quick else 9 * 3
+    found = {count: _grown(count, seconds) for count in counts}
+    figures = []
+    for what in ("GET", "SET"):
+        each = ", ".join(f"{found[count][what]:.2f}" for count in counts)
+        growth_ = found[counts[-1]][what] / found[counts[0]][what]
+        name = f"CPU per {what} with {counts[-1]:,} records on flash, of that with {counts[0]:,}"
+        figures.append(at_most(name, growth_, GROWTH_MOST, "{:.2f}", f"{each} us"))
+    each = ", ".join(f"{found[count]['index']:.2f}" for count in counts)
+    figures.append(Figure("index and page tables, bytes of DRAM per record, as it grows", each))
+    return figures
+
+
+def _grown(count, seconds):
+    mib = round(count * GROWTH_INDEX_BYTES / (1 << 20)) + GROWTH_BESIDES_MIB
+    tier = max(count * GROWTH_TIER_BYTES >> 20, 64)
+    flags = ["-m", str(mib), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
+    with terrace(*flags, cpus=SERVER_CPU) as server:
+        say(server.command)
+        start = time.monotonic()
+        for first in range(0, count, 1_000_000):
+            part = {"first": first, "records": min(1_000_000, count - first)}
+            load(server, "fill", cpus=LOAD_CPU, batch=True, **part, **sized(100))
+        server.settle()
+        say(f"{count:,} records after {time.monotonic() - start:.0f} s")
+        stats = server.stats("tiers")
+        index = sum(
+            stats[name]
+            for name in ("memory_sealed_index", "memory_page_tables", "memory_segment_table")
+        )
+        how = {"records": count, "seconds": seconds, "cpus": LOAD_CPU, "depth": 16, **sized(100)}
+        get = load(server, "get", protocol="meta", **how)
+        if get["wrong"] or get["misses"]:
+            raise RuntimeError(f"{get['misses']} missed, {get['wrong']} wrong: {get['examples']}")
+        set_ = load(server, "overwrite", **{**how, "seconds": min(seconds, 5), "depth": 32})
+    return {"GET": get["server_cpu_us"], "SET": set_["server_cpu_us"], "index": index / count}

@@ -1,0 +1,82 @@
+"""SETs of 100-byte records for ten minutes, while reclaim runs, beside memcached with all in DRAM."""
+
+import contextlib
+
+from measure import peer
+from measure.figure import at_least, at_most, median, ratio, say
+from measure.load import load
+from measure.server import terrace
+from measure.tiers import of_terrace
+from rows.sets import DRAM, FULL, LOAD, STEP, TIER
+from rows.speed_dram import SERVER_CPU
+
+# Ten minutes of Terrace in so many parts; between two of them memcached has a short turn.
+SECONDS, PARTS, PEER_SECONDS = 600, 20, 3
+OF_MEMCACHED, LOAD_OF_PEAK = 1.4, 0.7
+
+
+def sustained(quick):
+    """Overwrites of a full tier, then new keys, ten minutes each."""
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(terrace(*TIER, cpus=SERVER_CPU))
+        theirs = stack.enter_context(peer.candidates(*DRAM, cpus=SERVER_CPU))
+        for server in (ours, *theirs):
+            say(server.command)
+            for first in range(0, FULL, STEP):
+                load(server, "fill", **{**LOAD, "first": first, "records": STEP})
+        stats = of_terrace(ours)
+        say(f"{stats['records']:,} records live, {stats['evictions']:,} evicted")
+        kinds = {"SET over records of a full tier": _overwrite, "SET of new keys": _NewKeys()}
+        return [
+            figure
+            for what, store in kinds.items()
+            for figure in _sustained(ours, theirs, what, store, quick)
+        ]
+
+
+def _overwrite(server, **how):
+    return load(server, "overwrite", records=FULL, **{**LOAD, **how})
+
+
+class _NewKeys:
+    """Keys that no server has seen; each run begins where the last ended."""
+
+    def __init__(self):
+        self.next = FULL
+
+    def __call__(self, server, **how):
+        first, self.next = self.next, self.next + 200_000_000
+        # Each record once, in order, for as long as it takes.
+        return load(server, "fill", first=first, records=200_000_000, **{**LOAD, **how})
+
+
+def _sustained(ours, theirs, what, store, quick):
+    seconds = (20 if quick else SECONDS) / PARTS
+    rate = lambda server: store(server, seconds=PEER_SECONDS)["requests_per_second"]
+    best = peer.best(theirs, rate, max)
+    own, other = [], []
+    for part in range(PARTS):
+        own.append(store(ours, seconds=seconds)["requests_per_second"])
+        other.append(rate(best))
+        say(f"part {part + 1} of {PARTS}: {own[-1]:,.0f}/s and {other[-1]:,.0f}/s")
+    minutes = f"over {round(seconds * PARTS)} s"
+    note = f"{median(own):,.0f}/s and {median(other):,.0f}/s; least of a part {min(own):,.0f}/s"
+    return [
+        at_least(f"{what}, {minutes}, of memcached's rate", ratio(own, other), OF_MEMCACHED, "{:.2f}", note),
+        _tail(ours, best, what, store, (median(own), median(other)), quick),
+    ]  # fmt: skip
+
+
+def _tail(ours, theirs, what, store, peaks, quick):
+    """p99 of each at the same share of its own peak."""
+    rounds, seconds = (3, 2) if quick else (9, 4)
+    results = ([], [])
+    for _ in range(rounds):
+        for server, peak, found in zip((ours, theirs), peaks, results):
+            rate = round(LOAD_OF_PEAK * peak)
+            report = store(server, seconds=seconds, rate=rate, batch=None)
+            found.append(report["latency"]["p99_us"])
+        say(f"p99 {results[0][-1]:,.0f} us and {results[1][-1]:,.0f} us")
+    note = f"{median(results[0]):,.0f} us and {median(results[1]):,.0f} us"
+    name = f"p99 of {what} at {LOAD_OF_PEAK:.0%} of its own peak, of memcached's"
+    return at_most(name, ratio(*results), 1.0, "{:.2f}", note)
