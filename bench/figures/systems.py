@@ -9,7 +9,7 @@ from measure.server import memcached, terrace
 
 SERVER_CPU, LOAD_CPU = {0}, {1}
 # What both servers with a drive may use in all, page cache included.
-LIMIT_MIB, SERVER_MIB = 160, 128
+LIMIT_MIB, SERVER_MIB = 192, 128
 # What a record of 100 bytes takes in DRAM, its word in the table included.
 COPY_BYTES = 145
 # As it comes, memcached looks every 30 s whether headers need memory that items have: a fill is over by

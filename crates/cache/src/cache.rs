@@ -10,6 +10,7 @@ use crate::lock;
 use crate::maintain::Maintenance;
 use crate::manifest::Run;
 use crate::memory::{Guard, Place};
+use crate::merge::{self, Merger};
 use crate::mount::{Mount, write_superblock};
 use crate::pool::Pool;
 use crate::recover::{self, Recovery};
@@ -107,7 +108,8 @@ impl Cache {
         let participant = engine.pool.quiesce.join();
         if let Some(participant) = participant {
             let buffer_bytes = engine.geometry.segment_bytes as usize;
-            *lock(&engine.maintenance) = Some(Maintenance::new(participant, buffer_bytes));
+            let memory = engine.pool.budget.limit();
+            *lock(&engine.maintenance) = Some(Maintenance::new(participant, memory, buffer_bytes));
         }
         Ok(Arc::new(Self { engine }))
     }
@@ -235,7 +237,11 @@ impl Engine {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
-        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + parts.state_bytes;
+        let merging = match pool.slots.tiers.is_empty() {
+            true => 0,
+            false => Merger::bytes_for(pool.budget.limit(), geometry.segment_bytes as usize),
+        };
+        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + merging + parts.state_bytes;
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
         pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);
@@ -407,7 +413,19 @@ impl Engine {
 
     /// Places for segments that are kept free, so that sealing never waits.
     pub(crate) fn places_kept_free(&self) -> u32 {
-        (self.pool.slots.total() / 200).max(2)
+        (self.pool.slots.total() / 200).max(2) + self.places_to_merge_into()
+    }
+
+    /// Free places that seals leave to merging, which could gain none without.
+    fn places_to_merge_into(&self) -> u32 {
+        (self.pool.slots.total() / 64).min(merge::OUTPUTS_MAX)
+    }
+
+    /// Whether a segment may be sealed that is not sealed to make room.
+    pub(crate) fn may_seal(&self) -> bool {
+        let slots = &self.pool.slots;
+        let free = slots.next().map_or(0, |tier| slots.tiers[usize::from(tier)].free());
+        free > self.places_to_merge_into()
     }
 
     /// Whether requests find enough blocks for the next moments.

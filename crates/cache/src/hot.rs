@@ -114,6 +114,34 @@ pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8) -> bool {
     uses > 0 && pool.promotion.admits(heat, has_room(pool))
 }
 
+/// The original of a copy moved to another segment: a copy that was made of it follows.
+pub(crate) fn move_origin(
+    locked: &Locked<'_>,
+    name: Name,
+    record: &[u8],
+    from: Sealed,
+    to: Sealed,
+) {
+    let (from, to) = (Origin::of(from).to_bits(), Origin::of(to).to_bits());
+    let is_copy = |addr| {
+        let resident = locked.pool.arena.view(locked.guard, addr);
+        let origin = &resident.header.origin;
+        let is_copy = resident.has(mark::HOT)
+            && origin.load(Ordering::Relaxed) == from
+            && is_of_same_key(resident.bytes, record);
+        if is_copy {
+            origin.store(to, Ordering::Relaxed);
+        }
+        is_copy
+    };
+    locked.table().find(name.pos, is_copy);
+}
+
+fn is_of_same_key(one: &[u8], other: &[u8]) -> bool {
+    let key = |bytes| Record::decode(bytes).map(|(record, _)| (record.key, record.is_chunk));
+    key(one).is_some_and(|one| key(other) == Some(one))
+}
+
 /// Copies a sealed record, read before, into DRAM, unless it was changed or copied meanwhile, or no
 /// block is to be had without waiting.
 pub(crate) fn promote(

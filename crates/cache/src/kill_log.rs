@@ -178,6 +178,11 @@ impl KillLog {
         self.append(Word::Commit { slot });
     }
 
+    /// The segment at `slot` is to begin or to end with the commit of the one at `leader`.
+    pub(crate) fn follow(&self, slot: u32, leader: u32) {
+        self.append(Word::Follow { slot, leader });
+    }
+
     /// What the slot holds does not count any more.
     pub(crate) fn free(&self, slot: u32) {
         self.append(Word::Free { slot });
@@ -516,7 +521,7 @@ impl KillLog {
             }
             // Recovered shards have said by `Kill` what these meant; places go with their segments.
             Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
-            Word::Free { .. } | Word::Pad => None,
+            Word::Free { .. } | Word::Follow { .. } | Word::Pad => None,
         }
     }
 

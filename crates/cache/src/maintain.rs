@@ -5,6 +5,7 @@ use crate::cache::Engine;
 use crate::dram::{self, Compaction};
 use crate::grow::{self, Growth, Pressure, Refused};
 use crate::memory::Guard;
+use crate::merge::Merger;
 use crate::quiesce::Participant;
 use crate::reclaim;
 use crate::seal::{self, Outcome};
@@ -26,12 +27,13 @@ pub(crate) struct Maintenance {
     seal_turn: usize,
     growth: Option<Growth>,
     settling: Settling,
+    merger: Merger,
     /// Segments taken back since enough places were free.
     round: u32,
 }
 
 impl Maintenance {
-    pub(crate) fn new(participant: Participant, segment_bytes: usize) -> Self {
+    pub(crate) fn new(participant: Participant, memory: u64, segment_bytes: usize) -> Self {
         Self {
             participant,
             segment: AlignedBuf::zeroed(segment_bytes),
@@ -41,6 +43,7 @@ impl Maintenance {
             seal_turn: 0,
             growth: None,
             settling: Settling::default(),
+            merger: Merger::new(memory, segment_bytes),
             round: 0,
         }
     }
@@ -108,6 +111,11 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let Some(victim) = reclaim::choose(engine, shards) else { return false };
+        if reclaim::is_alive(engine, victim)
+            && self.merger.merge(engine, guard, victim, &mut self.segment, now)
+        {
+            return true;
+        }
         // When there is no room for the records to keep, their shard has to be sealed first.
         reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
             || self.seal(engine, guard, victim.shard, now)
@@ -116,6 +124,9 @@ impl Maintenance {
 
     /// Seals the next shard that has enough for a segment.
     fn seal_next(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        if !engine.may_seal() {
+            return false;
+        }
         (0..engine.shards.len()).any(|_| {
             self.seal_turn = (self.seal_turn + 1) % engine.shards.len();
             self.seal(engine, guard, self.seal_turn, now)

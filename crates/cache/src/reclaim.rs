@@ -6,8 +6,8 @@ use crate::counters::count;
 use crate::crash::crash_point;
 use crate::key::Name;
 use crate::layout::{
-    EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent,
-    check_page,
+    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM,
+    check_extent, check_page,
 };
 use crate::memory::{Guard, Stamp, mark};
 use crate::observer::Reclaim;
@@ -58,6 +58,11 @@ pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
         .min_by_key(rank)
 }
 
+/// Whether a segment has live records.
+pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
+    engine.shards[victim.shard].segments.usage(victim.sealed.number).live_records > 0
+}
+
 /// Whether no segment has so much that is dead, or so little in it, that taking it back gains a place.
 pub(crate) fn is_packed(engine: &Engine) -> bool {
     let segment_bytes = engine.geometry.segment_bytes;
@@ -86,9 +91,9 @@ pub(crate) fn reclaim(
     let told = &engine.pool.counters.told;
     let place = engine.place_number(shard.segments.slot(victim.sealed.number));
     told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
-    shard.lock(&engine.pool, guard).state.leaving = Some(victim.sealed);
+    shard.lock(&engine.pool, guard).state.leaving.push(victim.sealed);
     let done = take_back(engine, guard, victim, buffer, now);
-    shard.lock(&engine.pool, guard).state.leaving = None;
+    shard.lock(&engine.pool, guard).state.leaving.clear();
     let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
     told.reclaims(place, step);
     done
@@ -124,7 +129,10 @@ fn take_back(
         }
         end(engine, shard, guard, victim.sealed);
         engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
-        drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        // Most often every record has found another place.
+        if shard.segments.usage(number).live_records > 0 {
+            drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        }
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
     } else {
         end(engine, shard, guard, victim.sealed);
@@ -146,16 +154,29 @@ fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
     }
     engine.log_free(&locked, sealed.number);
     drop(locked);
-    if engine.is_strict {
-        // Where that fails, the tier is given up, and with it the log.
-        let logs = engine.pool.logs.iter();
-        let _: Vec<_> = logs.map(|log| log.make_durable(&engine.pool.slots)).collect();
-    }
+    engine.make_frees_durable();
     crash_point("reclaim: after the end of a segment");
 }
 
+impl Engine {
+    /// In strict mode: no place is used again before the medium knows that it is free.
+    pub(crate) fn make_frees_durable(&self) {
+        if self.is_strict {
+            // Where that fails, the tier is given up, and with it the log.
+            let logs = self.pool.logs.iter();
+            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
+        }
+    }
+}
+
 /// Takes what is left of a segment out of the index.
-fn drop_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+pub(crate) fn drop_entries(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    names: &[Name],
+) {
     for batch in names.chunks(BATCH) {
         let mut locked = shard.lock(&engine.pool, guard);
         if !shard.segments.is_current(sealed) {
@@ -204,13 +225,22 @@ pub(crate) fn read_footer(
 ) -> Result<Footer, Unreadable> {
     let number = sealed.number;
     let slot = shard.segments.slot(number);
-    let counters = engine.pool.counters.tier(slot.tier);
     let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
     buffer.set_len(bytes.min(buffer.capacity()));
     engine.pool.slots.read_tail(slot, buffer).map_err(|_| Unreadable::Device)?;
-    let footer = Footer::decode(buffer).filter(|footer| footer.seq == sealed.seq);
+    check_footer(engine, shard, sealed, buffer)
+}
+
+/// The footer at the end of what was read of a segment.
+pub(crate) fn check_footer(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    bytes: &[u8],
+) -> Result<Footer, Unreadable> {
+    let footer = Footer::decode(bytes).filter(|footer| footer.seq == sealed.seq);
     if footer.is_none() {
-        count(&counters.corrupt_pages);
+        count(&engine.pool.counters.tier(shard.segments.slot(sealed.number).tier).corrupt_pages);
     }
     footer.ok_or(Unreadable::Corrupt)
 }
@@ -302,24 +332,38 @@ pub(crate) fn each_record<E>(
     buffer: &mut [u8],
     mut visit: impl FnMut(Option<&[u8]>) -> Result<(), E>,
 ) -> Result<(), E> {
+    let spans = spans(segments, sealed, buffer);
+    spans.into_iter().try_for_each(|span| visit(span.map(|span| &buffer[span])))
+}
+
+/// Where the records of a whole segment lie in `buffer`, whose pages are joined in place; `None` for every
+/// damaged page or extent.
+pub(crate) fn spans(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+) -> Vec<Option<Range<usize>>> {
+    let mut spans = Vec::with_capacity(segments.usage(sealed.number).records as usize);
     for extent in segments.extents(sealed.number) {
         let at = extent.unit as usize * EXTENT_UNIT;
         let checked = buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit));
-        visit(checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record))?;
+        let record = checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record.len());
+        let start = at + EXTENT_HEADER;
+        spans.push(record.map(|bytes| start..start + bytes));
     }
     let pages = segments.pages(sealed.number);
     for run in join_pages(buffer, pages, sealed.seq) {
         let Some(Run { mut at, records, end }) = run else {
-            visit(None)?;
+            spans.push(None);
             continue;
         };
         for _ in 0..records {
             let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
-            visit(Some(&buffer[at..at + taken]))?;
+            spans.push(Some(at..at + taken));
             at += taken;
         }
     }
-    Ok(())
+    spans
 }
 
 /// The records that begin in one page, after pages were joined.
@@ -361,12 +405,26 @@ fn reinsert_if(
     keep: &HashSet<Name>,
     now: u32,
 ) -> Result<(), NoRoomForRecords> {
+    let Some((record, _)) = Record::decode(bytes) else { return Ok(()) };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    match keep.contains(&engine.hasher.name(key.hash)) {
+        true => reinsert(engine, shard, guard, sealed, bytes, now),
+        false => Ok(()),
+    }
+}
+
+/// Puts a record of a segment back into the fresh lane, if it is still the key's.
+pub(crate) fn reinsert(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    bytes: &[u8],
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
     let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
     let key = engine.hasher.key(record.key, record.is_chunk);
     let name = engine.hasher.name(key.hash);
-    if !keep.contains(&name) {
-        return Ok(());
-    }
     let mut locked = shard.lock(&engine.pool, guard);
     let still_there =
         shard.segments.is_current(sealed) && locked.index().get(name, sealed.number).is_some();

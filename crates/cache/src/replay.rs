@@ -31,6 +31,8 @@ pub(crate) struct Replay {
     likes: Vec<(u32, u64)>,
     /// Shard, short name, position.
     kill_alls: Vec<(u16, u64, u64)>,
+    /// By slot, the slots whose segments follow the commit of the one there.
+    followers: HashMap<u32, Vec<u32>>,
 }
 
 impl Replay {
@@ -60,6 +62,7 @@ impl Replay {
         match word {
             Word::Begin { slot, seq } => {
                 let seat = Seat { seq, ..unknown.seat };
+                self.followers.remove(&slot);
                 self.segments.insert(slot, Logged { seat, begin: at, ..unknown });
             }
             Word::Again { slot, seq } => {
@@ -83,11 +86,23 @@ impl Replay {
                 if let Some(logged) = self.segments.get_mut(&slot) {
                     logged.is_committed = true;
                 }
+                let followers = self.followers.remove(&slot).unwrap_or_default();
+                followers.into_iter().for_each(|slot| self.follow(slot));
             }
+            Word::Follow { slot, leader } => self.followers.entry(leader).or_default().push(slot),
             Word::Free { slot } => {
+                self.followers.remove(&slot);
                 self.segments.remove(&slot);
             }
             Word::KillAll { .. } | Word::Pad => {}
+        }
+    }
+
+    /// What a segment followed was committed: it began for this, or it ends.
+    fn follow(&mut self, slot: u32) {
+        match self.segments.get_mut(&slot) {
+            Some(logged) if !logged.is_committed && logged.begin != 0 => logged.is_committed = true,
+            _ => _ = self.segments.remove(&slot),
         }
     }
 

@@ -137,17 +137,23 @@ impl SealedIndex {
 
     /// The bucket and slot of the entry (name, segment).
     fn locate(&self, name: Name, segment: u16) -> Option<(usize, usize)> {
-        let home = self.home(name.pos);
-        let other = self.alternate(home, name.fingerprint);
-        [(home, false), (other, true)].into_iter().find_map(|(at, guest)| {
-            let bucket = self.load(at);
+        let within = |bucket: &Bucket, guest| {
             let mut slots = bucket.matches(name.fingerprint).iter();
-            let is_it = |&slot: &usize| {
+            slots.find(|&slot| {
                 bucket.is_guest(slot) == guest
                     && bucket.entry(slot).is_some_and(|entry| entry.segment == segment)
-            };
-            slots.find(is_it).map(|slot| (at, slot))
-        })
+            })
+        };
+        let at = self.home(name.pos);
+        let home = self.load(at);
+        if let Some(slot) = within(&home, false) {
+            return Some((at, slot));
+        }
+        if home.away() == 0 {
+            return None;
+        }
+        let other = self.alternate(at, name.fingerprint);
+        within(&self.load(other), true).map(|slot| (other, slot))
     }
 
     /// The entry (name, segment). Under the shard's lock.
@@ -184,6 +190,17 @@ impl SealedIndex {
         }
         self.entries.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Makes the entry (name, segment) one of another segment; `false` if there is none. Under the shard's
+    /// lock. A reader finds the one or the other.
+    pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16) -> bool {
+        let Some((at, slot)) = self.locate(name, segment) else { return false };
+        let mut bucket = self.load(at);
+        let Some(entry) = bucket.entry(slot) else { return false };
+        bucket.set(slot, Some(Entry { segment: to, ..entry }));
+        self.store(&[(at, bucket)]);
+        true
     }
 
     /// Removes the entry (name, segment) and says whether there was one. Under the shard's lock.

@@ -18,8 +18,9 @@ const FOOTERS_PER_SLICE: usize = 8;
 /// Slices without a store, a millisecond each, after which everything is settled that is left.
 const IDLE_SLICES: u32 = 100;
 
-/// One entry in so many may be suspended: about a third of a byte of DRAM per record.
-const SUSPENDED_SHARE: u64 = 32;
+/// One entry in so many may be suspended: up to two thirds of a byte of DRAM per record, while records are
+/// overwritten.
+const SUSPENDED_SHARE: u64 = 16;
 /// Entries that may be suspended however small the index is.
 const SUSPENDED_MIN: u64 = 64;
 
@@ -76,6 +77,8 @@ impl Settling {
         let turns = (1..=shards).map(|step| (self.shard + step) % shards);
         let is_due = |at: &usize| engine.shards[*at].is_half_suspended(guard);
         let due = turns.into_iter().find(is_due);
+        // Those that have most now; what is merged or taken back meanwhile needs no settling.
+        let wanted = if due.is_some() { FOOTERS_PER_SLICE } else { usize::MAX };
         let mut is_left = || {
             std::iter::from_fn(|| self.leftovers.pop())
                 .find(|&at| engine.shards[at].has_suspended())
@@ -86,6 +89,7 @@ impl Settling {
         let numbers = locked.state.suspended.segments();
         self.left = numbers.filter_map(|number| shard.segments.sealed(number)).collect();
         self.left.sort_unstable_by_key(|sealed| locked.state.suspended.count(sealed.number));
+        self.left.drain(..self.left.len().saturating_sub(wanted));
         self.shard = at;
         !self.left.is_empty()
     }
@@ -177,7 +181,12 @@ impl Locked<'_> {
         state.growing.is_none()
             && state.awaited.is_none()
             && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
-            && candidates.iter().all(|sealed| state.leaving != Some(*sealed))
+            && !candidates.iter().any(|sealed| self.is_moving(sealed))
+    }
+
+    /// Whether a segment is being taken back, or filled with the records of such.
+    fn is_moving(&self, sealed: &Sealed) -> bool {
+        self.state.leaving.contains(sealed) || self.state.arriving.contains(sealed)
     }
 
     /// Whether the entry of a record in a segment is suspended for another key.
@@ -201,24 +210,27 @@ impl Locked<'_> {
     /// Decides about the suspended entries of a segment, which has these names. Those that are to come
     /// back and find no room in the index stay suspended; their names are the answer.
     pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
-        let waiting = self.state.suspended.of_segment(number);
+        let before = self.state.suspended.bytes();
         let mut stuck = Vec::new();
-        for name in waiting {
+        // From the names to the entries: to look for those of one segment is to go through all.
+        for &name in names {
+            if self.state.suspended.count(number) as usize == stuck.len() {
+                break;
+            }
+            // The entries of one bucket and fingerprint stand for one record.
             let group = self.state.suspended.take(name, number);
-            let bucket = self.state.suspended.bucket(name.pos);
-            let home = |pos| self.state.suspended.bucket(pos);
-            let first = names.partition_point(|other| home(other.pos) < bucket);
-            let mut same = names[first..].iter().take_while(|other| home(other.pos) == bucket);
-            let found = same.find(|other| other.fingerprint == name.fingerprint);
-            // The others of the group were taken along.
-            let found = found.filter(|found| !group.is_empty() && !group.contains(found));
-            let Some(&found) = found else { continue };
-            if !self.reinstate(found, number) {
+            let Some(&first) = group.first().filter(|_| !group.contains(&name)) else { continue };
+            if !self.reinstate(name, number) {
                 let buckets = self.index().buckets();
-                self.state.suspended.insert(buckets, name, number);
-                stuck.push(found);
+                self.state.suspended.insert(buckets, first, number);
+                stuck.push(name);
             }
         }
+        if stuck.is_empty() && self.state.suspended.count(number) > 0 {
+            // Of records that the footer does not have.
+            self.state.suspended.remove_segment(number);
+        }
+        self.account_suspended(before);
         self.note_suspended();
         stuck
     }
@@ -244,7 +256,9 @@ impl Locked<'_> {
 
     /// A segment goes, and with it what is suspended of it.
     pub(crate) fn drop_suspended(&mut self, number: u16) {
+        let before = self.state.suspended.bytes();
         self.state.suspended.remove_segment(number);
+        self.account_suspended(before);
         self.note_suspended();
     }
 

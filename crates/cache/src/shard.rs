@@ -5,6 +5,7 @@ use crate::crash::crash_point;
 use crate::geometry::Geometry;
 use crate::hot::Origin;
 use crate::key::{Key, Name};
+use crate::kill_log::KillLog;
 use crate::lock;
 use crate::memory::{Addr, Block, Guard, Resident, Stamp, mark};
 use crate::pool::Pool;
@@ -64,8 +65,10 @@ pub(crate) struct ShardState {
     pub(crate) carried: Vec<(Name, u16)>,
     /// Entries that are out of the index until their segment's footer is looked at.
     pub(crate) suspended: Suspended,
-    /// The segment that is being taken back: its entries are not suspended.
-    pub(crate) leaving: Option<Sealed>,
+    /// The segments that are being taken back: their entries are not suspended.
+    pub(crate) leaving: Vec<Sealed>,
+    /// Those that their records are moving to, before their commit; see [`crate::merge`].
+    pub(crate) arriving: Vec<Sealed>,
 }
 
 /// Segments that may hold the record of a name; more than a kilobyte, to be passed by reference.
@@ -113,7 +116,8 @@ impl Shard {
             growing: None,
             carried: Vec::new(),
             suspended: Suspended::new(rows),
-            leaving: None,
+            leaving: Vec::new(),
+            arriving: Vec::new(),
         };
         Self {
             table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
@@ -481,17 +485,26 @@ impl<'s> Locked<'s> {
 
     /// Notes in the log that the copy of a name in a segment is not to come back.
     pub(crate) fn log_kill(&self, name: Name, number: u16) {
-        let slot = self.shard.segments.slot(number);
-        let log = &self.pool.logs[usize::from(slot.tier)];
-        log.kill(self.pool.slots.index(slot), name);
+        self.log_of_copies(number, |log, slot| log.kill(slot, name));
     }
 
     /// Notes in the log that a record which shares bucket and fingerprint with a name loses its entry
     /// unread, and so is not to come back.
     pub(crate) fn log_kill_like(&self, name: Name, number: u16) {
-        let slot = self.shard.segments.slot(number);
-        let log = &self.pool.logs[usize::from(slot.tier)];
-        log.kill_like(self.pool.slots.index(slot), name);
+        self.log_of_copies(number, |log, slot| log.kill_like(slot, name));
+    }
+
+    /// Says something of the record in a segment, and of the copy that it has in one of those that it
+    /// moves away from: before the commit that one is what a restart brings back.
+    fn log_of_copies(&self, number: u16, say: impl Fn(&KillLog, u32)) {
+        let say = |number: u16| {
+            let slot = self.shard.segments.slot(number);
+            say(&self.pool.logs[usize::from(slot.tier)], self.pool.slots.index(slot));
+        };
+        say(number);
+        if self.state.arriving.iter().any(|sealed| sealed.number == number) {
+            self.state.leaving.iter().for_each(|sealed| say(sealed.number));
+        }
     }
 
     /// As [`Locked::log_kill`], of the copy that a resident record was made from.

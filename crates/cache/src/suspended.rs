@@ -135,34 +135,44 @@ impl Suspended {
         ((u64::from(pos) * self.buckets as u64) >> 32) as usize
     }
 
-    fn mask(&self) -> usize {
-        self.words.len() - 1
+    /// In the order of positions, so that who goes through a segment's names goes through the table once.
+    fn home(&self, name: Name) -> usize {
+        self.bucket(name.pos) * self.words.len() / self.buckets
     }
 
-    fn home(&self, name: Name) -> usize {
-        let bucket = self.bucket(name.pos) as u64;
-        let both = bucket << FINGERPRINT_BITS | u64::from(name.fingerprint);
-        (both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & self.mask()
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.words.len() { 0 } else { at + 1 }
+    }
+
+    /// Places from one to another, forwards.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to < from { to + self.words.len() - from } else { to - from }
     }
 
     /// The places from a name's home to the next free one.
     fn run(&self, name: Name) -> impl Iterator<Item = usize> {
-        let home = if self.words.is_empty() { 0 } else { self.home(name) };
-        let places = (0..self.words.len()).map(move |step| (home + step) & self.mask());
-        places.take_while(|&at| self.words[at] != 0)
+        let mut next = if self.words.is_empty() { 0 } else { self.home(name) };
+        std::iter::from_fn(move || {
+            let at = next;
+            (*self.words.get(at)? != 0).then(|| {
+                next = self.after(at);
+                at
+            })
+        })
     }
 
     fn place(&mut self, word: u64) {
         let Some(entry) = Entry::from_bits(word) else { return };
         let mut at = self.home(entry.name);
         while self.words[at] != 0 {
-            at = (at + 1) & self.mask();
+            at = self.after(at);
         }
         self.words[at] = word;
     }
 
+    /// By a quarter, not to twice the size: it is DRAM that records could have.
     fn grow(&mut self) {
-        let places = (self.words.len() * 2).max(PLACES_MIN);
+        let places = (self.words.len() / 4 * 5).max(PLACES_MIN);
         let words = std::mem::replace(&mut self.words, vec![0; places]);
         words.into_iter().for_each(|word| self.place(word));
     }
@@ -178,16 +188,17 @@ impl Suspended {
         self.counts[usize::from(entry.segment)] -= 1;
         let mut at = hole;
         loop {
-            at = (at + 1) & self.mask();
+            at = self.after(at);
             let Some(next) = Entry::from_bits(self.words[at]) else { break };
-            let from_home = at.wrapping_sub(self.home(next.name)) & self.mask();
-            let from_hole = at.wrapping_sub(hole) & self.mask();
-            if from_home >= from_hole {
+            if self.distance(self.home(next.name), at) >= self.distance(hole, at) {
                 self.words[hole] = self.words[at];
                 hole = at;
             }
         }
         self.words[hole] = 0;
+        if self.len == 0 {
+            self.words = Vec::new();
+        }
     }
 }
 

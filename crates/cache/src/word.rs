@@ -27,6 +27,9 @@ pub(crate) enum Word {
     Commit { slot: u32 },
     /// The segment holds nothing any more.
     Free { slot: u32 },
+    /// The commit of the segment at slot `leader`, if it comes, commits the one at this slot too; one that
+    /// is committed already ends with it.
+    Follow { slot: u32, leader: u32 },
     /// No segment of this shard that began before holds the key's record.
     KillAll { shard: u16, name: u64 },
     /// Fills a page up.
@@ -38,6 +41,8 @@ pub(crate) const SLOTS_MAX: u32 = (1 << SLOT_BITS) - 1;
 const SLOT_BITS: u32 = 20;
 const REST_BITS: u32 = 41;
 const REST: u64 = (1 << REST_BITS) - 1;
+/// The lowest three bits of a `Follow`; other words of its kind have 1 to 3 there.
+const FOLLOW: u64 = 4;
 
 /// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
 /// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
@@ -65,6 +70,7 @@ impl Word {
             Word::Free { slot } => word(5, slot, 2),
             Word::KillAll { shard, name } => word(6, shard.into(), name),
             Word::Pad => word(5, 0, 3),
+            Word::Follow { slot, leader } => word(5, slot, FOLLOW | u64::from(leader) << 3),
             Word::KillLike { slot, name } => word(7, slot, name),
         }
     }
@@ -82,6 +88,9 @@ impl Word {
             5 if rest == 2 => Some(Word::Free { slot }),
             6 => Some(Word::KillAll { shard: slot as u16, name: rest }),
             5 if rest == 3 => Some(Word::Pad),
+            5 if rest & 7 == FOLLOW => {
+                Some(Word::Follow { slot, leader: (rest >> 3) as u32 & SLOTS_MAX })
+            }
             7 => Some(Word::KillLike { slot, name: rest }),
             _ => None,
         }
@@ -104,6 +113,8 @@ mod tests {
             Word::Place { slot: 1, shard: 255, number: 2047 },
             Word::Commit { slot },
             Word::Free { slot: 2 },
+            Word::Follow { slot, leader: slot },
+            Word::Follow { slot: 0, leader: 0 },
             Word::KillAll { shard: 255, name },
             Word::Pad,
         ];

@@ -40,7 +40,7 @@ fn tier(client: &Client) -> TierStats {
 
 #[test]
 fn a_scan_leaves_hot_records_in_dram() {
-    let mut client = client(16, 256, |_| {});
+    let mut client = client(17, 256, |_| {});
     store(&mut client, 0..120_000, 400);
     client.settle();
     // More than fits, so that copies have to compete.
