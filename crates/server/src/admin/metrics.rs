@@ -3,6 +3,7 @@
 use super::samples::{Kind, Samples};
 use crate::stats::general::processor_time;
 use crate::stats::latency::{Command, Latency, Percentiles};
+use crate::stats::tiers::read_depth;
 use crate::stats::view::View;
 use Kind::{Counter, Gauge, Histogram};
 use std::fmt::Write;
@@ -179,6 +180,11 @@ const METRICS: &[Metric] = &[
     metric("tier_read_duration_seconds", Histogram, "tier", "reads for requests, from their start to the answer of the device", &["tier:read_us_p50", "tier:read_us_p99", "tier:read_us_p999"], |v, s| {
         for number in 0..v.cache.tiers.len() {
             s.histogram(&[("tier", &number.to_string())], &Percentiles::of(latencies(v), number));
+        }
+    }),
+    metric("tier_read_depth", Gauge, "tier", "reads for requests that may be in flight at present; a profile's depth to begin with, adapted to the drive since", &["tier:read_depth"], |v, s| {
+        for number in 0..v.cache.tiers.len() {
+            s.one(&[("tier", &number.to_string())], read_depth(v, number));
         }
     }),
     metric("tier_segment_writes_total", Counter, "tier", "segments written", &["tier:segment_writes", "extstore_page_allocs", "extstore_page_reclaims"], |v, s| tiers(v, s, |t| t.segment_writes)),

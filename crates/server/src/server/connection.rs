@@ -8,6 +8,7 @@ use super::clients::{Client, State};
 use super::conflicts::Conflicts;
 use super::context::Context;
 use super::input::{Input, Received};
+use super::listener::Kind;
 use super::poll::Ready;
 use super::replies::Replies;
 use super::requests::KeysLeft;
@@ -320,9 +321,11 @@ impl Connection {
         self.is_waiting = false;
     }
 
-    /// Whether it was silent, and owed nothing, since before `then`.
+    /// Whether it was silent, and owed nothing, since before `then`. As in memcached, those that watch
+    /// wait for us and may be silent for ever, and so may the programs behind Unix sockets.
     pub(crate) fn is_idle_since(&self, then: u32) -> bool {
-        self.client.last_active() < then && self.replies.is_settled()
+        let may_be_silent = self.watcher.is_some() || self.client.entry.kind == Kind::Unix;
+        !may_be_silent && self.client.last_active() < then && self.replies.is_settled()
     }
 
     /// Cleans up; the socket closes itself.

@@ -14,6 +14,9 @@ use terrace_device::{AlignedBuf, Depth, Done, Read, ReadQueue};
 /// exceeds it waits here.
 const BUFFER_BYTES_MAX: usize = 4 << 20;
 
+/// Reads that the queue takes at once, and thus a drive that was not measured.
+pub(crate) const DEPTH: u32 = 128;
+
 /// A read that came back.
 pub(crate) struct Finished {
     /// The operation that it was for.
@@ -66,10 +69,13 @@ impl Reads {
         latency: Arc<Latency>,
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
-        let tier = |depth| Tier { waiting: VecDeque::new(), in_flight: 0, depth };
+        let tier = |(number, depth): (usize, Option<Depth>)| {
+            latency.note_depth(number, depth.map_or(DEPTH, |depth| depth.now()));
+            Tier { waiting: VecDeque::new(), in_flight: 0, depth }
+        };
         Self {
             queue,
-            tiers: depths.map(tier).collect(),
+            tiers: depths.enumerate().map(tier).collect(),
             turn: 0,
             buffer_bytes: 0,
             started: Vec::new(),
@@ -184,6 +190,7 @@ impl Reads {
             tier.in_flight -= 1;
             if let Some(depth) = &mut tier.depth {
                 depth.note(took, !tier.waiting.is_empty());
+                self.latency.note_depth(started.plan.tier, depth.now());
             }
             let operation = started.operation;
             finished.push(Finished { operation, buffer: done.buf, result: done.result });
@@ -240,7 +247,7 @@ mod tests {
         reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
         reads.flush().unwrap();
         let mut finished = Vec::new();
-        let end = Instant::now() + std::time::Duration::from_secs(10);
+        let end = Instant::now() + std::time::Duration::from_secs(60);
         while finished.len() < 3 && Instant::now() < end {
             reads.reap(&mut finished);
         }
@@ -269,7 +276,9 @@ mod tests {
         let devices = [open("a"), open("b")];
         let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
         let depths = [Some(Depth::new(2, 128)), None].into_iter();
-        let mut reads = Reads::new(queue, Arc::new(Latency::new(2)), depths);
+        let latency = Arc::new(Latency::new(2));
+        let mut reads = Reads::new(queue, Arc::clone(&latency), depths);
+        assert_eq!((latency.depth(0), latency.depth(1)), (2, DEPTH));
         let mut operations = super::super::slab::Slab::new();
         for at in 0..20 {
             let tier = usize::from(at >= 10);
@@ -278,7 +287,7 @@ mod tests {
         }
         let mut seen = [0, 0];
         let mut finished = Vec::new();
-        let end = Instant::now() + std::time::Duration::from_secs(10);
+        let end = Instant::now() + std::time::Duration::from_secs(60);
         while reads.is_busy() && Instant::now() < end {
             reads.flush().unwrap();
             assert!(reads.tiers[0].in_flight <= 2, "{}", reads.tiers[0].in_flight);

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::listener::Listener;
 use super::pending::Waiter;
 use super::poll::Poll;
-use super::reads::{Finished, Reads};
+use super::reads::{self, Finished, Reads};
 use super::shared::Shared;
 use super::slab::{Id, Slab};
 use super::udp::UdpPorts;
@@ -28,8 +28,6 @@ const UDP: u64 = u64::MAX - 2;
 /// More than there are listeners.
 const UDP_PORTS_MAX: u64 = 1 << 20;
 
-/// Reads that the drives work on at once, for one worker.
-const READ_DEPTH: u32 = 128;
 /// After this, what the cache had no buffers for is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often idle connections are looked for.
@@ -76,14 +74,14 @@ impl Worker {
             IoEngine::IoUring => Engine::IoUring,
             IoEngine::Pool => Engine::Pool,
         };
-        let opened = terrace_device::open_queue(devices, engine, READ_DEPTH)?;
+        let opened = terrace_device::open_queue(devices, engine, reads::DEPTH)?;
         if let (0, Some(reason)) = (index, opened.fallback) {
             shared
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
         }
         // A drive's knee is shared by those who read from it.
         let workers = shared.settings.threads.max(1);
-        let depth = |knee: u32| Depth::new(knee.div_ceil(workers), READ_DEPTH);
+        let depth = |knee: u32| Depth::new(knee.div_ceil(workers), reads::DEPTH);
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
         let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
         let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), depths);

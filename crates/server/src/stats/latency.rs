@@ -1,6 +1,6 @@
 //! How long things take: log-linear histograms that a worker fills without a lock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terrace_protocol::{MetaCommand, Request};
 
@@ -71,7 +71,7 @@ impl Histogram {
     }
 }
 
-/// One worker's latencies.
+/// One worker's latencies, and how many reads at once follow from them.
 #[derive(Debug)]
 pub(crate) struct Latency {
     /// Reads, by tier.
@@ -80,6 +80,8 @@ pub(crate) struct Latency {
     commands: Vec<[Histogram; Command::ALL.len()]>,
     /// Counts commands, for the choice of those that are measured.
     seen: AtomicU64,
+    /// Reads that a tier may have in flight.
+    depths: Vec<AtomicU32>,
 }
 
 impl Latency {
@@ -88,7 +90,20 @@ impl Latency {
             tiers: (0..tiers).map(|_| Histogram::new()).collect(),
             commands: (0..=tiers).map(|_| std::array::from_fn(|_| Histogram::new())).collect(),
             seen: AtomicU64::new(0),
+            depths: (0..tiers).map(|_| AtomicU32::new(0)).collect(),
         }
+    }
+
+    /// Notes how many reads a tier may have in flight from now on. Only its own worker calls this.
+    pub(crate) fn note_depth(&self, tier: usize, depth: u32) {
+        if let Some(told) = self.depths.get(tier) {
+            told.store(depth, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads that a tier may have in flight.
+    pub(crate) fn depth(&self, tier: usize) -> u32 {
+        self.depths.get(tier).map_or(0, |depth| depth.load(Ordering::Relaxed))
     }
 
     /// Counts one read. Only its own worker calls this.

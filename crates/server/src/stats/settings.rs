@@ -83,6 +83,8 @@ const LAST_ROWS: &[Row] = &[
     ("num_napi_ids", Text(|_| "(null)".into())),
     ("memory_file", Text(|_| "(null)".into())),
     ("client_flags_size", Number(|_| 4)),
+    // The one name that is not memcached's: `version` says which memcached this stands in for.
+    ("terrace_version", Text(|_| env!("CARGO_PKG_VERSION").into())),
 ];
 
 /// Shown where TLS is on, as memcached does.

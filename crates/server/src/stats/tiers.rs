@@ -100,11 +100,18 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         row("reads_per_hit", &ratio(tier.reads, tier.hits));
         let workers = view.shared.workers.iter();
         let latencies = workers.map(|worker| -> &Latency { Arc::as_ref(&worker.latency) });
+        row("read_depth", &read_depth(view, number));
         let percentiles = Percentiles::of(latencies, number);
         for (name, share) in PERCENTILES {
             row(name, &percentiles.micros(*share));
         }
     }
+}
+
+/// Reads that a tier may have in flight at present, those of all workers together: what a profile says,
+/// or what has proved better since.
+pub(crate) fn read_depth(view: &View<'_>, tier: usize) -> u64 {
+    view.shared.workers.iter().map(|worker| u64::from(worker.latency.depth(tier))).sum()
 }
 
 /// What the tier writes and keeps at present, see `--gear`.
@@ -132,7 +139,7 @@ fn ratio(of: u64, to: u64) -> String {
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
     let of_tier = ["device", "gear", "budget_balance_bytes", "life_years"].into_iter();
-    let of_tier = of_tier.chain(["write_amplification", "reads_per_hit"]);
+    let of_tier = of_tier.chain(["write_amplification", "reads_per_hit", "read_depth"]);
     let of_tier = of_tier.chain(TIER_ROWS.iter().map(|row| row.0));
     let of_tier = of_tier.chain(PERCENTILES.iter().map(|row| row.0));
     let all = ROWS.iter().map(|row| row.0.to_string());

@@ -1,6 +1,6 @@
 //! Operations that wait for a drive, or for the cache to have buffers again.
 
-use super::{READ_DEPTH, READS, RETRY_AFTER, Worker, mark_ready};
+use super::{READS, RETRY_AFTER, Worker, mark_ready, reads};
 use crate::commands::executor::Unfinished;
 use crate::say;
 use crate::server::pending::{Answer, Pending, Waiter};
@@ -17,7 +17,7 @@ impl Worker {
         if self.engine == Engine::Pool {
             return Err(error);
         }
-        let opened = terrace_device::open_queue(&self.devices, Engine::Pool, READ_DEPTH)?;
+        let opened = terrace_device::open_queue(&self.devices, Engine::Pool, reads::DEPTH)?;
         self.engine = opened.engine;
         self.cx.reads.move_to(opened.queue);
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
