@@ -4,6 +4,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# What comes over a network is asked for again before it is done without.
+persist() {
+    local attempt
+    for attempt in 1 2; do
+        "$@" && return
+        sleep $((attempt * 5))
+    done
+    "$@"
+}
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
@@ -13,18 +23,23 @@ packages() {
     command -v memcached >/dev/null || missing+=(memcached)
     command -v fio >/dev/null || missing+=(fio)
     command -v memccapable >/dev/null || missing+=(libmemcached-tools)
+    command -v valgrind >/dev/null || missing+=(valgrind)
     [ -x /usr/sbin/nutcracker ] || missing+=(nutcracker)
     command -v unshare >/dev/null || missing+=(util-linux)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"
-    if ! { as_root apt-get update -qq &&
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            "${missing[@]}"; } >/tmp/terrace-tools.$$ 2>&1; then
-        tail -n 3 /tmp/terrace-tools.$$
+    local log
+    log=$(mktemp)
+    # Another apt may hold its lock for a while.
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=3)
+    if ! { as_root true && persist as_root "${apt[@]}" update &&
+        persist as_root env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y \
+            --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+        tail -n 3 "$log"
         echo "not installed: ${missing[*]}; tests that need them are skipped"
     fi
-    rm -f /tmp/terrace-tools.$$
+    rm -f "$log"
     # Both packages start a server of their own on a well-known port.
     for service in memcached nutcracker; do
         if [[ " ${missing[*]} " = *" $service "* ]]; then
@@ -34,8 +49,8 @@ packages() {
 }
 
 rust_components() {
-    cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
-    cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+    cargo fmt --version >/dev/null 2>&1 || persist rustup component add rustfmt
+    cargo clippy --version >/dev/null 2>&1 || persist rustup component add clippy
 }
 
 python_clients() {
@@ -45,7 +60,7 @@ python_clients() {
     python3 -m venv .venv || { echo "no Python environment; tests with Python clients are skipped"; return; }
     # One by one: where one can't be had, the others still can.
     while read -r package; do
-        .venv/bin/pip install --quiet --disable-pip-version-check "$package" ||
+        persist .venv/bin/pip install --quiet --disable-pip-version-check "$package" ||
             echo "not installed: $package; tests that need it are skipped"
     done <"$list"
     cp "$list" .venv/installed.txt

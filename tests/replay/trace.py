@@ -1,7 +1,8 @@
 """The trace of Twitter's cluster52, from the source distribution of PyPI's libcachesim.
 
 It is fetched once into `.cache`, which git ignores, and kept there as two arrays: object numbers
-(8 bytes each) and sizes (4 bytes each), in the order of the requests.
+(8 bytes each) and sizes (4 bytes each), in the order of the requests. Run as a program, this fetches all
+traces of the package that the laboratory is tried on (docs/policy.md), a block trace too.
 """
 
 import array
@@ -10,12 +11,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CACHE = os.path.join(ROOT, ".cache", "cluster52")
 PACKAGE = "libcachesim==0.3.5"
 FILES = {"1m": "twitter_cluster52.csv", "10m": "twitter_cluster52_10m.csv.zst"}
-FETCH_SECONDS = 300
+BLOCKS = "cloudPhysicsIO.oracleGeneral.bin"
+FETCH_SECONDS = 120
 
 
 class Unavailable(Exception):
@@ -44,14 +47,11 @@ def _fetch(name):
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
         pip += ["--no-deps", "--no-binary", "libcachesim", "--dest", folder, PACKAGE]
-        try:
-            subprocess.run(pip, check=True, timeout=FETCH_SECONDS)
-        except (subprocess.SubprocessError, OSError) as error:
-            raise Unavailable(f"{PACKAGE}: {error}") from error
+        _persist(pip)
         (archive,) = [file for file in os.listdir(folder) if file.endswith(".tar.gz")]
         with tarfile.open(os.path.join(folder, archive)) as tar:
             for member in tar:
-                if os.path.basename(member.name) in FILES.values():
+                if os.path.basename(member.name) in [*FILES.values(), BLOCKS]:
                     target = os.path.join(CACHE, os.path.basename(member.name))
                     with open(target + ".part", "wb") as file:
                         file.write(tar.extractfile(member).read())
@@ -59,6 +59,17 @@ def _fetch(name):
     if not os.path.exists(path):
         raise Unavailable(f"{PACKAGE} has no {name}")
     return path
+
+
+def _persist(command):
+    """Runs a command that needs the network, again if it fails."""
+    for nap in (10, None):
+        try:
+            return subprocess.run(command, check=True, timeout=FETCH_SECONDS)
+        except (subprocess.SubprocessError, OSError) as error:
+            if nap is None:
+                raise Unavailable(f"{PACKAGE}: {error}") from error
+            time.sleep(nap)
 
 
 def _convert(source, path):
@@ -83,3 +94,8 @@ def _lines(source):
         return subprocess.Popen(["zstd", "-dc", source], stdout=subprocess.PIPE, text=True).stdout
     except FileNotFoundError as error:
         raise Unavailable("zstd is not installed") from error
+
+
+if __name__ == "__main__":
+    for name in [*FILES.values(), BLOCKS]:
+        print(_fetch(name))

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 # Long enough for a machine that is busy: a living node that answers late would be ejected too.
-TIMEOUT_SECONDS = 2
+TIMEOUT_SECONDS = 10
 RETRY_SECONDS = 1
 
 
@@ -80,7 +80,7 @@ class Twemproxy(Ring):
         except BaseException:
             self.__exit__()
             raise
-        self.cache = Client(f"unix:{self.socket}", timeout=5, default_noreply=False)
+        self.cache = Client(f"unix:{self.socket}", timeout=2 * TIMEOUT_SECONDS, default_noreply=False)
 
     def _pools(self, ports):
         # Named servers: where a key lies does not hang on ports.
@@ -99,7 +99,7 @@ class Twemproxy(Ring):
         ])  # fmt: skip
 
     def _wait(self):
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not os.path.exists(self.socket):
             if self.child.poll() is not None or time.monotonic() > end:
                 raise RuntimeError("nutcracker does not start")

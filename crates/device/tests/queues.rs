@@ -71,7 +71,7 @@ impl Waiter {
 
     /// Waits, then reaps; panics rather than wait long.
     fn wait_and_reap(&mut self, queue: &mut dyn ReadQueue, done: &mut Vec<Done>) {
-        assert!(self.wait(Duration::from_secs(10)), "slept through {} reads", queue.in_flight());
+        assert!(self.wait(Duration::from_secs(60)), "slept through {} reads", queue.in_flight());
         if self.level {
             queue.clear_event();
         }

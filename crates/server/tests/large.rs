@@ -65,7 +65,8 @@ fn commands_on_a_large_value() {
         let not_numeric = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
         client.ask(set("k", &long), "STORED\r\n");
         client.ask("incr k 1\r\n", not_numeric);
-        client.ask("touch k 1000\r\nmg k s t\r\n", "TOUCHED\r\nHD s2000000 t1000\r\n");
+        client.ask("touch k 1000\r\nmg k s\r\n", "TOUCHED\r\nHD s2000000\r\n");
+        client.expect_time_left("k", 1000);
         client.ask("append k 0 0 3\r\nend\r\nprepend k 0 0 5\r\nbegin\r\n", "STORED\r\nSTORED\r\n");
         let extended = [b"begin", &long[..], b"end"].concat();
         client.ask("get k\r\n", hit("k", &extended));
@@ -162,10 +163,10 @@ fn replacing_an_item_while_it_is_read_never_mixes_values() {
     client.ask(set("k", &values[0]), "STORED\r\n");
     let mut reader = server.connect();
     reader.send("get k\r\n");
-    // The reader has not taken anything beyond what the sockets hold.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    // The reader has begun, and not taken anything beyond what the sockets hold.
+    let begin = reader.receive(|unread| (unread.len() >= 5).then_some(5));
     client.ask(set("k", &values[1]), "STORED\r\n");
-    let got = reader.receive_all_or_until(b"END\r\n");
+    let got = [begin, reader.receive_all_or_until(b"END\r\n")].concat();
     let whole = hit("k", &values[0]);
     assert!(whole.starts_with(&got), "not a part of the first value");
     client.ask("get k\r\n", hit("k", &values[1]));

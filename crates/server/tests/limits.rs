@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::TestServer;
-use std::time::{Duration, Instant};
+use common::{TestServer, wait_until};
 
 fn buffer_bytes(client: &mut common::Client) -> u64 {
     client.stat("", "read_buf_bytes").parse().expect("a number")
@@ -17,12 +16,15 @@ fn a_client_that_never_reads_is_held_back() {
     client.ask(format!("set k 0 0 20000\r\n{value}\r\n"), "STORED\r\n");
     let mut deaf = server.connect();
     deaf.send("get k\r\n".repeat(2000));
-    std::thread::sleep(Duration::from_millis(300));
+    let least = || Some(buffer_bytes(&mut client)).filter(|&held| held >= 1 << 20);
+    let held = wait_until("bytes that are held for it", least);
+    assert!(held < 8 << 20, "{held} bytes are held for it");
+    std::thread::sleep(std::time::Duration::from_millis(300));
     let held = buffer_bytes(&mut client);
     assert!((1 << 20..8 << 20).contains(&held), "{held} bytes are held for it");
     deaf.expect(format!("VALUE k 0 20000\r\n{value}\r\nEND\r\n").repeat(2000));
     client.ask("mn\r\n", "MN\r\n");
-    assert!(buffer_bytes(&mut client) < 1 << 20);
+    wait_until("their release", || (buffer_bytes(&mut client) < 1 << 20).then_some(()));
 }
 
 #[test]
@@ -34,11 +36,8 @@ fn the_cap_on_buffers_sheds_who_takes_most() {
     client.ask(format!("set k 0 0 20000\r\n{value}\r\n"), "STORED\r\n");
     let mut deaf = server.connect();
     deaf.send("get k\r\n".repeat(2000));
-    let start = Instant::now();
-    while client.stat("", "curr_connections") != "1" {
-        assert!(start.elapsed() < common::PATIENCE, "the deaf client is still there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut is_gone = || (client.stat("", "curr_connections") == "1").then_some(());
+    wait_until("the end of the deaf client", &mut is_gone);
     assert!(buffer_bytes(&mut client) < cap);
     client.ask("get none\r\n", "END\r\n");
 }
@@ -63,10 +62,6 @@ fn connections_above_the_limit_are_told() {
     assert_eq!(said, b"ERROR Too many open connections\r\n");
     assert_eq!(clients[0].stat("", "rejected_connections"), "1");
     clients.pop();
-    let start = Instant::now();
-    while clients[0].stat("", "curr_connections") != "2" {
-        assert!(start.elapsed() < common::PATIENCE, "a closed connection still counts");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the end of one", || (clients[0].stat("", "curr_connections") == "2").then_some(()));
     server.connect().ask("mn\r\n", "MN\r\n");
 }

@@ -83,7 +83,8 @@ fn one_key_on_the_drive() {
         "delete k101\r\nadd k101 0 0 1\r\na\r\nget k101\r\n",
         "DELETED\r\nSTORED\r\nVALUE k101 0 1\r\na\r\nEND\r\n",
     );
-    client.ask("touch k102 100\r\nmg k102 v t\r\n", "TOUCHED\r\nVA 3 t100\r\n102\r\n");
+    client.ask("touch k102 100\r\nmg k102 v\r\n", "TOUCHED\r\nVA 3\r\n102\r\n");
+    client.expect_time_left("k102", 100);
     client.ask(
         "append k103 0 0 1\r\nx\r\nget k103\r\n",
         "STORED\r\nVALUE k103 0 4\r\n103x\r\nEND\r\n",

@@ -1,11 +1,10 @@
 //! A client that sends bytes and looks at the bytes that come back.
 
+use crate::PATIENCE;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
-
-const REPLY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The connection ended within a value.
 #[derive(Debug)]
@@ -20,7 +19,7 @@ impl Client {
     /// Connects; the server must be there.
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("the server accepts");
-        stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
         Self { stream: BufReader::with_capacity(1 << 16, stream) }
     }

@@ -1,7 +1,6 @@
 //! Bringing records onto the drive, and telling that they are there.
 
-use crate::{Client, Server, is_terrace, value_of};
-use std::time::{Duration, Instant};
+use crate::{Client, Server, is_terrace, value_of, wait_until};
 
 /// Bytes of the drive of [`flash_server`].
 pub const TIER_BYTES: u64 = 256 << 20;
@@ -45,15 +44,10 @@ pub fn assert_on_flash(client: &mut Client, key: &str) {
     if !is_terrace() {
         return;
     }
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
+    wait_until(&format!("{key} on the drive"), || {
         let before = tier_stat(client, "reads");
         let reply = client.ask(&format!("mg {key} u s"));
         assert!(reply.starts_with("HD"), "{key} is lost: {reply}");
-        if tier_stat(client, "reads") > before {
-            return;
-        }
-        assert!(Instant::now() < end, "{key} stays in DRAM");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        (tier_stat(client, "reads") > before).then_some(())
+    });
 }

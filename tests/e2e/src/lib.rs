@@ -4,6 +4,8 @@
 //! for what only Terrace has print that they are skipped. `TERRACE_E2E_BINARY` names a Terrace that
 //! is built or installed already.
 
+use std::time::{Duration, Instant};
+
 mod client;
 mod flash;
 mod server;
@@ -13,6 +15,22 @@ pub use client::{Client, CutOff};
 pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
 pub use server::{Failed, Server, free_port, is_terrace, program, spawn, spawn_with};
 pub use skip::{run_as_root, skip};
+
+/// No test waits longer for anything that is to come. Only a test that fails takes so long, so it can
+/// be as much as the slowest machine under the greatest load needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks for something until it is there; panics, with its name, if it never is.
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// A value that says which key and which version of it it belongs to, `bytes` long: a foreign, old
 /// or torn value is recognised by its content.

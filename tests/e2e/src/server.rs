@@ -1,6 +1,6 @@
 //! One server process, with a directory of its own.
 
-use crate::Client;
+use crate::{Client, PATIENCE, wait_until};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// The first words of the last lines that a Terrace says before it serves.
+const SERVES: &str = "listening on ";
 
 /// Whether the server under test is Terrace itself.
 pub fn is_terrace() -> bool {
@@ -109,7 +110,7 @@ impl Server {
             child.stderr.take().map(|pipe| collect(pipe, &output)),
         ];
         let mut server = Self { child, port, dir, output };
-        let end = start + START_TIMEOUT;
+        let end = start + PATIENCE;
         loop {
             if let Some(status) = server.child.try_wait().expect("a child can be waited for") {
                 for reader in readers.into_iter().flatten() {
@@ -118,7 +119,9 @@ impl Server {
                 let (code, took) = (status.code(), start.elapsed());
                 return Err(Failed { code, output: server.output(), took });
             }
-            if TcpStream::connect(server.address()).is_ok() {
+            // The system connects as soon as there is a listener, before anything is said of the start.
+            let has_told = !is_terrace() || server.output().contains(SERVES);
+            if TcpStream::connect(server.address()).is_ok() && has_told {
                 return Ok(server);
             }
             assert!(Instant::now() < end, "{flags}: no answer; it said: {}", server.output());
@@ -146,7 +149,7 @@ impl Server {
     fn wait(mut command: Command) -> Failed {
         let start = Instant::now();
         let mut child = command.spawn().expect("the binary under test starts");
-        let end = start + START_TIMEOUT;
+        let end = start + PATIENCE;
         while child.try_wait().expect("a child can be waited for").is_none() {
             if Instant::now() > end {
                 let _ = child.kill();
@@ -195,9 +198,25 @@ impl Server {
         kib.expect("resident memory of a running server") * 1024
     }
 
-    /// All it printed so far.
+    /// All it printed so far: of its start everything, of what came later what has been read yet.
     pub fn output(&self) -> String {
         self.output.lock().map(|text| text.clone()).unwrap_or_default()
+    }
+
+    /// Waits until it has printed `text`, and gives back all it printed.
+    pub fn output_with(&self, text: &str) -> String {
+        wait_until(&format!("a line with {text:?}"), || {
+            let output = self.output();
+            output.contains(text).then_some(output)
+        })
+    }
+
+    /// Waits until this many connections are open, that of `client` among them. One that was closed
+    /// counts until the server has noticed.
+    pub fn wait_for_connections(&self, client: &mut Client, count: u64) {
+        wait_until(&format!("{count} connections"), || {
+            (client.stat("", "curr_connections") == count).then_some(())
+        });
     }
 
     /// Panics unless the server still runs and answers a new client.
@@ -216,7 +235,7 @@ impl Server {
     pub fn stop(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
-        let end = Instant::now() + START_TIMEOUT;
+        let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return status.code();
@@ -306,7 +325,7 @@ pub fn free_port() -> u16 {
     std::fs::create_dir_all(&locks).expect("a directory for the locks of ports");
     // Test processes that run at the same time begin at different places.
     let start = std::process::id().wrapping_mul(37);
-    loop {
+    for _ in 0..COUNT {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(FIRST + offset).expect("a port");
         let Ok(lock) = File::create(locks.join(port.to_string())) else { continue };
@@ -318,6 +337,7 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
+    panic!("no port is free; is {} another user's?", locks.display());
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Clients that behave badly in time: they stall, never read, come in crowds, vanish.
 
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, Server, value_of};
+use terrace_e2e::{Client, PATIENCE, Server, is_terrace, skip, value_of, wait_until};
 
 #[test]
 fn a_stalled_client_holds_up_nobody() {
@@ -12,14 +12,13 @@ fn a_stalled_client_holds_up_nobody() {
         client.send(format!("set stalled{at} 0 0 10\r\n01234"));
     }
     let good = &mut server.client();
-    let start = Instant::now();
+    // Each is answered though the stalled ones never finish: how fast is no matter here.
     for at in 0..1000 {
         let key = format!("k{at}");
         let value = value_of(&key, 0, 100);
         assert!(good.set(&key, &value));
         assert_eq!(good.get(&key), Some(value));
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert_eq!(good.get("stalled0"), None, "half a value was stored");
     for (at, client) in stalled.iter_mut().enumerate() {
         client.check("56789\r\n", "STORED\r\n");
@@ -94,7 +93,7 @@ fn connections_above_the_limit_are_told() {
     let mut server = Server::start("-m 64 -c 100 -t 2");
     // The connections of the start are gone when the count says so.
     let mut held: Vec<Client> = Vec::new();
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + PATIENCE;
     let mut told = false;
     while !told {
         assert!(Instant::now() < end && held.len() <= 100, "{} connections at -c 100", held.len());
@@ -118,7 +117,8 @@ fn connections_above_the_limit_are_told() {
     }
     assert!(held[0].stat("", "rejected_connections") >= 1);
     held.truncate(5);
-    std::thread::sleep(Duration::from_millis(200));
+    let left = &mut held[0];
+    wait_until("places", || (left.stat("", "curr_connections") < 20).then_some(()));
     server.assert_alive();
 }
 
@@ -141,13 +141,34 @@ fn without_fast_refusal_connections_wait_their_turn() {
 fn silent_connections_are_closed_when_asked_for() {
     let mut server = Server::start("-m 64 -o idle_timeout=1");
     let mut silent = server.client();
-    silent.check("mn\r\n", "MN\r\n");
+    // From before the request on, or a pause of this test would be missing from the time.
     let start = Instant::now();
+    silent.check("mn\r\n", "MN\r\n");
     silent.closed();
     let after = start.elapsed();
-    assert!(after > Duration::from_millis(500) && after < Duration::from_secs(15), "{after:?}");
+    assert!(after > Duration::from_millis(500), "closed after {after:?}");
     assert!(server.client().stat("", "idle_kicks") >= 1);
     server.assert_alive();
+}
+
+#[test]
+fn who_watches_may_be_silent() {
+    if !is_terrace() {
+        return skip("who_watches_may_be_silent", "another server's log");
+    }
+    let server = Server::start("-m 64 -o idle_timeout=1");
+    let mut watcher = server.client();
+    watcher.check("watch deletions\r\n", "OK\r\n");
+    // Twice somebody who came later was silent for too long.
+    for _ in 0..2 {
+        let mut silent = server.client();
+        silent.check("mn\r\n", "MN\r\n");
+        silent.closed();
+    }
+    let mut client = server.client();
+    client.check("set k 0 0 1\r\nx\r\ndelete k\r\n", "STORED\r\nDELETED\r\n");
+    let line = watcher.try_line().expect("it is told");
+    assert!(line.contains("type=deleted key=k"), "{line}");
 }
 
 #[test]
@@ -164,11 +185,7 @@ fn clients_that_vanish_leave_nothing_behind() {
             _ => "",
         });
     }
-    let end = Instant::now() + Duration::from_secs(10);
-    while good.stat("", "curr_connections") > 8 {
-        assert!(Instant::now() < end, "connections stay open");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("their end", || (good.stat("", "curr_connections") <= 8).then_some(()));
     assert_eq!(good.get("k").as_deref(), Some(&b"old"[..]));
     server.assert_alive();
 }

@@ -1,6 +1,6 @@
 //! Full and not full: what is kept, what is refused, what it takes.
 
-use terrace_e2e::{Server, fill, is_terrace, push_to_flash, skip, tier_stat, value_of};
+use terrace_e2e::{Server, fill, is_terrace, push_to_flash, skip, tier_stat, value_of, wait_until};
 
 #[test]
 fn everything_is_kept_while_there_is_room() {
@@ -68,11 +68,8 @@ fn without_eviction_a_full_cache_refuses() {
         for at in 0..stored / 2 {
             client.check(format!("delete k{at}\r\n"), "DELETED\r\n");
         }
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while !client.set("new", &value_of("new", 0, 2000)) {
-            assert!(std::time::Instant::now() < end, "{what}: no room after half was deleted");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        let room = format!("{what}: room after half was deleted");
+        wait_until(&room, || client.set("new", &value_of("new", 0, 2000)).then_some(()));
         assert_eq!(client.get("new"), Some(value_of("new", 0, 2000)), "{what}");
         server.assert_alive();
     }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, free_port, is_terrace, run_as_root, skip};
+use terrace_e2e::{Client, Server, free_port, is_terrace, run_as_root, skip, wait_until};
 
 /// Skips tests of what is Terrace's own.
 fn others(test: &str) -> bool {
@@ -117,14 +116,7 @@ fn a_unix_socket_serves_too() {
     let path = dir.path().join("socket");
     let flags = format!("-m 64 -s {} -a 600", path.display());
     let mut server = terrace_e2e::spawn(&flags, &dir);
-    let end = Instant::now() + Duration::from_secs(10);
-    let mut stream = loop {
-        match UnixStream::connect(&path) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(Instant::now() < end, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let mut stream = wait_until("a connection", || UnixStream::connect(&path).ok());
     stream.write_all(b"set k 0 0 1\r\nx\r\nget k\r\nquit\r\n").expect("it reads");
     let mut reply = String::new();
     stream.read_to_string(&mut reply).expect("it answers and closes");
@@ -143,10 +135,9 @@ fn the_background_is_entered_when_ready() {
     let flags = format!("-d -P {} -m 64 -l 127.0.0.1 -p {port}", pid_file.display());
     let started = Server::run(&flags);
     assert_eq!(started.code, Some(0), "{}", started.output);
-    // memcached's parent does not wait for its child.
-    let end = Instant::now() + Duration::from_secs(5);
-    while !is_terrace() && !pid_file.exists() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
+    if !is_terrace() {
+        // memcached's parent does not wait for its child.
+        wait_until("a pid file", || pid_file.exists().then_some(()));
     }
     let pid: u32 = fs::read_to_string(&pid_file)
         .ok()
@@ -171,10 +162,8 @@ fn the_background_is_entered_when_ready() {
         }
     });
     assert!(stop().success());
-    let end = Instant::now() + Duration::from_secs(10);
-    while fs::metadata(format!("/proc/{pid}/exe")).is_ok() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let exe = format!("/proc/{pid}/exe");
+    wait_until("the end of the daemon", || fs::metadata(&exe).is_err().then_some(()));
     result.expect("the daemon behaves");
     if is_terrace() {
         assert!(!pid_file.exists(), "the pid file is left behind");

@@ -10,8 +10,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_e2e::{Server, is_terrace, skip};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use terrace_e2e::{PATIENCE, Server, is_terrace, skip, wait_until};
 
 const CONNECTIONS: u64 = 4;
 const KEYS: u64 = 6_000;
@@ -21,7 +21,7 @@ const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
 #[derive(Clone, Debug, PartialEq)]
 struct Held {
     value: Vec<u8>,
-    /// Unix time from which on it must not be seen; 0 for never.
+    /// Unix time behind which it must not be seen; 0 for never.
     expires: u64,
 }
 
@@ -66,7 +66,7 @@ impl Connection {
     fn open(server: &Server) -> Result<Self, Gone> {
         let stream = TcpStream::connect(server.address())?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
@@ -132,33 +132,41 @@ impl Owner {
         value
     }
 
-    /// Notes what a request would make of a key, then sends it, and notes that it did.
+    /// Sends a request and notes what it made of a key, or may have made of it: a value, and its time
+    /// to live if it has one.
     fn change(
         &mut self,
         connection: &mut Connection,
         n: u64,
         request: &[u8],
-        after: Option<Held>,
+        (after, ttl): (Option<Vec<u8>>, Option<u64>),
         done: &str,
     ) -> Result<(), Gone> {
-        let before = self.oracle.get(&n).cloned().unwrap_or_else(|| vec![None]);
-        let mut doubt = before.clone();
-        doubt.push(after.clone());
-        self.oracle.insert(n, doubt);
         let line = text(request.split(|&b| b == b'\r').next().unwrap_or_default());
         self.note(n, format!("{line} ..."));
-        let answer = connection.ask(request)?;
-        self.note(n, answer.clone());
-        self.oracle.insert(n, if answer == done { vec![after] } else { before });
-        Ok(())
+        let answer = connection.ask(request);
+        // Counted from the answer on: it may have taken the server long to get to it.
+        let expires = ttl.map_or(0, |ttl| now() + ttl + 1);
+        let after = after.map(|value| Held { value, expires });
+        let mut held = self.oracle.get(&n).cloned().unwrap_or_else(|| vec![None]);
+        match &answer {
+            Ok(answer) => {
+                self.note(n, answer.clone());
+                if answer == done {
+                    held = vec![after];
+                }
+            }
+            Err(Gone) => held.push(after),
+        }
+        self.oracle.insert(n, held);
+        answer.map(drop)
     }
 
-    fn set(&mut self, connection: &mut Connection, n: u64, ttl: u64) -> Result<(), Gone> {
+    fn set(&mut self, connection: &mut Connection, n: u64, ttl: Option<u64>) -> Result<(), Gone> {
         let (key, value) = (self.key(n), self.value(n));
-        let expires = if ttl == 0 { 0 } else { now() + ttl + 1 };
-        let head = format!("set {key} 0 {ttl} {}\r\n", value.len());
+        let head = format!("set {key} 0 {} {}\r\n", ttl.unwrap_or(0), value.len());
         let request = [head.as_bytes(), &value, b"\r\n"].concat();
-        self.change(connection, n, &request, Some(Held { value, expires }), "STORED")
+        self.change(connection, n, &request, (Some(value), ttl), "STORED")
     }
 
     fn request(&mut self, connection: &mut Connection) -> Result<(), Gone> {
@@ -173,7 +181,7 @@ impl Owner {
             0 | 1 => {
                 let request = format!("delete {key}\r\n");
                 let was = self.oracle.get(&n).cloned();
-                self.change(connection, n, request.as_bytes(), None, "DELETED")?;
+                self.change(connection, n, request.as_bytes(), (None, None), "DELETED")?;
                 // A key that was not there, for whatever reason, is not there.
                 if was.is_some() {
                     self.oracle.insert(n, vec![None]);
@@ -182,33 +190,28 @@ impl Owner {
             }
             2 => {
                 let Some(held) = held else { return Ok(()) };
-                let expires = now() + 3;
                 let request = format!("touch {key} 2\r\n");
-                let after = Held { expires, ..held };
-                self.change(connection, n, request.as_bytes(), Some(after), "TOUCHED")
+                let after = (Some(held.value), Some(2));
+                self.change(connection, n, request.as_bytes(), after, "TOUCHED")
             }
-            3 => self.set(connection, n, 1 + self.version % 3),
+            3 => self.set(connection, n, Some(1 + self.version % 3)),
             4 => {
+                let asked = now();
                 let Some((value, cas)) = connection.gets(&key)? else { return Ok(()) };
-                self.check(n, Some(&value));
+                self.check(n, Some(&value), asked);
                 let next = self.value(n);
                 let head = format!("cas {key} 0 0 {} {cas}\r\n", next.len());
                 let request = [head.as_bytes(), &next, b"\r\n"].concat();
-                self.change(
-                    connection,
-                    n,
-                    &request,
-                    Some(Held { value: next, expires: 0 }),
-                    "STORED",
-                )
+                self.change(connection, n, &request, (Some(next), None), "STORED")
             }
             5 | 6 => self.count(connection, KEYS + n % 50),
             7 | 8 => {
+                let asked = now();
                 let found = connection.gets(&key)?.map(|(value, _)| value);
-                self.check(n, found.as_ref());
+                self.check(n, found.as_ref(), asked);
                 Ok(())
             }
-            _ => self.set(connection, n, 0),
+            _ => self.set(connection, n, None),
         }
     }
 
@@ -219,7 +222,8 @@ impl Owner {
         let values: Vec<u64> = held.iter().flatten().filter_map(Held::number).collect();
         if values.is_empty() {
             let request = format!("set {key} 0 0 3\r\n100\r\n");
-            return self.change(connection, n, request.as_bytes(), Held::count(100), "STORED");
+            let after = (Some(b"100".to_vec()), None);
+            return self.change(connection, n, request.as_bytes(), after, "STORED");
         }
         let mut doubt = held.clone();
         doubt.extend(values.iter().map(|value| Held::count(value + 1)));
@@ -236,15 +240,16 @@ impl Owner {
         Ok(())
     }
 
-    /// Whether a key may hold this.
-    fn check(&self, n: u64, found: Option<&Vec<u8>>) {
+    /// Whether a key that was asked for at that time may hold this. The answer may have taken long, and
+    /// what was still alive when it was given be dead by now.
+    fn check(&self, n: u64, found: Option<&Vec<u8>>, asked: u64) {
         let Some(found) = found else { return };
         let nothing = vec![None];
         let held = self.oracle.get(&n).unwrap_or(&nothing);
         let may = held
             .iter()
             .flatten()
-            .any(|held| held.value == *found && (held.expires == 0 || now() <= held.expires));
+            .any(|held| held.value == *found && (held.expires == 0 || asked <= held.expires));
         assert!(
             may,
             "{}: found {:?}, may hold {:?}, after {:?}",
@@ -262,9 +267,9 @@ impl Owner {
         let (mut wanted, mut back) = (0, 0);
         let keys: Vec<u64> = self.oracle.keys().copied().collect();
         for n in keys {
-            let key = self.key(n);
+            let (key, asked) = (self.key(n), now());
             let found = connection.gets(&key).expect("the server is up").map(|(value, _)| value);
-            self.check(n, found.as_ref());
+            self.check(n, found.as_ref(), asked);
             self.note(n, format!("compared: {:?}", found.as_ref().map(|value| text(value))));
             let held = &self.oracle[&n];
             let must = held.iter().all(|h| h.as_ref().is_some_and(|h| h.expires == 0));
@@ -351,11 +356,9 @@ fn load(
 }
 
 fn wait_until_recovered(server: &Server) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while server.client().stats("tiers")["recovery"] != "ready" {
-        assert!(Instant::now() < end, "recovery does not end: {}", server.output());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("the end of the recovery", || {
+        (server.client().stats("tiers")["recovery"] == "ready").then_some(())
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, Server, skip, value_of};
+use terrace_e2e::{Client, Server, skip, value_of, wait_until};
 
 /// Rounds of which the best counts: other work on the machine disturbs some.
 const ROUNDS: usize = 30;
@@ -109,11 +109,7 @@ fn stalled_clients_leave_the_others_alone() {
         .write_all(&[b'x'; 90])
         .and_then(|()| stalled[10].write_all(b"\r\n"))
         .expect("the rest");
-    let end = Instant::now() + Duration::from_secs(10);
-    while first.get("s").is_none() {
-        assert!(Instant::now() < end, "what was finished at last is not there");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("what was finished at last", || first.get("s"));
     drop(stalled);
     server.assert_alive();
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use terrace_e2e::{Server, is_terrace, run_as_root, skip};
+use std::time::{Duration, Instant};
+use terrace_e2e::{PATIENCE, Server, free_port, is_terrace, run_as_root, skip};
 
 /// Command lines that memcached refuses, with its exit code.
 const REFUSED: &[(i32, &str)] = &[
@@ -100,7 +101,7 @@ fn refusals_end_as_memcacheds_do() {
         // Some are refused only once it is known who is to serve and where.
         let line = match *flags {
             "-s /nonexistent/socket" | "-p 70000" | "-U 70000" | "--port" => flags.to_string(),
-            flags if flags.starts_with("-Z") => format!("-p 12999 {flags}"),
+            flags if flags.starts_with("-Z") => format!("-p {} {flags}", free_port()),
             flags => format!("-p 0 -s DIR/socket {flags}"),
         };
         // In front, where no flag takes it for its missing value.
@@ -128,17 +129,17 @@ fn code_of(program: &Path, flags: &str) -> Option<i32> {
     command.args(flags.split_whitespace().map(|flag| flag.replace("DIR", path)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("memcached starts");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let end = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             return status.code();
         }
-        if std::time::Instant::now() > end {
+        if Instant::now() > end {
             let _ = child.kill();
             let _ = child.wait();
             return None;
         }
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

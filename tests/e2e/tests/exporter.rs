@@ -6,9 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, flash_server, free_port, is_terrace, skip};
+use terrace_e2e::{Client, Server, flash_server, free_port, is_terrace, skip, wait_until};
 
 /// What it reads of `stats`. Each is left out of its page, without a word, where it is missing.
 const GENERAL: &str = "uptime time version pointer_size get_hits get_misses delete_hits delete_misses \
@@ -108,11 +107,7 @@ fn start(program: &str, arguments: &[&str], port: u16) -> Ended {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = Ended(command.spawn().expect("it is installed"));
-    let end = Instant::now() + Duration::from_secs(10);
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < end, "{program} does not answer");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(program, || TcpStream::connect(("127.0.0.1", port)).ok());
     child
 }
 

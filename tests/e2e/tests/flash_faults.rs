@@ -136,7 +136,8 @@ fn reads_that_fail_are_misses_within_a_bounded_time() {
                 hits += 1;
             }
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        // 15 milliseconds for each: none was tried again for long, on however slow a machine.
+        assert!(start.elapsed() < Duration::from_secs(300), "{:?}", start.elapsed());
         assert!(hits < RECORDS / 2, "{hits} hits without a drive");
         let errors = tier_stat(&mut client, "read_errors");
         assert!(errors > 0, "no read error was counted: {:?}", client.stats("tiers"));

@@ -1,7 +1,7 @@
 //! What reads drives, where the system does not let it.
 
 use std::process::Command;
-use terrace_e2e::{Client, assert_on_flash, fill, free_port, is_terrace, program};
+use terrace_e2e::{Client, PATIENCE, assert_on_flash, fill, free_port, is_terrace, program};
 use terrace_e2e::{run_as_root, skip, value_of};
 
 /// Runs its arguments with a filter that refuses `io_uring_enter` (426 on every architecture): rings
@@ -47,7 +47,7 @@ fn threads_take_over_when_rings_can_not_be_used_after_all() {
     let mut child = Ended(command.spawn().expect("python3 starts"));
     let address = ([127, 0, 0, 1], port.parse().expect("a port")).into();
     let output = || std::fs::read_to_string(&log).expect("the log");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let end = std::time::Instant::now() + PATIENCE;
     while std::net::TcpStream::connect(address).is_err() {
         if child.0.try_wait().expect("a child").is_some() && output().contains("io_uring") {
             return skip(TEST, "no io_uring here, or one that is refused at the start");

@@ -8,11 +8,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, free_port, is_terrace, program, skip, spawn_with};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use terrace_e2e::{
+    Client, PATIENCE, Server, free_port, is_terrace, program, skip, spawn_with, wait_until,
+};
 
 /// A process that is killed when the test is through with it.
 struct Running(Child);
@@ -31,20 +30,9 @@ fn others(test: &str) -> bool {
     !is_terrace()
 }
 
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// The lines of the file of `MEMCACHED_PORT_FILENAME`, as names and ports.
 fn ports(file: &Path) -> Vec<(String, u16)> {
-    let text = wait_for("the file with the ports", || fs::read_to_string(file).ok());
+    let text = wait_until("the file with the ports", || fs::read_to_string(file).ok());
     let line = |line: &str| {
         let (name, port) = line.split_once(": ").expect("a name and a port");
         (name.to_string(), port.parse().expect("a port"))
@@ -119,7 +107,7 @@ fn prefixes_of_addresses_are_understood() {
     for port in [one, two] {
         Client::connect(([127, 0, 0, 1], port).into()).check("mn\r\n", "MN\r\n");
     }
-    assert!(server.output().contains(&format!("listening on tcp:127.0.0.1:{two}")));
+    server.output_with(&format!("listening on tcp:127.0.0.1:{two}"));
     assert_eq!(Server::run("-l mtls:127.0.0.1").code, Some(64));
 }
 
@@ -176,7 +164,7 @@ fn a_service_manager_may_open_sockets_of_other_kinds() {
     manager.args(["-c", ACTIVATE_OTHERS]).arg(&file).arg(program());
     manager.args(["-m", "64", "-u", "root"]).stdout(Stdio::null());
     let _server = Running(manager.spawn().expect("python3 runs"));
-    let port = wait_for("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
+    let port = wait_until("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
     let mut stream =
         UnixStream::connect(dir.path().join("port.sock")).expect("the socket is there before");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -218,7 +206,7 @@ fn a_service_manager_may_open_the_socket() {
     let mut manager = Command::new("python3");
     manager.args(["-c", ACTIVATE]).arg(&file).arg(program()).args(["-m", "64", "-u", "root"]);
     let _server = Running(manager.stdout(Stdio::null()).spawn().expect("python3 runs"));
-    let port = wait_for("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
+    let port = wait_until("the port", || fs::read_to_string(&file).ok()?.parse::<u16>().ok());
     // The socket is there before the server is: what comes meanwhile waits.
     Client::connect(([127, 0, 0, 1], port).into()).check("mn\r\n", "MN\r\n");
 }

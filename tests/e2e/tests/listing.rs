@@ -3,8 +3,7 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
-use terrace_e2e::{Client, Server, fill, is_terrace, skip};
+use terrace_e2e::{Client, PATIENCE, Server, fill, is_terrace, skip, wait_until};
 
 const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
 
@@ -16,7 +15,7 @@ fn fill_flash(client: &mut Client) {
 /// The lines of an answer up to `end`; those of `metadump` end with a line feed alone, as memcached's.
 fn lines(server: &Server, command: &str, end: &str) -> Vec<String> {
     let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.write_all(format!("lru_crawler {command}\r\n").as_bytes()).expect("sent");
     let lines = BufReader::new(stream).lines().map(|line| line.expect("a line"));
     lines.take_while(|line| line != end && !line.starts_with("BUSY")).collect()
@@ -68,16 +67,13 @@ fn a_client_that_does_not_read_its_listing_stops_nobody() {
     fill(&mut client, "key-of-a-long-list-", 150_000, 20);
     let mut lazy = server.client();
     lazy.send("lru_crawler metadump all\r\n");
-    std::thread::sleep(Duration::from_millis(300));
+    // It has begun, and all that is read of it is what one look at the socket finds.
+    assert_eq!(lazy.bytes(4), b"key=");
     client.check("lru_crawler metadump all\r\n", "BUSY currently processing crawler request\r\n");
     client.check("set k 0 0 1\r\nx\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
     drop(lazy);
     // The next may begin once the first is found out to be gone.
-    let end = Instant::now() + Duration::from_secs(20);
-    while lines(&server, "metadump all", "END").is_empty() {
-        assert!(Instant::now() < end, "still busy");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("a listing", || (!lines(&server, "metadump all", "END").is_empty()).then_some(()));
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, CutOff, Server, flash_server, is_terrace, tier_stat, value_of};
+use terrace_e2e::{
+    Client, CutOff, Server, flash_server, is_terrace, push_to_flash, tier_stat, value_of,
+};
 
 const CLIENTS: u64 = 6;
 
@@ -203,6 +205,8 @@ fn above_capacity_nothing_is_wrong() {
         true => Server::start("-m 64 --tier ssd:DIR/tier:64m"),
         false => Server::start("-m 64"),
     };
+    // On a slow machine the load alone would not fill it.
+    push_to_flash(&mut server.client());
     let Seen { hits, cut_off, .. } = load(&server, 600_000, seconds() * 2);
     assert!(hits > 1000, "{hits} hits");
     // A part of a large value may be evicted between the look at the whole and its turn to be sent.

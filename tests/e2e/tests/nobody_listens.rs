@@ -3,11 +3,8 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, free_port, is_terrace, skip, spawn_with, value_of};
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use terrace_e2e::{Client, free_port, is_terrace, skip, spawn_with, value_of, wait_until};
 
 fn others(test: &str) -> bool {
     if !is_terrace() {
@@ -37,23 +34,12 @@ fn start_unheard(flags: &str, dir: &TempDir) -> Running {
 }
 
 fn connect(port: u16) -> Client {
-    let end = Instant::now() + PATIENCE;
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < end, "no answer");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("an answer", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     Client::connect(([127, 0, 0, 1], port).into())
 }
 
 fn wait(Running(child): &mut Running) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            return status;
-        }
-        assert!(Instant::now() < end, "it does not end");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("its end", || child.try_wait().expect("a child can be waited for"))
 }
 
 #[test]
@@ -70,11 +56,7 @@ fn a_server_that_nobody_listens_to_serves_on() {
         let mut server = start_unheard(&flags, &dir);
         let mut client = connect(port);
         if let Some((key, value)) = before {
-            let end = Instant::now() + PATIENCE;
-            while client.get(key).as_ref() != Some(&value) {
-                assert!(Instant::now() < end, "the next start is not warm");
-                std::thread::sleep(Duration::from_millis(20));
-            }
+            wait_until("a warm start", || (client.get(key).as_ref() == Some(&value)).then_some(()));
         }
         let pid = Pid::from_child(&server.0);
         for at in 0..20 {

@@ -1,7 +1,10 @@
 //! What operators look at: who is connected, and what happens.
 
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, Server, flash_server, is_terrace, push_to_flash, skip, value_of};
+use terrace_e2e::{
+    Client, Server, assert_on_flash, flash_server, is_terrace, push_to_flash, skip, value_of,
+    wait_until,
+};
 
 fn others(test: &str) -> bool {
     if !is_terrace() {
@@ -63,11 +66,7 @@ fn watchers_are_told_what_happens() {
     assert!(event(&mut mutations, "deleted").contains("key=m cmd=md"));
     // When they go nothing is left of them.
     drop((fetchers, mutations));
-    let end = Instant::now() + Duration::from_secs(10);
-    while client.stat("", "log_watchers") > 0 {
-        assert!(Instant::now() < end, "watchers stay");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("no watcher", || (client.stat("", "log_watchers") == 0).then_some(()));
     server.assert_alive();
 }
 
@@ -150,6 +149,7 @@ fn what_a_drive_answers_is_told_too() {
     let client = &mut server.client();
     assert!(client.set("cold", &value_of("cold", 0, 500)));
     push_to_flash(client);
+    assert_on_flash(client, "cold");
     let mut watcher = server.client();
     watcher.check("watch fetchers\r\n", "OK\r\n");
     assert!(client.get("cold").is_some());
@@ -204,8 +204,7 @@ fn who_is_connected_can_be_seen() {
     let mut watcher = server.client();
     watcher.check("watch\r\n", "OK\r\n");
     let client = &mut server.client();
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
+    wait_until("all rows", || {
         let rows = client.stats("conns");
         let count = |part: &str, value: &str| {
             let is =
@@ -219,10 +218,6 @@ fn who_is_connected_can_be_seen() {
             && count(":state", "conn_watch") == 1
             && count(":state", "conn_swallow") == 1
             && count(":secs_since_last_cmd", "") == 4;
-        if is_right {
-            return;
-        }
-        assert!(Instant::now() < end, "{rows:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        is_right.then_some(())
+    });
 }

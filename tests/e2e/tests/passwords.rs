@@ -2,11 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, skip};
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use terrace_e2e::{Client, Server, is_terrace, skip, wait_until};
 
 fn directory(passwords: &str) -> (Arc<TempDir>, PathBuf) {
     let dir = Arc::new(TempDir::new().expect("a temporary directory"));
@@ -34,14 +31,6 @@ fn log_in(server: &Server, token: &str) -> String {
     client.line()
 }
 
-fn wait_for(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn ascii_passwords_are_read_again_at_sighup() {
     let (dir, file) = directory("alice:one\n");
@@ -55,7 +44,7 @@ fn ascii_passwords_are_read_again_at_sighup() {
     std::fs::write(&file, "alice:two\n").expect("room for it");
     assert_eq!(log_in(&server, "alice two"), "CLIENT_ERROR authentication failure");
     hang_up(&server);
-    wait_for("the new password", || log_in(&server, "alice two") == "STORED");
+    wait_until("the new password", || (log_in(&server, "alice two") == "STORED").then_some(()));
     assert_eq!(log_in(&server, "alice one"), "CLIENT_ERROR authentication failure");
     // Who was let in stays.
     known.check("mn\r\n", "MN\r\n");
@@ -63,7 +52,7 @@ fn ascii_passwords_are_read_again_at_sighup() {
     if is_terrace() {
         std::fs::write(&file, "no entry at all\n").expect("room for it");
         hang_up(&server);
-        wait_for("the refusal", || server.output().contains("passwords stay as they were"));
+        server.output_with("passwords stay as they were");
         assert_eq!(log_in(&server, "alice two"), "STORED");
     }
     server.assert_running();

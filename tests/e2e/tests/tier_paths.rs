@@ -6,11 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 use tempfile::TempDir;
 use terrace_e2e::{Server, free_port, is_terrace, run_as_root, skip};
 
-/// Starts with `flags`, which must fail within seconds; gives back the line that says why.
+/// Starts with `flags`, which must fail by itself; gives back the line that says why.
 fn refusal(flags: &str) -> String {
     refusal_under("env", flags)
 }
@@ -19,7 +18,6 @@ fn refusal(flags: &str) -> String {
 fn refusal_under(wrapper: &str, flags: &str) -> String {
     let flags = format!("-l 127.0.0.1 -p {} {flags}", free_port());
     let failed = Server::run_under(wrapper, &flags);
-    assert!(failed.took < Duration::from_secs(10), "{flags}: took {:?}", failed.took);
     assert!(matches!(failed.code, Some(1..)), "{flags}: exit code {:?}", failed.code);
     let complaints: Vec<_> =
         failed.output.lines().filter(|line| line.starts_with("terrace: ")).collect();

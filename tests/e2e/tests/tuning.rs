@@ -1,7 +1,6 @@
 //! Commands that tune a running server: what is obeyed, and what is answered as scripts expect it.
 
-use std::time::{Duration, Instant};
-use terrace_e2e::{Server, fill, is_terrace, skip, value_of};
+use terrace_e2e::{Server, fill, is_terrace, skip, value_of, wait_until};
 
 fn others(test: &str) -> bool {
     if !is_terrace() {
@@ -33,11 +32,7 @@ fn the_memory_limit_is_raised_and_lowered() {
     client.check("cache_memlimit 32\r\n", "OK\r\n");
     assert_eq!(client.stat("", "limit_maxbytes"), 32 * MIB);
     assert_eq!(client.stat("settings", "maxbytes"), 32 * MIB);
-    let end = Instant::now() + Duration::from_secs(20);
-    while dram_in_use(client) > 32 * MIB {
-        assert!(Instant::now() < end, "{} bytes stay in use", dram_in_use(client));
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("less memory in use", || (dram_in_use(client) <= 32 * MIB).then_some(()));
     assert_eq!(client.get("first79999"), Some(value_of("first79999", 0, 1000)));
 
     client.check("cache_memlimit 192\r\n", "OK\r\n");
@@ -56,8 +51,8 @@ fn the_memory_limit_is_raised_and_lowered() {
     }
     client.check("cache_memlimit 190 noreply\r\nmn\r\n", "MN\r\n");
     assert_eq!(client.stat("", "limit_maxbytes"), 190 * MIB);
-    assert!(server.output().contains("cache_memlimit 257: "), "{}", server.output());
-    assert!(server.output().contains("maxbytes adjusted to 32m"), "{}", server.output());
+    server.output_with("cache_memlimit 257: ");
+    server.output_with("maxbytes adjusted to 32m");
     server.assert_alive();
 }
 
@@ -120,9 +115,12 @@ fn tuning_without_a_counterpart_is_answered_shown_and_noted_once() {
         let settings = client.stats("settings");
         assert_eq!(settings.get(*name).map(String::as_str), Some(*value), "{request}");
     }
+    const COMMANDS: [&str; 4] = ["slabs", "lru", "lru_crawler", "extstore"];
+    let note = |command: &str| format!("{command}: accepted");
+    COMMANDS.iter().for_each(|command| drop(server.output_with(&note(command))));
     let output = server.output();
-    for command in ["slabs", "lru", "lru_crawler", "extstore"] {
-        let told = output.lines().filter(|line| line.starts_with(&format!("{command}: accepted")));
+    for command in COMMANDS {
+        let told = output.lines().filter(|line| line.starts_with(&note(command)));
         assert_eq!(told.count(), 1, "{command}: {output}");
     }
 }

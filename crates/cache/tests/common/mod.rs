@@ -7,11 +7,15 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use terrace_cache::{
     Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, NewRecord, NewValue,
     Probe, Session, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Device, Geometry};
+
+/// Nobody has to wait longer for room.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A drive in memory that counts.
 pub(crate) struct RamDevice {
@@ -205,7 +209,9 @@ impl Client {
         mut decide: impl FnMut(Option<Found>) -> Change<'v>,
     ) -> bool {
         let mut seen: Option<Seen> = None;
-        for _ in 0..10_000 {
+        // By the clock: other threads may have to get a turn first.
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
             let evidence =
                 seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
             let decide = |hit: Option<Hit<'_>>| decide(hit.map(Found::from));
@@ -217,7 +223,7 @@ impl Client {
                 Update::Wait => {
                     self.session.park();
                     if !self.cache.recover() && !self.cache.maintain(self.now) {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
+                        std::thread::sleep(Duration::from_millis(1));
                     }
                 }
             }

@@ -20,6 +20,8 @@ impl Scratch {
         // Beside the build, which is on a real file system; /tmp often is not.
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let path = base.join(format!("device-{}-{count}", std::process::id()));
+        // Left by another process of that number, which was killed.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

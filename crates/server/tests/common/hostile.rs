@@ -13,7 +13,7 @@ use terrace::settings::{ListenAddress, ListenTls, Port, Settings};
 use terrace_cache::{Cache, Config};
 
 /// Nothing takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where a server takes requests in, on TCP or in datagrams.
 struct Door {

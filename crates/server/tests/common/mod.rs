@@ -7,23 +7,23 @@ pub mod random;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use terrace::server::{Listener, Server};
 use terrace::settings::Settings;
 use terrace_cache::{Cache, Config, Tier, Tuning};
 use terrace_device::{Device, FileDevice};
 
-/// No test waits longer for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// No test waits longer for anything; only one that fails waits so long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server; stopped when dropped.
 pub struct TestServer {
     pub address: SocketAddr,
     server: Option<Server>,
-    file: Option<PathBuf>,
+    /// Holds the file of the tier; removed with the server.
+    _dir: Option<TempDir>,
 }
 
 impl TestServer {
@@ -41,11 +41,11 @@ impl TestServer {
         let mut settings = Settings { threads: 2, ..Settings::default() };
         settings.memory_bytes = 64 << 20;
         change(&mut settings);
-        let (devices, file) = match tier_bytes {
+        let (devices, dir) = match tier_bytes {
             None => (Vec::new(), None),
             Some(bytes) => {
-                let (device, file) = open_file(bytes);
-                (vec![device], Some(file))
+                let (device, dir) = open_file(bytes);
+                (vec![device], Some(dir))
             }
         };
         let cache = Cache::open(Config {
@@ -60,7 +60,7 @@ impl TestServer {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
         let address = listener.tcp_address().expect("a TCP listener");
         let server = Server::start(&settings, cache, &devices, vec![listener]).expect("a server");
-        Self { address, server: Some(server), file }
+        Self { address, server: Some(server), _dir: dir }
     }
 
     pub fn connect(&self) -> Client {
@@ -76,19 +76,26 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         drop(self.server.take());
-        if let Some(file) = &self.file {
-            let _ = std::fs::remove_file(file);
-        }
     }
 }
 
-fn open_file(bytes: u64) -> (Arc<dyn Device>, PathBuf) {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("terrace-test-{}-{number}", std::process::id());
-    let file = std::env::temp_dir().join(name);
-    let device = FileDevice::open(&file, Some(bytes)).expect("a file for the tier");
-    (Arc::new(device), file)
+fn open_file(bytes: u64) -> (Arc<dyn Device>, TempDir) {
+    let dir = TempDir::new().expect("a directory");
+    let device = FileDevice::open(dir.path().join("tier"), Some(bytes));
+    (Arc::new(device.expect("a file for the tier")), dir)
+}
+
+/// Looks for something until it is there.
+#[track_caller]
+pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A connection.
@@ -187,6 +194,17 @@ impl Client {
         let prefix = format!("STAT {name} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).to_string()
+    }
+
+    /// The answer to `mg KEY t` behind a time to live that was set just before: a minute of it may be
+    /// over.
+    #[track_caller]
+    pub fn expect_time_left(&mut self, key: &str, seconds: u64) {
+        self.send(format!("mg {key} t\r\n"));
+        let line = self.receive_until("\r\n");
+        let left = line.trim_end().strip_prefix("HD t").and_then(|left| left.parse().ok());
+        let may = seconds.saturating_sub(PATIENCE.as_secs())..=seconds;
+        assert!(left.is_some_and(|left| may.contains(&left)), "{key}: {line}");
     }
 
     /// Waits for the server to close the connection, and returns what it said before.
