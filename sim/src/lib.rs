@@ -14,6 +14,7 @@ mod operation;
 mod oracle;
 mod random;
 mod scenario;
+mod thrift;
 mod trace;
 mod value;
 mod world;

@@ -109,6 +109,8 @@ impl Operation {
             _ => 0,
         };
         let client_flags = if cx.random.one_in(4) { cx.random.below(1 << 32) as u32 } else { 0 };
+        let lives = cx.scenario.lives;
+        let expires = if expires == 0 && lives != 0 { cx.now + lives + key % 8 } else { expires };
         Self { kind, key, value, client_flags, expires, number }
     }
 

@@ -1,7 +1,7 @@
 //! What a seed decides before a run begins.
 
 use crate::random::Random;
-use terrace_cache::{Config, Durability, Tuning};
+use terrace_cache::{Config, Durability, Gear, Tuning, WriteRate};
 
 /// Kinds of trouble that a run meets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +55,13 @@ pub(crate) struct Scenario {
     pub(crate) drive_cache_bytes: usize,
     /// Blocks of this size never tear.
     pub(crate) block_bytes: u32,
+    /// Every record expires after so many seconds or little more; 0 for some of them, in their own time.
+    pub(crate) lives: u32,
+    /// What full tiers write and keep.
+    pub(crate) gear: Gear,
+    /// Bytes per second that each tier may be written; `None` without a limit. What a budget does not
+    /// allow is let go, whether there is room or not.
+    pub(crate) budgets: Vec<Option<f64>>,
     pub(crate) trouble: Trouble,
 }
 
@@ -114,11 +121,35 @@ impl Scenario {
             read_percent: random.pick(&[10, 40, 70]),
             drive_cache_bytes: random.pick(&[64 << 10, 512 << 10, 64 << 20]),
             block_bytes: random.pick(&[512, 4096]),
+            lives: 0,
+            gear: Gear::A,
+            budgets: vec![None; tiers.len()],
             trouble: Trouble::default(),
             tiers,
         };
         scenario.trouble = scenario.trouble(random, strict);
+        // Numbers of their own, so that whatever else a seed decides stays as it is without them.
+        scenario.draw_policy(&mut Random::new(scenario.hash_seed));
         scenario
+    }
+
+    /// Gears, lives, and budgets for some of the tiers: from a segment in a minute to two in a second.
+    fn draw_policy(&mut self, random: &mut Random) {
+        self.gear = random.pick(&[Gear::A, Gear::A, Gear::B, Gear::C, Gear::C, Gear::D]);
+        self.lives = random.pick(&[0, 0, 0, 3, 20]);
+        if self.tiers.is_empty() || !random.percent(30) {
+            return;
+        }
+        for budget in &mut self.budgets {
+            let segments = random.pick(&[0.015, 0.1, 0.1, 0.5, 2.0]);
+            let is_limited = !random.one_in(4);
+            *budget = is_limited.then_some(segments * f64::from(self.segment_bytes));
+        }
+        self.ample &= !self.has_budget();
+    }
+
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budgets.iter().any(Option::is_some)
     }
 
     fn trouble(&self, random: &mut Random, strict: bool) -> Trouble {
@@ -149,12 +180,19 @@ impl Scenario {
         config.cas = self.cas;
         config.durability = self.durability;
         config.sessions_max = self.connections + 2;
+        config.full_gear = self.gear;
+        let rate = |budget: &Option<f64>| match *budget {
+            Some(bytes) => WriteRate::BytesPerSecond(bytes),
+            None => WriteRate::Unlimited,
+        };
+        config.write_rates = self.budgets.iter().map(rate).collect();
         config.tuning = Tuning {
             seed: Some(self.hash_seed),
             shards: Some(self.shards),
             segment_bytes: (!self.tiers.is_empty()).then_some(self.segment_bytes),
             fingerprint_bits: self.fingerprint_bits,
             log_ring_pages: 16,
+            budgets_by_told_time: true,
             ..Tuning::default()
         };
         config

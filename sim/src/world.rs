@@ -7,6 +7,7 @@ use crate::fault;
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::scenario::{SEGMENTS_AT, Scenario};
+use crate::thrift::Thrift;
 use crate::trace::Trace;
 use crate::value::Values;
 use crate::{Failure, Options, Tally};
@@ -39,6 +40,7 @@ pub(crate) struct World {
     life: Option<Life>,
     /// Drives as they were at an earlier start.
     old: Option<Vec<SimDevice>>,
+    thrift: Thrift,
 }
 
 impl World {
@@ -74,8 +76,9 @@ impl World {
             scenario,
         };
         let crashes_left = cx.scenario.trouble.crashes;
+        let thrift = Thrift::new(&cx.scenario, cx.now);
         let state = Arc::new(StateFile::volatile()?);
-        Ok(Self { cx, state, boot: 1, crashes_left, life: None, old: None })
+        Ok(Self { cx, state, boot: 1, crashes_left, life: None, old: None, thrift })
     }
 
     /// Runs to the end, or to the first thing that is wrong.
@@ -203,6 +206,10 @@ impl World {
         if cx.random.percent(cx.scenario.maintain_percent) {
             let slices = cx.random.within(1, 8);
             (0..slices).any(|_| !life.cache.maintain(cx.now) || cx.crash.has_struck());
+            // A drive that was hurt may have made the cache start cold, with a clock set back.
+            if let (false, Err(why)) = (cx.is_hurt(), self.thrift.check(&life.cache, cx.latest)) {
+                return cx.fail(0, why);
+            }
             if !cx.crash.has_struck() {
                 cx.oracle.expire(cx.now);
             }
@@ -260,7 +267,7 @@ impl World {
             patience.set(patience.get().saturating_sub(1));
             patience.get() > 0
         };
-        let all = life.cache.close(cx.now, &goes_on);
+        let all = self.thrift.excuse(&life.cache, || life.cache.close(cx.now, &goes_on));
         cx.note("stops", all.into(), 0);
         let may_fail = cx.devices.is_empty() || !cx.scenario.ample || cx.is_recovering;
         if !all && !may_fail && patience.get() > 0 && !cx.is_hurt() {
@@ -286,6 +293,9 @@ impl World {
         set_crash_hook(None);
         let Some(Remains { devices, state, moment }) = self.cx.crash.take() else { return };
         let zombie = self.life.take();
+        if let Some(life) = &zombie {
+            self.thrift.end_run(&life.cache);
+        }
         let cx = &mut self.cx;
         cx.note(blow.name(), 0, 0);
         if cx.trace.prints {

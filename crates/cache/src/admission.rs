@@ -1,26 +1,28 @@
 //! What is written to the tiers, and what is let go instead.
 //!
 //! A tier that is full writes and keeps what its [`Gear`] says. A tier with a write budget has a gear of
-//! its own besides, which the budget moves, and what the budget does not allow is not written at all:
-//! its oldest records leave DRAM for nothing. Where neither applies, everything is written.
+//! its own besides, which the budget moves (see [`crate::ledger`]), and what the budget does not allow is
+//! not written at all: its oldest records leave DRAM for nothing. Where neither applies, everything is
+//! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
+//! are refused, and what overwrites others is written all the same.
 
 use crate::bucket::USED_EARLIER;
 use crate::cache::{Cache, Engine};
-use crate::config::{Config, WriteRate};
-use crate::counters::{TierCounters, count};
+use crate::config::Config;
+use crate::counters::count;
 use crate::dram;
 use crate::key::Name;
+use crate::ledger::Ledger;
 use crate::lock;
 use crate::manifest::Manifest;
 use crate::memory::{Guard, Resident, mark};
+use crate::merge;
 use crate::record::Record;
 use crate::shard::{FullBlock, Shard};
-use crate::slots::Slots;
 use crate::stats::TierStats;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::Instant;
-use terrace_policy::{Gear, Ghost, Past, WriteBudget};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_policy::{Gear, Ghost, Past};
 
 /// One part of DRAM in so many is for the names of what was let go.
 const GHOST_SHARE: u64 = 64;
@@ -30,56 +32,38 @@ const GHOST_NAME_BYTES: u64 = 2;
 const BATCH: usize = 64;
 /// Blocks compacted per call at most.
 const COMPACTIONS: usize = 4;
-/// What a drive is taken to bear where it does not say: a full write a day for five years.
-const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
-const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
 
-/// The gears and write budgets of all tiers.
+/// The gears of all tiers, and what they let go.
 pub(crate) struct Admission {
     /// The gear of full tiers, at least.
     full_gear: Gear,
-    tiers: Box<[Rule]>,
+    pub(crate) ledger: Ledger,
+    let_go: Box<[LetGo]>,
     ghost: Mutex<Ghost>,
     ghost_bytes: u64,
     /// Only records that were admitted are sealed at present.
     is_sifting: AtomicBool,
-    start: Instant,
 }
 
 /// Of one tier.
-struct Rule {
-    budget: Option<Mutex<WriteBudget>>,
-    /// What the budget allows, as a number.
-    gear: AtomicU8,
-    /// Bytes written to the tier that the budget knows of.
-    noted: AtomicU64,
-    let_go_records: AtomicU64,
-    let_go_bytes: AtomicU64,
+#[derive(Default)]
+struct LetGo {
+    records: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &Config, slots: &Slots) -> Self {
-        let rates =
-            config.write_rates.iter().copied().chain(std::iter::repeat(WriteRate::Unlimited));
-        let tiers: Box<[_]> = slots
-            .tiers
-            .iter()
-            .zip(rates)
-            .map(|(tier, rate)| {
-                let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
-                Rule::new(rate.bytes_per_second(capacity))
-            })
-            .collect();
-        let is_used = config.full_gear > Gear::B || tiers.iter().any(|rule| rule.budget.is_some());
+    pub(crate) fn new(config: &Config, ledger: Ledger) -> Self {
+        let is_used = config.full_gear > Gear::B || ledger.has_budgets();
         let names = if is_used { config.memory_bytes / GHOST_SHARE / GHOST_NAME_BYTES } else { 0 };
         let ghost = Ghost::new(names as usize);
         Self {
             full_gear: config.full_gear,
-            tiers,
+            ledger,
+            let_go: config.tiers.iter().map(|_| LetGo::default()).collect(),
             ghost_bytes: ghost.bytes() as u64,
             ghost: Mutex::new(ghost),
             is_sifting: AtomicBool::new(false),
-            start: Instant::now(),
         }
     }
 
@@ -88,80 +72,31 @@ impl Admission {
         self.ghost_bytes
     }
 
-    fn seconds(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
-    }
-
-    /// Tells the budgets what was written since the last call, and moves their gears. To be called by
-    /// background work every so often.
-    pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters]) {
-        for ((rule, counters), tier) in self.tiers.iter().zip(counters).zip(&slots.tiers) {
-            let Some(budget) = &rule.budget else { continue };
-            let written = written(counters);
-            let new = written.saturating_sub(rule.noted.swap(written, Ordering::Relaxed));
-            let (mut budget, now) = (lock(budget), self.seconds());
-            if new > 0 {
-                budget.note(new, now);
-            }
-            rule.gear.store(budget.gear(now) as u8, Ordering::Relaxed);
-            let is_spent = !budget.allows(slots.segment_bytes().into(), now);
-            tier.is_spent.store(is_spent, Ordering::Relaxed);
-        }
-    }
-
     /// The gear of a tier at present.
     pub(crate) fn gear(&self, tier: u16, is_full: bool) -> Gear {
-        let at = self.tiers[usize::from(tier)].gear.load(Ordering::Relaxed);
-        let of_budget = Gear::ALL.get(usize::from(at)).copied().unwrap_or_default();
+        let of_budget = self.ledger.gear(tier);
         if is_full { of_budget.max(self.full_gear) } else { of_budget }
     }
 
-    fn allows(&self, tier: u16, bytes: u64) -> bool {
-        let budget = self.tiers[usize::from(tier)].budget.as_ref();
-        budget.is_none_or(|budget| lock(budget).allows(bytes, self.seconds()))
+    /// Whether only records that were admitted are sealed at present.
+    pub(crate) fn is_sifting(&self) -> bool {
+        self.is_sifting.load(Ordering::Relaxed)
     }
 
     /// Whether a record is to stay in DRAM while others of its shard are sealed.
     pub(crate) fn leaves(&self, resident: &Resident<'_>) -> bool {
-        self.is_sifting.load(Ordering::Relaxed) && !resident.has(mark::ADMITTED)
+        self.is_sifting() && !resident.has(mark::ADMITTED)
     }
 
     /// Adds gears and budgets to what is told of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
-        let now = self.seconds();
-        for ((at, tier), rule) in (0..).zip(tiers).zip(&self.tiers) {
+        for ((at, tier), let_go) in (0..).zip(&mut *tiers).zip(&self.let_go) {
             tier.gear = self.gear(at, is_full);
-            tier.let_go_records = rule.let_go_records.load(Ordering::Relaxed);
-            tier.let_go_bytes = rule.let_go_bytes.load(Ordering::Relaxed);
-            if let Some(budget) = &rule.budget {
-                let mut budget = lock(budget);
-                budget.pass(now);
-                tier.budget_bytes_per_second = budget.bytes_per_second() as u64;
-                tier.budget_balance_bytes = budget.balance() as i64;
-            }
-            let written = tier.written_bytes + tier.log_written_bytes;
-            let per_year = written as f64 / now.max(1.0) * SECONDS_PER_YEAR;
-            tier.life_years = tier.capacity_bytes as f64 * WRITES_OF_LIFE / per_year.max(1.0);
+            tier.let_go_records = let_go.records.load(Ordering::Relaxed);
+            tier.let_go_bytes = let_go.bytes.load(Ordering::Relaxed);
         }
+        self.ledger.show(tiers);
     }
-}
-
-impl Rule {
-    fn new(bytes_per_second: Option<f64>) -> Self {
-        Self {
-            budget: bytes_per_second.map(|rate| Mutex::new(WriteBudget::new(rate, 0.0))),
-            gear: AtomicU8::new(Gear::A as u8),
-            noted: AtomicU64::new(0),
-            let_go_records: AtomicU64::new(0),
-            let_go_bytes: AtomicU64::new(0),
-        }
-    }
-}
-
-/// Everything that was written to a tier, the kill log too.
-fn written(counters: &TierCounters) -> u64 {
-    let bytes = [&counters.written_bytes, &counters.log_written_bytes];
-    bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
 }
 
 impl Engine {
@@ -183,6 +118,13 @@ impl Cache {
     }
 }
 
+/// Whether the tiers' write budgets hold what merging a segment with others may write, on whatever tier.
+pub(crate) fn may_merge(engine: &Engine) -> bool {
+    let bytes = u64::from(merge::OUTPUTS_MAX) * engine.seal_bytes();
+    (0..engine.pool.slots.tiers.len())
+        .all(|at| engine.pool.admission.ledger.allows(at as u16, bytes))
+}
+
 /// Decides which of a shard's oldest records are written. `None` if the shard may be sealed if it has
 /// enough for a segment; else nothing is to be sealed, and says whether there was anything to do.
 pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Option<bool> {
@@ -191,8 +133,8 @@ pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Op
     // Where no tier takes writes, sealing finds out.
     let tier = engine.pool.slots.next()?;
     let gear = admission.gear(tier, engine.pool.counters.is_full());
-    let may_write = admission.allows(tier, engine.seal_bytes());
-    if gear <= Gear::B && may_write {
+    let may_write = admission.ledger.allows(tier, engine.seal_bytes());
+    if gear <= Gear::B && may_write || !engine.evicts {
         return None;
     }
     let sieve = Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now };
@@ -367,9 +309,9 @@ impl<'e> Sieve<'e> {
             return;
         }
         lock(&pool.admission.ghost).note(hash);
-        let rule = &pool.admission.tiers[usize::from(self.tier)];
-        count(&rule.let_go_records);
-        rule.let_go_bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
+        let let_go = &pool.admission.let_go[usize::from(self.tier)];
+        count(&let_go.records);
+        let_go.bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
         dram::note_evicted(&pool.counters, resident);
     }
 }

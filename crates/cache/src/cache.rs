@@ -17,7 +17,7 @@ use crate::recover::{self, Recovery};
 use crate::sealed::SealedIndex;
 use crate::segment::SegmentTable;
 use crate::session::Session;
-use crate::shard::{Lane, Locked, Shard};
+use crate::shard::{FullBlock, Lane, Locked, Shard};
 use crate::slots::TierStore;
 use crate::start::Parts;
 use crate::state::{Field, LogField};
@@ -322,6 +322,7 @@ impl Engine {
             clock: get(Field::Clock) as u32,
             flush_due: get(Field::FlushDue) as u32,
             log_pages: self.pool.logs[tier].field(LogField::Spilled).load(Ordering::Relaxed),
+            balance: self.pool.admission.ledger.balance(tier),
             ..self.mount.superblock(tier, device)
         };
         write_superblock(device, &superblock)
@@ -372,6 +373,8 @@ impl Engine {
     fn write_clean(&self) -> bool {
         let logs = self.pool.logs.iter();
         let durable = logs.map(|log| log.make_durable(&self.pool.slots)).all(|done| done.is_ok());
+        let now = self.field(Field::Clock).map_or(0, |clock| clock.load(Ordering::Relaxed) as u32);
+        self.pool.admission.ledger.observe(&self.pool.slots, self.pool.counters.tiers(), now);
         durable && !self.has_failed_log() && self.write_superblocks(true).is_ok()
     }
 
@@ -397,12 +400,39 @@ impl Engine {
 
     /// Whether a new record must be refused (`-M`).
     pub(crate) fn refuses_new(&self) -> bool {
+        !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
+    }
+
+    /// Whether there is no room that background work could make (`-M`).
+    pub(crate) fn is_out_of_room(&self) -> bool {
         !self.evicts && self.pool.counters.is_full()
     }
 
     /// Encoded bytes of fresh records that fill a segment.
     pub(crate) fn seal_bytes(&self) -> u64 {
         self.geometry.segment_bytes.into()
+    }
+
+    /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
+    /// buffers, as long as a sixth of all is left for what comes meanwhile.
+    pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
+        locked.sealable_bytes() < 2 * self.seal_bytes() && !self.is_short_of_buffers()
+    }
+
+    fn is_short_of_buffers(&self) -> bool {
+        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
+    }
+
+    /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
+    /// the rest together is worth it.
+    pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {
+        let (block, full) = (u64::from(self.geometry.block_bytes), &locked.state.fresh.full);
+        if full.len() as u64 * block > 2 * self.seal_bytes() {
+            return true;
+        }
+        let dead = |b: &FullBlock| u64::from(b.fill.saturating_sub(self.pool.arena.live(b.id)));
+        self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
     }
 
     /// Records that the next segment of a shard will have, at most.

@@ -132,6 +132,9 @@ pub struct Tuning {
     pub index_percent: u32,
     /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
     pub log_ring_pages: usize,
+    /// Write budgets go by the seconds that [`crate::Cache::maintain`] is told, and not by the machine's
+    /// clock, so that a run can be repeated.
+    pub budgets_by_told_time: bool,
 }
 
 impl Default for Tuning {
@@ -144,6 +147,7 @@ impl Default for Tuning {
             full_percent: 80,
             index_percent: 75,
             log_ring_pages: 64,
+            budgets_by_told_time: false,
         }
     }
 }

@@ -33,6 +33,7 @@ counters! {
         stored_payload_bytes,
         stored_records,
         reinserted_records,
+        expired_segments,
         corrupt_pages,
         read_errors,
         write_errors,
@@ -67,6 +68,8 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
     pub(crate) evicted_unfetched: AtomicU64,
     pub(crate) expired: AtomicU64,
+    /// Of those, never written.
+    pub(crate) expired_unwritten: AtomicU64,
     pub(crate) collisions: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) promotions: AtomicU64,

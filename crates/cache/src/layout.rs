@@ -78,6 +78,8 @@ pub(crate) struct Superblock {
     /// Pages of the kill log that were ever written, as of a clean stop.
     pub(crate) log_pages: u64,
     pub(crate) next_item: u64,
+    /// What of the write budget was saved up, in bytes, negative when overdrawn; as of a clean stop.
+    pub(crate) balance: i64,
 }
 
 /// What a device's first page holds.
@@ -117,6 +119,7 @@ impl Superblock {
         put_u32(page, 100, self.flush_due);
         put_u64(page, 104, self.log_pages);
         put_u64(page, 112, self.next_item);
+        put_u64(page, 120, self.balance.cast_unsigned());
         let crc = checksum(0, &page[16..]);
         put_u32(page, 12, crc);
     }
@@ -151,6 +154,7 @@ impl Superblock {
             flush_due: u32_at(page, 100),
             log_pages: u64_at(page, 104),
             next_item: u64_at(page, 112),
+            balance: u64_at(page, 120).cast_signed(),
         })
     }
 }
@@ -428,6 +432,7 @@ mod tests {
             flush_due: 11,
             log_pages: 12,
             next_item: 13,
+            balance: -14,
         };
         let mut page = vec![0; PAGE];
         assert_eq!(Superblock::decode(&page), FirstPage::Blank);

@@ -3,6 +3,7 @@
 use crate::admission;
 use crate::cache::Engine;
 use crate::dram::{self, Compaction};
+use crate::expiry::Expiry;
 use crate::grow::{self, Growth, Pressure, Refused};
 use crate::memory::Guard;
 use crate::merge::Merger;
@@ -13,6 +14,14 @@ use crate::settle::Settling;
 use crate::shard::Lane;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
+
+/// Whether a shard that has enough for a segment is sealed at once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    None,
+    /// The longer records wait, the more of them are overwritten or expire before they are written.
+    WhileThereIsRoom,
+}
 
 /// What background work keeps from one slice to the next.
 pub(crate) struct Maintenance {
@@ -27,6 +36,7 @@ pub(crate) struct Maintenance {
     seal_turn: usize,
     growth: Option<Growth>,
     settling: Settling,
+    expiry: Expiry,
     merger: Merger,
     /// Segments taken back since enough places were free.
     round: u32,
@@ -43,6 +53,7 @@ impl Maintenance {
             seal_turn: 0,
             growth: None,
             settling: Settling::default(),
+            expiry: Expiry::default(),
             merger: Merger::new(memory, segment_bytes),
             round: 0,
         }
@@ -55,7 +66,7 @@ impl Maintenance {
         let guard = Guard::new();
         engine.note_time(now);
         engine.judge_fullness();
-        engine.pool.admission.observe(&engine.pool.slots, engine.pool.counters.tiers());
+        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
         let mut worked = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
         worked |= dram::make_room(engine, guard, turn, now);
@@ -63,6 +74,7 @@ impl Maintenance {
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
             worked |= self.settling.step(engine, guard, &mut self.reading);
+            worked |= self.expiry.step(engine, guard, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
             let may_clean = engine.recovery.is_done();
@@ -112,13 +124,14 @@ impl Maintenance {
     ) -> bool {
         let Some(victim) = reclaim::choose(engine, shards) else { return false };
         if reclaim::is_alive(engine, victim)
+            && admission::may_merge(engine)
             && self.merger.merge(engine, guard, victim, &mut self.segment, now)
         {
             return true;
         }
         // When there is no room for the records to keep, their shard has to be sealed first.
         reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
-            || self.seal(engine, guard, victim.shard, now)
+            || self.seal(engine, guard, victim.shard, now, Patience::None)
             || dram::drop_hot_block(engine, guard, &mut self.dram_turn, now)
     }
 
@@ -129,11 +142,18 @@ impl Maintenance {
         }
         (0..engine.shards.len()).any(|_| {
             self.seal_turn = (self.seal_turn + 1) % engine.shards.len();
-            self.seal(engine, guard, self.seal_turn, now)
+            self.seal(engine, guard, self.seal_turn, now, Patience::WhileThereIsRoom)
         })
     }
 
-    fn seal(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
+    fn seal(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+        patience: Patience,
+    ) -> bool {
         let shard = &engine.shards[at];
         if shard.lock(&engine.pool, guard).state.awaited.is_some() {
             return false;
@@ -144,9 +164,11 @@ impl Maintenance {
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
-            let blocks = locked.state.fresh.full.len() as u64;
-            let taken = blocks * u64::from(engine.geometry.block_bytes);
-            return taken > 2 * engine.seal_bytes() && dram::compact(&mut locked, now);
+            return engine.wastes_blocks(&locked) && dram::compact(&mut locked, now);
+        }
+        let is_urgent = patience == Patience::None || engine.pool.admission.is_sifting();
+        if !is_urgent && engine.may_wait(&locked) {
+            return false;
         }
         let coming = engine.records_per_segment(&locked);
         let is_out_of_numbers = locked.state.numbers.is_empty();

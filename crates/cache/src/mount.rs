@@ -19,6 +19,8 @@ pub(crate) struct Mount {
     pub(crate) found: Option<Superblock>,
     /// Of each tier of such a set.
     log_pages: Vec<u64>,
+    /// What each tier says of its write budget, whether the set may be trusted or not.
+    pub(crate) balances: Vec<i64>,
     /// Where the draws of this opening come from.
     pub(crate) random: Random,
     /// Lines for the log.
@@ -32,6 +34,7 @@ impl Mount {
         let pages: Vec<_> = config.tiers.iter().map(|t| first_page(t.device.as_ref())).collect();
         let pages = pages.into_iter().collect::<Result<Vec<_>, _>>()?;
         let epoch = pages.iter().map(epoch_of).max().unwrap_or(0) + 1;
+        let balances = pages.iter().map(balance_of).collect();
         let mut random = Random::new(config.tuning.seed, epoch)?;
         let warm = match common(config, &pages) {
             Ok(found) => found,
@@ -76,17 +79,18 @@ impl Mount {
                 flush_due: 0,
                 log_pages: 0,
                 next_item: random.next(),
+                balance: 0,
             };
-            let log_pages = Vec::new();
-            return Ok(Self { geometry, common: fresh, found: None, log_pages, random, notes });
+            let (common, found, log_pages) = (fresh, None, Vec::new());
+            return Ok(Self { geometry, common, found, log_pages, balances, random, notes });
         };
         let common = Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
         let log_pages = pages.iter().map(|page| match page {
             FirstPage::Ours(superblock) => superblock.log_pages,
             _ => 0,
         });
-        let log_pages = log_pages.collect();
-        Ok(Self { geometry, common, found: Some(found), log_pages, random, notes })
+        let (log_pages, found) = (log_pages.collect(), Some(found));
+        Ok(Self { geometry, common, found, log_pages, balances, random, notes })
     }
 
     /// Gives up what was found: the set is new from here on.
@@ -173,6 +177,13 @@ pub(crate) fn device_error(device: &dyn Device, source: io::Error) -> OpenError 
 fn epoch_of(page: &FirstPage) -> u64 {
     match page {
         FirstPage::Ours(superblock) => superblock.epoch,
+        _ => 0,
+    }
+}
+
+fn balance_of(page: &FirstPage) -> i64 {
+    match page {
+        FirstPage::Ours(superblock) => superblock.balance,
         _ => 0,
     }
 }

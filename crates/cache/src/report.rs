@@ -78,6 +78,7 @@ impl Engine {
             stored_total: get(&counters.stored),
             evictions: get(&counters.evictions),
             reclaimed_expired: get(&counters.expired),
+            expired_unwritten: get(&counters.expired_unwritten),
             evicted_unfetched: get(&counters.evicted_unfetched),
             lost_to_collisions: get(&counters.collisions),
             waits: get(&counters.waits),
@@ -138,6 +139,7 @@ impl Engine {
             kills,
             log_bytes,
             reinserted_records: get(&counters.reinserted_records),
+            expired_segments: get(&counters.expired_segments),
             corrupt_pages: get(&counters.corrupt_pages),
             read_errors: get(&counters.read_errors),
             write_errors: get(&counters.write_errors),
@@ -164,6 +166,7 @@ impl Engine {
                 geometry.segment_bytes >> 10,
             ));
         }
+        lines.extend(self.pool.admission.ledger.describe(&self.pool.slots));
         if self.has_tiers() {
             lines.push(format!(
                 "sealed index: up to {} % of the memory, about {} million records",

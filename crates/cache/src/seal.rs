@@ -9,6 +9,7 @@ use crate::kill_log::Seat;
 use crate::layout::Footer;
 use crate::memory::{Guard, Resident, mark};
 use crate::packing::{self, assemble, defer_equal_names, fit};
+use crate::pick::{Fresh, Pick};
 use crate::record::Record;
 use crate::shard::{Locked, Shard};
 use std::sync::atomic::Ordering;
@@ -41,7 +42,7 @@ pub(crate) fn seal(
     any: bool,
 ) -> Outcome {
     let shard = &engine.shards[shard_at];
-    let Some((mut items, generation)) = gather(engine, shard, guard, any) else {
+    let Some((mut items, generation)) = gather(engine, shard, guard, now, any) else {
         return Outcome::NotDue;
     };
     let buckets = {
@@ -128,14 +129,15 @@ fn leave_dram(
     }
 }
 
-/// The oldest live records in full blocks, enough for a segment, in hash order.
+/// Records in full blocks, enough for a segment, in hash order; see [`crate::pick`].
 fn gather<'g>(
     engine: &'g Engine,
     shard: &'g Shard,
     guard: Guard<'g>,
+    now: u32,
     any: bool,
 ) -> Option<(Vec<Item<'g>>, u64)> {
-    let (blocks, generation) = {
+    let (blocks, generation, since) = {
         let mut locked = shard.lock(&engine.pool, guard);
         if any {
             locked.shelve_open();
@@ -143,34 +145,22 @@ fn gather<'g>(
         if locked.sealable_bytes() < if any { 1 } else { engine.seal_bytes() } {
             return None;
         }
-        (locked.state.fresh.full.clone(), locked.state.generation)
+        let since = std::mem::replace(&mut locked.state.gathered, now);
+        (locked.state.fresh.full.clone(), locked.state.generation, since)
     };
-    let wanted = u64::from(engine.geometry.segment_bytes);
-    let (mut items, mut bytes) = (Vec::new(), 0);
-    // Blocks that are full do not change, and what they hold stays under the guard.
-    for block in blocks {
-        for resident in engine.pool.arena.records(guard, block.id, block.fill) {
-            if bytes >= wanted {
-                break;
-            }
-            let Some((record, _)) = Record::decode(resident.bytes) else { continue };
-            if resident.has(mark::VOID | mark::SEALED) {
-                continue;
-            }
-            if !any && engine.pool.admission.leaves(&resident) {
-                continue;
-            }
-            let key = engine.hasher.key(record.key, record.is_chunk);
-            let name = engine.hasher.name(key.hash);
-            bytes += resident.bytes.len() as u64;
-            items.push(Item {
-                arrival: items.len() as u32,
-                is_manifest: record.is_manifest,
-                expires: record.expires,
-                ..Item::new(name, resident.bytes, resident)
-            });
-        }
+    let picked = Pick { engine, shard, guard, now, since, any }.run(&blocks);
+    let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
+    if !any && bytes < engine.seal_bytes() {
+        // Some had expired; the others wait until they are enough again.
+        return None;
     }
+    let item = |(arrival, fresh): (usize, Fresh<'g>)| Item {
+        arrival: arrival as u32,
+        is_manifest: fresh.is_manifest,
+        expires: fresh.expires,
+        ..Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
+    };
+    let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
     items.sort_unstable_by_key(|item| (item.name, item.arrival));
     Some((items, generation))
 }
@@ -203,7 +193,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
         return locked.log_kill(name, number);
     };
-    let used = resident.has(mark::USED);
+    let used = resident.has(mark::USED | mark::HAD_COPY);
     let uses = if resident.has(mark::FETCHED) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes.len() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.

@@ -213,16 +213,27 @@ impl SealedIndex {
     /// Removes every entry of a segment and says how many; looks at the whole index.
     pub(crate) fn purge(&self, segment: u16) -> u64 {
         let mut removed = 0;
-        for at in 0..self.lines.len() {
-            let of_segment = |slot: &usize| {
-                self.load(at).entry(*slot).is_some_and(|entry| entry.segment == segment)
-            };
-            while let Some(slot) = (0..SLOTS).find(of_segment) {
+        self.purge_buckets(0..self.buckets(), |of| of == segment, |_| removed += 1);
+        removed
+    }
+
+    /// Removes the entries in some buckets whose segments are `gone`, and shows the segment of each.
+    pub(crate) fn purge_buckets(
+        &self,
+        buckets: std::ops::Range<usize>,
+        gone: impl Fn(u16) -> bool,
+        mut removed: impl FnMut(u16),
+    ) {
+        for at in buckets {
+            let of_gone =
+                |slot: &usize| self.load(at).entry(*slot).is_some_and(|entry| gone(entry.segment));
+            while let Some(slot) = (0..SLOTS).find(of_gone) {
+                if let Some(entry) = self.load(at).entry(slot) {
+                    removed(entry.segment);
+                }
                 self.remove_at(at, slot);
-                removed += 1;
             }
         }
-        removed
     }
 
     fn remove_at(&self, at: usize, slot: usize) {

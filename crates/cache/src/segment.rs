@@ -60,6 +60,8 @@ struct Row {
     live_bytes: AtomicU32,
     /// Unix seconds of the seal.
     sealed: AtomicU32,
+    /// Unix seconds from which on all records have expired; 0 for never.
+    expires: AtomicU32,
 }
 
 /// What is alive in a segment.
@@ -135,6 +137,7 @@ impl SegmentTable {
         row.live_records.store(0, Ordering::Relaxed);
         row.live_bytes.store(0, Ordering::Relaxed);
         row.sealed.store(footer.sealed, Ordering::Relaxed);
+        row.expires.store(footer.expires, Ordering::Relaxed);
         row.seq.store(footer.seq, Ordering::Release);
     }
 
@@ -153,6 +156,12 @@ impl SegmentTable {
 
     pub(crate) fn sealed_at(&self, number: u16) -> u32 {
         self.rows[usize::from(number)].sealed.load(Ordering::Relaxed)
+    }
+
+    /// Whether every record has expired by `now`.
+    pub(crate) fn is_expired(&self, number: u16, now: u32) -> bool {
+        let expires = self.rows[usize::from(number)].expires.load(Ordering::Relaxed);
+        expires != 0 && expires <= now
     }
 
     pub(crate) fn usage(&self, number: u16) -> Usage {

@@ -65,6 +65,8 @@ pub(crate) struct ShardState {
     pub(crate) carried: Vec<(Name, u16)>,
     /// Entries that are out of the index until their segment's footer is looked at.
     pub(crate) suspended: Suspended,
+    /// Unix seconds when records were last chosen for a segment; 0 for never.
+    pub(crate) gathered: u32,
     /// The segments that are being taken back: their entries are not suspended.
     pub(crate) leaving: Vec<Sealed>,
     /// Those that their records are moving to, before their commit; see [`crate::merge`].
@@ -116,6 +118,7 @@ impl Shard {
             growing: None,
             carried: Vec::new(),
             suspended: Suspended::new(rows),
+            gathered: 0,
             leaving: Vec::new(),
             arriving: Vec::new(),
         };

@@ -12,6 +12,7 @@ use crate::counters::Counters;
 use crate::geometry::Geometry;
 use crate::key::Hasher;
 use crate::kill_log::KillLog;
+use crate::ledger::{Carried, Ledger};
 use crate::memory::{Arena, Guard};
 use crate::mount::{Mount, boot_words};
 use crate::pool::Pool;
@@ -212,6 +213,7 @@ fn assemble(
     };
     let get = |field| state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed));
     let (clock_floor, flush_due) = (get(Field::Clock) as u32, get(Field::FlushDue) as u32);
+    let carried = carried(&mount, state.as_deref(), &past);
     let counters = Arc::new(Counters::new(config.tiers.len()));
     let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
         Slots::new(&config.tiers, geometry.segment_bytes, Arc::clone(&counters), used)
@@ -283,7 +285,7 @@ fn assemble(
         fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
         hasher,
         promotion: Promotion::new(sketch_bytes),
-        admission: Admission::new(config, &slots),
+        admission: Admission::new(config, Ledger::new(config, &slots, carried, state.clone())),
         slots,
         logs,
         state,
@@ -329,6 +331,27 @@ fn start_over(
     let identity = Identity { set: mount.set().set, boot: boot_words(config.boot), layout };
     let state = begin_anew(&mut mount, state.erase(&identity)?);
     assemble(config, mount, Some(Arc::new(state)), Past::Cold)
+}
+
+/// What is left of the write budgets. Where nobody knows what was written since a balance was noted,
+/// nothing is saved up, but what was overdrawn is still to be paid.
+fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
+    let time = |state: &State| state.field(Field::Clock).load(Ordering::Relaxed) as u32;
+    let of_state = |state: &State, tier| {
+        state.log_field(tier, LogField::Balance).load(Ordering::Relaxed).cast_signed()
+    };
+    let told = mount.balances.iter().copied();
+    let is_clean = mount.found.is_some_and(|found| found.clean);
+    match (past, state) {
+        (Past::Process, Some(state)) => Carried {
+            balances: (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
+            as_of: time(state),
+        },
+        (Past::Tiers, Some(state)) if is_clean => {
+            Carried { balances: told.collect(), as_of: time(state) }
+        }
+        _ => Carried { balances: told.map(|balance| balance.min(0)).collect(), as_of: 0 },
+    }
 }
 
 fn get_cas(pool: &Pool) -> u64 {

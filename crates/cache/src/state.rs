@@ -163,7 +163,7 @@ pub(crate) enum Field {
     Ready,
 }
 
-/// Words of a tier's log state.
+/// Words of a tier: of its log, and of its write budget.
 #[derive(Clone, Copy)]
 pub(crate) enum LogField {
     /// Words that were ever appended.
@@ -174,6 +174,8 @@ pub(crate) enum LogField {
     Tail,
     /// Set once the tier has refused writes: its records are not to be trusted any more.
     Failed,
+    /// What of the write budget was saved up as of [`Field::Clock`], in bytes, signed.
+    Balance,
 }
 
 /// The mapped state.

@@ -17,6 +17,8 @@ pub struct CacheStats {
     pub evictions: u64,
     /// Records dropped because they had expired.
     pub reclaimed_expired: u64,
+    /// Of those, never written to a drive.
+    pub expired_unwritten: u64,
     /// Unread among the evicted.
     pub evicted_unfetched: u64,
     /// Records that lost their place to one of equal bucket and fingerprint, and found none when they
@@ -121,11 +123,15 @@ pub struct TierStats {
     pub let_go_records: u64,
     /// Bytes of those.
     pub let_go_bytes: u64,
+    /// Bytes that the drive writes per byte that it is sent, as it says itself, if it does.
+    pub amplification: Option<f64>,
     /// Years until the drive has been written its size once a day for five years, at the rate since
     /// the start.
     pub life_years: f64,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
+    /// Segments given back unread, since all of their records had expired.
+    pub expired_segments: u64,
     /// Pages whose checksum did not fit; each a miss.
     pub corrupt_pages: u64,
     /// Reads that failed.

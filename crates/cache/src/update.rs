@@ -77,7 +77,8 @@ impl Session {
     ) -> Update {
         let known = match evidence {
             Some(evidence) => Known::Shown(evidence),
-            None if blind => Known::Irrelevant,
+            // Where new keys are refused, it has to be known whether this is one.
+            None if blind && !self.engine().refuses_new() => Known::Irrelevant,
             None => Known::Nothing,
         };
         self.change(key, now, known, decide)
@@ -182,7 +183,7 @@ impl Session {
         }
         let Ok(addr) = locked.append_fresh(Asker::Request, &encoder, now) else {
             count(&engine.pool.counters.waits);
-            return if engine.refuses_new() { Update::Full } else { Update::Wait };
+            return if engine.is_out_of_room() { Update::Full } else { Update::Wait };
         };
         // In this order a crash in between loses the record; in the other one it could bring an older
         // one back.
@@ -192,6 +193,7 @@ impl Session {
             Current::Resident(old, _, at) => {
                 locked.unlink_origin(name, old);
                 locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
+                crate::hot::note_rewrite(old, &engine.pool.arena.view(locked.guard, addr));
             }
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);

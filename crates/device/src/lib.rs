@@ -16,12 +16,14 @@ mod queue;
 pub mod sim;
 mod slab;
 mod uring;
+mod wear;
 
 pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use depth::Depth;
 pub use error::OpenError;
 pub use file::FileDevice;
 pub use queue::{Engine, Opened, open_queue};
+pub use wear::Wear;
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};

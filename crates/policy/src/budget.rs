@@ -45,6 +45,13 @@ impl WriteBudget {
         Self::new(per_day * capacity_bytes / 86_400.0, now)
     }
 
+    /// Goes on with the balance that an earlier run left (in bytes, negative when overdrawn), and saves up
+    /// what the drive was not written in the seconds since then.
+    pub fn carry(&mut self, balance: f64, idle_seconds: f64) {
+        self.balance += balance + idle_seconds.max(0.0) * self.per_second;
+        self.balance = self.balance.min(self.per_second * CARRY_SECONDS);
+    }
+
     /// The drive writes so many bytes per byte that it is sent; at least 1.
     pub fn set_amplification(&mut self, factor: f64) {
         self.amplification = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
@@ -158,5 +165,16 @@ mod tests {
         budget.set_amplification(2.0);
         budget.note(1_000_000, 30.0 * 86_400.0);
         assert_eq!(budget.balance(), 7.0 * 86_400.0 * 1e6 - 2e6);
+    }
+
+    #[test]
+    fn goes_on_with_debts_and_with_no_more_than_a_week_of_savings() {
+        let mut budget = WriteBudget::new(1e6, 0.0);
+        budget.carry(-5e6, 2.0);
+        assert_eq!(budget.balance(), -3e6);
+        assert!(!budget.allows(1, 2.0), "a million a second pays it back in three");
+        assert!(budget.allows(1, 4.0));
+        budget.carry(1e18, -9.0);
+        assert_eq!(budget.balance(), 7.0 * 86_400.0 * 1e6);
     }
 }

@@ -1,0 +1,134 @@
+//! What expires: as little of it is written as can be, and what was is given back unread.
+
+mod common;
+
+use common::machine::{Machine, config, key};
+use common::{Client, record};
+use std::sync::atomic::Ordering;
+use terrace_cache::{CacheStats, Change, NewRecord};
+
+fn set_until(client: &mut Client, n: u64, expires: u32) {
+    let value = [n as u8; 300];
+    let new = NewRecord { expires, ..record(&value) };
+    assert!(client.update(&key(n), true, |_| Change::Store(new)));
+}
+
+/// Gives background work its turn, as often as a server would.
+fn breathe(client: &mut Client, n: u64) {
+    if n.is_multiple_of(32) {
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+}
+
+fn stats(machine: &Machine) -> CacheStats {
+    machine.client.cache.stats()
+}
+
+#[test]
+fn segments_of_expired_records_are_given_back_unread() {
+    for crashes in [false, true] {
+        let mut machine = Machine::new(config());
+        let soon = machine.client.now + 1000;
+        for n in 0..8000 {
+            set_until(&mut machine.client, n, soon);
+            breathe(&mut machine.client, n);
+        }
+        machine.client.settle();
+        if crashes {
+            machine = machine.crash();
+            machine.recover();
+        }
+        let used = stats(&machine).tiers[0].segments_used;
+        assert!(used > 20, "{used} segments");
+        machine.client.now = soon - 1;
+        machine.client.settle();
+        assert_eq!(stats(&machine).tiers[0].segments_used, used, "not before their time");
+        let reads = machine.device.reads.load(Ordering::Relaxed);
+        machine.client.now = soon;
+        machine.client.settle();
+        let after = stats(&machine);
+        assert_eq!(after.tiers[0].segments_used, 0, "crashes: {crashes}");
+        assert_eq!((after.tiers[0].records, after.tiers[0].live_bytes), (0, 0));
+        assert_eq!(after.tiers[0].expired_segments, used);
+        assert_eq!(machine.device.reads.load(Ordering::Relaxed), reads, "no I/O");
+        assert!((0..8000).all(|n| machine.client.get(&key(n)).is_none()));
+        // The index is as before.
+        for n in 0..8000 {
+            set_until(&mut machine.client, n, 0);
+            breathe(&mut machine.client, n);
+        }
+        machine.client.settle();
+        assert!((0..8000).all(|n| machine.client.get(&key(n)).is_some()));
+    }
+}
+
+#[test]
+fn a_segment_with_one_record_that_stays_is_not_given_back() {
+    let mut machine = Machine::new(config());
+    let soon = machine.client.now + 1000;
+    for n in 0..8000 {
+        // Too few of them to fill segments of their own.
+        set_until(&mut machine.client, n, if n % 100 == 0 { 0 } else { soon });
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    machine.client.now = soon + 10;
+    machine.client.settle();
+    assert!((0..8000).all(|n| machine.client.get(&key(n)).is_some() == (n % 100 == 0)));
+}
+
+#[test]
+fn records_that_expire_at_one_time_share_segments() {
+    let mut machine = Machine::new(config());
+    let soon = machine.client.now + 1000;
+    // Half of them stay.
+    for n in 0..8000 {
+        set_until(&mut machine.client, n, if n % 2 == 0 { 0 } else { soon });
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    let used = stats(&machine).tiers[0].segments_used;
+    machine.client.now = soon;
+    machine.client.settle();
+    let freed = stats(&machine).tiers[0].expired_segments;
+    assert!(freed * 10 >= used * 3, "{freed} of {used} segments");
+    assert!((0..8000).all(|n| machine.client.get(&key(n)).is_some() == (n % 2 == 0)));
+}
+
+#[test]
+fn what_lives_shorter_than_it_waits_in_dram_is_never_written() {
+    let mut machine = Machine::new(config());
+    // A second is a quarter of what DRAM holds back.
+    for n in 0..40_000 {
+        if n % 300 == 0 {
+            machine.client.now += 1;
+        }
+        let now = machine.client.now;
+        // Half of them live for two seconds, the others for an hour.
+        set_until(&mut machine.client, n, if n % 2 == 0 { now + 2 } else { now + 3600 });
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    let after = stats(&machine);
+    assert!(after.expired_unwritten > 15_000, "{after:#?}");
+}
+
+#[test]
+fn what_is_overwritten_again_and_again_is_hardly_written() {
+    let mut machine = Machine::new(config());
+    let mut random = common::Random(5);
+    let (mut stored, mut n) = (0u64, 0);
+    while stored < 16 << 20 {
+        // Four fifths go to the 400 most popular of 4,000 keys.
+        let popular = random.below(10) < 8;
+        let at = if popular { random.below(400) } else { random.below(4000) };
+        assert!(machine.client.set(&key(at), &[n as u8; 300]));
+        stored += 310;
+        n += 1;
+        breathe(&mut machine.client, n);
+    }
+    let tier = stats(&machine).tiers.remove(0);
+    let written = tier.written_bytes + tier.log_written_bytes;
+    assert!(written * 2 < stored, "{written} bytes written for {stored}; {tier:#?}");
+}
