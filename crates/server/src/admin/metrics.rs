@@ -134,6 +134,7 @@ const METRICS: &[Metric] = &[
     metric("evictions_total", Counter, "", "live records that lost their place", &["evictions", "extstore_objects_evicted"], |v, s| s.one(&[], v.cache.evictions)),
     metric("evictions_unread_total", Counter, "", "those of them that were never read", &["evicted_unfetched"], |v, s| s.one(&[], v.cache.evicted_unfetched)),
     metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired"], |v, s| s.one(&[], v.cache.reclaimed_expired)),
+    metric("expired_unwritten_total", Counter, "", "of those, never written to a drive", &["expired_unwritten"], |v, s| s.one(&[], v.cache.expired_unwritten)),
     metric("collisions_total", Counter, "", "records lost to others of equal fingerprint when full", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
     metric("promotions_total", Counter, "", "records of tiers copied into DRAM", &["promotions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.promotions)),
     metric("demotions_total", Counter, "", "such copies dropped", &["demotions", "moves_to_cold"], |v, s| s.one(&[], v.cache.demotions)),
@@ -192,11 +193,13 @@ const METRICS: &[Metric] = &[
     metric("tier_stored_payload_bytes_total", Counter, "tier", "keys and values that came from clients and were written for the first time; written bytes divided by these are the write amplification", &["tier:stored_payload_bytes"], |v, s| tiers(v, s, |t| t.stored_payload_bytes)),
     metric("tier_gear", Gauge, "tier", "what the tier writes and keeps at present: 0 everything to 3 the least (gears A to D)", &["tier:gear"], |v, s| tiers(v, s, |t| t.gear as u64)),
     metric("tier_write_budget_bytes_per_second", Gauge, "tier", "what the drive may be written on average; 0 without a limit", &["tier:budget_bytes_per_second"], |v, s| tiers(v, s, |t| t.budget_bytes_per_second)),
-    metric("tier_write_budget_balance_bytes", Gauge, "tier", "what of it was saved up, a week's worth at most; 0 also when overdrawn", &["tier:budget_balance_bytes"], |v, s| tiers(v, s, |t| t.budget_balance_bytes.max(0) as u64)),
-    metric("tier_life_years", Gauge, "tier", "whole years until the drive has been written its size 1,826 times (once a day for five years), at the rate since the start", &["tier:life_years"], |v, s| tiers(v, s, |t| t.life_years as u64)),
+    metric("tier_write_budget_balance_bytes", Gauge, "tier", "what of it was saved up, over restarts too and a week's worth at most; negative when overdrawn", &["tier:budget_balance_bytes"], |v, s| tier_floats(v, s, |t| Some(t.budget_balance_bytes as f64))),
+    metric("tier_device_amplification", Gauge, "tier", "bytes that the drive writes per byte that it is sent, as it says itself; only of NVMe drives that say so", &["tier:device_amplification"], |v, s| tier_floats(v, s, |t| t.amplification)),
+    metric("tier_life_years", Gauge, "tier", "years until the drive has written its size 1,826 times (once a day for five years), at the rate since the start", &["tier:life_years"], |v, s| tier_floats(v, s, |t| Some(t.life_years))),
     metric("tier_let_go_records_total", Counter, "tier", "records that left DRAM unwritten, by the gear or for want of budget", &["tier:let_go_records"], |v, s| tiers(v, s, |t| t.let_go_records)),
     metric("tier_let_go_bytes_total", Counter, "tier", "bytes of those", &["tier:let_go_bytes"], |v, s| tiers(v, s, |t| t.let_go_bytes)),
     metric("tier_reinserted_records_total", Counter, "tier", "records that reclaim wrote again", &["tier:reinserted_records", "extstore_compact_rescues"], |v, s| tiers(v, s, |t| t.reinserted_records)),
+    metric("tier_expired_segments_total", Counter, "tier", "segments given back unread, since all of their records had expired", &["tier:expired_segments"], |v, s| tiers(v, s, |t| t.expired_segments)),
     metric("tier_kill_log_written_bytes_total", Counter, "tier", "bytes written for the kill log", &["tier:kill_log_written_bytes"], |v, s| tiers(v, s, |t| t.log_written_bytes)),
     metric("tier_kill_log_bytes", Gauge, "tier", "room that the kill log takes", &["tier:kill_log_bytes"], |v, s| tiers(v, s, |t| t.log_bytes)),
     metric("tier_kill_log_kills", Gauge, "tier", "kills in it that still count", &["tier:kill_log_kills"], |v, s| tiers(v, s, |t| t.kills)),
@@ -212,6 +215,15 @@ const METRICS: &[Metric] = &[
 fn tiers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> u64) {
     for (number, tier) in view.cache.tiers.iter().enumerate() {
         samples.one(&[("tier", &number.to_string())], value(tier));
+    }
+}
+
+/// Of those tiers that have the value.
+fn tier_floats(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> Option<f64>) {
+    for (number, tier) in view.cache.tiers.iter().enumerate() {
+        if let Some(value) = value(tier) {
+            samples.one(&[("tier", &number.to_string())], value);
+        }
     }
 }
 

@@ -24,11 +24,17 @@ impl Gears {
             return;
         }
         self.at = Instant::now();
-        for (tier, (told, gear)) in self.told.iter_mut().zip(cache.gears()).enumerate() {
+        if self.told.iter().copied().eq(cache.gears()) {
+            return;
+        }
+        for (at, (told, tier)) in self.told.iter_mut().zip(cache.stats().tiers).enumerate() {
+            let gear = tier.gear;
             if *told != gear {
                 let way = if gear > *told { "less" } else { "more" };
+                let years = tier.life_years;
                 say::line(format_args!(
-                    "tier {tier}: gear {gear:?}, writes and keeps {way} than before"
+                    "tier {at}: gear {gear:?}, writes and keeps {way} than before; written as since the \
+                     start the drive lasts {years:.1} years"
                 ));
                 *told = gear;
             }

@@ -17,6 +17,7 @@ mod clock;
 mod conflicts;
 mod connection;
 mod context;
+mod drives;
 mod gears;
 mod inbox;
 mod input;
@@ -253,8 +254,10 @@ fn maintain(shared: &Arc<Shared>) {
     shared.maintenance.get_or_init(thread::current);
     let mut nap = MAINTENANCE_NAP;
     let mut gears = gears::Gears::new(&shared.cache);
+    let mut drives = drives::Drives::new(&shared.settings.tiers);
     while !shared.is_stopping() {
         gears.tell(&shared.cache);
+        drives.ask(&shared.cache);
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);
         if shared.cache.maintain(now) {

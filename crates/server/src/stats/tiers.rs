@@ -27,6 +27,7 @@ const ROWS: &[Row] = &[
     ("index_bytes_per_record", Text(index_bytes_per_record)),
     ("evictions", Number(|v| v.cache.evictions)),
     ("reclaimed_expired", Number(|v| v.cache.reclaimed_expired)),
+    ("expired_unwritten", Number(|v| v.cache.expired_unwritten)),
     ("evicted_unfetched", Number(|v| v.cache.evicted_unfetched)),
     ("lost_to_collisions", Number(|v| v.cache.lost_to_collisions)),
     ("waits", Number(|v| v.cache.waits)),
@@ -70,6 +71,7 @@ const TIER_ROWS: &[TierRow] = &[
     ("kill_log_kills", |t| t.kills),
     ("stored_payload_bytes", |t| t.stored_payload_bytes),
     ("reinserted_records", |t| t.reinserted_records),
+    ("expired_segments", |t| t.expired_segments),
     ("corrupt_pages", |t| t.corrupt_pages),
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
@@ -96,6 +98,9 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         row("gear", &gear(tier));
         row("budget_balance_bytes", &tier.budget_balance_bytes);
         row("life_years", &format!("{:.1}", tier.life_years));
+        if let Some(factor) = tier.amplification {
+            row("device_amplification", &format!("{factor:.3}"));
+        }
         row("write_amplification", &ratio(tier.written_bytes, tier.stored_payload_bytes));
         row("reads_per_hit", &ratio(tier.reads, tier.hits));
         let workers = view.shared.workers.iter();
@@ -139,7 +144,12 @@ fn ratio(of: u64, to: u64) -> String {
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
     let of_tier = ["device", "gear", "budget_balance_bytes", "life_years"].into_iter();
-    let of_tier = of_tier.chain(["write_amplification", "reads_per_hit", "read_depth"]);
+    let of_tier = of_tier.chain([
+        "device_amplification",
+        "write_amplification",
+        "reads_per_hit",
+        "read_depth",
+    ]);
     let of_tier = of_tier.chain(TIER_ROWS.iter().map(|row| row.0));
     let of_tier = of_tier.chain(PERCENTILES.iter().map(|row| row.0));
     let all = ROWS.iter().map(|row| row.0.to_string());
