@@ -24,6 +24,10 @@ pub struct Keys<'a> {
     pub kind: KeysKind,
     /// The keys; each is 1 to 250 bytes long.
     pub keys: Tokens<'a>,
+    /// The first of them.
+    pub first: Option<&'a [u8]>,
+    /// There is one key, and no more to come.
+    pub is_single: bool,
     /// The line ends here: the reply is to be ended. Otherwise more keys follow as the next request.
     pub is_last: bool,
 }
@@ -35,7 +39,10 @@ impl<'a> Keys<'a> {
         if text.len() > KEY_BYTES_MAX && keys.clone().any(|key| key.len() > KEY_BYTES_MAX) {
             return Err(Reject::line(reply::BAD_FORMAT));
         }
-        Ok(Self { kind, keys, is_last })
+        let mut others = keys;
+        let first = others.next();
+        let is_single = is_last && first.is_some() && others.is_blank();
+        Ok(Self { kind, keys, first, is_single, is_last })
     }
 }
 
@@ -164,7 +171,7 @@ pub(crate) fn request<'a>(
 
 fn keys(kind: KeysKind, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     // As in memcached, `gat` with a time and no key asks for nothing.
-    if tokens.clone().next().is_none() && kind.touch.is_none() {
+    if kind.touch.is_none() && tokens.is_blank() {
         return Err(Reject::line(reply::ERROR));
     }
     Ok(Request::Keys(Keys::checked(kind, tokens.rest(), true)?))

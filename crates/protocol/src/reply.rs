@@ -55,6 +55,15 @@ pub const LINE_END: &[u8] = b"\r\n";
 
 /// Appends a number in decimal.
 pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
+    // Client flags mostly are 0, and many values short.
+    match number {
+        0..10 => return out.push(b'0' + number as u8),
+        10..100 => {
+            return out
+                .extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]);
+        }
+        _ => {}
+    }
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     loop {

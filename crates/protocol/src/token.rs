@@ -15,6 +15,11 @@ impl<'a> Tokens<'a> {
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
+
+    /// No further word follows.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.rest.iter().all(|&byte| byte == b' ')
+    }
 }
 
 impl<'a> Iterator for Tokens<'a> {
@@ -30,11 +35,31 @@ impl<'a> Iterator for Tokens<'a> {
             self.rest = rest;
             return None;
         }
-        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
-        let (word, tail) = rest.split_at(end);
+        let (word, tail) = rest.split_at(word_end(rest));
         self.rest = tail;
         Some(word)
     }
+}
+
+/// Where the first space is, or the end. Most words are so short that calling a search for long ones takes
+/// longer than to look at eight bytes at a time here.
+#[inline]
+fn word_end(bytes: &[u8]) -> usize {
+    const SPACES: u64 = 0x2020_2020_2020_2020;
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    let mut at = 0;
+    while let Some((eight, _)) = bytes[at..].split_first_chunk() {
+        let others = u64::from_le_bytes(*eight) ^ SPACES;
+        // The top bit of the first byte that is a space, and perhaps of bytes behind it.
+        let found = others.wrapping_sub(ONES) & !others & TOPS;
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = &bytes[at..];
+    at + rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len())
 }
 
 /// An unsigned number, digits only.
@@ -101,5 +126,18 @@ mod tests {
     fn words_are_separated_by_any_number_of_spaces() {
         let words: Vec<_> = Tokens::new(b"  a bc   d ").collect();
         assert_eq!(words, [&b"a"[..], b"bc", b"d"]);
+    }
+
+    #[test]
+    fn words_of_any_length_end_at_the_first_space() {
+        // Bytes next to a space in value, and with the top bit, are none.
+        let bytes = [b'!', 0x1f, 0xa0, 0xff, 0, b'a'];
+        for length in 0..40 {
+            let word: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();
+            assert_eq!(word_end(&word), length);
+            for tail in [&b" "[..], b" !", b"  b c d e f g h i"] {
+                assert_eq!(word_end(&[&word, tail].concat()), length, "before {tail:?}");
+            }
+        }
     }
 }

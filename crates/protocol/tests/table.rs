@@ -77,7 +77,7 @@ fn classic_requests() {
 #[test]
 fn gets_of_many_keys() {
     let keys = |line: &'static str| match request(line) {
-        Request::Keys(Keys { kind, keys, is_last: true }) => {
+        Request::Keys(Keys { kind, keys, is_last: true, .. }) => {
             (kind.with_cas, kind.touch, keys.map(|key| key.to_vec()).collect::<Vec<_>>())
         }
         other => panic!("{other:?}"),

@@ -19,7 +19,7 @@ pub(crate) enum Executed {
 /// The key that a request is about; that of a line of keys is its first.
 pub(crate) fn key_of<'r>(request: &'r Request<'_>) -> Option<&'r [u8]> {
     match request {
-        Request::Keys(keys) => keys.keys.clone().next(),
+        Request::Keys(keys) => keys.first,
         Request::Store(store) => Some(store.key),
         Request::Delete(delete) => Some(delete.key),
         Request::Arith(arith) => Some(arith.key),
