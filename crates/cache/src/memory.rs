@@ -82,6 +82,9 @@ pub(crate) struct Header {
 
 const HEADER_BYTES: u32 = size_of::<Header>() as u32;
 
+/// Cache lines that a record of 100 bytes with its headers lies on.
+const RECORD_LINES: usize = 3;
+
 /// Bits of [`Header::mark`].
 pub(crate) mod mark {
     /// No longer the key's record; waits for its block to be reused.
@@ -455,6 +458,11 @@ impl Arena {
             let bytes = std::slice::from_raw_parts(record.as_ptr(), header.bytes as usize);
             Resident { addr, header, bytes }
         }
+    }
+
+    /// Asks the processor for the record at `addr`, or as much of it as most records are long.
+    pub(crate) fn prefetch(&self, addr: Addr) {
+        crate::prefetch::lines::<RECORD_LINES>(self.at(addr.offset()));
     }
 
     /// The records of a block in arrival order, void ones too. `fill` is the block's

@@ -153,13 +153,22 @@ impl Session {
         self.engine().hasher.key(bytes, false)
     }
 
-    /// Asks the processor for the index lines of `key`; worth it for a pipeline of requests.
+    /// Asks the processor for the line of the DRAM table that `key` is in; worth it for a pipeline of
+    /// requests.
     pub fn prefetch(&self, key: Key<'_>) {
         let (shard, name) = self.shard(&key);
+        shard.table.load(self.guard()).prefetch(name.pos);
+    }
+
+    /// Asks for the record that this line names, or, if it names none, for the line of the sealed
+    /// index. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
+    pub fn prefetch_record(&self, key: Key<'_>) {
+        let (shard, name) = self.shard(&key);
         let guard = self.guard();
-        shard.table.load(guard).prefetch(name.pos);
-        if self.engine().has_tiers() {
-            shard.index.load(guard).prefetch(name.pos);
+        match shard.table.load(guard).likely(name.pos) {
+            Some(addr) => self.engine().pool.arena.prefetch(addr),
+            None if self.engine().has_tiers() => shard.index.load(guard).prefetch(name.pos),
+            None => {}
         }
     }
 

@@ -160,6 +160,14 @@ impl DramTable {
         resized
     }
 
+    /// The record that `pos` most likely is of: the first entry with its tag in the line that a lookup
+    /// begins with.
+    pub(crate) fn likely(&self, pos: u32) -> Option<Addr> {
+        let tag = tag(pos);
+        let words = self.buckets[self.home(tag)].slots.iter().map(|s| s.load(Ordering::Relaxed));
+        words.filter(|word| word >> Addr::BITS == tag).find_map(address)
+    }
+
     /// Asks the processor for the line that a lookup begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let line = &self.buckets[self.home(tag(pos))];

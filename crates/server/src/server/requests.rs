@@ -27,6 +27,8 @@ struct Parcel<'i> {
     parser: Parser,
 }
 
+type Batch<'i> = ArrayVec<Parcel<'i>, BATCH>;
+
 /// A line of keys that was begun: some of its keys are still to be read, all of them received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeysLeft {
@@ -63,22 +65,41 @@ impl Connection {
 
     /// Parses a few requests, asks for what their lookups begin with, and executes them.
     fn process_batch(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Result<(), Stop> {
+        if self.input.is_empty() {
+            self.needed = 0;
+            return Err(Stop::Starved);
+        }
         // Taken out while its bytes are looked at, since executing changes the connection.
         let input = std::mem::take(&mut self.input);
+        let (consumed, result) = self.process_parcels(input.unread(), id, cx, budget);
+        self.input = input;
+        self.input.consume(consumed);
+        result
+    }
+
+    /// Answers how many bytes of the input were taken.
+    fn process_parcels(
+        &mut self,
+        input: &[u8],
+        id: Id,
+        cx: &mut Context,
+        budget: &mut u32,
+    ) -> (usize, Result<(), Stop>) {
         let mut consumed = 0;
-        let batch = self.parse(input.unread(), cx, BATCH.min(*budget as usize));
-        if batch.len() > 1 {
-            prefetch(&batch, cx);
-        }
+        // Not moved anywhere: that would copy kilobytes, however few they hold.
+        let mut batch = ArrayVec::new();
+        self.parse(input, cx, BATCH.min(*budget as usize), &mut batch);
+        let mut keys = ArrayVec::new();
+        hash_keys(&batch, cx, &mut keys);
         let mut result = if batch.is_empty() { Err(Stop::Starved) } else { Ok(()) };
-        for parcel in &batch {
+        for (parcel, key) in batch.iter().zip(&keys) {
             if self.is_held() {
                 result = Err(Stop::Blocked);
                 break;
             }
             let before = self.parser;
             self.parser = parcel.parser;
-            match self.process_one(parcel, id, cx) {
+            match self.process_one(parcel, *key, id, cx) {
                 Ok(bytes) => consumed += bytes,
                 Err(stop) => {
                     self.parser = before;
@@ -91,21 +112,12 @@ impl Connection {
                 break;
             }
         }
-        drop(batch);
-        self.input = input;
-        self.input.consume(consumed);
-        result
+        (consumed, result)
     }
 
     /// Parses the requests that were received in whole. Notes how much the next one needs.
-    fn parse<'i>(
-        &mut self,
-        input: &'i [u8],
-        cx: &Context,
-        limit: usize,
-    ) -> ArrayVec<Parcel<'i>, BATCH> {
+    fn parse<'i>(&mut self, input: &'i [u8], cx: &Context, limit: usize, batch: &mut Batch<'i>) {
         self.needed = 0;
-        let mut batch = ArrayVec::new();
         let mut parser = self.parser;
         let mut at = 0;
         while batch.len() < limit && at < input.len() {
@@ -133,13 +145,13 @@ impl Connection {
                 break;
             }
         }
-        batch
     }
 
     /// Executes one request; answers how many bytes of the input it took.
     fn process_one(
         &mut self,
         parcel: &Parcel<'_>,
+        key: Option<Key<'_>>,
         id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
@@ -151,7 +163,7 @@ impl Connection {
         }
         // Who begins to watch by it need not hear of it.
         let is_watched = cx.shared.watchers.are_there();
-        let taken = self.execute_one(parcel, id, cx)?;
+        let taken = self.execute_one(parcel, key, id, cx)?;
         if is_watched {
             self.tell_line(parcel, cx);
         }
@@ -161,6 +173,7 @@ impl Connection {
     fn execute_one(
         &mut self,
         parcel: &Parcel<'_>,
+        key: Option<Key<'_>>,
         id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
@@ -169,7 +182,7 @@ impl Connection {
             Parse::NeedMore => return Err(Stop::Starved),
             Parse::Reject(reject) => self.refuse(reject),
             Parse::Request { request: Request::Keys(keys), .. } => {
-                return self.begin_keys(keys, parcel.bytes, id, cx);
+                return self.begin_keys(keys, key, parcel.bytes, id, cx);
             }
             Parse::Request { request: Request::MetaNoop, .. } => {
                 self.replies.append(|out| out.extend_from_slice(reply::META_NOOP));
@@ -182,7 +195,10 @@ impl Connection {
             {
                 self.process_unkeyed_binary(request, cx)?;
             }
-            Parse::Request { request, .. } => self.process_keyed(request, parcel, id, cx)?,
+            Parse::Request { request, .. } => {
+                let Some(key) = key else { return Ok(parcel.bytes.len()) };
+                self.process_keyed(request, key, parcel, id, cx)?;
+            }
         }
         Ok(parcel.bytes.len())
     }
@@ -208,12 +224,11 @@ impl Connection {
     fn process_keyed(
         &mut self,
         request: &Request<'_>,
+        key: Key<'_>,
         parcel: &Parcel<'_>,
         id: Id,
         cx: &mut Context,
     ) -> Result<(), Stop> {
-        let Some(key) = keyed::key_of(request) else { return Ok(()) };
-        let key = cx.session.key(key);
         let mut value = &parcel.bytes[parcel.data..];
         if let Some(block) = request.data_block() {
             if block.value_bytes as usize > cx.limits.inline_bytes_max {
@@ -254,19 +269,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the key of a line, or begins with its keys if there are more; answers how many bytes it
-    /// took.
+    /// Reads the key of a line, or begins with its keys if there are more than this `first` one; answers
+    /// how many bytes it took.
     fn begin_keys(
         &mut self,
         keys: &Keys<'_>,
+        first: Option<Key<'_>>,
         bytes: &[u8],
         id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
-        let mut words = keys.keys;
-        let first = words.next();
-        if let (Some(key), true) = (first, keys.is_last && words.next().is_none()) {
-            self.read_key(keys.kind, cx.session.key(key), id, cx)?;
+        if let (Some(key), true) = (first, keys.is_single) {
+            self.read_key(keys.kind, key, id, cx)?;
             self.replies.append(|out| out.extend_from_slice(reply::END));
             return Ok(bytes.len());
         }
@@ -297,6 +311,7 @@ impl Connection {
             at = end;
         }
         batch.iter().for_each(|(key, _)| cx.session.prefetch(*key));
+        batch.iter().for_each(|(key, _)| cx.session.prefetch_record(*key));
         let is_through = !batch.is_full();
         let (mut consumed, mut result) = (0, Ok(()));
         for (key, end) in batch {
@@ -383,13 +398,23 @@ impl Connection {
     }
 }
 
-fn prefetch(batch: &[Parcel<'_>], cx: &Context) {
+/// Finds the keys of the requests and hashes them. If there are several, what their lookups will need is
+/// asked of memory: first all lines of the table, then, when these have come, all records.
+fn hash_keys<'b>(batch: &'b Batch<'_>, cx: &Context, keys: &mut ArrayVec<Option<Key<'b>>, BATCH>) {
+    let is_pipeline = batch.len() > 1;
     for parcel in batch {
-        if let Parse::Request { request, .. } = &parcel.parse
-            && let Some(key) = keyed::key_of(request)
-        {
-            cx.session.prefetch(cx.session.key(key));
+        let key = match &parcel.parse {
+            Parse::Request { request, .. } => keyed::key_of(request),
+            _ => None,
+        };
+        let key = key.map(|key| cx.session.key(key));
+        if let Some(key) = key.filter(|_| is_pipeline) {
+            cx.session.prefetch(key);
         }
+        keys.push(key);
+    }
+    if is_pipeline {
+        keys.iter().flatten().for_each(|key| cx.session.prefetch_record(*key));
     }
 }
 
