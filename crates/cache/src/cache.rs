@@ -448,7 +448,7 @@ impl Engine {
 
     /// Free places that seals leave to merging, which could gain none without.
     fn places_to_merge_into(&self) -> u32 {
-        (self.pool.slots.total() / 64).min(merge::OUTPUTS_MAX)
+        (self.pool.slots.total() / 64).clamp(1, merge::OUTPUTS_MAX)
     }
 
     /// Whether a segment may be sealed that is not sealed to make room.

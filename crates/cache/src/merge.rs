@@ -373,6 +373,8 @@ impl<'e> Job<'e> {
                 locked.index().prefetch_all(batch.iter().map(|item| &item.name));
                 batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
                 batch.iter().for_each(|item| self.hand_over(&mut locked, item, to));
+                drop(locked);
+                crash_point("merge: some handed over");
             }
         }
         Some(())
