@@ -15,16 +15,18 @@ class Fio:
     p99_us: float
 
 
-def reads(path, seconds, cpus, rw="randread", size="4k", depth=128, rate=None, writes=None):
-    """Reads with direct I/O through io_uring, `depth` in flight; no more than `rate` per second if
-    given. A `size` of several is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere, writes to it
+def reads(
+    path, seconds, cpus, span, rw="randread", size="4k", depth=128, rate=None, writes=None
+):
+    """Reads of the first `span` bytes of a file, with direct I/O through io_uring, `depth` in flight; no
+    more than `rate` per second if given. What lies behind what was written needs no drive. A `size` of several is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere, writes to it
     meanwhile."""
     common = ["--ioengine=io_uring", "--direct=1", "--registerfiles=1", "--fixedbufs=1"]
     common += ["--time_based", f"--runtime={seconds}"]
     command = ["fio", "--output-format=json", *common]
     command += ["--name=reads", f"--filename={path}", "--readonly", f"--rw={rw}"]
     command += [f"--bssplit={size}" if "/" in size else f"--bs={size}"]
-    command += ["--norandommap", "--randrepeat=0", f"--iodepth={depth}"]
+    command += [f"--size={span >> 20 << 20}", "--norandommap", "--randrepeat=0", f"--iodepth={depth}"]
     command += [f"--cpus_allowed={','.join(map(str, cpus))}"]
     if rate:
         command.append(f"--rate_iops={round(rate)}")

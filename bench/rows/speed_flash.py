@@ -52,15 +52,21 @@ def _gets(server, size, records, seconds, workload="get", **options):
     return report, used
 
 
+def _drive(server, seconds, **how):
+    """fio's reads of as much of the tier's file as was written for sure."""
+    path, written = os.path.join(server.dir, "tier"), flash(server)["written"]
+    span = int(0.9 * min(os.path.getsize(path), written))
+    return fio.reads(path, seconds, SERVER_CPU, span, **how)
+
+
 def _against_fio(server, size, records, depth, rounds, seconds):
     say(f"{size} bytes, depth {depth}: GET/s from flash and fio's reads, with us of CPU of each")
-    path, in_flight = os.path.join(server.dir, "tier"), CONNECTIONS * depth
+    in_flight = CONNECTIONS * depth
     own, drive = [], []
     for _ in range(rounds):
         report, used = _gets(server, size, records, seconds, depth=depth)
         own.append((used["hits"] / report["seconds"], report["server_cpu_us"]))
-        how = {"size": READ_SIZES[size], "depth": in_flight}
-        drive.append(fio.reads(path, seconds, SERVER_CPU, **how))
+        drive.append(_drive(server, seconds, size=READ_SIZES[size], depth=in_flight))
         say(f"{own[-1][0]:,.0f} {own[-1][1]:.2f} and {drive[-1].iops:,.0f} {drive[-1].cpu_us:.2f}")
     rate = ratio((a for a, _ in own), (b.iops for b in drive))
     note = f"{median(a for a, _ in own):,.0f}/s and {median(b.iops for b in drive):,.0f}/s"
@@ -74,7 +80,6 @@ def _against_fio(server, size, records, depth, rounds, seconds):
 
 
 def _tail(server, size, records, rounds, seconds):
-    path = os.path.join(server.dir, "tier")
     report, _ = _gets(server, size, records, seconds, depth=16)
     rate = report["requests_per_second"] / 2
     say(f"{size} bytes: p99 in us of terrace and of the device at {rate:,.0f}/s")
@@ -83,7 +88,7 @@ def _tail(server, size, records, rounds, seconds):
         lambda: _gets(server, size, records, seconds, depth=16, rate=round(rate))[0]["latency"][
             "p99_us"
         ],
-        lambda: fio.reads(path, seconds, SERVER_CPU, size=READ_SIZES[size], rate=rate).p99_us,
+        lambda: _drive(server, seconds, size=READ_SIZES[size], rate=rate).p99_us,
     )
     what = f"p99 of GETs of {size} bytes from flash at half of the peak, of the device's own"
     note = f"{median(own):,.0f} us and {median(device):,.0f} us"
@@ -93,14 +98,14 @@ def _tail(server, size, records, rounds, seconds):
 def _mixed(server, size, records, rounds, seconds):
     """80/20, beside reads of a drive that is written to at the same rate."""
     say(f"{size} bytes: 80/20 per second, and what fio's reads beside such writes would allow")
-    path, other = [os.path.join(server.dir, name) for name in ("tier", "written")]
+    other = os.path.join(server.dir, "written")
     own, allowed = [], []
     for _ in range(rounds):
         how = {"workload": "mixed", "get_percent": 80, "depth": 16}
         report, used = _gets(server, size, records, seconds, **how)
         own.append(report["requests_per_second"])
         writes = other, used["written"] / report["seconds"]
-        beside = fio.reads(path, seconds, SERVER_CPU, size=READ_SIZES[size], writes=writes)
+        beside = _drive(server, seconds, size=READ_SIZES[size], writes=writes)
         allowed.append(beside.iops / 0.8)
         say(f"{own[-1]:,.0f} and {allowed[-1]:,.0f}")
     what = f"80/20 of {size} bytes, uniform over flash, of (fio's reads beside the same writes / 0.8)"
@@ -172,7 +177,6 @@ def large(quick):
 
 
 def _large(server, name, bytes_, how, rounds, seconds):
-    path = os.path.join(server.dir, "tier")
     # Not looked at: checking takes the generator's core longer than sending takes the server's.
     gets = {"connections": LARGE_CONNECTIONS, "depth": 1 if bytes_ > 1 << 20 else 4, **how}
 
@@ -182,7 +186,8 @@ def _large(server, name, bytes_, how, rounds, seconds):
 
     checked = load(server, "get", requests=2 * how["records"], protocol="meta", **gets)
     say(f"{name}: bytes per second of terrace and of fio's sequential reads")
-    drive = lambda: fio.reads(path, seconds, SERVER_CPU, "read", "256k", 16).bytes_per_second
+    how_fio = {"rw": "read", "size": "256k", "depth": 16}
+    drive = lambda: _drive(server, seconds, **how_fio).bytes_per_second
     own, other = take_turns(rounds, rate, drive)
     note = f"{median(own) / 1e6:,.0f} and {median(other) / 1e6:,.0f} MB/s"
     resident = server.usage().resident_max / (1 << 20)
