@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     trace: Option<String>,
     /// Requests to send; each record once if not given, or for --seconds.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
     /// How long to send, for each point of a series.
     #[arg(long, conflicts_with = "requests")]
@@ -147,7 +147,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COMMAND", requires = "seconds",
         conflicts_with_all = ["pid", "server", "search", "html", "warm_up", "window", "tls", "tls_ca"])]
     pub(crate) compare: Option<String>,
-    /// Terrace's command for --compare.
+    /// Terrace's command for --compare; `terrace` without a path is this program.
     #[arg(long, value_name = "COMMAND", default_value = "terrace -m 1024 -t 1")]
     pub(crate) terrace: String,
     /// Turns that each server of --compare has.
@@ -247,6 +247,7 @@ impl Arguments {
         let trace = match (&self.trace, self.workload) {
             (Some(path), Kind::Replay) => Some(Arc::new(Replay::read(path, self.key_bytes)?)),
             (None, Kind::Replay) => return Err(LoadError::Plan("replay needs --trace".into())),
+            (Some(_), _) => return Err(LoadError::Plan("--trace is for replay".into())),
             _ => None,
         };
         let fixed = Sizes::Fixed { key: self.key_bytes, value: self.value_bytes };

@@ -8,16 +8,28 @@ use crate::server::Server;
 use crate::{Address, Client, LoadError, Plan, Process, Series, cores, html, run, series};
 use clap::Parser;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// The server's process, where this machine runs it.
-fn process(arguments: &Arguments, plan: &Plan) -> Option<Process> {
+fn process(arguments: &Arguments, plan: &Plan) -> Result<Option<Process>, LoadError> {
     let told = || -> Option<u32> {
         let stats = Client::open(&plan.address, plan.tls.as_ref()).ok()?.stats("").ok()?;
         stats.get("pid")?.parse().ok()
     };
-    let local = plan.address.is_local();
-    arguments.pid.or_else(|| local.then(told).flatten()).and_then(Process::new)
+    match arguments.pid {
+        Some(pid) => match Process::new(pid) {
+            None => Err(LoadError::Plan(format!("there is no process {pid}"))),
+            process => Ok(process),
+        },
+        None => Ok(plan.address.is_local().then(told).flatten().and_then(Process::new)),
+    }
+}
+
+/// Who does not listen any more needs no result.
+fn print(text: impl Display) {
+    let _ = write!(std::io::stdout(), "{text}");
 }
 
 fn measure(arguments: &Arguments) -> Result<Series, LoadError> {
@@ -25,7 +37,7 @@ fn measure(arguments: &Arguments) -> Result<Series, LoadError> {
     let Some(first) = plans.first() else {
         return Err(LoadError::Plan("there is nothing to send".into()));
     };
-    let server = process(arguments, first);
+    let server = process(arguments, first)?;
     if arguments.precondition {
         let amplification = precondition(first, server.as_ref())?;
         match amplification {
@@ -62,16 +74,18 @@ fn report(arguments: &Arguments) -> Result<u64, LoadError> {
     if let Some(peer) = &arguments.compare {
         let comparison = compared(arguments, peer)?;
         match arguments.json {
-            true => println!("{}", serde_json::json!(comparison)),
-            false => print!("{comparison}"),
+            true => print(format_args!("{}\n", serde_json::json!(comparison))),
+            false => print(&comparison),
         }
         return Ok(comparison.wrong());
     }
     let series = measure(arguments)?;
     match (arguments.json, &series.points[..]) {
-        (true, [only]) if series.goal.is_none() => println!("{}", serde_json::json!(only)),
-        (true, _) => println!("{}", serde_json::json!(series)),
-        (false, _) => print!("{series}"),
+        (true, [only]) if series.goal.is_none() => {
+            print(format_args!("{}\n", serde_json::json!(only)));
+        }
+        (true, _) => print(format_args!("{}\n", serde_json::json!(series))),
+        (false, _) => print(&series),
     }
     if let Some(path) = &arguments.html {
         let plans = arguments.plans(&Address::parse(&arguments.server)?)?;

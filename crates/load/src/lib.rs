@@ -22,6 +22,7 @@ mod error;
 mod etc;
 mod html;
 mod keys;
+mod left;
 mod monitor;
 mod pace;
 mod pick;

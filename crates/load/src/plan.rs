@@ -193,6 +193,9 @@ impl Plan {
         if self.records < self.connections as u64 {
             return wrong("there must be at least one record per connection");
         }
+        if self.first.checked_add(self.records).is_none() {
+            return wrong("the number of the last record is too large");
+        }
         if matches!(self.workload, Workload::Mixed { get_percent, delete_percent, .. }
             if get_percent.saturating_add(delete_percent) > 100)
         {
@@ -204,6 +207,11 @@ impl Plan {
         let timed = matches!(self.end, End::Time(time) if time > self.warm_up);
         if !timed && (self.window.is_some() || !self.warm_up.is_zero()) {
             return wrong("warm-up and windows need a run that ends after a longer time");
+        }
+        if let (End::Time(time), Some(window)) = (self.end, self.window)
+            && window > time.saturating_sub(self.warm_up)
+        {
+            return wrong("a window is no longer than the run behind its warm-up");
         }
         if !self.sizes.are_valid() {
             return wrong("keys are 16 to 250 bytes long");

@@ -43,6 +43,9 @@ impl Goal {
             _ => return Err(wrong()),
         };
         let number: f64 = number.parse().map_err(|_| wrong())?;
+        if !(number.is_finite() && number > 0.0) {
+            return Err(wrong());
+        }
         Ok(Self { which, most_us: number * us })
     }
 
@@ -102,7 +105,7 @@ mod tests {
         assert_eq!(goal("mean=1ms"), Some(Goal { which: Which::Mean, most_us: 1000.0 }));
         assert_eq!(goal("p99=250us"), Some(Goal { which: Which::P99, most_us: 250.0 }));
         assert_eq!(goal("p99.9=0.5s"), Some(Goal { which: Which::P999, most_us: 500_000.0 }));
-        for wrong in ["p98=1ms", "mean=1", "mean", "mean=ms", "p99=1h"] {
+        for wrong in ["p98=1ms", "mean=1", "mean", "mean=ms", "p99=1h", "p99=-1ms", "p99=0us"] {
             assert_eq!(goal(wrong), None, "{wrong}");
         }
     }

@@ -1,6 +1,6 @@
 //! A server that is started to be measured.
 
-use crate::{Address, Client, LoadError, Process, cores};
+use crate::{Address, Client, LoadError, Process, cores, left};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -48,9 +48,10 @@ impl Server {
             command += &format!(" --state {}", dir.display());
         }
         let mut words = command.split_whitespace();
-        let program = words.next().ok_or_else(|| LoadError::Plan("an empty command".into()))?;
+        let named = words.next().ok_or_else(|| LoadError::Plan("an empty command".into()))?;
+        let program = &program(named);
         let log = fs::File::create(dir.join("log"))?;
-        let failed = |error| LoadError::Plan(format!("{program}: {error}"));
+        let failed = |error| LoadError::Plan(format!("{}: {error}", program.display()));
         let child = cores::start_on(on, || {
             Command::new(program)
                 .args(words)
@@ -62,6 +63,7 @@ impl Server {
                 .map_err(failed)
         });
         let child = child.inspect_err(|_| drop(fs::remove_dir_all(&dir)))?;
+        left::note(child.id(), &dir);
         let address = Address::Unix(socket);
         let mut server = Self { child, dir, address, command };
         server.wait(has_socket, &ports)?;
@@ -91,6 +93,12 @@ impl Server {
     }
 }
 
+/// A `terrace` without a path is this one, where this is one: nobody has to install it first.
+fn program(named: &str) -> PathBuf {
+    let this = std::env::current_exe().ok().filter(|path| path.ends_with(named));
+    this.filter(|_| named == "terrace").unwrap_or_else(|| named.into())
+}
+
 fn port_in(ports: &Path) -> Option<u16> {
     let text = fs::read_to_string(ports).ok()?;
     text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
@@ -102,5 +110,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.dir);
+        left::forget(self.child.id());
     }
 }

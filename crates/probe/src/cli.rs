@@ -7,6 +7,7 @@ use crate::process::Program;
 use crate::{ProbeError, Target, chart, worker};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -66,7 +67,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("terrace probe: {error}");
+            tell!("terrace probe: {error}");
             ExitCode::from(2)
         }
     }
@@ -79,7 +80,24 @@ impl Arguments {
             return Err(ProbeError::Input("a profile is of one drive".into()));
         }
         let total = Duration::try_from_secs_f64(self.seconds)
-            .map_err(|_| ProbeError::Input(format!("{} is no time", self.seconds)))?;
+            .ok()
+            .filter(|total| !total.is_zero())
+            .ok_or_else(|| ProbeError::Input(format!("{} is no time", self.seconds)))?;
+        for amount in [self.lanes, self.max].into_iter().flatten() {
+            if !(amount.is_finite() && amount > 0.0) {
+                let text = format!("{amount} lanes or megabytes per second are no medium's");
+                return Err(ProbeError::Input(text));
+            }
+        }
+        if self.size == 0 {
+            return Err(ProbeError::Input("a medium of no size".into()));
+        }
+        // Known to be possible before it is measured what they are to hold.
+        for file in [&self.profile, &self.svg, &self.json].into_iter().flatten() {
+            let file_name = file.display().to_string();
+            let opened = File::options().append(true).create(true).open(file);
+            opened.map_err(ProbeError::io(&file_name))?;
+        }
         let told = Told { lanes: self.lanes, max: self.max.map(|megabytes| megabytes * 1e6) };
         let program = Program::this().map_err(ProbeError::io("this program"))?;
         let mut media = Vec::new();
@@ -102,9 +120,9 @@ impl Arguments {
                 .map_err(|_| ProbeError::Input(format!("{} MiB is no size", self.size)))?;
             return Ok(Box::new(Memory::new(len)));
         }
-        eprintln!("{}: opening (a new file is filled)", path.display());
+        tell!("{}: opening (a new file is filled)", path.display());
         let target = Target::open(path, bytes, self.destroy)?;
-        target.notes.iter().for_each(|note| println!("note: {note}"));
+        target.notes.iter().for_each(|note| say!("note: {note}"));
         Ok(Box::new(target))
     }
 

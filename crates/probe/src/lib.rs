@@ -6,6 +6,22 @@
 //! gets.
 #![forbid(unsafe_code)]
 
+/// Writes a line of results. Who does not listen any more, as `head` does, is no reason to end.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
+/// The same of what is told besides, on standard error.
+macro_rules! tell {
+    ($($text:tt)*) => {{
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod chart;
 mod cli;
 mod error;

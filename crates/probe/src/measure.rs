@@ -81,7 +81,7 @@ pub(crate) fn measure(
             .into_iter()
             .map(|value| {
                 done += 1;
-                eprintln!("  {}: {}, {done} of {}", medium.name(), kind.title(), points + mixed);
+                tell!("  {}: {}, {done} of {}", medium.name(), kind.title(), points + mixed);
                 point(medium, program, kind, value, time)
             })
             .collect::<Result<_, _>>()?;
@@ -137,7 +137,7 @@ fn beside_writers(medium: &dyn Medium, time: Duration) -> Result<Vec<Mixed>, Pro
     let large = LARGE.min(medium.bytes() as usize);
     let read = || medium.run(Operation::Read, Access::Random, PAGE, MIXED_DEPTH, time);
     let one = |writers: u32| {
-        eprintln!("  {}: random reads beside {writers} writers", medium.name());
+        tell!("  {}: random reads beside {writers} writers", medium.name());
         if writers == 0 {
             return Ok(Mixed { writers, reads: read()?, writes: None });
         }

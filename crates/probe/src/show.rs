@@ -9,18 +9,18 @@ use std::time::Duration;
 
 pub(crate) fn heading(medium: &dyn Medium, time: Duration) {
     let (name, mib) = (medium.name(), medium.bytes() >> 20);
-    println!("\n{name}: {mib} MiB, {} ms per point", time.as_millis());
+    say!("\n{name}: {mib} MiB, {} ms per point", time.as_millis());
     if !medium.writable() {
-        println!("{name} holds something and is not written; --destroy overwrites it");
+        say!("{name} holds something and is not written; --destroy overwrites it");
     }
 }
 
 /// A row for each point.
 pub(crate) fn series(series: &Series, told: Told) {
-    println!("\n{}", series.title);
+    say!("\n{}", series.title);
     if let Some(Sensitivity { lanes, max }) = series.lanes_and_max {
         let source = |told: bool| if told { "told" } else { "inferred" };
-        println!(
+        say!(
             "sensitivity to concurrent access with {lanes} lanes ({}) and {:.0} MB/s ({})",
             source(told.lanes.is_some()),
             max / 1e6,
@@ -28,16 +28,21 @@ pub(crate) fn series(series: &Series, told: Told) {
         );
     }
     let last = if series.kind.by == By::Block { "" } else { "sensitivity" };
-    println!(
+    say!(
         "{:>12} {:>8} {:>12} {:>10} {:>10} {:>10} {last:>12}",
-        "block bytes", "at once", "per second", "MB/s", "p50 us", "p99 us"
+        "block bytes",
+        "at once",
+        "per second",
+        "MB/s",
+        "p50 us",
+        "p99 us"
     );
     for (at, point) in series.points.iter().enumerate() {
         let sensitivity = series.sensitivity.get(at).map_or(String::new(), |s| format!("{s:.3}"));
-        println!("{} {sensitivity:>12}", row(point));
+        say!("{} {sensitivity:>12}", row(point));
     }
     if let Some(knee) = series.knee {
-        println!("knee: {knee}");
+        say!("knee: {knee}");
     }
 }
 
@@ -53,7 +58,7 @@ fn row(point: &Point) -> String {
 /// What writers do to reads.
 pub(crate) fn mixed(medium: &dyn Medium, mixed: &[Mixed]) {
     let Some(alone) = mixed.first() else { return };
-    println!(
+    say!(
         "\n{}: random reads of 4 KiB, {} in flight, beside writers of 1 MiB blocks\n\
          {:>12} {:>12} {:>10} {:>10} {:>10} {:>12}",
         medium.name(),
@@ -66,7 +71,7 @@ pub(crate) fn mixed(medium: &dyn Medium, mixed: &[Mixed]) {
         "written MB/s"
     );
     for Mixed { writers, reads, writes } in mixed {
-        println!(
+        say!(
             "{writers:>12} {:>12.0} {:>10.2} {:>10.1} {:>10.1} {:>12.1}",
             reads.per_second,
             reads.per_second / alone.reads.per_second,
@@ -78,5 +83,5 @@ pub(crate) fn mixed(medium: &dyn Medium, mixed: &[Mixed]) {
 }
 
 pub(crate) fn knee(profile: &Profile) {
-    println!("\nknee: {} reads in flight; more only queue", profile.queue_depth);
+    say!("\nknee: {} reads in flight; more only queue", profile.queue_depth);
 }

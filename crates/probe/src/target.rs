@@ -18,7 +18,8 @@ const FILL_BYTES: usize = 4 << 20;
 const OWN_FILES: u64 = 32;
 const OWN_BYTES_MIN: u64 = 1 << 20;
 
-/// A drive that is open for measurement. A file that did not exist before is removed when dropped.
+/// A drive that is open for measurement. A file that did not exist before has no name any more, so that
+/// it goes with this process, however that ends; one that was empty is empty again when dropped.
 pub struct Target {
     /// The drive.
     pub device: Arc<dyn Device>,
@@ -27,8 +28,7 @@ pub struct Target {
     /// What the user should know about how it is used.
     pub notes: Vec<String>,
     path: PathBuf,
-    /// Whether the file was made here, and goes again.
-    created: bool,
+    held: Held,
     /// Beside a file that was made here: one for each process.
     own: OnceLock<Vec<Target>>,
 }
@@ -46,9 +46,11 @@ impl Target {
         let device = FileDevice::open(path, grows.then_some(bytes))?;
         let notes = device.notes().to_vec();
         let writable = held != Held::Something || destroy;
-        let created = held == Held::NoFile;
+        if held == Held::NoFile {
+            std::fs::remove_file(path).map_err(ProbeError::io(&name))?;
+        }
         let (device, path, own) = (Arc::new(device), path.to_owned(), OnceLock::new());
-        let target = Self { device, writable, notes, path, created, own };
+        let target = Self { device, writable, notes, path, held, own };
         if held != Held::Something {
             target.fill().map_err(ProbeError::io(&name))?;
         }
@@ -57,10 +59,15 @@ impl Target {
 
     /// Opened once more, for another process: past the page cache where that is possible.
     pub(crate) fn file(&self, writes: bool) -> Result<File, ProbeError> {
+        // By its descriptor: what was made here has no name.
+        let path = match self.device.raw_fd() {
+            Some(fd) => PathBuf::from(format!("/proc/self/fd/{fd}")),
+            None => self.path.clone(),
+        };
         let open = |flags: rustix::fs::OFlags| {
             let writes = writes && self.writable;
             let flags = flags.bits().cast_signed();
-            File::options().read(true).write(writes).custom_flags(flags).open(&self.path)
+            File::options().read(true).write(writes).custom_flags(flags).open(&path)
         };
         open(rustix::fs::OFlags::DIRECT)
             .or_else(|_| open(rustix::fs::OFlags::empty()))
@@ -72,7 +79,7 @@ impl Target {
     pub(crate) fn own_files(&self) -> Result<Option<&[Target]>, ProbeError> {
         let bytes = self.device.geometry().bytes / OWN_FILES;
         let bytes = bytes - bytes % OWN_BYTES_MIN;
-        if !self.created || bytes == 0 {
+        if self.held != Held::NoFile || bytes == 0 {
             return Ok(None);
         }
         if let Some(files) = self.own.get() {
@@ -109,8 +116,8 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.created {
-            let _ = std::fs::remove_file(&self.path);
+        if self.held == Held::EmptyFile {
+            let _ = File::options().write(true).open(&self.path).and_then(|file| file.set_len(0));
         }
     }
 }
@@ -155,6 +162,20 @@ fn is_blank(device: &mut File) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_left_of_what_was_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, empty) = (dir.path().join("new"), dir.path().join("empty"));
+        let target = Target::open(&new, 1 << 20, false).unwrap();
+        assert!(!new.exists(), "it would stay if this process were killed");
+        assert_eq!(target.file(true).unwrap().metadata().unwrap().len(), 1 << 20);
+        File::create(&empty).unwrap();
+        let target = Target::open(&empty, 1 << 20, false).unwrap();
+        assert_eq!(empty.metadata().unwrap().len(), 1 << 20);
+        drop(target);
+        assert_eq!(empty.metadata().unwrap().len(), 0);
+    }
 
     #[test]
     fn a_byte_at_either_end_is_something() {

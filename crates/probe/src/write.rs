@@ -29,7 +29,8 @@ pub fn write(
         rand::rngs::SmallRng::seed_from_u64(seed).fill_bytes(&mut buffer);
         let mut times = times();
         let start = Instant::now();
-        while start.elapsed() < time {
+        // One at least, however short the time or late the thread.
+        while times.is_empty() || start.elapsed() < time {
             let begun = Instant::now();
             if let Err(error) = device.write_at(walk.next() * block_bytes as u64, &buffer) {
                 return Some(Err(error));

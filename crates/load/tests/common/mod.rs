@@ -90,8 +90,8 @@ fn port_in(ports: &Path) -> Option<u16> {
     text.lines().find_map(|line| line.strip_prefix("TCP INET: "))?.trim().parse().ok()
 }
 
-fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(20);
+pub(crate) fn wait_for<T>(mut ready: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = ready() {
             return found;
