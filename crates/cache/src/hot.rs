@@ -96,10 +96,6 @@ pub(crate) fn hand_on(pool: &Pool, old: &Resident<'_>, new: &Resident<'_>) {
     }
     let warmth = Warmth::of(old);
     warmth.put(new);
-    if old.has(mark::HOT | mark::HAD_COPY) {
-        // A copy goes when hotter ones need its place, and not because its key was set.
-        new.set(mark::HAD_COPY);
-    }
     if pool.promotion.keeps(warmth.heat()) {
         new.set(mark::USED);
     }
@@ -193,7 +189,7 @@ pub(crate) fn keep(
 ) -> Result<Addr, NoBlock> {
     let promotion = &locked.pool.promotion;
     let mut heat = Warmth::of(resident).heat();
-    if !promotion.keeps(heat) && !resident.has(mark::HAD_COPY) {
+    if !promotion.keeps(heat) {
         // It may be known from reads before it was stored again.
         let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
         let key = locked.pool.hasher.key(record.key, record.is_chunk);

@@ -103,8 +103,6 @@ pub(crate) mod mark {
     pub(crate) const ADMITTED: u16 = 64;
     /// Took the place of another that was nowhere but in DRAM, see [`crate::pick`].
     pub(crate) const REWRITTEN: u16 = 128;
-    /// Took the place of a hot copy, and is to be one when it is sealed.
-    pub(crate) const HAD_COPY: u16 = 256;
 }
 
 /// A published record.

@@ -193,7 +193,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
         return locked.log_kill(name, number);
     };
-    let used = resident.has(mark::USED | mark::HAD_COPY);
+    let used = resident.has(mark::USED);
     let uses = if resident.has(mark::FETCHED) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes.len() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
