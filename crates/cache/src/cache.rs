@@ -448,14 +448,15 @@ impl Engine {
 
     /// Free places that seals leave to merging, which could gain none without.
     fn places_to_merge_into(&self) -> u32 {
-        (self.pool.slots.total() / 64).clamp(1, merge::OUTPUTS_MAX)
+        let slots = &self.pool.slots;
+        let working = slots.tiers.iter().filter(|tier| !tier.has_failed());
+        working.map(|tier| (tier.segments / 64).clamp(1, merge::OUTPUTS_MAX)).sum()
     }
 
-    /// Whether a segment may be sealed that is not sealed to make room.
+    /// Whether a segment may be sealed that is not sealed to make room. Where it may not, places are being
+    /// taken back: there are fewer than [`Engine::places_kept_free`].
     pub(crate) fn may_seal(&self) -> bool {
-        let slots = &self.pool.slots;
-        let free = slots.next().map_or(0, |tier| slots.tiers[usize::from(tier)].free());
-        free > self.places_to_merge_into()
+        self.pool.slots.free() > self.places_to_merge_into()
     }
 
     /// Whether requests find enough blocks for the next moments.
