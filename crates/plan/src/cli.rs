@@ -4,6 +4,7 @@ use crate::source::Running;
 use crate::{Data, Drive, Load, Node, Plan, PlanError, Popularity, Prices, Trace};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -66,7 +67,7 @@ struct Arguments {
     #[arg(long, default_value_t = 16)]
     cores: u32,
     /// Plan for so many nodes instead of as few as suffice.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
     /// What a GiB of DRAM costs.
     #[arg(long, requires = "price_drive", requires = "price_node")]
@@ -106,7 +107,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match arguments.plan() {
         Ok(plan) => {
-            print!("{plan}");
+            // Who does not listen any more needs no plan.
+            let _ = write!(std::io::stdout(), "{plan}");
             ExitCode::SUCCESS
         }
         Err(error) => {

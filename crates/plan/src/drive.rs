@@ -23,6 +23,8 @@ pub struct Drive {
     pub warranty_years: f64,
 }
 
+const DAYS_PER_YEAR: f64 = 365.0;
+
 fn five() -> f64 {
     5.0
 }
@@ -62,6 +64,12 @@ impl Drive {
             drive_writes_per_day: Some(per_day),
             warranty_years: five(),
         })
+    }
+
+    /// Bytes that it may be written in all; `None` if its maker's word is not known.
+    pub fn endurance_bytes(&self) -> Option<f64> {
+        let per_day = self.drive_writes_per_day?;
+        Some(per_day * DAYS_PER_YEAR * self.warranty_years * self.capacity_bytes)
     }
 
     /// From a device profile (TOML).

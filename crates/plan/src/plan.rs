@@ -101,7 +101,9 @@ pub struct Plan {
     pub write_amplification: f64,
     /// Whole drives written per day.
     pub drive_writes_per_day: f64,
-    /// Years until the drive has been written as often as its maker allows; none if unknown.
+    /// Bytes that a drive may be written in all, as its maker allows; none if unknown.
+    pub endurance_bytes: Option<f64>,
+    /// Years until it was; none if that is unknown, or nothing is written.
     pub life_years: Option<f64>,
     /// Each resource of a node, the scarcest first.
     pub limits: Vec<Limit>,
@@ -134,7 +136,7 @@ impl Plan {
         nodes: Option<u32>,
         hits: &dyn Fn(f64) -> f64,
     ) -> Result<Self, PlanError> {
-        check(data, load, node)?;
+        check(data, load, node, prices)?;
         let model = Model { data, load, node, hits };
         let mut plan = match nodes {
             Some(nodes) => model.with(f64::from(nodes.max(1)))?,
@@ -150,7 +152,7 @@ impl Plan {
     }
 }
 
-fn check(data: &Data, load: Load, node: &Node) -> Result<(), PlanError> {
+fn check(data: &Data, load: Load, node: &Node, prices: Option<Prices>) -> Result<(), PlanError> {
     let positive = [
         ("items", data.items),
         ("bytes per key", data.key_bytes),
@@ -162,6 +164,8 @@ fn check(data: &Data, load: Load, node: &Node) -> Result<(), PlanError> {
         ("network", node.network_bits),
         ("cores", node.cores),
         ("time to live", data.ttl_seconds.unwrap_or(1.0)),
+        ("drive writes per day", node.drive.drive_writes_per_day.unwrap_or(1.0)),
+        ("years of warranty", node.drive.warranty_years),
     ];
     for (name, amount) in positive {
         if !(amount.is_finite() && amount > 0.0) {
@@ -171,6 +175,9 @@ fn check(data: &Data, load: Load, node: &Node) -> Result<(), PlanError> {
     let sane = |x: f64| x.is_finite() && x >= 0.0;
     if !sane(data.value_bytes) || !sane(load.per_second) || !(0.0..=1.0).contains(&load.get_share) {
         return Err(PlanError::Input("value bytes, rate or share of reads is no amount".into()));
+    }
+    if prices.is_some_and(|p| ![p.dram_gib, p.drive, p.node].into_iter().all(sane)) {
+        return Err(PlanError::Input("a price is no amount".into()));
     }
     Ok(())
 }
@@ -280,6 +287,7 @@ impl Model<'_> {
             drive_write_bytes: written,
             write_amplification: amplification,
             drive_writes_per_day: per_day,
+            endurance_bytes: node.drive.endurance_bytes(),
             life_years: rated
                 .filter(|_| per_day > 0.0)
                 .map(|rated| rated * node.drive.warranty_years / per_day),

@@ -45,9 +45,12 @@ impl fmt::Display for Plan {
                 self.layout.write_amplification, self.write_amplification
             ),
         )?;
-        let life = match self.life_years {
-            Some(years) => format!("; {years:.1} years until worn out"),
-            None => "; endurance unknown".into(),
+        let life = match (self.endurance_bytes, self.life_years) {
+            (None, _) => "; endurance unknown".into(),
+            (Some(_), None) => "; never worn out".into(),
+            (Some(bytes), Some(years)) => {
+                format!("; {years:.1} years until worn out by {:.2} PB written", bytes / 1e15)
+            }
         };
         row("drive writes per day", format!("{:.3}{life}", self.drive_writes_per_day))?;
         row("limits, of what is planned", String::new())?;

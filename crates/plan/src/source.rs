@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use terrace_load::Client;
 
+/// What memcached counts to the bytes of an item besides key and value.
+const ITEM_HEADER: f64 = 56.0;
+
 /// What `stats` tells, of any memcached server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
@@ -39,10 +42,10 @@ impl Running {
             matching.filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
         };
         let (tier_payload, tier_records) = (sum(":payload_bytes"), sum(":records"));
-        let payload_bytes = if tier_records > 0.0 {
-            tier_payload / tier_records
-        } else {
-            (of("bytes")? / items - 56.0).max(1.0)
+        let payload_bytes = match tier_records > 0.0 {
+            true => tier_payload / tier_records,
+            false if !tiers.is_empty() => of("bytes")? / items,
+            false => (of("bytes")? / items - ITEM_HEADER).max(1.0),
         };
         Some(Self {
             items,
@@ -77,6 +80,9 @@ mod tests {
         );
         let tiers = table(&[("tier:0:payload_bytes", "816"), ("tier:0:records", "1")]);
         assert_eq!(Running::from(&stats, &tiers).unwrap().payload_bytes, 816.0);
+        // A Terrace without tiers has no headers in its bytes.
+        let tiers = table(&[("records", "10")]);
+        assert_eq!(Running::from(&stats, &tiers).unwrap().payload_bytes, 156.0);
         assert!(Running::from(&table(&[]), &tiers).is_none());
     }
 }

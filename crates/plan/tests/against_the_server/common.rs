@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 use terrace_e2e::{Server, is_terrace};
-use terrace_load::{Client, Plan as Requests, Report, Sizes, Workload, run};
+use terrace_load::{Client, Plan as Requests, Process, Report, Sizes, Workload, run};
 use terrace_plan::{Data, Drive, Load, Node, Plan};
 
 const MIB: f64 = (1 << 20) as f64;
@@ -51,6 +51,12 @@ impl Measured {
         found.unwrap_or_else(|| panic!("no {name} in {stats:?}")).1.parse().expect("a number")
     }
 
+    /// Microseconds of processor time per request of a load.
+    pub(crate) fn cost(&self, plan: &Requests) -> f64 {
+        let process = Process::new(self.0.pid()).expect("a running server");
+        run(plan, Some(&process)).expect("reads").server_cpu_us.expect("it was looked at")
+    }
+
     /// For messages: a server that died said why.
     fn said(&self) -> String {
         format!("the server said: {}", self.0.output())
@@ -85,7 +91,7 @@ pub(crate) fn fill(server: &Measured, data: &Data, first: u64, records: u64) -> 
 
 /// Waits until the server has nothing more to write.
 pub(crate) fn settle(server: &Measured) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     let (mut last, mut quiet) = (-1.0, 0);
     while quiet < 5 && Instant::now() < end {
         let written = server.tier(":written_bytes");

@@ -26,7 +26,7 @@ impl Memcached {
             return None;
         };
         let server = Self { child, port };
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(server.address()).is_err() {
             assert!(Instant::now() < end, "memcached {flags} does not answer");
             std::thread::sleep(Duration::from_millis(10));
