@@ -564,7 +564,7 @@ impl Engine {
         locked.clear_lane(Lane::Fresh);
         locked.clear_lane(Lane::Hot);
         let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
-        self.pool.counters.fresh_bytes.fetch_sub(fresh_bytes, Ordering::Relaxed);
+        self.pool.counters.fresh_bytes.sub(at, fresh_bytes);
         locked.clear_suspended();
         self.swap_index(locked, SealedIndex::new(initial_buckets(&self.geometry, at)));
         let segments: Vec<_> = locked.shard.segments.iter().collect();

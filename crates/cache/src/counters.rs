@@ -2,6 +2,7 @@
 
 use crate::observer::Told;
 use crate::shard::Lane;
+use crate::spread::Spread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -57,14 +58,14 @@ impl TierCounters {
 pub(crate) struct Counters {
     fresh_blocks: AtomicU64,
     hot_blocks: AtomicU64,
-    fresh_records: AtomicU64,
-    hot_records: AtomicU64,
+    fresh_records: Spread,
+    hot_records: Spread,
     /// Encoded bytes of live fresh records.
-    pub(crate) fresh_bytes: AtomicU64,
+    pub(crate) fresh_bytes: Spread,
+    pub(crate) stored: Spread,
     pub(crate) table_bytes: AtomicU64,
     pub(crate) index_bytes: AtomicU64,
     pub(crate) page_table_bytes: AtomicU64,
-    pub(crate) stored: AtomicU64,
     pub(crate) evictions: AtomicU64,
     pub(crate) evicted_unfetched: AtomicU64,
     pub(crate) expired: AtomicU64,
@@ -82,9 +83,10 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(tiers: usize) -> Self {
+    pub(crate) fn new(tiers: usize, shards: usize) -> Self {
         let tiers = (0..tiers).map(|_| TierCounters::default()).collect();
-        Self { tiers, ..Self::default() }
+        let [fresh_records, hot_records, fresh_bytes, stored] = Spread::over(shards);
+        Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
     }
 
     pub(crate) fn tier(&self, tier: u16) -> &TierCounters {
@@ -102,7 +104,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn records(&self, lane: Lane) -> &AtomicU64 {
+    pub(crate) fn records(&self, lane: Lane) -> &Spread {
         match lane {
             Lane::Fresh => &self.fresh_records,
             Lane::Hot => &self.hot_records,

@@ -56,6 +56,7 @@ mod session;
 mod settle;
 mod shard;
 mod slots;
+mod spread;
 mod start;
 mod state;
 mod stats;

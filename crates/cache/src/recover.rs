@@ -203,7 +203,7 @@ fn put_back(
         resident.header.origin.store(0, Ordering::Relaxed);
     }
     locked.state.fresh_bytes += resident.bytes.len() as u64;
-    engine.pool.counters.fresh_bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
+    engine.pool.counters.fresh_bytes.add(shard, resident.bytes.len() as u64);
     let shard = locked.shard;
     match shard.find_resident(&engine.pool, locked.guard, &key, name.pos) {
         // Blocks come in order of arrival, so this is the newer one.

@@ -68,14 +68,15 @@ impl Engine {
             idle: self.pool.arena.idle() * block,
             // Blocks that were set aside are told as what they hold.
             staging: self.fixed_bytes - self.pool.arena.prepaid_blocks() * block,
-            fresh_records: get(counters.records(Lane::Fresh)),
-            hot_records: get(counters.records(Lane::Hot)),
+            fresh_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
+            hot_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
         };
         CacheStats {
             records: memory.fresh_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
-            bytes: get(&counters.fresh_bytes) + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
+            bytes: counters.fresh_bytes.load(Ordering::Relaxed)
+                + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
             memory,
-            stored_total: get(&counters.stored),
+            stored_total: counters.stored.load(Ordering::Relaxed),
             evictions: get(&counters.evictions),
             reclaimed_expired: get(&counters.expired),
             expired_unwritten: get(&counters.expired_unwritten),

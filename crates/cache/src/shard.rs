@@ -86,10 +86,15 @@ pub(crate) struct Shard {
     pub(crate) moves: AtomicU32,
     /// How many entries are suspended, for readers that hold no lock.
     pub(crate) suspended: AtomicU32,
-    state: Mutex<ShardState>,
+    state: Apart,
     at: usize,
     cas_step: u64,
 }
+
+/// On cache lines of its own: whoever takes the lock must not take the line of the tables from readers,
+/// who need none.
+#[repr(align(64))]
+struct Apart(Mutex<ShardState>);
 
 /// No block to be had at the moment.
 #[derive(Debug)]
@@ -128,7 +133,7 @@ impl Shard {
             segments: SegmentTable::new(rows, geometry.segment_bytes),
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
-            state: Mutex::new(state),
+            state: Apart(Mutex::new(state)),
             at,
             cas_step: geometry.shards as u64,
         }
@@ -139,12 +144,12 @@ impl Shard {
     }
 
     pub(crate) fn lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Locked<'s> {
-        Locked { shard: self, pool, guard, state: lock(&self.state) }
+        Locked { shard: self, pool, guard, state: lock(&self.state.0) }
     }
 
     /// As [`Shard::lock`], or `None` when somebody else has it.
     pub(crate) fn try_lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Option<Locked<'s>> {
-        let state = self.state.try_lock().ok()?;
+        let state = self.state.0.try_lock().ok()?;
         Some(Locked { shard: self, pool, guard, state })
     }
 
@@ -236,7 +241,7 @@ impl<'s> Locked<'s> {
         let addr = block.append(&pool.arena, bytes, stamp, write).ok_or(NoBlock)?;
         if lane == Lane::Fresh {
             self.state.fresh_bytes += bytes as u64;
-            pool.counters.fresh_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            pool.counters.fresh_bytes.add(self.shard.at, bytes as u64);
         }
         Ok(addr)
     }
@@ -316,7 +321,7 @@ impl<'s> Locked<'s> {
     /// Drops every record and every block of a lane; the table no longer points to any of them.
     pub(crate) fn clear_lane(&mut self, lane: Lane) {
         let blocks = std::mem::take(self.lane(lane));
-        self.pool.counters.records(lane).fetch_sub(blocks.records, Ordering::Relaxed);
+        self.pool.counters.records(lane).sub(self.shard.at, blocks.records);
         let full = blocks.full.iter().map(|block| block.id);
         full.chain(blocks.open.map(|block| block.id)).for_each(|id| self.retire(lane, id));
     }
@@ -331,7 +336,12 @@ impl<'s> Locked<'s> {
         self.grow_table();
         self.table().insert(pos, addr);
         self.lane(lane).records += 1;
-        self.pool.counters.records(lane).fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.records(lane).add(self.shard.at, 1);
+    }
+
+    /// Counts a record that was stored.
+    pub(crate) fn note_stored(&self) {
+        self.pool.counters.stored.add(self.shard.at, 1);
     }
 
     /// Points the table to a newer record of the same key and voids the older one.
@@ -346,7 +356,7 @@ impl<'s> Locked<'s> {
         crate::hot::hand_on(self.pool, old, &self.pool.arena.view(self.guard, addr));
         self.table().replace(pos, at, addr);
         self.lane(lane).records += 1;
-        self.pool.counters.records(lane).fetch_add(1, Ordering::Relaxed);
+        self.pool.counters.records(lane).add(self.shard.at, 1);
         self.void(old);
     }
 
@@ -365,10 +375,10 @@ impl<'s> Locked<'s> {
     fn unlist(&mut self, old: &Resident<'_>) {
         let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
         self.lane(lane).records -= 1;
-        self.pool.counters.records(lane).fetch_sub(1, Ordering::Relaxed);
+        self.pool.counters.records(lane).sub(self.shard.at, 1);
         if lane == Lane::Fresh {
             self.state.fresh_bytes -= old.bytes.len() as u64;
-            self.pool.counters.fresh_bytes.fetch_sub(old.bytes.len() as u64, Ordering::Relaxed);
+            self.pool.counters.fresh_bytes.sub(self.shard.at, old.bytes.len() as u64);
         }
     }
 
@@ -385,7 +395,7 @@ impl<'s> Locked<'s> {
             Some(addr) => {
                 self.table().replace(pos, at, addr);
                 self.lane(Lane::Hot).records += 1;
-                self.pool.counters.records(Lane::Hot).fetch_add(1, Ordering::Relaxed);
+                self.pool.counters.records(Lane::Hot).add(self.shard.at, 1);
             }
             None => self.table().remove(pos, at),
         }

@@ -214,7 +214,7 @@ fn assemble(
     let get = |field| state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed));
     let (clock_floor, flush_due) = (get(Field::Clock) as u32, get(Field::FlushDue) as u32);
     let carried = carried(&mount, state.as_deref(), &past);
-    let counters = Arc::new(Counters::new(config.tiers.len()));
+    let counters = Arc::new(Counters::new(config.tiers.len(), geometry.shards));
     let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
         Slots::new(&config.tiers, geometry.segment_bytes, Arc::clone(&counters), used)
     };

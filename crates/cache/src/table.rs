@@ -126,7 +126,7 @@ impl DramTable {
             let line = &self.buckets[bucket];
             if let Some(slot) = line.slots.iter().find(|s| s.load(Ordering::Relaxed) == 0) {
                 slot.store(word, Ordering::Release);
-                self.entries.fetch_add(1, Ordering::Relaxed);
+                self.count(1);
                 return;
             }
             line.passed.fetch_add(1, Ordering::Release);
@@ -147,7 +147,12 @@ impl DramTable {
             self.buckets[bucket].passed.fetch_sub(1, Ordering::Release);
             bucket = (bucket + 1) & (self.buckets.len() - 1);
         }
-        self.entries.fetch_sub(1, Ordering::Relaxed);
+        self.count(1u64.wrapping_neg());
+    }
+
+    /// Under the shard's lock too, so without a locked instruction.
+    fn count(&self, change: u64) {
+        self.entries.store(self.len().wrapping_add(change), Ordering::Relaxed);
     }
 
     /// The same entries in a table of `bucket_bits`. Looks at no record.

@@ -202,7 +202,7 @@ impl Session {
             }
             Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
         }
-        count(&engine.pool.counters.stored);
+        locked.note_stored();
         Update::Done { cas }
     }
 
