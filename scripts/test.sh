@@ -17,4 +17,5 @@ suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR
     cargo test --quiet --package terrace-cache --lib loom_
 suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast
 suite replay 600 tests/replay/run --test
+suite instructions 300 tests/instructions/run
 summary test

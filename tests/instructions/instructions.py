@@ -1,0 +1,54 @@
+"""Counts instructions per operation and compares them with `counts.json`; see `run`."""
+
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "bench"))
+
+from measure import instructions  # noqa: E402
+from measure.server import terrace_binary  # noqa: E402
+
+COUNTS = os.path.join(HERE, "counts.json")
+# Other processors have other ways to copy bytes, and compilers change; runs alike differ by 1 %.
+TOLERANCE = 0.07
+FLAGS = ["-m", "64", "-t", "1", "-l", "127.0.0.1", "-p", "-1", "-u", "root", "-c", "512"]
+SERVERS = {
+    "": ([], [("GET", 1), ("GET", 32), ("GET, meta", 32), ("GET, binary", 32), ("multiget of 24", 1),
+              ("SET", 1), ("SET", 32), ("SET, meta", 32)]),
+    " with a tier": (["--tier", "ssd:DIR/tier:64m", "--state", "DIR"], [("GET", 32), ("SET", 32)]),
+}  # fmt: skip
+
+
+def measure():
+    counts = {}
+    for name, (flags, cells) in SERVERS.items():
+        found = instructions.count([terrace_binary(), *FLAGS, *flags], cells)
+        counts |= {f"{kind}{name}, depth {depth}": n for (kind, depth), n in found.items()}
+    return {name: round(count) for name, count in counts.items()}
+
+
+def main():
+    counts = measure()
+    if "--record" in sys.argv[1:]:
+        with open(COUNTS, "w") as file:
+            json.dump(counts, file, indent=1)
+            file.write("\n")
+        return 0
+    with open(COUNTS) as file:
+        before = json.load(file)
+    failed = 0
+    for name, count in counts.items():
+        most = before[name] * (1 + TOLERANCE)
+        is_good = count <= most
+        failed += not is_good
+        print(f"{name}: {count} instructions, {before[name]} before" + ("" if is_good else ": TOO MANY"))
+    # In the words that the suites add up.
+    verdict = "FAILED" if failed else "ok"
+    print(f"test result: {verdict}. {len(counts) - failed} passed; {failed} failed; 0 ignored")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
