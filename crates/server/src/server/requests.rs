@@ -129,6 +129,10 @@ impl Connection {
                 Parse::Request { request, consumed } if self.is_login(request) => {
                     (*consumed, None, true)
                 }
+                // Its keys take turns of their own, after which the rest would be parsed anew.
+                Parse::Request { request: Request::Keys(keys), consumed } if !keys.is_single => {
+                    (*consumed, None, true)
+                }
                 Parse::Request { request, consumed } => (*consumed, request.data_block(), false),
             };
             let is_inline = |bytes| bytes as usize <= cx.limits.inline_bytes_max;
