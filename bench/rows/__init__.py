@@ -23,8 +23,8 @@ SPEED = {
 # Names that stand for several rows.
 GROUPS = {"speed": list(SPEED)}
 
-# Measured only if named: an hour, six minutes, and two hours.
-LONG = {"policy", "budget", *SPEED}
+# Measured only if named: an hour, six minutes, ten or more, and two hours.
+LONG = {"policy", "budget", "trace", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
