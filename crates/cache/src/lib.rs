@@ -18,6 +18,7 @@ mod crash;
 mod dram;
 mod dump;
 mod expiry;
+mod fullness;
 mod geometry;
 mod grow;
 mod hot;

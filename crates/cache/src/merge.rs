@@ -35,7 +35,12 @@ const FILL_PERCENT: u64 = 98;
 
 /// Records that no new segment has room for go through DRAM once more, and take a place again: merging is
 /// given up where they are more than this part of what it gains.
-const LEFTOVER_PART: usize = 4;
+const LEFTOVER_PART: u64 = 4;
+/// What is written for what is gained may be this much of what it would be without gaps.
+const FRUGAL: (u64, u64) = (9, 8);
+/// A prime that is larger than the number of records ever is: its multiples, taken modulo that number, are
+/// all numbers below it, in no order that matters.
+const SCATTER: u64 = 2_654_435_761;
 
 /// Where a record comes from.
 #[derive(Clone, Copy)]
@@ -108,7 +113,8 @@ impl Merger {
     }
 }
 
-/// The emptiest segments beside the victim, as many as gain most, and how many new ones they make.
+/// The emptiest segments beside the victim, as many as gain most for what is written, and how many new ones
+/// they make.
 fn choose(
     engine: &Engine,
     guard: Guard<'_>,
@@ -138,26 +144,58 @@ fn choose(
     let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
     all.sort_unstable_by_key(|(usage, _)| usage.live_bytes);
     all.truncate(segments_max);
+    let room_of_one = u64::from(engine.geometry.segment_bytes) * FILL_PERCENT / 100;
     let (mut records, mut bytes) = (0u64, 0u64);
-    let mut best = None;
+    let mut best: Option<Offer> = None;
     for (n, (usage, _)) in (1..).zip(&all) {
         records += u64::from(usage.live_records);
         bytes += u64::from(usage.live_bytes);
         let pages = bytes.div_ceil(PAGE_ROOM as u64);
         let needed =
             pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64;
-        let room_of_one = u64::from(engine.geometry.segment_bytes) * FILL_PERCENT / 100;
-        let outputs = needed.div_ceil(room_of_one) as usize;
-        // Compared without division: gained places for each segment that is read.
-        let gain = n - outputs.min(n);
-        let is_better = |&(of, gained): &(usize, usize)| gain * of > gained * n;
-        if gain > 0 && outputs <= room && best.as_ref().is_none_or(is_better) {
-            best = Some((n, gain));
+        let outputs = (needed / room_of_one) as usize..=needed.div_ceil(room_of_one) as usize;
+        for offer in outputs.filter_map(|outputs| Offer::new(n, outputs, needed, room_of_one)) {
+            let is_better = best.is_none_or(|best| offer.is_better_than(best));
+            if offer.outputs <= room && is_better {
+                best = Some(offer);
+            }
         }
     }
-    let (n, gain) = best?;
-    let group: Vec<_> = all.into_iter().take(n).map(|(_, sealed)| sealed).collect();
-    group.contains(&victim.sealed).then_some((group, n - gain))
+    let Offer { segments, outputs, .. } = best?;
+    let group: Vec<_> = all.into_iter().take(segments).map(|(_, sealed)| sealed).collect();
+    group.contains(&victim.sealed).then_some((group, outputs))
+}
+
+/// A merge that may be worth it; all but the first two in bytes.
+#[derive(Clone, Copy)]
+struct Offer {
+    segments: usize,
+    outputs: usize,
+    /// What finds no room in the new segments.
+    left: u64,
+    /// With what is left, which is written later.
+    written: u64,
+    gained: u64,
+}
+
+impl Offer {
+    /// `None` if it would leave too much, or write much more than records need: half-empty segments are
+    /// better taken back one by one, which packs them without a gap.
+    fn new(segments: usize, outputs: usize, needed: u64, room_of_one: u64) -> Option<Self> {
+        let (all, new) = (segments as u64 * room_of_one, outputs as u64 * room_of_one);
+        let left = needed.saturating_sub(new);
+        let written = new + left;
+        let gained = all.checked_sub(written)?;
+        let is_frugal =
+            written * (all - needed) * FRUGAL.1 <= needed * gained * FRUGAL.0 && outputs > 0;
+        let is_worth_it = is_frugal && gained > 0 && left * LEFTOVER_PART <= gained;
+        is_worth_it.then_some(Self { segments, outputs, left, written, gained })
+    }
+
+    /// Less work for what is gained; what is left costs twice.
+    fn is_better_than(self, other: Self) -> bool {
+        (self.written + self.left) * other.gained < (other.written + other.left) * self.gained
+    }
 }
 
 /// One merge. Steps answer `None` when it can't go on; until the new segments begin nothing has changed.
@@ -191,7 +229,7 @@ impl<'e> Job<'e> {
         let (parts, leftover) = self.part(&items, outputs);
         let left: usize = leftover.iter().map(|item| item.bytes.len()).sum();
         let gained = (self.group.len() - outputs) * self.engine.geometry.segment_bytes as usize;
-        if left * LEFTOVER_PART > gained {
+        if left as u64 * LEFTOVER_PART > gained as u64 {
             return None;
         }
         for item in &leftover {
@@ -283,7 +321,10 @@ impl<'e> Job<'e> {
         let mut parts = Vec::new();
         for output in 0..outputs {
             let mut part: Vec<_> = items.iter().skip(output).step_by(outputs).copied().collect();
-            (0..).zip(&mut part).for_each(|(arrival, item)| item.arrival = arrival);
+            // Those that do not fit are of all positions too.
+            let count = part.len() as u64;
+            let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
+            part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);
             defer_equal_names(&mut part, width);
             fit(&mut part, self.engine.geometry.segment_bytes as usize);
             part.iter().for_each(|item| is_placed[item.source.at] = true);

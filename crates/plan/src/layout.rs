@@ -37,6 +37,12 @@ const RESERVE_SHARE: f64 = 1.0 / 128.0;
 const RESERVE_BLOCKS: (f64, f64) = (4.0, 64.0);
 const RESERVES: f64 = 3.0;
 const BLOCK_BYTES_MAX: f64 = 524_288.0;
+/// Segments that background work holds whole: one to write, one to read, and those that it merges, which are
+/// 3 to 8 within a thirty-second of `-m`; none where three take more than a sixteenth.
+const WORK_SEGMENTS: f64 = 2.0;
+const MERGED_SEGMENTS: (f64, f64) = (3.0, 8.0);
+const MERGED_SHARE: f64 = 1.0 / 32.0;
+const MERGED_SHARE_MAX: f64 = 1.0 / 16.0;
 
 /// The records to be cached; sizes are means, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +172,14 @@ fn buffers(segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
     let (least, most) = RESERVE_BLOCKS;
     let reserve = (memory_bytes * RESERVE_SHARE).clamp(least * block, most * block);
     let waiting = (shards * segment_bytes * BUFFERED_SEGMENTS).min(memory_bytes / 2.0);
-    waiting + RESERVES * reserve + memory_bytes * SPARE_SHARE
+    let work = WORK_SEGMENTS + merged_segments(segment_bytes, memory_bytes);
+    waiting + RESERVES * reserve + memory_bytes * SPARE_SHARE + work * segment_bytes
+}
+
+fn merged_segments(segment_bytes: f64, memory_bytes: f64) -> f64 {
+    let (least, most) = MERGED_SEGMENTS;
+    let within = |share: f64| (memory_bytes * share / segment_bytes).floor();
+    if within(MERGED_SHARE_MAX) < least { 0.0 } else { within(MERGED_SHARE).clamp(least, most) }
 }
 
 /// How many fit, and the bytes that their page tables and directories take in DRAM.
