@@ -413,9 +413,12 @@ impl Engine {
     }
 
     /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
-    /// buffers, as long as a sixth of all is left for what comes meanwhile.
+    /// buffers, as long as a sixth of all is left for what comes meanwhile, and as long as what all shards
+    /// may hold so is no more than an eighth of the memory, which hot records and the index need too.
     pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
-        locked.sealable_bytes() < 2 * self.seal_bytes() && !self.is_short_of_buffers()
+        let held = 2 * self.seal_bytes();
+        let is_little = held * self.shards.len() as u64 <= self.pool.budget.limit() / 8;
+        is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
     }
 
     fn is_short_of_buffers(&self) -> bool {

@@ -185,7 +185,12 @@ impl Maintenance {
                     return self.take_back(engine, guard, at..at + 1, now);
                 }
                 Err(Refused::NoMemory) if pressure == Pressure::Needed => {
-                    return dram::drop_hot_block(engine, guard, &mut self.dram_turn, now);
+                    if dram::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
+                        return true;
+                    }
+                    // Nothing is left to give: what waits to be sealed has the rest.
+                    engine.note_full();
+                    return self.take_back(engine, guard, at..at + 1, now);
                 }
                 Err(Refused::AtShare | Refused::NoMemory) => {}
             }
