@@ -92,7 +92,7 @@ fn tiers_are_told() {
     let text = client.receive_until("MN\r\n");
     assert_eq!(text.matches("VALUE ").count(), 1000);
     // Entries of equal name leave the index and come back; the count is exact when nobody stores.
-    let all = common::wait_until("a count of all records", || {
+    let all = terrace_e2e::wait_until("a count of all records", || {
         Some(stats(&mut client, "tiers")).filter(|all| all["records"] == "80000")
     });
     let number = |name: &str| all[name].parse::<f64>().unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -142,7 +142,7 @@ fn a_delayed_flush_comes_at_its_time() {
         "set a 0 0 1\r\n1\r\nflush_all 3\r\nset b 0 0 1\r\n2\r\n",
         "STORED\r\nOK\r\nSTORED\r\n",
     );
-    common::wait_until("a flush", || {
+    terrace_e2e::wait_until("a flush", || {
         client.send("get a b\r\n");
         let text = client.receive_until("END\r\n");
         let both = text.contains("VALUE a") && text.contains("VALUE b");

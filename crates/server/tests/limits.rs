@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{TestServer, wait_until};
+use common::TestServer;
+use terrace_e2e::wait_until;
 
 fn buffer_bytes(client: &mut common::Client) -> u64 {
     client.stat("", "read_buf_bytes").parse().expect("a number")

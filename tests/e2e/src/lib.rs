@@ -21,6 +21,7 @@ pub use skip::{run_as_root, skip};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks for something until it is there; panics, with its name, if it never is.
+#[track_caller]
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,11 +1,11 @@
 //! memcached itself, to compare with.
 
-use super::PATIENCE;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use terrace_e2e::PATIENCE;
 
 /// A running memcached; killed when dropped.
 pub struct Memcached {

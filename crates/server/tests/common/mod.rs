@@ -14,9 +14,7 @@ use terrace::server::{Listener, Server};
 use terrace::settings::Settings;
 use terrace_cache::{Cache, Config, Tier, Tuning};
 use terrace_device::{Device, FileDevice};
-
-/// No test waits longer for anything; only one that fails waits so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+use terrace_e2e::PATIENCE;
 
 /// A server; stopped when dropped.
 pub struct TestServer {
@@ -83,19 +81,6 @@ fn open_file(bytes: u64) -> (Arc<dyn Device>, TempDir) {
     let dir = TempDir::new().expect("a directory");
     let device = FileDevice::open(dir.path().join("tier"), Some(bytes));
     (Arc::new(device.expect("a file for the tier")), dir)
-}
-
-/// Looks for something until it is there.
-#[track_caller]
-pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// A connection.
