@@ -17,6 +17,11 @@ use std::net::SocketAddr;
 const BATCH: usize = 40;
 /// Batches on one connection.
 const BATCHES: usize = 25;
+/// Bits of a number to begin with, and of what is added: some thousand additions stay below 2^63.
+/// From there on memcached (`safe_strtoull`) looks for a minus sign, as far as the next zero byte,
+/// which lies behind the value, in whatever its memory held before: it may refuse any such number.
+const NUMBER_BITS: u64 = 62;
+const DELTA_BITS: u64 = 50;
 
 /// Which CAS number a request carries: each server has its own.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +62,11 @@ impl fmt::Display for Op {
     }
 }
 
+/// A number of at most `bits` bits, small ones as often as large ones.
+fn number(random: &mut Random, bits: u64) -> u64 {
+    random.next() >> (64 - bits + random.below(bits))
+}
+
 fn exptime(random: &mut Random) -> [u8; 4] {
     // Never, in a while, at a time that has passed, and at one that is far away.
     random.pick(&[0u32, 0, 0, 0, 100, 2_592_000, 100_000_000, u32::MAX]).to_be_bytes()
@@ -66,7 +76,7 @@ fn exptime(random: &mut Random) -> [u8; 4] {
 /// place, which shows in what is appended to them.
 fn value(random: &mut Random, key: &str) -> Vec<u8> {
     match key.starts_with('n') {
-        true => (random.next() >> random.below(64)).to_string().into_bytes(),
+        true => number(random, NUMBER_BITS).to_string().into_bytes(),
         false => {
             let length = random.pick(&[0, 1, 2, 10, 100, 2000]);
             let letter = b'a' + random.below(26) as u8;
@@ -105,8 +115,8 @@ fn op(random: &mut Random) -> Op {
             op.value.truncate(20);
         }
         0x05 | 0x06 | 0x15 | 0x16 => {
-            let delta = random.next() >> random.below(64);
-            let initial = random.next() >> random.below(64);
+            let delta = number(random, DELTA_BITS);
+            let initial = number(random, NUMBER_BITS);
             let exptime = if is_number { random.pick(&[0, 0, 100, u32::MAX]) } else { u32::MAX };
             let numbers = [delta.to_be_bytes(), initial.to_be_bytes()].concat();
             op.extras = [&numbers[..], &exptime.to_be_bytes()].concat();
