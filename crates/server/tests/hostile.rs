@@ -1,9 +1,9 @@
-//! The corpora of the fuzz targets `datagrams` and `handshakes`, on every run of the tests.
+//! The corpora of the fuzz targets `datagrams`, `handshakes` and `conversations`, on every run of the tests.
 
 #[path = "common/hostile.rs"]
 mod hostile;
 
-use hostile::{Datagrams, Handshakes};
+use hostile::{Conversations, Datagrams, Handshakes};
 
 /// Shows what is in `fuzz/corpus/NAME`.
 fn each(name: &str, mut show: impl FnMut(&[u8])) {
@@ -24,4 +24,10 @@ fn datagrams_harm_nobody() {
 fn handshakes_harm_nobody() {
     let mut server = Handshakes::start();
     each("handshakes", |bytes| server.bear(bytes));
+}
+
+#[test]
+fn conversations_harm_nobody() {
+    let mut server = Conversations::start();
+    each("conversations", |bytes| server.bear(bytes));
 }
