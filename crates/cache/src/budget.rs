@@ -1,18 +1,19 @@
 //! The one memory cap.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes of DRAM that may be taken, and that are.
 pub(crate) struct Budget {
-    /// What the cache was opened with.
-    opened: u64,
     limit: AtomicU64,
+    /// Whether it is another than the cache was opened with: what a start takes beyond that stays.
+    is_changed: AtomicBool,
     used: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { opened: limit, limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+        let (limit, used) = (AtomicU64::new(limit), AtomicU64::new(0));
+        Self { limit, is_changed: AtomicBool::new(false), used }
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -23,12 +24,15 @@ impl Budget {
     /// [`Budget::excess`].
     pub(crate) fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
+        self.is_changed.store(true, Ordering::Relaxed);
     }
 
     /// Bytes to give back since the limit was lowered.
     pub(crate) fn excess(&self) -> u64 {
-        let limit = self.limit();
-        if limit < self.opened { self.used().saturating_sub(limit) } else { 0 }
+        match self.is_changed.load(Ordering::Relaxed) {
+            true => self.used().saturating_sub(self.limit()),
+            false => 0,
+        }
     }
 
     pub(crate) fn used(&self) -> u64 {

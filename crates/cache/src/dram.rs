@@ -211,7 +211,8 @@ fn keep_if_used(resident: &Resident<'_>, room: &mut u32) -> Fate {
 }
 
 /// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
-/// back to the pool with the last of them. `false` if there was no room to move to.
+/// back to the pool with the last of them. `false` if there was no room to move to; a copy is dropped
+/// then.
 fn empty(
     locked: &mut Locked<'_>,
     lane: Lane,
@@ -233,8 +234,15 @@ fn empty(
             locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
             locked.forget(pos, &resident, at);
         } else if fate(&resident) == Fate::Move {
-            let Ok(addr) = relocate(locked, lane, &resident) else { return false };
-            locked.supersede(pos, &resident, at, addr, lane);
+            match relocate(locked, lane, &resident) {
+                Ok(addr) => locked.supersede(pos, &resident, at, addr, lane),
+                // Where a lower limit has left no block to move to, emptying this one gives the first.
+                Err(_) if lane == Lane::Hot => {
+                    note_drop(locked, lane, &resident);
+                    locked.forget(pos, &resident, at);
+                }
+                Err(_) => return false,
+            }
         } else {
             note_drop(locked, lane, &resident);
             locked.forget(pos, &resident, at);

@@ -72,23 +72,45 @@ fn a_cap_out_of_reach_is_refused_and_changes_nothing() {
     assert_eq!(client.cache.set_memory_limit(64 * MIB), Ok(()), "the old one is possible again");
 }
 
+/// Reads them often enough that they are copied into DRAM as long as there is room.
+fn heat(client: &mut Client) {
+    for _ in 0..4 {
+        for n in 0..100_000 {
+            assert!(client.get(&key(n)).is_some(), "{n}");
+            if n.is_multiple_of(64) {
+                client.session.quiesce();
+                client.cache.maintain(client.now);
+            }
+        }
+    }
+    client.settle();
+}
+
+/// No block is free when the limit falls, so that the hottest copies of the first one have nowhere to go.
+#[test]
+fn a_cap_that_was_not_reached_can_be_lowered_below_what_is_there() {
+    let device = RamDevice::new(256 << 20);
+    let mut client = Client::open(config(64 * MIB, 256 * MIB), vec![device]);
+    fill(&mut client, 0..120_000);
+    client.cache.set_memory_limit(256 * MIB).expect("room was set aside");
+    heat(&mut client);
+    let hot = client.cache.stats().memory;
+    assert!(hot.hot > 90 * MIB && used(&hot) < 200 * MIB, "{hot:#?}");
+    for limit in [100, 80, 48] {
+        client.cache.set_memory_limit(limit * MIB).expect("most is hot copies");
+        client.settle();
+        let lowered = client.cache.stats().memory;
+        assert!(used(&lowered) <= limit * MIB, "{lowered:#?}");
+        assert!(lowered.hot > 10 * MIB, "{lowered:#?}");
+    }
+    assert!((0..120_000).all(|n| client.get(&key(n)).is_some()));
+}
+
 #[test]
 fn with_tiers_hot_copies_give_way_and_no_record_is_lost() {
     let device = RamDevice::new(256 << 20);
     let mut client = Client::open(config(64 * MIB, 128 * MIB), vec![device]);
     fill(&mut client, 0..120_000);
-    let heat = |client: &mut Client| {
-        for _ in 0..4 {
-            for n in 0..100_000 {
-                assert!(client.get(&key(n)).is_some(), "{n}");
-                if n.is_multiple_of(64) {
-                    client.session.quiesce();
-                    client.cache.maintain(client.now);
-                }
-            }
-        }
-        client.settle();
-    };
     heat(&mut client);
     let hot = client.cache.stats().memory;
     assert!(hot.hot > 24 * MIB, "{hot:#?}");
