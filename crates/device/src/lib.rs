@@ -27,6 +27,7 @@ pub use wear::Wear;
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::time::Duration;
 
 /// Size and granularity of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,15 @@ pub trait ReadQueue {
     /// Appends finished reads to `done`, and starts what waited for room; never blocks. Without
     /// reads in flight it costs no system call.
     fn reap(&mut self, done: &mut Vec<Done>);
+    /// Flushes, blocks until a read is finished, and reaps: for a thread that has nothing else to wait
+    /// for, which it may cost a single system call. Nothing may be appended to `done`: after
+    /// `patience`, upon a signal, or upon a wake-up for reads already reaped.
+    ///
+    /// # Errors
+    /// As of [`ReadQueue::flush`].
+    fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
+        queue::wait_for_event(self, done, patience)
+    }
     /// Becomes readable when [`ReadQueue::reap`] has something to do, and stays so until
     /// [`ReadQueue::clear_event`]. In an epoll set it may stand in two ways:
     ///

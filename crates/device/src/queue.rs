@@ -2,10 +2,13 @@
 
 use crate::pool::PoolQueue;
 use crate::uring::UringQueue;
-use crate::{Device, ReadQueue};
+use crate::{Device, Done, ReadQueue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How reads reach the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +63,24 @@ pub fn open_queue(devices: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io
     };
     let queue = PoolQueue::open(devices, depth)?;
     Ok(Opened { queue: Box::new(queue), engine: Engine::Pool, fallback })
+}
+
+/// [`ReadQueue::wait`] by way of the event.
+pub(crate) fn wait_for_event<Q: ReadQueue + ?Sized>(
+    queue: &mut Q,
+    done: &mut Vec<Done>,
+    patience: Duration,
+) -> io::Result<()> {
+    queue.flush()?;
+    // One that is longer than the kernel counts is for ever.
+    let timeout = Timespec::try_from(patience).ok();
+    match poll(&mut [PollFd::new(&queue.event_fd(), PollFlags::IN)], timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    queue.clear_event();
+    queue.reap(done);
+    Ok(())
 }
 
 /// What a read of a device that the queue does not have comes back with.

@@ -1,7 +1,7 @@
 //! Reads through io_uring: one ring per worker over all drives, submitted in batches.
 
 use crate::event::Event;
-use crate::queue::no_such_device;
+use crate::queue::{no_such_device, wait_for_event};
 use crate::slab::Slab;
 use crate::{AlignedBuf, Device, Done, Read, ReadQueue};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
@@ -37,6 +37,8 @@ pub(crate) struct UringQueue {
     event: Event,
     /// Registered with the ring in this order. Kept because their descriptors are.
     devices: Vec<Arc<dyn Device>>,
+    /// Whether an entry can have a time limit: since Linux 5.11.
+    waits_in_kernel: bool,
     /// Registered with the ring; none where the limit on locked memory (`ulimit -l`) forbids it.
     slab: Option<Arc<Slab>>,
     /// Reads that the ring knows, by the number that is their user data. As many places as the
@@ -74,11 +76,13 @@ impl UringQueue {
         }
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
+        let waits_in_kernel = ring.params().is_feature_ext_arg();
         let slab = register_slab(&ring, slots.min(SLAB_BUFFERS_MAX));
         Ok(Self {
             ring,
             event,
             devices: devices.to_vec(),
+            waits_in_kernel,
             slab,
             slots: (0..slots).map(|_| None).collect(),
             free: (0..slots).rev().collect(),
@@ -136,6 +140,19 @@ impl UringQueue {
             }
         }
         Err(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// Hands what is in the ring to the kernel, and stays there until a read is finished.
+    fn enter_and_wait(&mut self, patience: Duration) -> io::Result<()> {
+        let timeout = types::Timespec::from(patience);
+        let arguments = types::SubmitArgs::new().timespec(&timeout);
+        match self.ring.submitter().submit_with_args(1, &arguments) {
+            Err(error) if error.raw_os_error() == Some(Errno::TIME.raw_os_error()) => Ok(()),
+            Err(error) if !is_passing(&error) => Err(error),
+            // What it had no memory for stays in the ring.
+            _ if self.ring.submission().is_empty() => Ok(()),
+            _ => self.enter(),
+        }
     }
 
     /// Takes completions out of the ring.
@@ -248,6 +265,19 @@ impl ReadQueue for UringQueue {
             let started = self.start_waiting();
             self.note_failure(started);
         }
+    }
+
+    fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
+        let is_simple = self.refused.is_empty() && self.broken.is_none();
+        if !self.waits_in_kernel || !is_simple {
+            return wait_for_event(self, done, patience);
+        }
+        self.fill();
+        if self.started() > 0 {
+            self.enter_and_wait(patience)?;
+            self.collect(done);
+        }
+        Ok(())
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {

@@ -148,6 +148,56 @@ fn single_reads_each_wake_the_worker() {
     });
 }
 
+/// A thread with nothing else to do waits in the queue, now and then for its event instead: whatever
+/// was read comes, however it is waited for.
+#[test]
+fn waiting_in_the_queue_misses_nothing() {
+    const READS: u64 = 50_000;
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, 1024)], |engine, mut queue| {
+        let mut random = Random(11);
+        let mut waiter = Waiter::new(queue.as_ref(), true);
+        let (mut started, mut finished, mut done) = (0, 0, Vec::new());
+        while finished < READS {
+            let wanted = [1, 3, 32, 100][random.below(4) as usize];
+            while queue.in_flight() < wanted && started < READS {
+                queue.submit(read(0, random.below(1024), 1));
+                started += 1;
+            }
+            match random.below(4) {
+                0 => {
+                    queue.flush().unwrap();
+                    waiter.wait_and_reap(queue.as_mut(), &mut done);
+                }
+                _ => queue.wait(&mut done, Duration::from_secs(60)).unwrap(),
+            }
+            for Done { token, buf, result } in done.drain(..) {
+                result.unwrap();
+                assert!(is_stamped(&buf, token), "{engine}: block {token} has another's content");
+                finished += 1;
+            }
+        }
+        // Nothing is left: no wait for what does not come.
+        let begin = Instant::now();
+        queue.wait(&mut done, Duration::from_millis(50)).unwrap();
+        assert!(done.is_empty() && begin.elapsed() < Duration::from_secs(10));
+    });
+}
+
+/// A read that can't be is told to one that waits in the queue, too.
+#[test]
+fn waiting_in_the_queue_brings_refusals() {
+    let scratch = Scratch::new();
+    with_each(&[stamped(&scratch, 64)], |_, mut queue| {
+        let mut done = Vec::new();
+        queue.submit(read(0, 64, 1));
+        while queue.in_flight() > 0 {
+            queue.wait(&mut done, Duration::from_secs(60)).unwrap();
+        }
+        assert_eq!(done[0].result.as_ref().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    });
+}
+
 /// What exceeds the depth starts by reaping alone, without another flush.
 #[test]
 fn reads_beyond_the_depth_start_when_others_finish() {

@@ -2,13 +2,12 @@
 
 use crate::point::{Access, Point, Walk, times};
 use crate::{ProbeError, Target};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_device::{Done, Engine, Read, open_queue};
 
 /// A drive that answers nothing for so long has failed.
-const SILENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Reads blocks for `time`, always `depth` of them at once.
 ///
@@ -37,19 +36,16 @@ pub fn read(
         queue.submit(Read { device: 0, offset: walk.next() * block_bytes as u64, buf, token });
     }
     let mut done = Vec::<Done>::new();
+    let mut heard = start;
     // A drive that needs longer for one is slow, not dead.
     while start.elapsed() < time || times.is_empty() {
-        queue.flush().map_err(failed())?;
-        let event = queue.event_fd();
-        let ready = poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&SILENCE));
-        match ready {
-            Ok(0) => return Err(ProbeError::Input(format!("{label} does not answer"))),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(failed()(error.into())),
-        }
-        queue.clear_event();
-        queue.reap(&mut done);
+        queue.wait(&mut done, SILENCE).map_err(failed())?;
         let now = Instant::now();
+        if !done.is_empty() {
+            heard = now;
+        } else if now - heard >= SILENCE {
+            return Err(ProbeError::Input(format!("{label} does not answer")));
+        }
         for Done { token, buf, result } in done.drain(..) {
             result.map_err(failed())?;
             let begun = &mut begun[token as usize];
