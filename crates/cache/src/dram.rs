@@ -7,6 +7,7 @@ use crate::hot;
 use crate::memory::{Addr, Guard, Resident, Stamp, mark};
 use crate::record::Record;
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
+use crate::table::DramTable;
 use std::sync::atomic::Ordering;
 use terrace_policy::{Promotion, Weights};
 
@@ -16,6 +17,10 @@ const BLOCKS_PER_SLICE: usize = 8;
 const SAMPLE: usize = 64;
 /// A block with more of it alive than this is not worth compacting, in percent.
 const SPARSE_PERCENT: u64 = 95;
+
+/// Bytes of the table per record above which it is halved: it is then three fifths full, and grows again
+/// when it is three quarters full.
+const ROOMY_BYTES: u64 = 30;
 
 /// So many compactions of which none gains a block are in vain, ...
 const ROUNDS: u32 = 16;
@@ -129,8 +134,20 @@ pub(crate) fn drop_hot_block(
                 .keeps(hot::Warmth::of(resident).heat().count(epoch), resident.footprint().into());
             if stays { Fate::Move } else { Fate::Drop }
         });
+        shrink_table(locked);
         true
     })
+}
+
+/// A table that was made for more records than fit now gives half of itself to copies.
+fn shrink_table(locked: &mut Locked<'_>) {
+    let table = locked.table();
+    let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
+    let bytes = DramTable::bytes_for(bits);
+    let is_roomy = table.len() * ROOMY_BYTES < table.bytes();
+    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool.budget.take(bytes) {
+        locked.swap_table(table.resized(bits));
+    }
 }
 
 /// Whether moving many copies to gain a little could take the last blocks.
@@ -229,8 +246,10 @@ fn empty(
         let key = locked.pool.hasher.key(record.key, record.is_chunk);
         let pos = locked.pool.hasher.name(key.hash).pos;
         let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
-        if record.is_expired(now) {
-            count(&locked.pool.counters.expired);
+        // Who drops the manifest of a large item has to see to its chunks, which is done before it is written.
+        let has_chunks = record.is_manifest && lane == Lane::Fresh;
+        if record.is_expired(now) && !has_chunks {
+            note_expired(locked, lane);
             locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
             locked.forget(pos, &resident, at);
         } else if fate(&resident) == Fate::Move {
@@ -238,23 +257,34 @@ fn empty(
                 Ok(addr) => locked.supersede(pos, &resident, at, addr, lane),
                 // Where a lower limit has left no block to move to, emptying this one gives the first.
                 Err(_) if lane == Lane::Hot => {
-                    note_drop(locked, lane, &resident);
+                    note_drop(locked, lane, &resident, key.hash);
                     locked.forget(pos, &resident, at);
                 }
                 Err(_) => return false,
             }
         } else {
-            note_drop(locked, lane, &resident);
+            note_drop(locked, lane, &resident, key.hash);
             locked.forget(pos, &resident, at);
         }
     }
     true
 }
 
-fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>) {
+fn note_expired(locked: &Locked<'_>, lane: Lane) {
+    let pool = locked.pool;
+    count(&pool.counters.expired);
+    if lane == Lane::Fresh && !pool.slots.tiers.is_empty() {
+        count(&pool.counters.expired_unwritten);
+    }
+}
+
+fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
     let counters = &locked.pool.counters;
     match lane {
-        Lane::Hot => count(&counters.demotions),
+        Lane::Hot => {
+            count(&counters.demotions);
+            locked.pool.promotion.remember(hash, hot::Warmth::of(resident).heat());
+        }
         Lane::Fresh => note_evicted(counters, resident),
     }
 }

@@ -96,6 +96,9 @@ pub(crate) fn hand_on(pool: &Pool, old: &Resident<'_>, new: &Resident<'_>) {
     }
     let warmth = Warmth::of(old);
     warmth.put(new);
+    if old.has(mark::HOT | mark::INHERITED) {
+        new.set(mark::INHERITED);
+    }
     if pool.promotion.keeps(warmth.heat()) {
         new.set(mark::USED);
     }
@@ -181,6 +184,12 @@ pub(crate) fn promote(
     }
 }
 
+/// How hot a record is that was read on flash before it was stored again, and in DRAM since.
+fn since_before(promotion: &Promotion, hash: u64, since: Heat) -> Heat {
+    let epoch = promotion.epoch();
+    Heat::new(promotion.known(hash).count(epoch) + since.count(epoch), epoch)
+}
+
 /// Keeps a record that is being sealed in DRAM, as a copy, if it is hot enough.
 pub(crate) fn keep(
     locked: &mut Locked<'_>,
@@ -190,11 +199,13 @@ pub(crate) fn keep(
     let promotion = &locked.pool.promotion;
     let mut heat = Warmth::of(resident).heat();
     if !promotion.keeps(heat) {
-        // It may be known from reads before it was stored again.
         let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
-        let key = locked.pool.hasher.key(record.key, record.is_chunk);
-        heat = promotion.known(key.hash);
+        let hash = locked.pool.hasher.key(record.key, record.is_chunk).hash;
+        if !resident.has(mark::INHERITED) {
+            heat = since_before(promotion, hash, heat);
+        }
         if !promotion.keeps(heat) {
+            promotion.remember(hash, heat);
             return Err(NoBlock);
         }
     }

@@ -103,6 +103,8 @@ pub(crate) mod mark {
     pub(crate) const ADMITTED: u16 = 64;
     /// Took the place of another that was nowhere but in DRAM, see [`crate::pick`].
     pub(crate) const REWRITTEN: u16 = 128;
+    /// Took the place of a copy, and counts on from what that had, see [`crate::hot`].
+    pub(crate) const INHERITED: u16 = 256;
 }
 
 /// A published record.

@@ -124,6 +124,15 @@ impl Promotion {
         Heat::new(self.sketch.estimate(hash), self.epoch())
     }
 
+    /// A copy goes, or a record leaves DRAM without one: what was counted there counts on. A good one
+    /// that went by chance is back sooner.
+    pub fn remember(&self, hash: u64, heat: Heat) {
+        let count = heat.count(self.epoch());
+        if count > 0 {
+            self.sketch.raise(hash, count);
+        }
+    }
+
     /// Whether a record that was read from flash, and not for the first time, deserves a copy: always,
     /// as long as no copy has to go for it (`has_room`). Else it has to be hotter than the coldest by
     /// more than chance explains, lest records that are all alike push each other out.
@@ -220,6 +229,10 @@ impl Promotion {
         let usual = self.usual_share.load(Ordering::Relaxed);
         let is_upset = share > usual + usual / 4;
         self.is_upset.store(is_upset, Ordering::Relaxed);
+        if share < usual / 2 {
+            // Epochs are long now, and this one may have begun with requests of quite another kind.
+            self.is_even.store(false, Ordering::Relaxed);
+        }
         let moved = usual - usual / 64 + share / 64;
         self.usual_share.store(moved, Ordering::Relaxed);
     }

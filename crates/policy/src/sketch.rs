@@ -53,6 +53,14 @@ impl Sketch {
         least + 1
     }
 
+    /// Sees to it that the key of this hash counts for `count` at least.
+    pub fn raise(&self, hash: u64, count: u8) {
+        let (line, places) = self.places(hash);
+        for place in places {
+            (line.count(place)..count.min(Self::MAX)).for_each(|_| line.increment(place));
+        }
+    }
+
     /// How often the key of this hash was seen of late: no less than it was, as long as counts were
     /// neither halved nor lost.
     pub fn estimate(&self, hash: u64) -> u8 {
@@ -140,6 +148,16 @@ mod tests {
         sketch.halve();
         let halved = (0..10_000).filter(|&key| sketch.estimate(key) == 3).count();
         assert!(halved >= exact, "{halved} after {exact}");
+    }
+
+    #[test]
+    fn a_key_is_raised_and_never_lowered() {
+        let sketch = Sketch::new(1024);
+        for (count, after) in [(5, 5), (3, 5), (40, Sketch::MAX)] {
+            sketch.raise(1, count);
+            assert_eq!(sketch.estimate(1), after);
+        }
+        assert_eq!(sketch.estimate(2), 0);
     }
 
     #[test]

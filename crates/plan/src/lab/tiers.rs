@@ -187,6 +187,8 @@ impl Tiers {
             let heat = record.heat;
             if self.promotion.keeps(heat) {
                 self.promote(object, heat);
+            } else {
+                self.promotion.remember(object.into(), heat);
             }
         }
         if !segment.is_empty() {
@@ -303,6 +305,8 @@ impl Tiers {
                 self.moves += 1;
                 self.copies += 1;
                 self.append(object);
+            } else {
+                self.promotion.remember(object.into(), self.records[object as usize].heat);
             }
         }
     }
