@@ -125,6 +125,19 @@ pub(crate) fn may_merge(engine: &Engine) -> bool {
         .all(|at| engine.pool.admission.ledger.allows(at as u16, bytes))
 }
 
+/// Whether gears or budgets choose what is written at present.
+pub(crate) fn is_choosy(engine: &Engine) -> bool {
+    engine.pool.slots.next().is_some_and(|tier| choice(engine, tier).is_some())
+}
+
+/// The gear that chooses, and whether its budget holds a segment; `None` where everything is written.
+fn choice(engine: &Engine, tier: u16) -> Option<(Gear, bool)> {
+    let admission = &engine.pool.admission;
+    let gear = admission.gear(tier, engine.pool.counters.is_full());
+    let may_write = admission.ledger.allows(tier, engine.seal_bytes());
+    (engine.evicts && (gear > Gear::B || !may_write)).then_some((gear, may_write))
+}
+
 /// Decides which of a shard's oldest records are written. `None` if the shard may be sealed if it has
 /// enough for a segment; else nothing is to be sealed, and says whether there was anything to do.
 pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Option<bool> {
@@ -132,11 +145,7 @@ pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Op
     admission.is_sifting.store(false, Ordering::Relaxed);
     // Where no tier takes writes, sealing finds out.
     let tier = engine.pool.slots.next()?;
-    let gear = admission.gear(tier, engine.pool.counters.is_full());
-    let may_write = admission.ledger.allows(tier, engine.seal_bytes());
-    if gear <= Gear::B && may_write || !engine.evicts {
-        return None;
-    }
+    let (gear, may_write) = choice(engine, tier)?;
     let sieve = Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now };
     sieve.run()
 }

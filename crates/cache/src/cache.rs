@@ -17,7 +17,7 @@ use crate::recover::{self, Recovery};
 use crate::sealed::SealedIndex;
 use crate::segment::SegmentTable;
 use crate::session::Session;
-use crate::shard::{FullBlock, Lane, Locked, Shard};
+use crate::shard::{Lane, Locked, Shard};
 use crate::slots::TierStore;
 use crate::start::Parts;
 use crate::state::{Field, LogField};
@@ -26,10 +26,6 @@ use crate::table::DramTable;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
-/// and one between.
-const BUFFERED_SEGMENTS: u64 = 3;
 
 /// Why a cache could not be opened; the text says what to change.
 #[derive(Debug, thiserror::Error)]
@@ -412,31 +408,6 @@ impl Engine {
         self.geometry.segment_bytes.into()
     }
 
-    /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
-    /// buffers, as long as a sixth of all is left for what comes meanwhile, and as long as what all shards
-    /// may hold so is no more than an eighth of the memory, which hot records and the index need too.
-    pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
-        let held = 2 * self.seal_bytes();
-        let is_little = held * self.shards.len() as u64 <= self.pool.budget.limit() / 8;
-        is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
-    }
-
-    fn is_short_of_buffers(&self) -> bool {
-        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
-        blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
-    }
-
-    /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
-    /// the rest together is worth it.
-    pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {
-        let (block, full) = (u64::from(self.geometry.block_bytes), &locked.state.fresh.full);
-        if full.len() as u64 * block > 2 * self.seal_bytes() {
-            return true;
-        }
-        let dead = |b: &FullBlock| u64::from(b.fill.saturating_sub(self.pool.arena.live(b.id)));
-        self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
-    }
-
     /// Records that the next segment of a shard will have, at most.
     pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
         let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
@@ -533,12 +504,4 @@ impl Engine {
 pub(crate) fn initial_buckets(geometry: &Geometry, shard: usize) -> usize {
     let least = (geometry.segment_bytes as usize / 64 / SLOTS).max(2);
     least + least * shard / geometry.shards / 2
-}
-
-pub(crate) fn fresh_blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
-    if geometry.segment_bytes == 0 {
-        return u64::MAX;
-    }
-    let segments = geometry.shards as u64 * BUFFERED_SEGMENTS;
-    (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
 }

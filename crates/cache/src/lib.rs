@@ -10,6 +10,7 @@
 mod admission;
 mod bucket;
 mod budget;
+mod buffers;
 mod cache;
 mod chunks;
 mod config;

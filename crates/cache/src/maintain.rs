@@ -1,6 +1,7 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
 use crate::admission;
+use crate::buffers::{self, Relief};
 use crate::cache::Engine;
 use crate::dram::{self, Compaction};
 use crate::expiry::Expiry;
@@ -139,6 +140,12 @@ impl Maintenance {
     fn seal_next(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         if !engine.may_seal() {
             return false;
+        }
+        match buffers::relieve(engine, guard, &mut self.seal_turn, now) {
+            Relief::Compacted => return true,
+            Relief::Write(at) if self.seal(engine, guard, at, now, Patience::None) => return true,
+            // There may be too little in it, or its index has to grow first.
+            Relief::Write(_) | Relief::NotDue => {}
         }
         (0..engine.shards.len()).any(|_| {
             self.seal_turn = (self.seal_turn + 1) % engine.shards.len();

@@ -6,7 +6,8 @@
 use crate::OpenError;
 use crate::admission::Admission;
 use crate::budget::Budget;
-use crate::cache::{Engine, fresh_blocks_max, initial_buckets};
+use crate::buffers;
+use crate::cache::{Engine, initial_buckets};
 use crate::config::{Config, Durability};
 use crate::counters::Counters;
 use crate::geometry::Geometry;
@@ -31,8 +32,10 @@ use terrace_policy::Promotion;
 /// One part of DRAM in so many is for counting how often records on flash are read: about four counters
 /// for each copy of 100 bytes that could be in DRAM.
 const SKETCH_SHARE: u64 = 64;
-/// Blocks that only background work may take, at least.
+/// Blocks that only background work may take, at least (but no more than a part of the few that a small
+/// memory has, since three times as many are kept free), and at most.
 const RESERVE_MIN: u64 = 4;
+const RESERVE_MAX: u64 = 64;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
 const SEQ_LEAP: u64 = 1 << 20;
@@ -179,7 +182,7 @@ fn layout(config: &Config, geometry: &Geometry) -> Layout {
         blocks
     } else {
         // What requests may fill, a block that each shard has open, and the reserve of background work.
-        let filled = fresh_blocks_max(geometry, blocks);
+        let filled = buffers::blocks_max(geometry, blocks);
         filled + geometry.shards as u64 + filled / 16 + reserve(blocks)
     };
     Layout {
@@ -192,7 +195,8 @@ fn layout(config: &Config, geometry: &Geometry) -> Layout {
 }
 
 fn reserve(blocks: u64) -> u64 {
-    (blocks / 128).clamp(RESERVE_MIN, 64)
+    let least = (blocks / 32).clamp(1, RESERVE_MIN);
+    (blocks / 128).clamp(least, RESERVE_MAX)
 }
 
 fn assemble(
@@ -282,7 +286,7 @@ fn assemble(
         counters,
         garbage: Mutex::default(),
         reserve: reserve(blocks),
-        fresh_max: AtomicU64::new(fresh_blocks_max(&geometry, blocks)),
+        fresh_max: AtomicU64::new(buffers::blocks_max(&geometry, blocks)),
         hasher,
         promotion: Promotion::new(sketch_bytes),
         admission: Admission::new(config, Ledger::new(config, &slots, carried, state.clone())),
