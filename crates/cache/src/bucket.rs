@@ -97,7 +97,7 @@ impl Bucket {
 
     /// Entries of this home that are guests elsewhere.
     pub(crate) fn away(&self) -> u32 {
-        (self.0[7] >> 59) as u32
+        away(self.0[7])
     }
 
     fn set_guests(&mut self, guests: usize) {
@@ -162,6 +162,11 @@ impl Bucket {
         let twice = place_bit(slot) + 11;
         [(slot / 4, 1 << (16 * (slot % 4) + 15)), (twice / 64, 1 << (twice % 64))]
     }
+}
+
+/// As [`Bucket::away`], of a bucket whose last word this is.
+pub(crate) fn away(last_word: u64) -> u32 {
+    (last_word >> 59) as u32
 }
 
 /// Slots of a bucket.

@@ -42,27 +42,22 @@ const FRUGAL: (u64, u64) = (9, 8);
 /// all numbers below it, in no order that matters.
 const SCATTER: u64 = 2_654_435_761;
 
-/// Where a record comes from.
-#[derive(Clone, Copy)]
-struct Source {
-    /// Which of the old segments.
-    from: usize,
-    /// Which of all records.
-    at: usize,
-}
-
-type Item<'b> = packing::Item<'b, Source>;
+/// A record, and which of the old segments it comes from.
+type Item<'b> = packing::Item<'b, u8>;
 
 /// A new segment that was written, and does not count yet.
-struct Output<'b> {
+struct Output<'p, 'b> {
     slot: SlotId,
     footer: Footer,
-    items: Vec<Item<'b>>,
+    items: &'p [Item<'b>],
 }
 
 /// The memory that merging works in.
 pub(crate) struct Merger {
     inputs: Vec<AlignedBuf>,
+    /// Empty between merges; kept since the allocator would get them from the kernel, page by page, every
+    /// time.
+    parts: Vec<Vec<Item<'static>>>,
     segments_max: usize,
     segment_bytes: usize,
 }
@@ -72,7 +67,8 @@ impl Merger {
     /// that are the least; where that is too little, nothing is merged.
     pub(crate) fn new(memory: u64, segment_bytes: usize) -> Self {
         let segments_max = Self::segments_max(memory, segment_bytes);
-        Self { inputs: Vec::new(), segments_max, segment_bytes }
+        let (inputs, parts) = (Vec::new(), Vec::new());
+        Self { inputs, parts, segments_max, segment_bytes }
     }
 
     fn segments_max(memory: u64, segment_bytes: usize) -> usize {
@@ -105,12 +101,22 @@ impl Merger {
         let shard = &engine.shards[victim.shard];
         let job = Job { engine, shard, guard, at: victim.shard, group: &group, now };
         shard.lock(&engine.pool, guard).state.leaving = group.clone();
-        let done = job.run(inputs, output, outputs).is_some();
+        let mut parts: Vec<_> = self.parts.drain(..).map(emptied).collect();
+        parts.resize_with(parts.len().max(outputs), Vec::new);
+        let done = job.run(inputs, output, &mut parts[..outputs]).is_some();
+        self.parts = parts.into_iter().map(emptied).collect();
         let mut locked = shard.lock(&engine.pool, guard);
         locked.state.leaving.clear();
         locked.state.arriving.clear();
         done
     }
+}
+
+/// The memory of a list, for records that lie elsewhere.
+fn emptied<'b>(mut items: Vec<Item<'_>>) -> Vec<Item<'b>> {
+    items.clear();
+    // Collected in place: nothing is moved, and nothing allocated.
+    items.into_iter().map_while(|_| None).collect()
 }
 
 /// The emptiest segments beside the victim, as many as gain most for what is written, and how many new ones
@@ -209,48 +215,42 @@ struct Job<'e> {
 }
 
 impl<'e> Job<'e> {
-    fn run(
+    /// Fills as many new segments as there are empty `parts`.
+    fn run<'b>(
         &self,
-        inputs: &mut [AlignedBuf],
+        inputs: &'b mut [AlignedBuf],
         output: &mut AlignedBuf,
-        outputs: usize,
+        parts: &mut [Vec<Item<'b>>],
     ) -> Option<()> {
         let generation = self.lock().state.generation;
-        let read = self.group.iter().zip(inputs.iter_mut());
-        let records: Option<Vec<_>> =
-            read.map(|(&sealed, input)| self.read(sealed, input)).collect();
-        let records = records?;
-        let mut items = Vec::new();
-        for (from, (input, records)) in inputs.iter().zip(&records).enumerate() {
-            self.gather(from, input, records, generation, &mut items)?;
+        let mut old = Vec::new();
+        for (from, input) in inputs.iter_mut().enumerate() {
+            let (names, spans) = self.read(self.group[from], input)?;
+            self.gather(from, input, &names, &spans, generation, parts)?;
+            old.push(names);
         }
-        // Stable: the runs that the old segments are get merged, not sorted anew.
-        items.sort_by_key(|item| item.name);
-        let (parts, leftover) = self.part(&items, outputs);
+        let leftover: Vec<_> = parts.iter_mut().flat_map(|part| self.fit(part)).collect();
         let left: usize = leftover.iter().map(|item| item.bytes.len()).sum();
-        let gained = (self.group.len() - outputs) * self.engine.geometry.segment_bytes as usize;
+        let gained = (self.group.len() - parts.len()) * self.engine.geometry.segment_bytes as usize;
         if left as u64 * LEFTOVER_PART > gained as u64 {
             return None;
         }
+        let Self { engine, shard, guard, now, .. } = *self;
         for item in &leftover {
-            let sealed = self.group[item.source.from];
-            let taken = reclaim::reinsert(
-                self.engine,
-                self.shard,
-                self.guard,
-                sealed,
-                item.bytes,
-                self.now,
-            );
-            taken.ok()?;
+            reclaim::reinsert(engine, shard, guard, self.old(item), item.bytes, now).ok()?;
         }
         let outputs = self.write_all(parts, output, generation)?;
         self.publish(&outputs, generation)?;
-        self.end(&outputs, &records, generation)
+        self.end(&outputs, &old, generation)
     }
 
     fn lock(&self) -> Locked<'e> {
         self.shard.lock(&self.engine.pool, self.guard)
+    }
+
+    /// The segment that a record comes from.
+    fn old(&self, item: &Item<'_>) -> Sealed {
+        self.group[usize::from(item.source)]
     }
 
     /// As [`Job::lock`], unless everything was flushed since.
@@ -261,7 +261,11 @@ impl<'e> Job<'e> {
 
     /// Reads a segment, decides about its suspended entries, and says what names it has, and where the
     /// record of each lies.
-    fn read(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<Vec<(Name, Range<usize>)>> {
+    fn read(
+        &self,
+        sealed: Sealed,
+        input: &mut AlignedBuf,
+    ) -> Option<(Vec<Name>, Vec<Range<usize>>)> {
         let (engine, shard) = (self.engine, self.shard);
         input.set_len(engine.geometry.segment_bytes as usize);
         engine.pool.slots.read_tail(shard.segments.slot(sealed.number), input).ok()?;
@@ -275,81 +279,75 @@ impl<'e> Job<'e> {
         let spans: Option<Vec<_>> = spans(&shard.segments, sealed, input).into_iter().collect();
         let spans = spans.filter(|spans| stuck.is_empty() && spans.len() == footer.names.len())?;
         // Without extents, records lie in the order of their names.
-        Some(footer.names.into_iter().zip(spans).collect())
+        Some((footer.names, spans))
     }
 
-    /// The live records of an old segment.
+    /// Deals the live records of an old segment out, so that those of each new one are spread evenly over
+    /// all positions.
     fn gather<'b>(
         &self,
         from: usize,
         input: &'b [u8],
-        records: &[(Name, Range<usize>)],
+        names: &[Name],
+        spans: &[Range<usize>],
         generation: u64,
-        items: &mut Vec<Item<'b>>,
+        parts: &mut [Vec<Item<'b>>],
     ) -> Option<()> {
         let (engine, number) = (self.engine, self.group[from].number);
-        for batch in records.chunks(BATCH) {
+        let outputs = parts.len();
+        let mut turns = (0..outputs).cycle().skip(from % outputs);
+        for (names, spans) in names.chunks(BATCH).zip(spans.chunks(BATCH)) {
             let mut locked = self.lock_unless_flushed(generation)?;
-            locked.index().prefetch_all(batch.iter().map(|(name, _)| name));
-            for (name, span) in batch {
-                if locked.index().get(*name, number).is_none() {
+            locked.index().prefetch_all(names.iter());
+            for (&name, span) in names.iter().zip(spans) {
+                if locked.index().get(name, number).is_none() {
                     continue;
                 }
                 let bytes = &input[span.clone()];
                 let (record, _) = Record::decode(bytes)?;
                 if record.is_expired(self.now) {
-                    locked.unlink(*name, number, Some(bytes.len() as u32));
+                    locked.unlink(name, number, Some(bytes.len() as u32));
                     count(&engine.pool.counters.expired);
                     continue;
                 }
-                let source = Source { from, at: items.len() };
-                items.push(Item {
+                parts[turns.next()?].push(Item {
                     is_manifest: record.is_manifest,
+                    payload_bytes: record.payload_bytes() as u32,
                     expires: record.expires,
-                    ..Item::new(*name, bytes, source)
+                    ..Item::new(name, bytes, from as u8)
                 });
             }
         }
         Some(())
     }
 
-    /// Deals the records out, so that those of each new segment are spread evenly over all positions. The
-    /// second answer is what finds no place in any.
-    fn part<'b>(&self, items: &[Item<'b>], outputs: usize) -> (Vec<Vec<Item<'b>>>, Vec<Item<'b>>) {
-        let width = self.shard.index.load(self.guard).bucket_width();
-        let mut is_placed = vec![false; items.len()];
-        let mut parts = Vec::new();
-        for output in 0..outputs {
-            let mut part: Vec<_> = items.iter().skip(output).step_by(outputs).copied().collect();
-            // Those that do not fit are of all positions too.
-            let count = part.len() as u64;
-            let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
-            part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);
-            defer_equal_names(&mut part, width);
-            fit(&mut part, self.engine.geometry.segment_bytes as usize);
-            part.iter().for_each(|item| is_placed[item.source.at] = true);
-            parts.push(part);
-        }
-        parts.retain(|part| !part.is_empty());
-        let leftover = items.iter().filter(|item| !is_placed[item.source.at]);
-        (parts, leftover.copied().collect())
+    /// Finds places for the records of a new segment; answers those that find none, which are of all
+    /// positions too.
+    fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
+        part.sort_unstable_by_key(|item| item.name);
+        let count = part.len() as u64;
+        let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
+        part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);
+        let mut left = defer_equal_names(part, self.shard.index.load(self.guard).bucket_width());
+        left.extend(fit(part, self.engine.geometry.segment_bytes as usize));
+        left
     }
 
-    fn write_all<'b>(
+    fn write_all<'p, 'b>(
         &self,
-        parts: Vec<Vec<Item<'b>>>,
+        parts: &'p [Vec<Item<'b>>],
         output: &mut AlignedBuf,
         generation: u64,
-    ) -> Option<Vec<Output<'b>>> {
+    ) -> Option<Vec<Output<'p, 'b>>> {
         let mut written = Vec::new();
-        for items in parts {
+        for items in parts.iter().filter(|items| !items.is_empty()) {
             match self.write(items, output) {
                 Ok(output) => written.push(output),
                 Err(number) => {
                     let mut locked = self.lock();
                     if locked.state.generation == generation {
                         let numbers =
-                            written.iter().map(|output: &Output<'_>| output.footer.number);
+                            written.iter().map(|output: &Output<'_, '_>| output.footer.number);
                         locked.state.numbers.extend(numbers.chain(number));
                     }
                     written.iter().for_each(|output| self.engine.pool.slots.give(output.slot));
@@ -363,11 +361,11 @@ impl<'e> Job<'e> {
 
     /// Writes a new segment; an error is the number that it would have had. A place that can't be written
     /// is not used again.
-    fn write<'b>(
+    fn write<'p, 'b>(
         &self,
-        items: Vec<Item<'b>>,
+        items: &'p [Item<'b>],
         segment: &mut AlignedBuf,
-    ) -> Result<Output<'b>, Option<u16>> {
+    ) -> Result<Output<'p, 'b>, Option<u16>> {
         let engine = self.engine;
         let tier = self.shard.segments.slot(self.group[0].number).tier;
         let number = self.lock().state.numbers.pop().ok_or(None)?;
@@ -378,15 +376,15 @@ impl<'e> Job<'e> {
             number,
             sealed: self.now,
             buckets: self.shard.index.load(self.guard).buckets() as u32,
-            ..packing::describe(&items)
+            ..packing::describe(items)
         };
-        assemble(&items, segment, &mut footer);
+        assemble(items, segment, &mut footer);
         engine.pool.slots.write(slot, segment).map_err(|_| Some(number))?;
         Ok(Output { slot, footer, items })
     }
 
     /// Begins the new segments, and hands them the entries of their records.
-    fn publish(&self, outputs: &[Output<'_>], generation: u64) -> Option<()> {
+    fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, segments) = (self.engine, &self.shard.segments);
         let Some(mut locked) = self.lock_unless_flushed(generation) else {
             // Segment numbers were put back all together.
@@ -422,7 +420,7 @@ impl<'e> Job<'e> {
     }
 
     fn hand_over(&self, locked: &mut Locked<'_>, item: &Item<'_>, to: Sealed) {
-        let from = self.group[item.source.from];
+        let from = self.old(item);
         if !locked.index().retarget(item.name, from.number, to.number) {
             // It was changed meanwhile.
             return locked.log_kill(item.name, to.number);
@@ -444,12 +442,7 @@ impl<'e> Job<'e> {
     }
 
     /// The commit: the new segments count, the old ones end.
-    fn end(
-        &self,
-        outputs: &[Output<'_>],
-        old: &[Vec<(Name, Range<usize>)>],
-        generation: u64,
-    ) -> Option<()> {
+    fn end(&self, outputs: &[Output<'_, '_>], old: &[Vec<Name>], generation: u64) -> Option<()> {
         let engine = self.engine;
         let slots = &engine.pool.slots;
         let tier = outputs.first().map(|output| output.slot.tier);
@@ -473,11 +466,10 @@ impl<'e> Job<'e> {
         self.group.iter().for_each(|sealed| engine.log_free(&locked, sealed.number));
         drop(locked);
         engine.make_frees_durable();
-        for (&sealed, records) in self.group.iter().zip(old) {
+        for (&sealed, names) in self.group.iter().zip(old) {
             // Nothing is left, but for an entry without a record.
             if self.shard.segments.usage(sealed.number).live_records > 0 {
-                let names: Vec<_> = records.iter().map(|(name, _)| *name).collect();
-                reclaim::drop_entries(engine, self.shard, self.guard, sealed, &names);
+                reclaim::drop_entries(engine, self.shard, self.guard, sealed, names);
             }
         }
         let mut locked = self.lock_unless_flushed(generation)?;
@@ -485,5 +477,20 @@ impl<'e> Job<'e> {
             engine.free_segment(&mut locked, sealed.number);
         }
         Some(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_list_keeps_its_memory() {
+        let bytes = [1, 2, 3];
+        let name = Name { pos: 1, fingerprint: 1 };
+        let items: Vec<Item<'_>> = (0..100).map(|from| Item::new(name, &bytes, from)).collect();
+        let (place, capacity) = (items.as_ptr().addr(), items.capacity());
+        let items = emptied(items);
+        assert_eq!((items.len(), items.as_ptr().addr(), items.capacity()), (0, place, capacity));
     }
 }

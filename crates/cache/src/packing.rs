@@ -6,7 +6,6 @@ use crate::layout::{
     WHOLE_MAX, finish_extent, finish_page,
 };
 use crate::pages::Tables;
-use crate::record::Record;
 use terrace_device::AlignedBuf;
 
 /// A record on its way to a segment.
@@ -20,6 +19,8 @@ pub(crate) struct Item<'g, S> {
     /// How many came before it.
     pub(crate) arrival: u32,
     pub(crate) is_manifest: bool,
+    /// Of key and value.
+    pub(crate) payload_bytes: u32,
     /// Unix seconds; 0 for never.
     pub(crate) expires: u32,
     pub(crate) at: At,
@@ -29,19 +30,16 @@ pub(crate) struct Item<'g, S> {
 #[derive(Clone, Copy)]
 pub(crate) enum At {
     /// Offset in the stream of the pages' rooms.
-    Stream(usize),
+    Stream(u32),
     /// First unit, from the first extent on.
-    Extent(usize),
+    Extent(u32),
 }
 
 impl<'g, S> Item<'g, S> {
     pub(crate) fn new(name: Name, bytes: &'g [u8], source: S) -> Self {
-        let (arrival, is_manifest, expires, at) = (0, false, 0, At::Stream(0));
-        Self { name, bytes, source, arrival, is_manifest, expires, at }
-    }
-
-    fn payload_bytes(&self) -> u32 {
-        Record::decode(self.bytes).map_or(0, |(record, _)| record.payload_bytes() as u32)
+        let (arrival, is_manifest, payload_bytes, expires) = (0, false, 0, 0);
+        let at = At::Stream(0);
+        Self { name, bytes, source, arrival, is_manifest, payload_bytes, expires, at }
     }
 }
 
@@ -50,7 +48,7 @@ pub(crate) fn describe<S>(items: &[Item<'_, S>]) -> Footer {
     Footer {
         names: items.iter().map(|item| item.name).collect(),
         record_bytes: items.iter().map(|item| item.bytes.len() as u32).sum(),
-        payload_bytes: items.iter().map(Item::payload_bytes).sum(),
+        payload_bytes: items.iter().map(|item| item.payload_bytes).sum(),
         has_manifests: items.iter().any(|item| item.is_manifest),
         expires: last_expiry(items),
         ..Footer::default()
@@ -63,33 +61,37 @@ fn last_expiry<S>(items: &[Item<'_, S>]) -> u32 {
     if each.clone().any(|expires| expires == 0) { 0 } else { each.max().unwrap_or(0) }
 }
 
-/// Leaves all but the first of records that could come to share bucket and fingerprint for a later
-/// segment, so that (name, segment) means one record at every size of the index.
-pub(crate) fn defer_equal_names<S>(items: &mut Vec<Item<'_, S>>, width: u32) {
+/// Takes out all but the first of records that could come to share bucket and fingerprint, for a later
+/// segment, so that (name, segment) means one record at every size of the index. Answers what it took.
+pub(crate) fn defer_equal_names<'g, S>(
+    items: &mut Vec<Item<'g, S>>,
+    width: u32,
+) -> Vec<Item<'g, S>> {
     let mut kept: Vec<Name> = Vec::with_capacity(items.len());
-    items.retain(|item| {
+    let clashes = |item: &mut Item<'_, S>| {
         let near = kept.iter().rev().take_while(|name| item.name.pos - name.pos < width);
         let clashes = near.into_iter().any(|name| name.fingerprint == item.name.fingerprint);
         if !clashes {
             kept.push(item.name);
         }
-        !clashes
-    });
+        clashes
+    };
+    items.extract_if(.., clashes).collect()
 }
 
-/// Finds places for the items, leaving out the latest arrivals until the rest fits.
-pub(crate) fn fit<S>(items: &mut Vec<Item<'_, S>>, segment_bytes: usize) {
-    let mut limit = items.len() as u32;
+/// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.
+pub(crate) fn fit<'g, S>(items: &mut Vec<Item<'g, S>>, segment_bytes: usize) -> Vec<Item<'g, S>> {
+    let (mut limit, mut taken) = (items.len() as u32, Vec::new());
     loop {
         let needed = place(items);
         if needed <= segment_bytes || items.is_empty() {
-            return;
+            return taken;
         }
         let excess = (needed - segment_bytes) * items.len() / needed;
         limit = limit.saturating_sub(excess.max(1) as u32).min(items.len() as u32);
         // Arrival numbers have gaps after a deferral, so a round may leave out fewer than counted;
         // the next one goes on.
-        items.retain(|item| item.arrival < limit);
+        taken.extend(items.extract_if(.., |item| item.arrival >= limit));
     }
 }
 
@@ -99,7 +101,7 @@ fn place<S>(items: &mut [Item<'_, S>]) -> usize {
     for item in items.iter_mut() {
         let bytes = item.bytes.len();
         if bytes > PACKED_MAX {
-            item.at = At::Extent(unit);
+            item.at = At::Extent(unit as u32);
             unit += (EXTENT_HEADER + bytes).div_ceil(EXTENT_UNIT);
             extents += 1;
             continue;
@@ -109,7 +111,7 @@ fn place<S>(items: &mut [Item<'_, S>]) -> usize {
         if offset + bytes > room {
             stream += PAGE_ROOM - offset;
         }
-        item.at = At::Stream(stream);
+        item.at = At::Stream(stream as u32);
         straddling |= stream % PAGE_ROOM + bytes > PAGE_ROOM;
         stream += bytes;
     }
@@ -123,7 +125,7 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
     let packed: Vec<_> = items
         .iter()
         .filter_map(|item| match item.at {
-            At::Stream(at) => Some((at, item)),
+            At::Stream(at) => Some((at as usize, item)),
             At::Extent(_) => None,
         })
         .collect();
@@ -131,7 +133,8 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
     let first_unit = footer.starts.len() * PAGE / EXTENT_UNIT;
     for item in items {
         let At::Extent(unit) = item.at else { continue };
-        let (unit, start) = (first_unit + unit, (first_unit + unit) * EXTENT_UNIT);
+        let unit = first_unit + unit as usize;
+        let start = unit * EXTENT_UNIT;
         let end = start + EXTENT_HEADER + item.bytes.len();
         segment[start + EXTENT_HEADER..end].copy_from_slice(item.bytes);
         finish_extent(&mut segment[start..end], unit as u32, footer.seq);

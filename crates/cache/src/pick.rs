@@ -30,6 +30,8 @@ pub(crate) struct Fresh<'g> {
     pub(crate) name: Name,
     pub(crate) resident: Resident<'g>,
     pub(crate) is_manifest: bool,
+    /// Of key and value.
+    pub(crate) payload_bytes: u32,
     /// Unix seconds; 0 for never.
     pub(crate) expires: u32,
 }
@@ -106,6 +108,7 @@ impl<'g> Pick<'g> {
                 name: self.engine.hasher.name(key.hash),
                 resident,
                 is_manifest: record.is_manifest,
+                payload_bytes: record.payload_bytes() as u32,
                 expires: record.expires,
             };
             if record.is_expired(self.now) && !self.any {

@@ -10,7 +10,6 @@ use crate::layout::Footer;
 use crate::memory::{Guard, Resident, mark};
 use crate::packing::{self, assemble, defer_equal_names, fit};
 use crate::pick::{Fresh, Pick};
-use crate::record::Record;
 use crate::shard::{Locked, Shard};
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -157,6 +156,7 @@ fn gather<'g>(
     let item = |(arrival, fresh): (usize, Fresh<'g>)| Item {
         arrival: arrival as u32,
         is_manifest: fresh.is_manifest,
+        payload_bytes: fresh.payload_bytes,
         expires: fresh.expires,
         ..Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
     };
@@ -202,9 +202,9 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let tier = locked.pool.counters.tier(locked.shard.segments.slot(number).tier);
     if resident.has(mark::REINSERTED) {
         count(&tier.reinserted_records);
-    } else if let Some((record, _)) = Record::decode(resident.bytes) {
+    } else {
         count(&tier.stored_records);
-        tier.stored_payload_bytes.fetch_add(record.payload_bytes() as u64, Ordering::Relaxed);
+        tier.stored_payload_bytes.fetch_add(item.payload_bytes.into(), Ordering::Relaxed);
     }
     let Some(sealed) = locked.shard.segments.sealed(number) else { return };
     let copy = used.then(|| crate::hot::keep(locked, resident, sealed).ok()).flatten();

@@ -5,7 +5,7 @@
 //! CoNEXT 2014), so that it can be found and moved without its hash. Writers hold the shard's lock;
 //! readers take none: a version per 16 buckets, odd while one changes, tells them to look again.
 
-use crate::bucket::{Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
+use crate::bucket::{self, Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
 use crate::key::Name;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, table};
 use arrayvec::ArrayVec;
@@ -89,7 +89,8 @@ impl SealedIndex {
         let buckets = self.lines.len() as u64;
         let mixed = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let sum = (mixed * buckets) >> 32;
-        ((sum + buckets - bucket as u64) % buckets) as usize
+        let sum = sum + buckets - bucket as u64;
+        (if sum < buckets { sum } else { sum - buckets }) as usize
     }
 
     fn load(&self, bucket: usize) -> Bucket {
@@ -193,13 +194,17 @@ impl SealedIndex {
     }
 
     /// Makes the entry (name, segment) one of another segment; `false` if there is none. Under the shard's
-    /// lock. A reader finds the one or the other.
+    /// lock. A reader finds the one or the other. A guest goes home on this occasion, if there is room by
+    /// now: a home that has guests elsewhere costs every lookup a second line.
     pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16) -> bool {
         let Some((at, slot)) = self.locate(name, segment) else { return false };
         let mut bucket = self.load(at);
         let Some(entry) = bucket.entry(slot) else { return false };
-        bucket.set(slot, Some(Entry { segment: to, ..entry }));
-        self.store(&[(at, bucket)]);
+        let entry = Entry { segment: to, ..entry };
+        if !bucket.is_guest(slot) || !self.bring_home(at, slot, entry) {
+            bucket.set(slot, Some(entry));
+            self.store(&[(at, bucket)]);
+        }
         true
     }
 
@@ -286,19 +291,27 @@ impl SealedIndex {
         if other_at == at {
             return false;
         }
-        let mut other = self.load(other_at);
         if bucket.is_guest(slot) {
-            let Some(free) = other.free_home_slot() else { return false };
-            other.set(free, Some(entry));
-            other.came_back();
-            bucket.remove(slot);
-        } else {
-            if !other.add_guest(entry) || !bucket.sent_away() {
-                return false;
-            }
-            bucket.remove(slot);
+            return self.bring_home(at, slot, entry);
         }
+        let mut other = self.load(other_at);
+        if !other.add_guest(entry) || !bucket.sent_away() {
+            return false;
+        }
+        bucket.remove(slot);
         self.store(&[(at, bucket), (other_at, other)]);
+        true
+    }
+
+    /// Moves the guest in a slot to its home, as `entry`, if there is room.
+    fn bring_home(&self, at: usize, slot: usize, entry: Entry) -> bool {
+        let home_at = self.alternate(at, entry.fingerprint);
+        let (mut bucket, mut home) = (self.load(at), self.load(home_at));
+        let Some(free) = home.free_home_slot() else { return false };
+        home.set(free, Some(entry));
+        home.came_back();
+        bucket.remove(slot);
+        self.store(&[(at, bucket), (home_at, home)]);
         true
     }
 
@@ -325,9 +338,10 @@ impl SealedIndex {
         }
     }
 
-    /// As [`SealedIndex::prefetch`], for work on many names: their lines come together.
-    pub(crate) fn prefetch_all<'n>(&self, names: impl Iterator<Item = &'n Name>) {
-        names.for_each(|name| self.prefetch(name.pos));
+    /// Asks for all lines that lookups of many names need, so that they come together.
+    pub(crate) fn prefetch_all<'n>(&self, names: impl Iterator<Item = &'n Name> + Clone) {
+        names.clone().for_each(|name| self.prefetch(name.pos));
+        names.for_each(|name| self.prefetch_alternate(*name));
     }
 
     /// Asks the processor for the line that a lookup begins with.
@@ -335,6 +349,16 @@ impl SealedIndex {
         let home = self.home(pos);
         crate::prefetch::line(&self.lines[home]);
         crate::prefetch::line(&self.versions[home / GROUP]);
+    }
+
+    /// Asks for the line that a lookup may go on with. Looks at the first one, which was asked for before.
+    pub(crate) fn prefetch_alternate(&self, name: Name) {
+        let home = self.home(name.pos);
+        if bucket::away(self.lines[home].0[WORDS - 1].load(Ordering::Relaxed)) > 0 {
+            let other = self.alternate(home, name.fingerprint);
+            crate::prefetch::line(&self.lines[other]);
+            crate::prefetch::line(&self.versions[other / GROUP]);
+        }
     }
 }
 
@@ -393,6 +417,14 @@ mod tests {
                         model.insert(key(&name, segment));
                     } else {
                         prop_assert!(index.len() * 10 > index.slots() * 5, "refused while empty");
+                    }
+                } else if !add && segment % 3 == 0 {
+                    let to = segment + 1;
+                    if !model.contains(&key(&name, to)) {
+                        prop_assert_eq!(index.retarget(name, segment, to), known);
+                        if model.remove(&key(&name, segment)) {
+                            model.insert(key(&name, to));
+                        }
                     }
                 } else if !add {
                     prop_assert_eq!(index.remove(name, segment), known);

@@ -33,7 +33,7 @@ fn suspended_max(index: &SealedIndex) -> u64 {
 pub(crate) struct Settling {
     shard: usize,
     left: Vec<Sealed>,
-    /// Shards to be settled although their tables are not half full.
+    /// Shards to be settled although they have room for more.
     leftovers: Vec<usize>,
     /// Records stored so far, and slices since there were fewer.
     stored: u64,
@@ -71,11 +71,11 @@ impl Settling {
         }
     }
 
-    /// Begins a round in the next shard that has used up half of its room, or that is left over.
+    /// Begins a round in the next shard that has used up most of its room, or that is left over.
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         let shards = engine.shards.len();
         let turns = (1..=shards).map(|step| (self.shard + step) % shards);
-        let is_due = |at: &usize| engine.shards[*at].is_half_suspended(guard);
+        let is_due = |at: &usize| engine.shards[*at].is_to_be_settled(guard);
         let due = turns.into_iter().find(is_due);
         // Those that have most now; what is merged or taken back meanwhile needs no settling.
         let wanted = if due.is_some() { FOOTERS_PER_SLICE } else { usize::MAX };
@@ -136,10 +136,11 @@ impl Shard {
         self.suspended.load(Ordering::Acquire) > 0
     }
 
-    /// Whether half of the room for suspended entries is used up.
-    pub(crate) fn is_half_suspended(&self, guard: Guard<'_>) -> bool {
+    /// Whether three quarters of the room for suspended entries are used up: the more there are of a
+    /// segment, the less a reading of its footer costs for each.
+    pub(crate) fn is_to_be_settled(&self, guard: Guard<'_>) -> bool {
         let entries = u64::from(self.suspended.load(Ordering::Relaxed));
-        entries > 0 && entries * 2 >= suspended_max(self.index.load(guard))
+        entries > 0 && entries * 4 >= suspended_max(self.index.load(guard)) * 3
     }
 }
 
@@ -151,10 +152,7 @@ impl Locked<'_> {
         if self.state.suspended.len() == 0 {
             return found;
         }
-        let own = |segment| {
-            let mut entries = self.state.suspended.find(name);
-            entries.any(|entry| entry.name == name && entry.segment == segment)
-        };
+        let own = |segment| self.state.suspended.contains(name, segment);
         for entry in self.state.suspended.find(name) {
             if let Some(sealed) = self.shard.segments.sealed(entry.segment)
                 && !own(entry.segment)

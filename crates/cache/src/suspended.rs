@@ -7,15 +7,19 @@
 //! is dead; or another one of the same bucket and fingerprint, whose entry comes back. Until then that
 //! other key finds its record through this table.
 //!
-//! A table of open addressing, under the shard's lock. Words of names that share bucket and fingerprint
-//! lie in one run.
+//! A table of open addressing, under the shard's lock, whose words lie in the order of positions (ordered
+//! linear probing: Amble and Knuth, "Ordered hash tables", 1974). Most names have no entry, and who looks
+//! for one ends at the first word of a later bucket, not at the end of a long run; and who goes through a
+//! footer's names goes through the table once.
 
 use crate::key::Name;
 
-/// Set in every word, so that 0 is a free place.
+/// Set in every word, so that 0 is a free place. Below it position, fingerprint and segment: words are
+/// in order as positions are.
 const TAKEN: u64 = 1 << 63;
-const SEGMENT_AT: u32 = 47;
-const FINGERPRINT_BITS: u32 = 15;
+const POS_AT: u32 = 31;
+const FINGERPRINT_AT: u32 = 16;
+const FINGERPRINT: u16 = 0x7fff;
 const PLACES_MIN: usize = 64;
 
 /// One suspended entry: who was set, and in which segment there may be an older copy.
@@ -28,34 +32,34 @@ pub(crate) struct Entry {
 impl Entry {
     fn to_bits(self) -> u64 {
         TAKEN
-            | u64::from(self.segment) << SEGMENT_AT
-            | u64::from(self.name.pos) << FINGERPRINT_BITS
-            | u64::from(self.name.fingerprint)
+            | u64::from(self.name.pos) << POS_AT
+            | u64::from(self.name.fingerprint) << FINGERPRINT_AT
+            | u64::from(self.segment)
     }
 
     fn from_bits(bits: u64) -> Option<Self> {
-        let name = Name {
-            pos: (bits >> FINGERPRINT_BITS) as u32,
-            fingerprint: bits as u16 & ((1 << FINGERPRINT_BITS) - 1),
-        };
-        let segment = (bits & !TAKEN) >> SEGMENT_AT;
-        (bits != 0).then_some(Self { name, segment: segment as u16 })
+        let fingerprint = (bits >> FINGERPRINT_AT) as u16 & FINGERPRINT;
+        let name = Name { pos: (bits >> POS_AT) as u32, fingerprint };
+        (bits != 0).then_some(Self { name, segment: bits as u16 })
     }
 }
 
 /// The suspended entries of one shard.
 pub(crate) struct Suspended {
+    /// Homes, and behind the last of them some places for words that others have moved on.
     words: Vec<u64>,
     len: usize,
     /// Entries of each segment number.
     counts: Vec<u32>,
     /// Of the shard's index; it does not change while there are entries.
     buckets: usize,
+    /// Homes per bucket, as a fraction of 2^32.
+    scale: u64,
 }
 
 impl Suspended {
     pub(crate) fn new(rows: usize) -> Self {
-        Self { words: Vec::new(), len: 0, counts: vec![0; rows], buckets: 0 }
+        Self { words: Vec::new(), len: 0, counts: vec![0; rows], buckets: 0, scale: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -81,25 +85,32 @@ impl Suspended {
     pub(crate) fn insert(&mut self, buckets: usize, name: Name, segment: u16) {
         debug_assert!(self.len == 0 || self.buckets == buckets);
         self.buckets = buckets;
-        if (self.len + 1) * 8 > self.words.len() * 7 {
+        let word = Entry { name, segment }.to_bits();
+        while (self.len + 1) * 8 > self.words.len() * 7 || !self.place(word) {
             self.grow();
         }
-        self.place(Entry { name, segment }.to_bits());
         self.len += 1;
         self.counts[usize::from(segment)] += 1;
     }
 
     /// Entries that share bucket and fingerprint with `name`.
     pub(crate) fn find(&self, name: Name) -> impl Iterator<Item = Entry> {
-        self.run(name).filter_map(|at| Entry::from_bits(self.words[at])).filter(move |entry| {
-            entry.name.fingerprint == name.fingerprint
-                && self.bucket(entry.name.pos) == self.bucket(name.pos)
+        let bucket = self.bucket(name.pos);
+        let entries = self.from(bucket).map_while(|word| Entry::from_bits(*word));
+        let up_to_bucket = entries.take_while(move |entry| self.bucket(entry.name.pos) <= bucket);
+        up_to_bucket.filter(move |entry| {
+            entry.name.fingerprint == name.fingerprint && self.bucket(entry.name.pos) == bucket
         })
+    }
+
+    /// Whether there is this very entry.
+    pub(crate) fn contains(&self, name: Name, segment: u16) -> bool {
+        self.find(name).any(|entry| entry == Entry { name, segment })
     }
 
     /// Removes all entries of a segment that share bucket and fingerprint with `name`; whose they were.
     pub(crate) fn take(&mut self, name: Name, segment: u16) -> Vec<Name> {
-        if self.len == 0 || self.count(segment) == 0 {
+        if self.count(segment) == 0 {
             return Vec::new();
         }
         let of_segment = self.find(name).filter(|entry| entry.segment == segment);
@@ -135,67 +146,63 @@ impl Suspended {
         ((u64::from(pos) * self.buckets as u64) >> 32) as usize
     }
 
-    /// In the order of positions, so that who goes through a segment's names goes through the table once.
-    fn home(&self, name: Name) -> usize {
-        self.bucket(name.pos) * self.words.len() / self.buckets
+    /// Where a bucket's words would lie if none were in their way.
+    fn home(&self, bucket: usize) -> usize {
+        ((bucket as u64 * self.scale) >> 32) as usize
     }
 
-    fn after(&self, at: usize) -> usize {
-        if at + 1 == self.words.len() { 0 } else { at + 1 }
+    /// The words from a bucket's home on.
+    fn from(&self, bucket: usize) -> impl Iterator<Item = &u64> {
+        self.words.get(self.home(bucket)..).unwrap_or_default().iter()
     }
 
-    /// Places from one to another, forwards.
-    fn distance(&self, from: usize, to: usize) -> usize {
-        if to < from { to + self.words.len() - from } else { to - from }
-    }
-
-    /// The places from a name's home to the next free one.
-    fn run(&self, name: Name) -> impl Iterator<Item = usize> {
-        let mut next = if self.words.is_empty() { 0 } else { self.home(name) };
-        std::iter::from_fn(move || {
-            let at = next;
-            (*self.words.get(at)? != 0).then(|| {
-                next = self.after(at);
-                at
-            })
-        })
-    }
-
-    fn place(&mut self, word: u64) {
-        let Some(entry) = Entry::from_bits(word) else { return };
-        let mut at = self.home(entry.name);
-        while self.words[at] != 0 {
-            at = self.after(at);
-        }
-        self.words[at] = word;
+    /// Puts a word in front of those of later positions, which move on by a place. `false` if that is
+    /// beyond the end.
+    fn place(&mut self, word: u64) -> bool {
+        let Some(Entry { name, .. }) = Entry::from_bits(word) else { return true };
+        let home = self.home(self.bucket(name.pos));
+        let Some(free) = self.words[home..].iter().position(|&other| other == 0) else {
+            return false;
+        };
+        let run = &mut self.words[home..=home + free];
+        let at = run[..free].partition_point(|&other| other < word);
+        run.copy_within(at..free, at + 1);
+        run[at] = word;
+        true
     }
 
     /// By a quarter, not to twice the size: it is DRAM that records could have.
     fn grow(&mut self) {
-        let places = (self.words.len() / 4 * 5).max(PLACES_MIN);
-        let words = std::mem::replace(&mut self.words, vec![0; places]);
-        words.into_iter().for_each(|word| self.place(word));
-    }
-
-    /// Removes one entry, and moves those behind it up that it was in the way of (Knuth, volume 3,
-    /// section 6.4, algorithm R).
-    fn remove(&mut self, entry: Entry) {
-        let word = entry.to_bits();
-        let Some(mut hole) = self.run(entry.name).find(|&at| self.words[at] == word) else {
-            return;
-        };
-        self.len -= 1;
-        self.counts[usize::from(entry.segment)] -= 1;
-        let mut at = hole;
+        let before = std::mem::take(&mut self.words);
+        let mut homes = before.len();
         loop {
-            at = self.after(at);
-            let Some(next) = Entry::from_bits(self.words[at]) else { break };
-            if self.distance(self.home(next.name), at) >= self.distance(hole, at) {
-                self.words[hole] = self.words[at];
-                hole = at;
+            homes = (homes / 4 * 5).max(PLACES_MIN);
+            self.scale = ((homes as u64) << 32) / self.buckets as u64;
+            self.words = vec![0; homes + homes / 32];
+            if before.iter().all(|&word| self.place(word)) {
+                return;
             }
         }
-        self.words[hole] = 0;
+    }
+
+    /// Removes one entry; those behind it that are not at home move up by a place.
+    fn remove(&mut self, entry: Entry) {
+        let word = entry.to_bits();
+        let home = self.home(self.bucket(entry.name.pos));
+        let run = self.words.iter().enumerate().skip(home).take_while(|(_, other)| **other != 0);
+        let Some((hole, _)) = run.into_iter().find(|(_, other)| **other == word) else { return };
+        self.len -= 1;
+        self.counts[usize::from(entry.segment)] -= 1;
+        let is_moved = |at: usize| {
+            let entry = self.words.get(at).and_then(|&word| Entry::from_bits(word));
+            entry.is_some_and(|entry| self.home(self.bucket(entry.name.pos)) < at)
+        };
+        let mut end = hole + 1;
+        while is_moved(end) {
+            end += 1;
+        }
+        self.words.copy_within(hole + 1..end, hole);
+        self.words[end - 1] = 0;
         if self.len == 0 {
             self.words = Vec::new();
         }
