@@ -44,7 +44,8 @@ def _of_share(records, share):
             ideal = ideal_share(found["held"], found["waiting"])
             note = (
                 f"{found['share']:.4f} of GETs, copies of {found['held']:.2%}, "
-                f"{found['waiting']:.2%} not yet written out, ideal {ideal:.4f}, {found['rate']:,.0f}/s"
+                f"{found['waiting']:.2%} not yet written out, ideal {ideal:.4f}, {found['rate']:,.0f}/s; "
+                f"{found['share'] / ideal_share(found['held'] + found['waiting'], 0):.3f} of the ideal for both"
             )
             what = f"{mix}, DRAM for {share} % of {records:,} records: hits in DRAM of the ideal"
             figures.append(at_least(what, found["share"] / ideal, OF_IDEAL, "{:.3f}", note))

@@ -16,13 +16,17 @@ const UPSET_COOLINGS: u64 = 2;
 /// Emptying a block of copies gains one part of it in so many.
 const DROPPED_OF: u32 = 12;
 /// By how much a candidate must pass the edge, in units of [`ONE`].
-const MARGIN: u32 = 2 * ONE;
+const MARGIN: u32 = ONE + ONE / 2;
 /// By how much instead, while records on flash are read about alike: what passes then does so by chance.
 const MARGIN_OF_EVEN: u32 = 6 * ONE;
 /// Records are alike whose counts, met by reads, are on average below so many times those of equals: the
-/// laboratory has 1.4 to 1.5 for loops and uniform requests (names share counters), 3 and more where some
-/// are popular, and 1.8 just after these change.
-const EVEN: f64 = 1.65;
+/// laboratory has 0 to 0.7 for loops and uniform requests, and 1.7 or, after an epoch, 3 to 7 where some are
+/// popular; just after these change it is 0.8 to 2.
+const EVEN: f64 = 1.2;
+/// One read in so many also looks at the count of a name that nobody asked for.
+const STRAY_PART: u64 = 16;
+/// Makes another name of a name.
+const STRAY: u64 = 0xa076_1d64_78bd_642f;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
 const READS_MIN: u64 = 1024;
 
@@ -66,6 +70,8 @@ struct Told {
     reads: AtomicU64,
     /// Sum of the counts that reads met in this epoch.
     met: AtomicU64,
+    /// Sum of the counts that names had which nobody asked for: names share counters.
+    stray: AtomicU64,
     /// Hits of copies since the last comparison with reads.
     hits: AtomicU64,
 }
@@ -114,7 +120,11 @@ impl Promotion {
     /// Counts a hit that flash answered, and says how hot the record is by now.
     pub fn note_read(&self, hash: u64) -> Heat {
         let count = self.sketch.add(hash);
-        self.told.reads.fetch_add(1, Ordering::Relaxed);
+        let reads = self.told.reads.fetch_add(1, Ordering::Relaxed);
+        if reads.is_multiple_of(STRAY_PART) {
+            let stray = self.sketch.estimate(hash ^ STRAY);
+            self.told.stray.fetch_add(stray.into(), Ordering::Relaxed);
+        }
         self.told.met.fetch_add(u64::from(count) - 1, Ordering::Relaxed);
         Heat::new(count, self.epoch())
     }
@@ -191,11 +201,14 @@ impl Promotion {
 
     /// Whether the counts that reads met in this epoch were about those of records that are all read
     /// alike. A record that is read more is met more often, and with a higher count: so the mean is
-    /// several times that of equals where some are popular.
+    /// several times that of equals where some are popular. Not counted is what any name would have, because
+    /// names share counters.
     fn compare_with_equals(&self, reads: u64, others: u64) {
         let before = f64::from(self.count_of_equals.load(Ordering::Relaxed)) / f64::from(ONE);
         let each = reads as f64 / others.max(1) as f64;
-        let met = self.told.met.swap(0, Ordering::Relaxed) as f64 / reads.max(1) as f64;
+        let met = self.told.met.swap(0, Ordering::Relaxed);
+        let by_chance = self.told.stray.swap(0, Ordering::Relaxed) * STRAY_PART;
+        let met = met.saturating_sub(by_chance) as f64 / reads.max(1) as f64;
         self.is_even.store(met < EVEN * (before + each / 2.0), Ordering::Relaxed);
         let after = (before + each) / 2.0 * f64::from(ONE);
         self.count_of_equals.store(after as u32, Ordering::Relaxed);
