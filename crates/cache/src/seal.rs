@@ -10,6 +10,7 @@ use crate::layout::Footer;
 use crate::memory::{Guard, Resident, mark};
 use crate::packing::{self, assemble, defer_equal_names, fit};
 use crate::pick::{Fresh, Pick};
+use crate::prefetch;
 use crate::shard::{Locked, Shard};
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -122,6 +123,7 @@ fn leave_dram(
         if locked.state.generation != generation {
             return;
         }
+        batch.iter().for_each(|item| prefetch::line(item.source.header));
         for item in batch.iter().filter(|item| item.source.has(mark::SEALED)) {
             locked.void_unlisted(&item.source);
         }
@@ -180,6 +182,7 @@ fn publish(
         let mut locked = shard.lock(&engine.pool, guard);
         let goes_on = locked.state.generation == generation;
         if goes_on {
+            batch.iter().for_each(|item| prefetch::line(item.source.header));
             batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
             locked.index().prefetch_all(batch.iter().map(|item| &item.name));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));

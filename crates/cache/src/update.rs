@@ -11,6 +11,7 @@ use crate::segment::Sealed;
 use crate::session::{Access, Evidence, Hit, Session, hit_in_dram, matched, next_probe};
 use crate::shard::{Asker, Candidates, Lane, Locked};
 use crate::table::SlotAt;
+use arrayvec::ArrayVec;
 
 /// What [`Session::update`]'s decision asks for.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl Session {
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
         let mut locked = shard.lock(&engine.pool, guard);
-        let (mut doomed, mut unread) = (Vec::new(), Vec::new());
+        let (mut doomed, mut unread) = (Vec::new(), Unread::new());
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
@@ -230,8 +231,11 @@ struct Seen<'a> {
     /// Entries that can't be read and may be older records of the key: they go when the key changes.
     doomed: Vec<Sealed>,
     /// Entries that nobody read: they are suspended when the key changes.
-    unread: Vec<Sealed>,
+    unread: Unread,
 }
+
+/// More than these are read after all.
+type Unread = ArrayVec<Sealed, 4>;
 
 fn look_on_flash<'a>(
     locked: &Locked<'_>,
@@ -240,19 +244,20 @@ fn look_on_flash<'a>(
 ) -> Result<Seen<'a>, Probe> {
     let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
     if matches!(known, Known::NeverStored) {
-        return absent(Vec::new(), Vec::new());
+        return absent(Vec::new(), Unread::new());
     }
     let mut candidates = locked.candidates(name);
     if candidates.is_empty() {
-        return absent(Vec::new(), Vec::new());
+        return absent(Vec::new(), Unread::new());
     }
     // Who replaces an item with chunks has to know which ones.
     let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
     if matches!(known, Known::Irrelevant)
         && locked.may_suspend(&candidates)
         && !candidates.iter().any(may_be_item)
+        && let Ok(unread) = Unread::try_from(&candidates[..])
     {
-        return absent(Vec::new(), candidates.to_vec());
+        return absent(Vec::new(), unread);
     }
     let Known::Shown(evidence) = known else {
         return unread(locked, &mut candidates, name, None, Vec::new());
@@ -265,10 +270,10 @@ fn look_on_flash<'a>(
         && candidates.contains(&sealed)
     {
         let current = Current::Sealed(sealed, record);
-        return Ok(Seen { current, doomed, unread: Vec::new() });
+        return Ok(Seen { current, doomed, unread: Unread::new() });
     }
     if candidates.iter().all(|candidate| evidence.probe.was_rejected(*candidate)) {
-        return absent(doomed, Vec::new());
+        return absent(doomed, Unread::new());
     }
     unread(locked, &mut candidates, name, Some(evidence.probe), doomed)
 }
@@ -284,7 +289,7 @@ fn unread<'a>(
 ) -> Result<Seen<'a>, Probe> {
     match next_probe(locked.shard, candidates, name, before) {
         Some(probe) => Err(probe),
-        None => Ok(Seen { current: Current::Absent, doomed, unread: Vec::new() }),
+        None => Ok(Seen { current: Current::Absent, doomed, unread: Unread::new() }),
     }
 }
 
