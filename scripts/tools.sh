@@ -66,6 +66,18 @@ python_clients() {
     cp "$list" .venv/installed.txt
 }
 
+# Prometheus' exporter for memcached, which reads our statistics in a test.
+exporter() {
+    local module=tests/clients/exporter program=.cache/memcached_exporter
+    command -v go >/dev/null || return 0
+    [ "$program" -nt "$module/go.sum" ] && return
+    mkdir -p .cache
+    persist go build -C "$module" -o "$PWD/$program" \
+        github.com/prometheus/memcached_exporter/cmd/memcached_exporter >/dev/null 2>&1 ||
+        echo "not installed: memcached_exporter; its test is skipped"
+}
+
 packages
 rust_components
 python_clients
+exporter

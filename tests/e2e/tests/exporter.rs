@@ -1,5 +1,5 @@
-//! What prometheus/memcached_exporter makes of our statistics: with the program itself where it is
-//! installed, and name by name of all that it reads, as its source has them.
+//! What prometheus/memcached_exporter makes of our statistics: with the program itself where it could
+//! be built, and name by name of all that it reads, as its source has them.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_e2e::{Client, Server, flash_server, free_port, is_terrace, skip, wait_until};
+
+/// Where scripts/tools.sh builds it.
+const EXPORTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache/memcached_exporter");
 
 /// What it reads of `stats`. Each is left out of its page, without a word, where it is missing.
 const GENERAL: &str = "uptime time version pointer_size get_hits get_misses delete_hits delete_misses \
@@ -116,7 +119,7 @@ fn exported(address: SocketAddr) -> Vec<String> {
     let port = free_port();
     let listen = format!("--web.listen-address=127.0.0.1:{port}");
     let memcached = format!("--memcached.address={address}");
-    let _exporter = start("memcached_exporter", &[&listen, &memcached], port);
+    let _exporter = start(EXPORTER, &[&listen, &memcached], port);
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it answers");
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
     let mut page = String::new();
@@ -134,9 +137,9 @@ fn exported(address: SocketAddr) -> Vec<String> {
 #[test]
 fn the_exporter_tells_all_of_terrace_that_it_tells_of_memcached() {
     let test = "memcached_exporter";
-    for program in ["memcached_exporter", "memcached"] {
+    for program in [EXPORTER, "memcached"] {
         if Command::new(program).arg("--version").output().is_err() {
-            return skip(test, &format!("{program} is not installed, and no registry here has it"));
+            return skip(test, &format!("{program} is not there; scripts/tools.sh installs it"));
         }
     }
     let server = Server::try_start("-m 64", Arc::new(TempDir::new().expect("a directory")));
