@@ -126,11 +126,15 @@ fn document(row: &str) {
     let Some(start) = text.find("|---") else { panic!("docs/clients.md has no table") };
     let head_bytes = start + text[start..].find('\n').map_or(text.len() - start, |end| end + 1);
     let (head, body) = text.split_at(head_bytes);
+    // The table ends with its last row; what stands behind it stays.
+    let table_bytes = body.split_inclusive('\n').take_while(|line| line.starts_with('|'));
+    let (table, rest) = body.split_at(table_bytes.map(str::len).sum());
     let mut rows: Vec<_> =
-        body.lines().filter(|line| !same(line, &[0, 3])).map(str::to_string).collect();
+        table.lines().filter(|line| !same(line, &[0, 3])).map(str::to_string).collect();
     rows.push(format!("| {row} |"));
     rows.sort_by_key(|row| row.to_lowercase());
-    std::fs::write(&file, format!("{head}{}\n", rows.join("\n"))).expect("docs can be written");
+    std::fs::write(&file, format!("{head}{}\n{rest}", rows.join("\n")))
+        .expect("docs can be written");
 }
 
 /// The Python of the local environment that `make tools` sets up, if it has `module`.
