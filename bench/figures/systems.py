@@ -76,6 +76,10 @@ def in_memory(server):
     return stats["records_hot"] + stats["records_fresh"]
 
 
+# What `stats tiers` accounts for under the limit.
+ACCOUNTED = ["sealed_index", "page_tables", "segment_table", "dram_table", "fresh", "hot", "idle", "staging"]
+
+
 def fitted(server, records, measure):
     """Measures; then raises or lowers the memory of a Terrace towards so many records in DRAM. Gives
     back what was measured, and whether their number was right (or is nobody's wish)."""
@@ -88,9 +92,18 @@ def fitted(server, records, measure):
     off_mib = round((records - in_memory(server)) * COPY_BYTES / (1 << 20))
     if off_mib == 0 or (off_mib > 0 and not is_full):
         return found, True
-    answer = server.tell(f"cache_memlimit {(after['memory_limit'] >> 20) + off_mib}")
+    limit, taken = after["memory_limit"] >> 20, _taken_mib(after)
+    if taken > limit + 1:
+        # An earlier, lower limit is still on its way: another now would go past what is wanted.
+        return found, False
+    # A limit that is not reached yet says nothing of what these records take.
+    answer = server.tell(f"cache_memlimit {(limit if is_full else min(limit, taken)) + off_mib}")
     # No less is possible: stores need their room.
     return found, answer != "OK"
+
+
+def _taken_mib(stats):
+    return sum(stats["memory_" + part] for part in ACCOUNTED) >> 20
 
 
 def gets(server, workload="get", **options):
