@@ -1,7 +1,7 @@
 //! The classic commands.
 
 use crate::parser::Reject;
-use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64};
+use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64, plain_end};
 use crate::{KEY_BYTES_MAX, Request, reply};
 use arrayvec::ArrayVec;
 
@@ -15,6 +15,21 @@ pub struct KeysKind {
     pub with_cas: bool,
     /// `gat`, `gats`: the new expiry time.
     pub touch: Option<i32>,
+}
+
+impl KeysKind {
+    /// `get`.
+    pub const GET: Self = Self { with_cas: false, touch: None };
+}
+
+/// The key of a whole `get` in its plainest form at the front of `buf`, and how long the request is. Most
+/// requests are such: they are told from all others by looking at each byte once.
+#[inline]
+pub(crate) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
+    let rest = buf.strip_prefix(b"get ")?;
+    let (key, end) = rest.split_at(plain_end(rest));
+    let is_key = (1..=KEY_BYTES_MAX).contains(&key.len());
+    (is_key && end.starts_with(b"\r\n")).then(|| (key, buf.len() - end.len() + 2))
 }
 
 /// Keys to get.
@@ -33,10 +48,15 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
+    /// One key, in a line that ends.
+    pub(crate) fn single(kind: KeysKind, key: &'a [u8]) -> Self {
+        Self { kind, keys: Tokens::new(key), first: Some(key), is_single: true, is_last: true }
+    }
+
     pub(crate) fn checked(kind: KeysKind, text: &'a [u8], is_last: bool) -> Result<Self, Reject> {
         let keys = Tokens::new(text);
         // Checked before the first is answered, so that an error comes alone.
-        if text.len() > KEY_BYTES_MAX && keys.clone().any(|key| key.len() > KEY_BYTES_MAX) {
+        if text.len() > KEY_BYTES_MAX && has_long_word(text) {
             return Err(Reject::line(reply::BAD_FORMAT));
         }
         let mut others = keys;
@@ -44,6 +64,13 @@ impl<'a> Keys<'a> {
         let is_single = is_last && first.is_some() && others.is_blank();
         Ok(Self { kind, keys, first, is_single, is_last })
     }
+}
+
+/// Whether a word is longer than a key may be.
+fn has_long_word(text: &[u8]) -> bool {
+    let mut start = 0;
+    let ends = memchr::memchr_iter(b' ', text).chain([text.len()]);
+    ends.into_iter().any(|end| end - std::mem::replace(&mut start, end + 1) > KEY_BYTES_MAX)
 }
 
 /// How to store.
@@ -151,7 +178,7 @@ pub(crate) fn request<'a>(
 ) -> Result<Request<'a>, Reject> {
     let store = |verb| store(verb, tokens);
     match command {
-        b"get" => keys(KeysKind { with_cas: false, touch: None }, tokens),
+        b"get" => keys(KeysKind::GET, tokens),
         b"gets" => keys(KeysKind { with_cas: true, touch: None }, tokens),
         b"gat" => touching_keys(false, tokens),
         b"gats" => touching_keys(true, tokens),
@@ -202,7 +229,26 @@ fn key(word: &[u8], noreply: bool) -> Result<&[u8], Reject> {
     if word.len() > KEY_BYTES_MAX { Err(refuse(reply::BAD_FORMAT, noreply)) } else { Ok(word) }
 }
 
+/// A store as most clients write it, which most stores are: told by looking at each byte once. `None` for
+/// anything else, wrong or not.
+#[inline]
+fn plain_store(verb: Verb, mut tokens: Tokens<'_>) -> Option<Store<'_>> {
+    if matches!(verb, Verb::Cas(_)) {
+        return None;
+    }
+    let key = tokens.next().filter(|key| key.len() <= KEY_BYTES_MAX)?;
+    let [client_flags, exptime, value_bytes] =
+        [tokens.plain_number()?, tokens.plain_number()?, tokens.plain_number()?];
+    let is_all = tokens.rest().is_empty();
+    // No more digits are taken than 31 bits hold.
+    let exptime = exptime as i32;
+    is_all.then_some(Store { verb, key, client_flags, exptime, value_bytes, noreply: false })
+}
+
 fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    if let Some(store) = plain_store(verb, tokens) {
+        return Ok(Request::Store(store));
+    }
     let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
     let needed = if matches!(verb, Verb::Cas(_)) { 5 } else { 4 };
     if words.len() != needed && words.len() != needed + 1 {

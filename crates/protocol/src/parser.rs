@@ -93,6 +93,13 @@ impl Parser {
         if let Some(kind) = self.keys {
             return self.more_keys(kind, buf, 0);
         }
+        if let Some((key, consumed)) = classic::plain_get(buf) {
+            let keys = Keys::single(KeysKind::GET, key);
+            return Parse::Request { request: Request::Keys(keys), consumed };
+        }
+        if let Some((request, consumed)) = meta::plain_get(buf) {
+            return Parse::Request { request: Request::Meta(request), consumed };
+        }
         let Some(end) = memchr::memchr(b'\n', buf) else { return self.without_end(buf) };
         let line = &buf[..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -102,12 +109,24 @@ impl Parser {
         }
     }
 
+    /// The key of a `get` of one key at the front of `buf`, if that is written as most clients do, and how
+    /// many bytes it takes: what [`Parser::parse`] would find, sooner. `None` for anything else.
+    #[inline]
+    pub fn plain_get<'a>(&mut self, buf: &'a [u8]) -> Option<(&'a [u8], usize)> {
+        if self.protocol == Protocol::Binary || self.keys.is_some() {
+            return None;
+        }
+        let get = classic::plain_get(buf)?;
+        self.protocol = Protocol::Ascii;
+        Some(get)
+    }
+
     fn without_end<'a>(&mut self, buf: &'a [u8]) -> Parse<'a> {
         if buf.len() <= LINE_BYTES_MAX {
             return Parse::NeedMore;
         }
         let kind = match buf {
-            [b'g', b'e', b't', b' ', ..] => KeysKind { with_cas: false, touch: None },
+            [b'g', b'e', b't', b' ', ..] => KeysKind::GET,
             [b'g', b'e', b't', b's', b' ', ..] => KeysKind { with_cas: true, touch: None },
             _ => {
                 return Parse::Reject(Reject {

@@ -54,28 +54,10 @@ replies! {
 pub const LINE_END: &[u8] = b"\r\n";
 
 /// Appends a number in decimal.
-pub fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    // Client flags mostly are 0, and many values short.
-    match number {
-        0..10 => return out.push(b'0' + number as u8),
-        10..100 => {
-            return out
-                .extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]);
-        }
-        _ => {}
-    }
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        // A digit is below ten.
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
+pub fn put_number(out: &mut Vec<u8>, number: u64) {
+    let mut digits = Backwards::default();
+    digits.put_number(number);
+    out.extend_from_slice(digits.bytes());
 }
 
 /// Appends `VALUE <key> <flags> <bytes> [<cas>]` and the line end.
@@ -86,17 +68,58 @@ pub fn put_value_line(
     bytes: u64,
     cas: Option<u64>,
 ) {
+    // Appended as a whole: each piece by itself would ask for room.
+    let mut numbers = Backwards::default();
+    numbers.put(LINE_END);
+    if let Some(cas) = cas {
+        numbers.put_number(cas);
+        numbers.put(b" ");
+    }
+    numbers.put_number(bytes);
+    numbers.put(b" ");
+    numbers.put_number(client_flags.into());
+    numbers.put(b" ");
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
-    out.push(b' ');
-    put_number(out, client_flags.into());
-    out.push(b' ');
-    put_number(out, bytes);
-    if let Some(cas) = cas {
-        out.push(b' ');
-        put_number(out, cas);
+    out.extend_from_slice(numbers.bytes());
+}
+
+/// The end of a line, made from its last byte to its first, as digits come.
+struct Backwards {
+    bytes: [u8; Self::ROOM],
+    at: usize,
+}
+
+impl Backwards {
+    /// More than three numbers take. A power of two, so that an index needs no look at it.
+    const ROOM: usize = 64;
+
+    fn put_byte(&mut self, byte: u8) {
+        self.at -= 1;
+        self.bytes[self.at % Self::ROOM] = byte;
     }
-    out.extend_from_slice(LINE_END);
+
+    fn put(&mut self, bytes: &[u8]) {
+        bytes.iter().rev().for_each(|&byte| self.put_byte(byte));
+    }
+
+    fn put_number(&mut self, mut number: u64) {
+        while number >= 10 {
+            self.put_byte(b'0' + (number % 10) as u8);
+            number /= 10;
+        }
+        self.put_byte(b'0' + number as u8);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+impl Default for Backwards {
+    fn default() -> Self {
+        Self { bytes: [0; Self::ROOM], at: Self::ROOM }
+    }
 }
 
 /// Appends a value and the line end behind it.
@@ -128,8 +151,10 @@ impl<'o> MetaReply<'o> {
 
     /// Begins with `VA <bytes>`.
     pub fn begin_value(out: &'o mut Vec<u8>, bytes: u64) -> Self {
-        out.extend_from_slice(b"VA ");
-        put_number(out, bytes);
+        let mut line = Backwards::default();
+        line.put_number(bytes);
+        line.put(b"VA ");
+        out.extend_from_slice(line.bytes());
         Self { out }
     }
 

@@ -7,13 +7,33 @@ pub struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    pub(crate) fn new(line: &'a [u8]) -> Self {
+    /// Those of `line`.
+    pub fn new(line: &'a [u8]) -> Self {
         Self { rest: line }
     }
 
     /// What was not looked at yet.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
+    }
+
+    /// Takes one space and a number of at most nine digits, if that is all that the next word is.
+    #[inline]
+    pub(crate) fn plain_number(&mut self) -> Option<u32> {
+        const DIGITS_MAX: usize = 9;
+        let digits = self.rest.strip_prefix(b" ")?;
+        let (mut number, mut count) = (0, 0);
+        while let Some(&byte) = digits.get(count)
+            && byte.is_ascii_digit()
+            && count < DIGITS_MAX
+        {
+            number = number * 10 + u32::from(byte - b'0');
+            count += 1;
+        }
+        let rest = &digits[count..];
+        let is_word = count > 0 && matches!(rest, [] | [b' ', ..]);
+        self.rest = rest;
+        is_word.then_some(number)
     }
 
     /// No further word follows.
@@ -41,25 +61,48 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Where the first space is, or the end. Most words are so short that calling a search for long ones takes
-/// longer than to look at eight bytes at a time here.
+/// A byte in each of eight.
+const ONES: u64 = 0x0101_0101_0101_0101;
+const TOPS: u64 = 0x80 * ONES;
+
+/// Where the first space is, or the end.
 #[inline]
 fn word_end(bytes: &[u8]) -> usize {
-    const SPACES: u64 = 0x2020_2020_2020_2020;
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const TOPS: u64 = 0x8080_8080_8080_8080;
+    const SPACES: u64 = b' ' as u64 * ONES;
+    // The top bit of the first byte that is a space, and perhaps of bytes behind it.
+    let spaces = |eight: u64| (eight ^ SPACES).wrapping_sub(ONES) & !(eight ^ SPACES) & TOPS;
+    find(bytes, spaces, |byte| byte == b' ')
+}
+
+/// Where the first byte is that is a space or comes before it, such as the end of a line; or the end.
+#[inline]
+pub(crate) fn plain_end(bytes: &[u8]) -> usize {
+    const FIRST: u8 = b' ' + 1;
+    // As above: a byte from `FIRST` on borrows nothing from its top bit.
+    let others = |eight: u64| eight.wrapping_sub(u64::from(FIRST) * ONES) & !eight & TOPS;
+    find(bytes, others, |byte| byte < FIRST)
+}
+
+/// Where the first byte is for which `is_it` holds, or the end; `marks` is the same for eight bytes, of which
+/// it marks the first, at least. Most words are so short that calling a search for long ones takes longer than
+/// to look at eight bytes at a time here.
+#[inline]
+fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_it: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;
     while let Some((eight, _)) = bytes[at..].split_first_chunk() {
-        let others = u64::from_le_bytes(*eight) ^ SPACES;
-        // The top bit of the first byte that is a space, and perhaps of bytes behind it.
-        let found = others.wrapping_sub(ONES) & !others & TOPS;
+        let found = marks(u64::from_le_bytes(*eight));
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
         at += 8;
     }
-    let rest = &bytes[at..];
-    at + rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len())
+    if let Some(eight) = bytes.last_chunk() {
+        // Some of these were looked at before, and are none.
+        let found = marks(u64::from_le_bytes(*eight));
+        let behind = if found == 0 { 8 } else { found.trailing_zeros() as usize / 8 };
+        return bytes.len() - 8 + behind;
+    }
+    bytes.iter().position(|&byte| is_it(byte)).unwrap_or(bytes.len())
 }
 
 /// An unsigned number, digits only.
@@ -123,6 +166,18 @@ mod tests {
     }
 
     #[test]
+    fn plain_numbers_are_read_and_others_left() {
+        let read = |text| Tokens::new(text).plain_number();
+        assert_eq!(
+            (read(b" 0"), read(b" 80 x"), read(b" 999999999")),
+            (Some(0), Some(80), Some(999_999_999))
+        );
+        for other in [&b""[..], b" ", b"1", b"  1", b" 1x", b" -1", b" 1234567890", b" x"] {
+            assert_eq!(read(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
     fn words_are_separated_by_any_number_of_spaces() {
         let words: Vec<_> = Tokens::new(b"  a bc   d ").collect();
         assert_eq!(words, [&b"a"[..], b"bc", b"d"]);
@@ -137,6 +192,18 @@ mod tests {
             assert_eq!(word_end(&word), length);
             for tail in [&b" "[..], b" !", b"  b c d e f g h i"] {
                 assert_eq!(word_end(&[&word, tail].concat()), length, "before {tail:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn plain_words_end_at_the_first_byte_that_is_none_of_theirs() {
+        let bytes = [b'!', 0x7f, 0xa0, 0xff, 0x80, b'a'];
+        for length in 0..40 {
+            let word: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();
+            assert_eq!(plain_end(&word), length);
+            for tail in [&b" "[..], b"\r\n", b"\n!", b"\t b c d e f g h i", b"\0"] {
+                assert_eq!(plain_end(&[&word, tail].concat()), length, "before {tail:?}");
             }
         }
     }

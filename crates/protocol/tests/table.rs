@@ -2,8 +2,8 @@
 //! socket.
 
 use terrace_protocol::{
-    AdminKind, Arith, Delete, Keys, MetaCommand, MetaMode, MetaRequest, Parse, Parser, Reject,
-    Request, Store, Touch, Verb,
+    AdminKind, Arith, Delete, KEY_BYTES_MAX, Keys, MetaCommand, MetaMode, MetaRequest, Parse,
+    Parser, Reject, Request, Store, Touch, Verb, reply,
 };
 
 fn parse(line: &[u8]) -> Parse<'_> {
@@ -227,4 +227,26 @@ fn what_is_no_client_is_cut_off() {
     assert_eq!(parse(&[b'x'; 2048]), Parse::NeedMore);
     // One endless key.
     assert!(reject(&[&b"get "[..], &[b'x'; 2100]].concat()).close);
+}
+
+/// The plainest forms are told sooner than others, and mean the same.
+#[test]
+fn plain_requests_mean_what_others_do() {
+    for key in ["k", "eightlng", "exactly-20-bytes-key", &"x".repeat(KEY_BYTES_MAX)] {
+        let (plain, other) = (format!("set {key} 7 9 80\r\n"), format!("set  {key} 7 9 80\r\n"));
+        assert_eq!(request(&plain), request(&other));
+        let (plain, other) = (format!("mg {key} v\r\n"), format!("mg  {key} v\r\n"));
+        assert_eq!(meta(&plain), meta(&other));
+        let (plain, other) = (format!("get {key}\r\n"), format!("get  {key}\r\n"));
+        let (Request::Keys(plain), Request::Keys(other)) = (request(&plain), request(&other))
+        else {
+            panic!("{key}: not keys");
+        };
+        assert_eq!((plain.kind, plain.first), (other.kind, other.first));
+        assert_eq!((plain.is_single, plain.is_last), (other.is_single, other.is_last));
+    }
+    let long = "x".repeat(KEY_BYTES_MAX + 1);
+    for line in [format!("get {long}"), format!("mg {long} v"), format!("set {long} 0 0 1")] {
+        assert_eq!(reject(format!("{line}\r\n").as_bytes()).reply, reply::BAD_FORMAT);
+    }
 }

@@ -1,7 +1,7 @@
 //! Responses as bytes.
 
 use super::Status;
-use super::header::MAGIC_RESPONSE;
+use super::header::{HEADER_BYTES, MAGIC_RESPONSE};
 
 /// What a response repeats of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +45,16 @@ impl Echo {
         let body = (extras.len() + key.len() + value.len()) as u64 + value_bytes_to_follow;
         // Keys have at most 250 bytes and extras 4; items have at most 1 GiB.
         let body = u32::try_from(body).unwrap_or(u32::MAX).to_be_bytes();
-        let key_bytes = (key.len() as u16).to_be_bytes();
-        out.extend_from_slice(&[MAGIC_RESPONSE, self.opcode]);
-        out.extend_from_slice(&key_bytes);
-        out.extend_from_slice(&[extras.len() as u8, 0]);
-        out.extend_from_slice(&status.code().to_be_bytes());
-        out.extend_from_slice(&body);
-        out.extend_from_slice(&self.opaque);
-        out.extend_from_slice(&cas.to_be_bytes());
+        let [k0, k1] = (key.len() as u16).to_be_bytes();
+        let [s0, s1] = status.code().to_be_bytes();
+        let front = [MAGIC_RESPONSE, self.opcode, k0, k1, extras.len() as u8, 0, s0, s1];
+        // Appended as a whole: each field by itself would ask for room.
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&front);
+        header[8..12].copy_from_slice(&body);
+        header[12..16].copy_from_slice(&self.opaque);
+        header[16..].copy_from_slice(&cas.to_be_bytes());
+        out.extend_from_slice(&header);
         out.extend_from_slice(extras);
         out.extend_from_slice(key);
         out.extend_from_slice(value);

@@ -34,7 +34,7 @@ pub(crate) fn into_chunks(
 ) -> Result<Stored, Unfinished> {
     let hit = match executor.session.get(key, executor.now, Access::Peek, evidence) {
         Lookup::Hit(hit) => hit,
-        Lookup::Read(probe) => return Err(Unfinished::Read(probe)),
+        Lookup::Read(probe) => return Err(Unfinished::read(probe)),
         Lookup::Miss => return Err(Unfinished::Wait),
     };
     let seen = hit.record;
@@ -81,7 +81,7 @@ pub(crate) fn into_chunks(
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
         Update::Full => Ok(Stored::NoMemory),
-        Update::Read(probe) => Err(Unfinished::Read(probe)),
+        Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Done { .. } | Update::Wait => Err(Unfinished::Wait),
     }
 }

@@ -84,7 +84,7 @@ pub(crate) fn calculate(
                 *cas = new;
             }
         }
-        Update::Read(probe) => return Err(Unfinished::Read(probe)),
+        Update::Read(probe) => return Err(Unfinished::read(probe)),
         Update::Wait => return Err(Unfinished::Wait),
         Update::Full => outcome = Calculated::NoMemory,
     }

@@ -51,7 +51,7 @@ pub(crate) fn delete(
     });
     match update {
         Update::Done { .. } => {}
-        Update::Read(probe) => return Err(Unfinished::Read(probe)),
+        Update::Read(probe) => return Err(Unfinished::read(probe)),
         Update::Wait => return Err(Unfinished::Wait),
         Update::Full => outcome = Deleted::NotStored,
     }

@@ -28,10 +28,17 @@ pub(crate) struct Executor<'w> {
 /// Why an operation has no result yet. It changed nothing and wrote nothing.
 #[derive(Debug)]
 pub(crate) enum Unfinished {
-    /// A page must be read first.
-    Read(Probe),
+    /// A page must be read first. Boxed, so that results fit into registers where nothing is read.
+    Read(Box<Probe>),
     /// Buffers are full: try again in about a millisecond.
     Wait,
+}
+
+impl Unfinished {
+    /// A page must be read first.
+    pub(crate) fn read(probe: Probe) -> Self {
+        Self::Read(Box::new(probe))
+    }
 }
 
 /// Sizes that never change while a server runs.

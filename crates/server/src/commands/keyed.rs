@@ -9,11 +9,23 @@ use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb,
 #[derive(Debug)]
 pub(crate) enum Executed {
     Replied,
+    /// The reply goes on with the value of a large item. Boxed, as in [`Unfinished::Read`].
+    Streams(Box<LargeValue>),
+}
+
+/// A value that stands in chunks.
+#[derive(Debug)]
+pub(crate) struct LargeValue {
+    pub(crate) manifest: Manifest,
+    /// What stands behind it in the reply.
+    pub(crate) terminator: &'static [u8],
+}
+
+impl Executed {
     /// The reply goes on with the chunks of a large item, and with what stands behind a value.
-    Streams {
-        manifest: Manifest,
-        terminator: &'static [u8],
-    },
+    pub(crate) fn streams(manifest: Manifest, terminator: &'static [u8]) -> Self {
+        Self::Streams(Box::new(LargeValue { manifest, terminator }))
+    }
 }
 
 /// The key that a request is about; that of a line of keys is its first.

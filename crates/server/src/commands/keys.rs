@@ -23,6 +23,7 @@ pub(crate) fn execute(
 
 /// Reads a record, gives it the expiry `touch` if there is one, and has it written by `write`. `None`
 /// if there is no record: then nothing was written.
+#[inline]
 pub(crate) fn fetch(
     executor: &Executor<'_>,
     key: Key<'_>,
@@ -37,6 +38,7 @@ pub(crate) fn fetch(
     }
 }
 
+#[inline]
 fn read(
     executor: &Executor<'_>,
     key: Key<'_>,
@@ -109,12 +111,18 @@ fn read_and_touch(
 /// Writes a record, or the line before a value that is sent chunk by chunk.
 fn write(kind: KeysKind, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
     let cas = kind.with_cas.then_some(record.cas);
-    reply::put_value_line(out, record.key, record.client_flags, record.value_bytes(), cas);
+    let mut put_line = |bytes| {
+        reply::put_value_line(out, record.key, record.client_flags, bytes, cas);
+    };
     match record.body() {
         Body::Inline(value) => {
+            put_line(value.len() as u64);
             reply::put_block(out, value);
             Executed::Replied
         }
-        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: reply::LINE_END },
+        Body::Chunked(manifest) => {
+            put_line(manifest.bytes());
+            Executed::streams(manifest, reply::LINE_END)
+        }
     }
 }

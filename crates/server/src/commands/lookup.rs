@@ -37,6 +37,7 @@ pub(crate) struct Seen<'a> {
 }
 
 /// Reads a record that nothing is done to; `None` if there is none.
+#[inline(always)]
 pub(crate) fn read<'a>(
     executor: &Executor<'a>,
     key: Key<'_>,
@@ -46,20 +47,33 @@ pub(crate) fn read<'a>(
     match executor.session.get(key, executor.now, access, evidence) {
         Lookup::Hit(hit) => Ok(Some(hit)),
         Lookup::Miss => Ok(None),
-        Lookup::Read(probe) => Err(Unfinished::Read(probe)),
+        Lookup::Read(probe) => Err(Unfinished::read(probe)),
     }
 }
 
 /// Whether all that was promised is there: the chunks of a large item may be lost one by one. To be
 /// asked before the promise is sent. An item that can't be sent any more is removed, so that no later
 /// request finds what this one missed.
+#[inline]
 pub(crate) fn can_be_sent(
     executor: &Executor<'_>,
     key: Key<'_>,
     evidence: Option<Evidence<'_>>,
     executed: &Executed,
 ) -> bool {
-    let Executed::Streams { manifest, .. } = executed else { return true };
+    match executed {
+        Executed::Replied => true,
+        Executed::Streams(large) => has_chunks(executor, key, evidence, &large.manifest),
+    }
+}
+
+#[inline(never)]
+fn has_chunks(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    manifest: &Manifest,
+) -> bool {
     let is_whole = executor.session.has_chunks(manifest);
     if !is_whole {
         let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
@@ -120,7 +134,7 @@ pub(crate) fn with_effects(
     match (update, &mut outcome) {
         (Update::Done { cas: new }, Outcome::Created { cas, .. }) => *cas = new,
         (Update::Done { .. }, _) => {}
-        (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
+        (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, outcome) => *outcome = Outcome::NoMemory,
     }

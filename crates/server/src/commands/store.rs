@@ -77,7 +77,7 @@ pub(crate) fn store(
     });
     let mut is_kept = true;
     let stored = match (update, decision) {
-        (Update::Read(probe), _) => return Err(Unfinished::Read(probe)),
+        (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, _) => {
             if is_blind {
@@ -232,7 +232,7 @@ pub(crate) fn refuse_for_memory(
 /// meant to overwrite.
 fn forget(executor: &Executor<'_>, key: Key<'_>) -> Result<(), Unfinished> {
     match executor.session.update(key, executor.now, None, true, |_| Change::Remove) {
-        Update::Read(probe) => Err(Unfinished::Read(probe)),
+        Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Wait => Err(Unfinished::Wait),
         Update::Done { .. } | Update::Full => Ok(()),
     }

@@ -4,6 +4,7 @@
 //! buffers stay in the processor's caches however many connections there are.
 
 use super::input::BUFFER_BYTES;
+use arrayvec::ArrayVec;
 
 /// Buffers kept for later.
 const KEPT_MAX: usize = 64;
@@ -13,7 +14,7 @@ const KEPT_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 /// One worker's empty buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
-    kept: Vec<Vec<u8>>,
+    kept: ArrayVec<Vec<u8>, KEPT_MAX>,
 }
 
 impl Buffers {
@@ -25,9 +26,10 @@ impl Buffers {
     /// Takes a buffer back.
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let is_usable = (BUFFER_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity());
-        if is_usable && self.kept.len() < KEPT_MAX {
+        if is_usable {
             buffer.clear();
-            self.kept.push(buffer);
+            // One too many is freed.
+            let _ = self.kept.try_push(buffer);
         }
     }
 }

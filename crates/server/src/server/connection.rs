@@ -8,10 +8,10 @@ use super::clients::{Client, State};
 use super::conflicts::Conflicts;
 use super::context::Context;
 use super::input::{Input, Received};
+use super::keys::KeysLeft;
 use super::listener::Kind;
 use super::poll::Ready;
 use super::replies::Replies;
-use super::requests::KeysLeft;
 use super::slab::Id;
 use super::socket::Socket;
 use super::upload::Upload;
@@ -20,7 +20,7 @@ use crate::auth::sasl::SaslLogin;
 use crate::settings::Settings;
 use crate::stats::latency::Command;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use terrace_protocol::Parser;
 
@@ -162,7 +162,7 @@ impl Connection {
 
     /// What the log calls it.
     pub(crate) fn number(&self) -> i32 {
-        self.socket.fd().as_raw_fd()
+        self.socket.number()
     }
 
     /// Takes note of an event.
@@ -209,9 +209,14 @@ impl Connection {
     /// for more than there is must go.
     fn account(&mut self, turn: Turn, cx: &mut Context) -> Turn {
         let held = (self.input.capacity() + self.replies.memory() + self.socket.memory()) as u64;
-        if held == self.held {
-            return turn;
+        match held == self.held {
+            true => turn,
+            false => self.account_for(held, turn, cx),
         }
+    }
+
+    #[inline(never)]
+    fn account_for(&mut self, held: u64, turn: Turn, cx: &mut Context) -> Turn {
         let has_grown = held > self.held;
         let total = cx.shared.hold_buffers(std::mem::replace(&mut self.held, held), held);
         let cap = cx.shared.settings.connection_buffer_bytes_max;
@@ -226,7 +231,9 @@ impl Connection {
     fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
         let stop = self.execute_received(id, cx)?;
         let was_full = self.is_full();
-        let has_more_to_stream = self.send_listing() || self.send_streams(id, cx);
+        self.awaits_listing = false;
+        let has_more_to_stream =
+            self.replies.has_stream() && (self.send_listing() || self.send_streams(id, cx));
         if self.is_broken {
             return Ok(Turn::Close);
         }
@@ -269,7 +276,14 @@ impl Connection {
         let mut budget = cx.shared.settings.requests_per_event;
         let mut receives = 0;
         loop {
-            match self.process(id, cx, &mut budget) {
+            // Between requests, which is where most turns begin.
+            let has_nothing =
+                self.is_readable && self.needed == 0 && self.input.is_empty() && !self.is_held();
+            let stop = match has_nothing {
+                true => Stop::Starved,
+                false => self.process(id, cx, &mut budget),
+            };
+            match stop {
                 Stop::Starved if self.is_readable && receives < RECEIVES_MAX => {
                     self.receive(cx)?;
                     receives += 1;

@@ -53,6 +53,7 @@ impl Input {
 
     /// Receives once. `needed` is how many unread bytes the request at the front takes in all, where
     /// that is known; room is made for it.
+    #[inline]
     pub(crate) fn receive(&mut self, socket: &mut Socket, needed: usize) -> io::Result<Received> {
         self.make_room(needed);
         socket.receive(&mut self.bytes)

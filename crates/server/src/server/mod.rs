@@ -21,6 +21,7 @@ mod drives;
 mod gears;
 mod inbox;
 mod input;
+mod keys;
 mod listener;
 mod login;
 mod notify;

@@ -6,7 +6,7 @@ use super::replies::SlotId;
 use super::slab::Id;
 use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Unfinished};
-use crate::commands::keyed::{self, Executed};
+use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys;
 use crate::stats::latency::Command;
 use std::time::Instant;
@@ -55,7 +55,7 @@ pub(crate) enum Work {
 pub(crate) enum Answer {
     Reply,
     /// The reply goes on with the chunks of a large item, and with what stands behind a value.
-    Stream(Manifest, &'static [u8]),
+    Stream(Box<LargeValue>),
     /// The reply is a chunk.
     Chunk(ChunkName),
     /// A chunk is missing: what was promised to the client can't be sent.
@@ -140,7 +140,7 @@ impl Pending {
         };
         Ok(match executed {
             Executed::Replied => Answer::Reply,
-            Executed::Streams { manifest, terminator } => Answer::Stream(manifest, terminator),
+            Executed::Streams(large) => Answer::Stream(large),
         })
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn read_chunk(
     reply: &mut Vec<u8>,
 ) -> Result<Answer, Unfinished> {
     match executor.session.get(key, executor.now, Access::Use, evidence) {
-        Lookup::Read(probe) => Err(Unfinished::Read(probe)),
+        Lookup::Read(probe) => Err(Unfinished::read(probe)),
         Lookup::Miss => Ok(Answer::Broken),
         Lookup::Hit(hit) => match hit.record.body() {
             Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => {

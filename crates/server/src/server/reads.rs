@@ -56,6 +56,8 @@ pub(crate) struct Reads {
     /// Bytes of buffers given out.
     buffer_bytes: usize,
     started: Vec<Option<Started>>,
+    /// Reads that were submitted and did not come back, those that wait for room too.
+    unfinished: usize,
     vacant: Vec<usize>,
     submitted: bool,
     reaped: Vec<Done>,
@@ -79,6 +81,7 @@ impl Reads {
             turn: 0,
             buffer_bytes: 0,
             started: Vec::new(),
+            unfinished: 0,
             vacant: Vec::new(),
             submitted: false,
             reaped: Vec::new(),
@@ -101,12 +104,14 @@ impl Reads {
             std::mem::take(&mut self.started).into_iter().flatten()
         {
             self.buffer_bytes -= plan.bytes as usize;
+            self.unfinished -= 1;
             self.submit(plan, operation);
         }
     }
 
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
+        self.unfinished += 1;
         if self.has_room(plan) && self.tiers.iter().all(|tier| tier.waiting.is_empty()) {
             self.start(plan, operation);
         } else {
@@ -150,6 +155,9 @@ impl Reads {
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
     pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if !self.is_busy() {
+            return Ok(());
+        }
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
             while let Some(&(plan, operation)) = self.tiers[tier].waiting.front() {
@@ -168,7 +176,7 @@ impl Reads {
 
     /// Whether anything is on its way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.queue.in_flight() > 0 || self.tiers.iter().any(|tier| !tier.waiting.is_empty())
+        self.unfinished > 0
     }
 
     /// Appends what came back; never blocks.
@@ -184,6 +192,7 @@ impl Reads {
                 continue;
             };
             self.vacant.push(place);
+            self.unfinished -= 1;
             let took = now - started.at;
             self.latency.record(started.plan.tier, took);
             let tier = &mut self.tiers[started.plan.tier];

@@ -46,18 +46,27 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// Appends to the replies by way of `write`.
+    #[inline]
     pub(crate) fn append<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        if self.slots.is_empty() {
-            return write(&mut self.output);
-        }
-        if !matches!(self.slots.back(), Some(Slot::Done(_))) {
-            self.slots.push_back(Slot::Done(Vec::new()));
-        }
-        let Some(Slot::Done(bytes)) = self.slots.back_mut() else { unreachable!("just pushed") };
-        let before = bytes.len();
-        let result = write(bytes);
-        self.slot_bytes += bytes.len() - before;
+        let out = self.open();
+        let before = out.len();
+        let result = write(out);
+        let written = out.len() - before;
+        self.note_written(written);
         result
+    }
+
+    /// Where the next reply is to be appended. How much was is then told to [`Replies::note_written`].
+    #[inline]
+    pub(crate) fn open(&mut self) -> &mut Vec<u8> {
+        if self.slots.is_empty() { &mut self.output } else { last_done(&mut self.slots) }
+    }
+
+    #[inline]
+    pub(crate) fn note_written(&mut self, bytes: usize) {
+        if !self.slots.is_empty() {
+            self.slot_bytes += bytes;
+        }
     }
 
     /// Keeps a place for a reply that is not known yet, but that will be about so long.
@@ -233,6 +242,16 @@ impl Replies {
     pub(crate) fn has_memory(&self) -> bool {
         self.output.capacity() > 0
     }
+}
+
+/// Where replies behind the last unfinished one go.
+#[inline(never)]
+fn last_done(slots: &mut VecDeque<Slot>) -> &mut Vec<u8> {
+    if !matches!(slots.back(), Some(Slot::Done(_))) {
+        slots.push_back(Slot::Done(Vec::new()));
+    }
+    let Some(Slot::Done(bytes)) = slots.back_mut() else { unreachable!("just pushed") };
+    bytes
 }
 
 #[cfg(test)]

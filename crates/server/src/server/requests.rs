@@ -3,18 +3,16 @@
 use super::about::About;
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
+use super::keys::BATCH;
 use super::pending::Work;
 use super::slab::Id;
 use super::upload::Upload;
 use crate::commands::admin::{self, After};
-use crate::commands::{keyed, keys};
+use crate::commands::keyed;
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
 use terrace_cache::{Key, NewValue};
-use terrace_protocol::{Admin, DataBlock, Keys, KeysKind, Parse, Parser, Reject, Request, reply};
-
-/// Requests that are parsed, and whose index lines are asked for, before the first is executed.
-const BATCH: usize = 32;
+use terrace_protocol::{Admin, DataBlock, Parse, Parser, Reject, Request, reply};
 
 /// A request of a batch.
 struct Parcel<'i> {
@@ -27,18 +25,17 @@ struct Parcel<'i> {
     parser: Parser,
 }
 
-type Batch<'i> = ArrayVec<Parcel<'i>, BATCH>;
-
-/// A line of keys that was begun: some of its keys are still to be read, all of them received.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeysLeft {
-    kind: KeysKind,
-    /// Bytes of the input that are keys.
-    text: usize,
-    /// Bytes behind them that end the line, or this part of it.
-    end: usize,
-    is_last: bool,
+impl Parcel<'_> {
+    /// The key that the request is about.
+    fn key(&self) -> Option<&[u8]> {
+        match &self.parse {
+            Parse::Request { request, .. } => keyed::key_of(request),
+            _ => None,
+        }
+    }
 }
+
+type Batch<'i> = ArrayVec<Parcel<'i>, BATCH>;
 
 impl Connection {
     /// Executes what was received, until something is missing.
@@ -71,13 +68,25 @@ impl Connection {
         }
         // Taken out while its bytes are looked at, since executing changes the connection.
         let input = std::mem::take(&mut self.input);
-        let (consumed, result) = self.process_parcels(input.unread(), id, cx, budget);
+        let (mut consumed, mut result) = self.process_gets(input.unread(), id, cx, budget);
+        let were_gets = consumed > 0;
+        if !were_gets && result.is_ok() {
+            (consumed, result) = self.process_parcels(input.unread(), id, cx, budget);
+        }
         self.input = input;
         self.input.consume(consumed);
-        result
+        match result {
+            // Nothing else would come of another look.
+            Ok(()) if were_gets && self.input.is_empty() => {
+                self.needed = 0;
+                Err(Stop::Starved)
+            }
+            result => result,
+        }
     }
 
     /// Answers how many bytes of the input were taken.
+    #[inline(never)]
     fn process_parcels(
         &mut self,
         input: &[u8],
@@ -85,73 +94,98 @@ impl Connection {
         cx: &mut Context,
         budget: &mut u32,
     ) -> (usize, Result<(), Stop>) {
-        let mut consumed = 0;
+        self.needed = 0;
+        let Some((first, is_last)) = self.parse_one(input, self.parser, cx) else {
+            return (0, Err(Stop::Starved));
+        };
+        if is_last || *budget == 1 || first.bytes.len() == input.len() {
+            // There is nothing to be asked of memory meanwhile, nor anything to be kept for later.
+            let key = first.key().map(|key| cx.session.key(key));
+            return match self.process_one(&first, key, id, cx) {
+                Ok(bytes) => {
+                    *budget -= 1;
+                    (bytes, Ok(()))
+                }
+                Err(stop) => (0, Err(stop)),
+            };
+        }
         // Not moved anywhere: that would copy kilobytes, however few they hold.
         let mut batch = ArrayVec::new();
+        batch.push(first);
         self.parse(input, cx, BATCH.min(*budget as usize), &mut batch);
         let mut keys = ArrayVec::new();
         hash_keys(&batch, cx, &mut keys);
-        let mut result = if batch.is_empty() { Err(Stop::Starved) } else { Ok(()) };
+        let mut consumed = 0;
         for (parcel, key) in batch.iter().zip(&keys) {
             if self.is_held() {
-                result = Err(Stop::Blocked);
-                break;
+                return (consumed, Err(Stop::Blocked));
             }
-            let before = self.parser;
-            self.parser = parcel.parser;
             match self.process_one(parcel, *key, id, cx) {
                 Ok(bytes) => consumed += bytes,
-                Err(stop) => {
-                    self.parser = before;
-                    result = Err(stop);
-                    break;
-                }
+                Err(stop) => return (consumed, Err(stop)),
             }
             *budget -= 1;
             if !matches!(self.mode, Mode::Requests) {
                 break;
             }
         }
-        (consumed, result)
+        (consumed, Ok(()))
     }
 
-    /// Parses the requests that were received in whole. Notes how much the next one needs.
+    /// Parses the requests behind the first that were received in whole.
     fn parse<'i>(&mut self, input: &'i [u8], cx: &Context, limit: usize, batch: &mut Batch<'i>) {
-        self.needed = 0;
-        let mut parser = self.parser;
-        let mut at = 0;
-        while batch.len() < limit && at < input.len() {
-            let parse = parser.parse(&input[at..]);
-            let (consumed, value, ends_batch) = match &parse {
-                Parse::NeedMore => break,
-                Parse::Reject(reject) => (reject.consumed, None, false),
-                // Whether what follows may be executed depends on it.
-                Parse::Request { request, consumed } if self.is_login(request) => {
-                    (*consumed, None, true)
-                }
-                // Its keys take turns of their own, after which the rest would be parsed anew.
-                Parse::Request { request: Request::Keys(keys), consumed } if !keys.is_single => {
-                    (*consumed, None, true)
-                }
-                Parse::Request { request, consumed } => (*consumed, request.data_block(), false),
-            };
-            let is_inline = |bytes| bytes as usize <= cx.limits.inline_bytes_max;
-            let block = value.filter(|block| is_inline(block.value_bytes));
-            let bytes = consumed + block.map_or(0, |block| block.bytes() as usize);
-            let Some(bytes) = input[at..].get(..bytes) else {
-                self.needed = bytes;
-                break;
-            };
-            at += bytes.len();
-            let ends_batch = ends_batch || block.is_none() && value.is_some();
-            batch.push(Parcel { parse, bytes, data: consumed, parser });
-            if ends_batch {
+        let mut at = batch.iter().map(|parcel| parcel.bytes.len()).sum();
+        while batch.len() < limit
+            && let Some(parser) = batch.last().map(|parcel| parcel.parser)
+            && let Some((parcel, is_last)) = self.parse_one(&input[at..], parser, cx)
+        {
+            at += parcel.bytes.len();
+            batch.push(parcel);
+            if is_last {
                 break;
             }
         }
     }
 
+    /// Parses the request at the front of `input`, if it was received in whole, and says whether what
+    /// follows has to wait for it. Notes how much it needs if it was not.
+    #[inline(always)]
+    fn parse_one<'i>(
+        &mut self,
+        input: &'i [u8],
+        mut parser: Parser,
+        cx: &Context,
+    ) -> Option<(Parcel<'i>, bool)> {
+        if input.is_empty() {
+            return None;
+        }
+        let parse = parser.parse(input);
+        let (consumed, value, is_last) = match &parse {
+            Parse::NeedMore => return None,
+            Parse::Reject(reject) => (reject.consumed, None, false),
+            // The keys of a line take turns of their own, after which the rest would be parsed anew.
+            Parse::Request { request: Request::Keys(keys), consumed } => {
+                (*consumed, None, !keys.is_single)
+            }
+            // Whether what follows may be executed depends on it.
+            Parse::Request { request, consumed } if self.is_login(request) => {
+                (*consumed, None, true)
+            }
+            Parse::Request { request, consumed } => (*consumed, request.data_block(), false),
+        };
+        let is_inline = |bytes| bytes as usize <= cx.limits.inline_bytes_max;
+        let block = value.filter(|block| is_inline(block.value_bytes));
+        let bytes = consumed + block.map_or(0, |block| block.bytes() as usize);
+        let Some(bytes) = input.get(..bytes) else {
+            self.needed = bytes;
+            return None;
+        };
+        let is_last = is_last || block.is_none() && value.is_some();
+        Some((Parcel { parse, bytes, data: consumed, parser }, is_last))
+    }
+
     /// Executes one request; answers how many bytes of the input it took.
+    #[inline(never)]
     fn process_one(
         &mut self,
         parcel: &Parcel<'_>,
@@ -159,11 +193,32 @@ impl Connection {
         id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
+        let before = std::mem::replace(&mut self.parser, parcel.parser);
         if let Parse::Request { request, .. } = &parcel.parse {
             self.command = Command::of(request);
-            if cx.shared.looks_at_commands() {
-                self.about = About::of(request, cx.now);
-            }
+        }
+        let taken = match cx.shared.looks_at_commands() {
+            false => self.execute_one(parcel, key, id, cx),
+            true => self.execute_watched(parcel, key, id, cx),
+        };
+        if taken.is_err() {
+            // It is parsed again.
+            self.parser = before;
+        }
+        taken
+    }
+
+    /// Executes a request of which others are told.
+    #[inline(never)]
+    fn execute_watched(
+        &mut self,
+        parcel: &Parcel<'_>,
+        key: Option<Key<'_>>,
+        id: Id,
+        cx: &mut Context,
+    ) -> Result<usize, Stop> {
+        if let Parse::Request { request, .. } = &parcel.parse {
+            self.about = About::of(request, cx.now);
         }
         // Who begins to watch by it need not hear of it.
         let is_watched = cx.shared.watchers.are_there();
@@ -208,6 +263,7 @@ impl Connection {
     }
 
     /// Tells watchers the line of a request as it came; the binary protocol has none.
+    #[inline(never)]
     fn tell_line(&self, parcel: &Parcel<'_>, cx: &Context) {
         if matches!(parcel.parse, Parse::Request { request: Request::Binary(_), .. }) {
             return;
@@ -217,6 +273,7 @@ impl Connection {
         cx.shared.watchers.tell_request(self.number(), line);
     }
 
+    #[inline(never)]
     fn refuse(&mut self, reject: &Reject) {
         self.replies.append(|out| out.extend_from_slice(reject.reply));
         self.is_closing |= reject.close;
@@ -259,6 +316,7 @@ impl Connection {
     }
 
     /// Executes what is no matter of one key, once everything before it is finished.
+    #[inline(never)]
     fn process_admin(&mut self, admin: &Admin<'_>, cx: &mut Context) -> Result<(), Stop> {
         if !self.replies.is_settled() {
             return Err(Stop::Blocked);
@@ -273,93 +331,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the key of a line, or begins with its keys if there are more than this `first` one; answers
-    /// how many bytes it took.
-    fn begin_keys(
-        &mut self,
-        keys: &Keys<'_>,
-        first: Option<Key<'_>>,
-        bytes: &[u8],
-        id: Id,
-        cx: &mut Context,
-    ) -> Result<usize, Stop> {
-        if let (Some(key), true) = (first, keys.is_single) {
-            self.read_key(keys.kind, key, id, cx)?;
-            self.replies.append(|out| out.extend_from_slice(reply::END));
-            return Ok(bytes.len());
-        }
-        let text = keys.keys.rest().len();
-        let end = match keys.is_last {
-            true if bytes.ends_with(b"\r\n") => 2,
-            _ => 1,
-        };
-        self.mode = Mode::Keys(KeysLeft { kind: keys.kind, text, end, is_last: keys.is_last });
-        Ok(bytes.len() - text - end)
-    }
-
-    fn process_keys(
-        &mut self,
-        left: KeysLeft,
-        id: Id,
-        cx: &mut Context,
-        budget: &mut u32,
-    ) -> Result<(), Stop> {
-        let input = std::mem::take(&mut self.input);
-        let text = &input.unread()[..left.text];
-        let mut batch: ArrayVec<(Key<'_>, usize), BATCH> = ArrayVec::new();
-        let mut at = 0;
-        while !batch.is_full()
-            && let Some((word, end)) = next_word(text, at)
-        {
-            batch.push((cx.session.key(word), end));
-            at = end;
-        }
-        batch.iter().for_each(|(key, _)| cx.session.prefetch(*key));
-        batch.iter().for_each(|(key, _)| cx.session.prefetch_record(*key));
-        let is_through = !batch.is_full();
-        let (mut consumed, mut result) = (0, Ok(()));
-        for (key, end) in batch {
-            result = match self.is_held() {
-                true => Err(Stop::Blocked),
-                false => self.read_key(left.kind, key, id, cx),
-            };
-            if result.is_err() {
-                break;
-            }
-            consumed = end;
-        }
-        *budget = budget.saturating_sub(1);
-        self.mode = Mode::Keys(KeysLeft { text: left.text - consumed, ..left });
-        if result.is_ok() && is_through {
-            consumed = left.text + left.end;
-            self.mode = Mode::Requests;
-            if left.is_last {
-                self.replies.append(|out| out.extend_from_slice(reply::END));
-            }
-        }
-        self.input = input;
-        self.input.consume(consumed);
-        result
-    }
-
-    fn read_key(
-        &mut self,
-        kind: KeysKind,
-        key: Key<'_>,
-        id: Id,
-        cx: &mut Context,
-    ) -> Result<(), Stop> {
-        self.begin(
-            cx,
-            id,
-            (key, kind.touch.is_some()),
-            |executor, out| keys::execute(kind, executor, key, None, out),
-            || Work::Key { kind, key: key.bytes().into() },
-        )
-    }
-
     /// A value that is too long for one piece comes chunk by chunk, or not at all. `line` is the
     /// request without it.
+    #[inline(never)]
     fn begin_upload(
         &mut self,
         request: &Request<'_>,
@@ -390,6 +364,7 @@ impl Connection {
         Ok(())
     }
 
+    #[inline(never)]
     fn swallow(&mut self, bytes: u64) -> Result<(), Stop> {
         let here = bytes.min(self.input.unread().len() as u64);
         self.input.consume(here as usize);
@@ -402,30 +377,15 @@ impl Connection {
     }
 }
 
-/// Finds the keys of the requests and hashes them. If there are several, what their lookups will need is
-/// asked of memory: first all lines of the table, then, when these have come, all records.
+/// Finds the keys of a pipeline and hashes them. What their lookups will need is asked of memory: first
+/// all lines of the table, then, when these have come, all records.
 fn hash_keys<'b>(batch: &'b Batch<'_>, cx: &Context, keys: &mut ArrayVec<Option<Key<'b>>, BATCH>) {
-    let is_pipeline = batch.len() > 1;
     for parcel in batch {
-        let key = match &parcel.parse {
-            Parse::Request { request, .. } => keyed::key_of(request),
-            _ => None,
-        };
-        let key = key.map(|key| cx.session.key(key));
-        if let Some(key) = key.filter(|_| is_pipeline) {
+        let key = parcel.key().map(|key| cx.session.key(key));
+        if let Some(key) = key {
             cx.session.prefetch(key);
         }
         keys.push(key);
     }
-    if is_pipeline {
-        keys.iter().flatten().for_each(|key| cx.session.prefetch_record(*key));
-    }
-}
-
-/// The first word of `text` from `at` on, and where it ends.
-fn next_word(text: &[u8], at: usize) -> Option<(&[u8], usize)> {
-    let start = at + text[at..].iter().position(|&byte| byte != b' ')?;
-    let rest = &text[start..];
-    let bytes = memchr::memchr(b' ', rest).unwrap_or(rest.len());
-    Some((&rest[..bytes], start + bytes))
+    keys.iter().flatten().for_each(|key| cx.session.prefetch_record(*key));
 }

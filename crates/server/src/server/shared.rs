@@ -287,10 +287,15 @@ impl DelayedFlush {
     }
 
     /// Flushes if the time has come.
+    #[inline]
     pub(crate) fn run_if_due(&self, cache: &Cache, now: u32) {
-        if now < self.due.load(Ordering::Acquire) {
-            return;
+        if now >= self.due.load(Ordering::Acquire) {
+            self.run_once(cache, now);
         }
+    }
+
+    #[cold]
+    fn run_once(&self, cache: &Cache, now: u32) {
         // Whoever comes second waits here until the flush is done, and then finds nothing due.
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if now >= self.due.load(Ordering::Acquire) {

@@ -5,7 +5,7 @@ use super::udp::Datagram;
 use crate::tls::{Decrypted, TLS_MEMORY_BYTES, TlsStream};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A client's socket.
 pub(crate) enum Socket {
@@ -24,7 +24,13 @@ impl Socket {
         }
     }
 
+    /// What the log calls the connection.
+    pub(crate) fn number(&self) -> i32 {
+        self.fd().as_raw_fd()
+    }
+
     /// Appends to `bytes`, within its capacity, what the client sent.
+    #[inline]
     pub(crate) fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<Received> {
         match self {
             Self::Plain(fd) => receive_plain(fd, bytes),
@@ -38,6 +44,7 @@ impl Socket {
     }
 
     /// Sends some of `bytes`; `WouldBlock` when nothing more is taken.
+    #[inline]
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(fd) => send(fd, bytes),

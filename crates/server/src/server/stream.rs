@@ -1,6 +1,7 @@
 //! The value of a large item on its way to a client: a few chunks are read ahead, and none while the
 //! client does not take what it has.
 
+use crate::commands::keyed::LargeValue;
 use std::collections::VecDeque;
 use terrace_cache::{ItemId, Manifest};
 
@@ -39,8 +40,8 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// `head` is what stands before the value, `terminator` what stands behind it.
-    pub(crate) fn new(head: Vec<u8>, manifest: Manifest, terminator: &'static [u8]) -> Self {
+    /// `head` is what stands before the value.
+    pub(crate) fn new(head: Vec<u8>, LargeValue { manifest, terminator }: LargeValue) -> Self {
         Self { head, manifest, terminator, next: (0, 0), sent: 0, window: VecDeque::new() }
     }
 
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn sends_in_order_and_reads_only_a_little_ahead() {
-        let mut stream = Stream::new(b"VA 11\r\n".to_vec(), manifest(), b"\r\n");
+        let large = LargeValue { manifest: manifest(), terminator: b"\r\n" };
+        let mut stream = Stream::new(b"VA 11\r\n".to_vec(), large);
         let mut output = Vec::new();
         assert!(!stream.advance(&mut output));
         assert_eq!(output, b"VA 11\r\n");

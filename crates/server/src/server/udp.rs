@@ -71,7 +71,7 @@ impl UdpPorts {
 
     /// Whether [`UdpPorts::receive`] has something to do.
     pub(crate) fn has_more(&self) -> bool {
-        self.unanswered < UNANSWERED_MAX && self.readable.contains(&true)
+        !self.ports.is_empty() && self.unanswered < UNANSWERED_MAX && self.readable.contains(&true)
     }
 
     /// One that was received is through.

@@ -114,6 +114,7 @@ impl Latency {
     }
 
     /// Begins to measure a command, if it is one of those that are.
+    #[inline]
     pub(crate) fn sample(&self) -> Option<Instant> {
         let seen = self.seen.load(Ordering::Relaxed);
         self.seen.store(seen + 1, Ordering::Relaxed);
@@ -121,6 +122,7 @@ impl Latency {
     }
 
     /// Counts a command that DRAM answered, in place of those that were not measured.
+    #[inline]
     pub(crate) fn record_sample(&self, command: Command, since: Option<Instant>) {
         if let Some(since) = since {
             self.commands[0][command as usize].record(since.elapsed(), SAMPLE.into());

@@ -50,7 +50,7 @@ fn write(
     request.echo.put(out, &response);
     match body {
         Body::Inline(_) => Executed::Replied,
-        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: b"" },
+        Body::Chunked(manifest) => Executed::streams(manifest, b""),
     }
 }
 

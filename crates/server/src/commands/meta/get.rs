@@ -140,7 +140,7 @@ fn write(
     reply.end();
     match body {
         _ if !with_value => Executed::Replied,
-        Body::Chunked(manifest) => Executed::Streams { manifest, terminator: reply::LINE_END },
+        Body::Chunked(manifest) => Executed::streams(manifest, reply::LINE_END),
         Body::Inline(value) => {
             reply::put_block(out, value);
             Executed::Replied

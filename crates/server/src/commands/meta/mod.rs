@@ -51,6 +51,9 @@ fn write_flags(
     request: &MetaRequest<'_>,
     mut more: impl FnMut(&mut MetaReply<'_>, u8),
 ) {
+    if !request.flags.ask_to_show() {
+        return;
+    }
     for word in request.flags.iter() {
         match word[0] {
             b'O' => reply.flag(b'O', &word[1..]),

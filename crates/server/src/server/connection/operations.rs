@@ -7,11 +7,12 @@ use crate::server::context::Context;
 use crate::server::pending::{Answer, Pending, Work};
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
-use terrace_cache::Key;
+use terrace_cache::{Key, Probe};
 
 impl Connection {
     /// Executes an operation now, or begins what it needs first; an unfinished one on the same key must
     /// finish before. `run` executes it; `work` makes an owned copy of it.
+    #[inline(always)]
     pub(in crate::server) fn begin(
         &mut self,
         cx: &mut Context,
@@ -24,38 +25,48 @@ impl Connection {
             return Err(Stop::Blocked);
         }
         let since = cx.stats.latency.sample();
-        let (number, about) = (self.number(), self.about);
-        let result = self.replies.append(|out| {
-            let before = out.len();
-            let result = run(&cx.executor(), out);
-            if cx.shared.looks_at_commands() && result.is_ok() {
-                let reply = &out[before..];
-                cx.shared.tell_command(number, about, key.bytes(), reply);
-            }
-            result
-        });
+        let out = self.replies.open();
+        let before = out.len();
+        let result = run(&cx.executor(), out);
+        if cx.shared.looks_at_commands() && result.is_ok() {
+            let reply = &out[before..];
+            cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), reply);
+        }
+        let written = out.len() - before;
+        self.replies.note_written(written);
         match result {
             Ok(Executed::Replied) => {
                 cx.stats.latency.record_sample(self.command, since);
                 Ok(())
             }
-            Ok(Executed::Streams { manifest, terminator }) => {
-                let stream = Stream::new(Vec::new(), manifest, terminator);
-                self.replies.reserve_stream(Box::new(stream));
+            Ok(Executed::Streams(large)) => {
+                self.replies.reserve_stream(Box::new(Stream::new(Vec::new(), *large)));
                 Ok(())
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
             Err(Unfinished::Read(probe)) => {
-                let (hash, work) = (key.hash(), work());
-                let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
-                self.conflicts.add(hash, is_write);
-                let mut operation = Pending::new(id, slot, work, (hash, is_write));
-                operation.command = self.command;
-                operation.about = self.about;
-                cx.read_for(Box::new(operation), probe);
+                self.wait_for(*probe, work(), (key.hash(), is_write), id, cx);
                 Ok(())
             }
         }
+    }
+
+    /// Keeps a place for the reply of an operation that needs to read something first.
+    #[inline(never)]
+    fn wait_for(
+        &mut self,
+        probe: Probe,
+        work: Work,
+        (hash, is_write): (u64, bool),
+        id: Id,
+        cx: &mut Context,
+    ) {
+        let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
+        self.conflicts.add(hash, is_write);
+        let mut operation = Pending::new(id, slot, work, (hash, is_write));
+        operation.command = self.command;
+        operation.about = self.about;
+        cx.read_for(Box::new(operation), probe);
     }
 
     /// An operation has its result; what is to be sent stands in `reply`.
@@ -65,8 +76,8 @@ impl Connection {
         }
         match answer {
             Answer::Reply => self.replies.fulfil(operation.slot, reply),
-            Answer::Stream(manifest, terminator) => {
-                let stream = Stream::new(std::mem::take(reply), manifest, terminator);
+            Answer::Stream(large) => {
+                let stream = Stream::new(std::mem::take(reply), *large);
                 self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
             }
             Answer::Chunk(chunk) => {

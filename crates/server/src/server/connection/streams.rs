@@ -20,7 +20,6 @@ impl Connection {
 
     /// Puts what there is of a listing into the output; `true` if there is more than fits.
     pub(super) fn send_listing(&mut self) -> bool {
-        self.awaits_listing = false;
         while let Some((listing, output)) = self.replies.front_listing() {
             if output.len() >= STREAM_BYTES_MAX {
                 return true;
@@ -56,7 +55,7 @@ impl Connection {
                 Ok(Answer::Chunk(_)) => stream.put(chunk.number, bytes),
                 Err(Unfinished::Read(probe)) => {
                     let operation = Pending::new(id, slot, Work::Chunk(chunk), (key.hash(), false));
-                    cx.read_for(Box::new(operation), probe);
+                    cx.read_for(Box::new(operation), *probe);
                 }
                 Ok(_) | Err(Unfinished::Wait) => {
                     self.is_broken = true;

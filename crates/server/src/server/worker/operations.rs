@@ -82,7 +82,7 @@ impl Worker {
         match result {
             Ok(answer) => self.deliver(&operation, answer),
             Err(Unfinished::Read(probe)) => {
-                self.cx.read_for(operation, probe);
+                self.cx.read_for(operation, *probe);
             }
             Err(Unfinished::Wait) => {}
         }
