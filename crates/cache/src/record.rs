@@ -80,6 +80,16 @@ impl<'a> Record<'a> {
         self.is_chunk == key.is_chunk && self.key == key.bytes
     }
 
+    /// Whether the record at the front of `bytes` is the key's. Looks at nothing else of it, since a
+    /// lookup may have to ask several.
+    #[inline]
+    pub(crate) fn is_at(bytes: &[u8], key: &Key<'_>) -> bool {
+        let Some(&[key_bytes, flags]) = bytes.first_chunk() else { return false };
+        let start = header_bytes(flags);
+        (flags & CHUNK != 0) == key.is_chunk
+            && bytes.get(start..start + usize::from(key_bytes)) == Some(key.bytes)
+    }
+
     /// Bytes of key and value.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.key.len() + self.raw.len()
@@ -87,6 +97,7 @@ impl<'a> Record<'a> {
 
     /// Reads the record at the front of `bytes` and says how many bytes it takes; `None` if it is
     /// cut off. Never panics, whatever the bytes are.
+    #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let (&[key_bytes, flags], rest) = bytes.split_first_chunk()?;
         let (value_bytes, rest) = if flags & WIDE != 0 {
@@ -131,11 +142,29 @@ fn optional_u32(present: bool, bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_le_bytes(*n), rest))
 }
 
+/// Bytes before the key.
+#[inline]
 fn header_bytes(flags: u8) -> usize {
-    let wide = if flags & WIDE != 0 { 4 } else { 2 };
-    let cas = if flags & CAS != 0 { 8 } else { 0 };
-    let words = [EXPIRES, CLIENT_FLAGS].iter().filter(|&&flag| flags & flag != 0).count();
-    2 + wide + cas + 4 * words
+    const IF_SET: [(u8, u8); 4] = [(WIDE, 2), (CAS, 8), (EXPIRES, 4), (CLIENT_FLAGS, 4)];
+    const KINDS: usize = 1 << IF_SET.len();
+    /// By the flags that add to it.
+    const BYTES: [u8; KINDS] = {
+        let mut table = [0; KINDS];
+        let mut flags = 0;
+        while flags < KINDS {
+            let (mut bytes, mut at) = (2 + 2, 0);
+            while at < IF_SET.len() {
+                if flags & IF_SET[at].0 as usize != 0 {
+                    bytes += IF_SET[at].1;
+                }
+                at += 1;
+            }
+            table[flags] = bytes;
+            flags += 1;
+        }
+        table
+    };
+    BYTES[usize::from(flags) % KINDS].into()
 }
 
 /// What to store under a key.
@@ -273,6 +302,9 @@ mod tests {
             prop_assert_eq!((record.stale, record.win_sent), (stale, win_sent));
             prop_assert_eq!((record.is_chunk, record.is_manifest), (is_chunk, false));
             prop_assert!(Record::decode(&bytes[..bytes.len() - 1]).is_none());
+            let is_at = |key: &[u8], is_chunk| Record::is_at(&bytes, &Key { bytes: key, hash: 0, is_chunk });
+            let longer = [&key[..], b"x"].concat();
+            prop_assert!(is_at(&key, is_chunk) && !is_at(&key, !is_chunk) && !is_at(&longer, is_chunk));
         }
 
         #[test]
@@ -280,6 +312,7 @@ mod tests {
             if let Some((_, taken)) = Record::decode(&bytes) {
                 prop_assert!(taken <= bytes.len());
             }
+            Record::is_at(&bytes, &Key { bytes: &bytes, hash: 0, is_chunk: false });
         }
     }
 }

@@ -117,6 +117,7 @@ impl Session {
     }
 
     /// Wakes the session if it was parked.
+    #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
         if self.parked.replace(false) {
             self.engine().pool.quiesce.refresh(&self.participant);
@@ -155,6 +156,7 @@ impl Session {
 
     /// Asks the processor for the line of the DRAM table that `key` is in; worth it for a pipeline of
     /// requests.
+    #[inline]
     pub fn prefetch(&self, key: Key<'_>) {
         let (shard, name) = self.shard(&key);
         shard.table.load(self.guard()).prefetch(name.pos);
@@ -162,6 +164,7 @@ impl Session {
 
     /// Asks for the record that this line names, or, if it names none, for the line of the sealed
     /// index. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
+    #[inline]
     pub fn prefetch_record(&self, key: Key<'_>) {
         let (shard, name) = self.shard(&key);
         let guard = self.guard();
@@ -177,6 +180,7 @@ impl Session {
     /// `evidence` is `None` at first. After `Lookup::Read` and a `check` that answered `Match` or
     /// `Absent`, call again with it; the hit then borrows the evidence's bytes. The answer can be
     /// `Read` again when the record moved meanwhile.
+    #[inline(always)]
     pub fn get<'a>(
         &'a self,
         key: Key<'_>,
@@ -184,24 +188,51 @@ impl Session {
         access: Access,
         evidence: Option<Evidence<'a>>,
     ) -> Lookup<'a> {
+        let (shard, name) = self.shard(&key);
+        // Before the look into DRAM, see there.
+        let moves = shard.moves.load(Ordering::Acquire);
+        match self.get_in_dram(&key, (shard, name), now, access) {
+            Some(lookup) => lookup,
+            None if !self.engine().has_tiers() => Lookup::Miss,
+            None => self.get_on_flash(&key, (shard, name), now, access, evidence, moves),
+        }
+    }
+
+    /// `None` if DRAM says nothing of the key.
+    #[inline(always)]
+    fn get_in_dram<'a>(
+        &'a self,
+        key: &Key<'_>,
+        (shard, name): (&'a Shard, Name),
+        now: u32,
+        access: Access,
+    ) -> Option<Lookup<'a>> {
+        let pool = &self.engine().pool;
+        let (resident, record, _) = shard.find_resident(pool, self.guard(), key, name.pos)?;
+        if record.is_expired(now) {
+            return Some(Lookup::Miss);
+        }
+        if access == Access::Use && self.engine().has_tiers() {
+            self.note_hit(&resident);
+        }
+        Some(Lookup::Hit(hit_in_dram(&resident, record, now, access)))
+    }
+
+    /// Where the key was not in DRAM; `moves` is the shard's count from before that was looked at.
+    #[inline(never)]
+    fn get_on_flash<'a>(
+        &'a self,
+        key: &Key<'_>,
+        (shard, name): (&'a Shard, Name),
+        now: u32,
+        access: Access,
+        evidence: Option<Evidence<'a>>,
+        mut moves: u32,
+    ) -> Lookup<'a> {
         let guard = self.guard();
         let pool = &self.engine().pool;
-        let (shard, name) = self.shard(&key);
         let mut all = false;
         loop {
-            let moves = shard.moves.load(Ordering::Acquire);
-            if let Some((resident, record, _)) = shard.find_resident(pool, guard, &key, name.pos) {
-                if record.is_expired(now) {
-                    return Lookup::Miss;
-                }
-                if access == Access::Use && self.engine().has_tiers() {
-                    self.note_hit(&resident);
-                }
-                return Lookup::Hit(hit_in_dram(&resident, record, now, access));
-            }
-            if !self.engine().has_tiers() {
-                return Lookup::Miss;
-            }
             let mut candidates = match all {
                 true => shard.lock(pool, guard).candidates(name),
                 false => shard.candidates(guard, name),
@@ -213,26 +244,21 @@ impl Session {
                 if record.is_expired(now) {
                     return Lookup::Miss;
                 }
-                return Lookup::Hit(self.hit_on_flash(
-                    &key,
-                    (name, sealed),
-                    evidence,
-                    record,
-                    now,
-                    access,
-                ));
+                let place = (name, sealed);
+                return Lookup::Hit(self.hit_on_flash(key, place, evidence, record, now, access));
             }
             let before = evidence.map(|evidence| evidence.probe);
             let probe = next_probe(shard, &mut candidates, name, before);
             if !all && (probe.is_none() || known.is_some()) && shard.has_suspended() {
                 all = true;
-                continue;
-            }
-            if let Some(probe) = probe {
+            } else if let Some(probe) = probe {
                 return Lookup::Read(probe);
-            }
-            if shard.moves.load(Ordering::Acquire) == moves {
+            } else if shard.moves.load(Ordering::Acquire) == moves {
                 return Lookup::Miss;
+            }
+            moves = shard.moves.load(Ordering::Acquire);
+            if let Some(lookup) = self.get_in_dram(key, (shard, name), now, access) {
+                return lookup;
             }
         }
     }
@@ -379,6 +405,7 @@ impl Drop for Session {
     }
 }
 
+#[inline]
 pub(crate) fn hit_in_dram<'a>(
     resident: &Resident<'a>,
     record: Record<'a>,

@@ -154,6 +154,7 @@ impl Shard {
     }
 
     /// The key's record in DRAM.
+    #[inline(always)]
     pub(crate) fn find_resident<'g>(
         &'g self,
         pool: &Pool,
@@ -161,14 +162,11 @@ impl Shard {
         key: &Key<'_>,
         pos: u32,
     ) -> Option<(Resident<'g>, Record<'g>, SlotAt)> {
-        let mut found = None;
-        let (_, at) = self.table.load(guard).find(pos, |addr| {
-            let resident = pool.arena.view(guard, addr);
-            let record = Record::decode(resident.bytes).map(|(record, _)| record);
-            found = record.filter(|record| record.is_of(key)).map(|record| (resident, record));
-            found.is_some()
-        })?;
-        found.map(|(resident, record)| (resident, record, at))
+        let is_it = |addr| Record::is_at(pool.arena.view(guard, addr).bytes, key);
+        let (addr, at) = self.table.load(guard).find(pos, is_it)?;
+        let resident = pool.arena.view(guard, addr);
+        let (record, _) = Record::decode(resident.bytes)?;
+        Some((resident, record, at))
     }
 
     /// The sealed segments that the index has for a name.

@@ -84,6 +84,7 @@ impl DramTable {
     }
 
     /// The first entry with `pos`'s tag for which `is_it` holds.
+    #[inline]
     pub(crate) fn find(
         &self,
         pos: u32,
