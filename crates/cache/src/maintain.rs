@@ -195,6 +195,10 @@ impl Maintenance {
                     if dram::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
                         return true;
                     }
+                    if engine.pool.arena.retired() > 0 {
+                        // What was dropped is free once nobody looks at it any more.
+                        return false;
+                    }
                     // Nothing is left to give: what waits to be sealed has the rest.
                     engine.note_full();
                     return self.take_back(engine, guard, at..at + 1, now);
