@@ -30,8 +30,13 @@ pub(crate) struct Measured(Server);
 
 impl Measured {
     pub(crate) fn start(memory_bytes: f64, flash_bytes: f64) -> Self {
+        Self::start_with("", memory_bytes, flash_bytes)
+    }
+
+    /// With more flags.
+    pub(crate) fn start_with(flags: &str, memory_bytes: f64, flash_bytes: f64) -> Self {
         let (memory, flash) = (memory_bytes / MIB, flash_bytes / MIB);
-        Self(Server::start(&format!("-m {memory} --tier ssd:DIR/tier:{flash}m")))
+        Self(Server::start(&format!("-m {memory} --tier ssd:DIR/tier:{flash}m {flags}")))
     }
 
     /// A counter of `stats tiers`, by its name or the end of it.
