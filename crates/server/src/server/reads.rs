@@ -154,10 +154,12 @@ impl Reads {
     ///
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
+    #[inline]
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if !self.is_busy() {
-            return Ok(());
-        }
+        if self.is_busy() { self.start_waiting() } else { Ok(()) }
+    }
+
+    fn start_waiting(&mut self) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
             while let Some(&(plan, operation)) = self.tiers[tier].waiting.front() {
