@@ -187,7 +187,7 @@ fn put_back(
         // unless it was changed since. No index ever had fewer buckets.
         let width = SealedIndex::width_of(initial_buckets(&engine.geometry, shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
-            !logged.is_committed && !replays[tier].is_killed(slot, logged, short(name), width)
+            !logged.is_committed && !replays[tier].kills(slot, logged, width).void(short(name))
         });
         if !is_ours {
             locked.void_unlisted(resident);
@@ -305,10 +305,11 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
         let replay = &engine.recovery.replays[usize::from(place.tier)];
         let before = entries.len();
         let width = SealedIndex::width_of(footer.buckets as usize);
+        let kills = replay.kills(slot, &logged, width);
         for name in names.iter().copied() {
-            if !replay.is_killed(slot, &logged, short(name), width) {
+            if !kills.void(short(name)) {
                 entries.push(packed(name, footer.number));
-            } else if !replay.is_named(slot, short(name)) {
+            } else if !kills.name(short(name)) {
                 unsaid.push((place.tier, slot, name));
             }
         }

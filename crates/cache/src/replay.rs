@@ -5,6 +5,7 @@ use crate::log_page::{DIRECTORY_BYTES, Directory};
 use crate::slots::Slots;
 use crate::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::word::{FINGERPRINT, FINGERPRINT_BITS, Word};
+use std::cmp;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -123,45 +124,17 @@ impl Replay {
         }
     }
 
-    /// The kills that name the segment in a slot.
-    pub(crate) fn kills_of(&self, slot: u32) -> &[(u32, u64)] {
-        let from = self.kills.partition_point(|kill| kill.0 < slot);
-        let to = self.kills.partition_point(|kill| kill.0 <= slot);
-        &self.kills[from..to]
-    }
-
-    /// Whether the record of a short name in the segment in a slot is not to come back.
-    ///
-    /// `width` is how wide, in positions, a bucket was when the segment was sealed. Buckets only get
-    /// narrower, so whatever shared one with a record later lies within; two records of a segment that
-    /// near to each other have different fingerprints.
-    pub(crate) fn is_killed(&self, slot: u32, logged: &Logged, name: u64, width: u32) -> bool {
-        self.is_named(slot, name)
-            || self.is_like_one(slot, name, width)
-            || self.is_killed_with_all(logged, name)
-    }
-
-    fn is_like_one(&self, slot: u32, name: u64, width: u32) -> bool {
-        let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
-        let first = position.saturating_sub(width.into()) << FINGERPRINT_BITS;
-        let from = self.likes.partition_point(|&like| like < (slot, first));
-        let near = self.likes[from..].iter().take_while(|(of, like)| {
-            *of == slot && like >> FINGERPRINT_BITS <= position + u64::from(width)
-        });
-        near.into_iter().any(|(_, like)| like & FINGERPRINT == fingerprint)
-    }
-
-    /// Whether a kill names this very record.
-    pub(crate) fn is_named(&self, slot: u32, name: u64) -> bool {
-        self.kills_of(slot).binary_search_by_key(&name, |kill| kill.1).is_ok()
-    }
-
-    fn is_killed_with_all(&self, logged: &Logged, name: u64) -> bool {
+    /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
+    /// when it was sealed.
+    pub(crate) fn kills(&self, slot: u32, logged: &Logged, width: u32) -> Kills<'_> {
         let shard = logged.seat.shard;
-        let from = self.kill_alls.partition_point(|kill| (kill.0, kill.1) < (shard, name));
-        let same = self.kill_alls[from..].iter();
-        let mut same = same.take_while(|kill| (kill.0, kill.1) == (shard, name));
-        same.any(|&(.., at)| at >= logged.begin)
+        Kills {
+            kills: equal(&self.kills, |kill| kill.0.cmp(&slot)),
+            likes: equal(&self.likes, |like| like.0.cmp(&slot)),
+            kill_alls: equal(&self.kill_alls, |kill| kill.0.cmp(&shard)),
+            begin: logged.begin,
+            width: width.into(),
+        }
     }
 
     /// Tells the running log what counts.
@@ -170,6 +143,54 @@ impl Replay {
             log.seat(slot, logged.begin, logged.seat);
         }
         self.kills.iter().chain(&self.likes).for_each(|&(slot, _)| log.count_kill(slot));
+    }
+}
+
+/// The part of a sorted list for which `order` answers `Equal`.
+fn equal<T>(sorted: &[T], order: impl Fn(&T) -> cmp::Ordering) -> &[T] {
+    let from = sorted.partition_point(|item| order(item).is_lt());
+    let to = sorted.partition_point(|item| order(item).is_le());
+    &sorted[from..to]
+}
+
+/// The kills that may be meant for records of one segment: most often none, and a restart asks for each
+/// record.
+pub(crate) struct Kills<'r> {
+    kills: &'r [(u32, u64)],
+    likes: &'r [(u32, u64)],
+    kill_alls: &'r [(u16, u64, u64)],
+    begin: u64,
+    width: u64,
+}
+
+impl Kills<'_> {
+    /// Whether the record of a short name is not to come back.
+    pub(crate) fn void(&self, name: u64) -> bool {
+        self.name(name) || self.have_one_like(name) || self.have_one_for_all(name)
+    }
+
+    /// Whether a kill names this very record.
+    pub(crate) fn name(&self, name: u64) -> bool {
+        self.kills.binary_search_by_key(&name, |kill| kill.1).is_ok()
+    }
+
+    /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
+    /// width; two records of a segment that near to each other have different fingerprints.
+    fn have_one_like(&self, name: u64) -> bool {
+        let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
+        let first = position.saturating_sub(self.width) << FINGERPRINT_BITS;
+        let from = self.likes.partition_point(|like| like.1 < first);
+        let mut near = self.likes[from..]
+            .iter()
+            .map(|like| like.1)
+            .take_while(|like| like >> FINGERPRINT_BITS <= position + self.width);
+        near.any(|like| like & FINGERPRINT == fingerprint)
+    }
+
+    fn have_one_for_all(&self, name: u64) -> bool {
+        let from = self.kill_alls.partition_point(|kill| kill.1 < name);
+        let mut same = self.kill_alls[from..].iter().take_while(|kill| kill.1 == name);
+        same.any(|&(.., at)| at >= self.begin)
     }
 }
 
