@@ -4,8 +4,9 @@
 use crate::cache::Engine;
 use crate::counters::{Counters, count};
 use crate::hot;
-use crate::memory::{Addr, Guard, Resident, Stamp, mark};
+use crate::memory::{Guard, Stamp};
 use crate::record::Record;
+use crate::resident::{Addr, Resident, mark};
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
 use crate::table::DramTable;
 use std::sync::atomic::Ordering;

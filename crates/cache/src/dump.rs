@@ -3,10 +3,11 @@
 //! meanwhile, or not.
 
 use crate::cache::{Cache, Engine};
-use crate::memory::{Guard, mark};
+use crate::memory::Guard;
 use crate::quiesce::Participant;
 use crate::reclaim::each_record;
 use crate::record::Record;
+use crate::resident::mark;
 use crate::segment::Sealed;
 use std::convert::Infallible;
 use std::sync::Arc;

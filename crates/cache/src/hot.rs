@@ -3,9 +3,10 @@
 use crate::bucket::SEGMENTS_MAX;
 use crate::counters::count;
 use crate::key::{Key, Name};
-use crate::memory::{Addr, Guard, Resident, Stamp, mark};
+use crate::memory::{Guard, Stamp};
 use crate::pool::Pool;
 use crate::record::Record;
+use crate::resident::{Addr, Resident, mark};
 use crate::segment::Sealed;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use std::sync::atomic::Ordering;

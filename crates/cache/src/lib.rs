@@ -51,6 +51,7 @@ mod record;
 mod recover;
 mod replay;
 mod report;
+mod resident;
 mod seal;
 mod sealed;
 mod segment;

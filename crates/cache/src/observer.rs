@@ -2,9 +2,10 @@
 
 use crate::cache::{Cache, Engine};
 use crate::dump::{Listed, list_segment};
-use crate::memory::{Guard, Resident, mark};
+use crate::memory::Guard;
 use crate::reclaim::Victim;
 use crate::record::Record;
+use crate::resident::{Resident, mark};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use terrace_device::AlignedBuf;

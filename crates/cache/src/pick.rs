@@ -11,8 +11,9 @@ use crate::cache::Engine;
 use crate::counters::count;
 use crate::key::Name;
 use crate::manifest::Manifest;
-use crate::memory::{Guard, Resident, mark};
+use crate::memory::Guard;
 use crate::record::Record;
+use crate::resident::{Resident, mark};
 use crate::shard::{FullBlock, Shard};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -54,7 +55,7 @@ pub(crate) struct Pick<'g> {
 struct Choice<'g> {
     /// To be written.
     due: Vec<Fresh<'g>>,
-    /// Bytes of those by [`class`].
+    /// Bytes of those by [`Pick::class`].
     due_bytes: [u64; CLASSES],
     /// Better written later, or never.
     waiting: Vec<Fresh<'g>>,

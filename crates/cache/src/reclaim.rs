@@ -9,9 +9,10 @@ use crate::layout::{
     EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM,
     check_extent, check_page,
 };
-use crate::memory::{Guard, Stamp, mark};
+use crate::memory::{Guard, Stamp};
 use crate::observer::Reclaim;
 use crate::record::Record;
+use crate::resident::mark;
 use crate::segment::{Sealed, SegmentTable};
 use crate::settle;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};

@@ -7,11 +7,12 @@ use crate::hot::Origin;
 use crate::key::{Key, Name};
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Addr, Block, Guard, Resident, Stamp, mark};
+use crate::memory::{Block, Guard, Stamp};
 use crate::pool::Pool;
 use crate::published::Published;
 use crate::record::{Encoder, Record};
 use crate::recover::Awaited;
+use crate::resident::{Addr, Resident, mark};
 use crate::sealed::{NoRoom, SealedIndex};
 use crate::segment::{Sealed, SegmentTable};
 use crate::suspended::Suspended;
@@ -230,7 +231,7 @@ impl<'s> Locked<'s> {
     ) -> Result<Addr, NoBlock> {
         let pool = self.pool;
         let has_room = |block: &Block| {
-            crate::memory::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
+            crate::resident::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
         };
         if !self.lane(lane).open.as_ref().is_some_and(has_room) {
             self.open_block(lane, asker)?;

@@ -4,7 +4,7 @@
 //! probing by bucket). A slot is one word, so that readers need no lock: 24 hash bits, from which the
 //! bucket follows at any size, and the record's address. A hit is confirmed by the key itself.
 
-use crate::memory::Addr;
+use crate::resident::Addr;
 use crate::sync::{AtomicU64, Ordering, Table, table};
 
 const SLOTS: usize = 7;

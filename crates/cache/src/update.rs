@@ -4,9 +4,9 @@
 use crate::counters::count;
 use crate::key::{Key, Name};
 use crate::manifest::{ItemId, Manifest, Run};
-use crate::memory::Resident;
 use crate::probe::Probe;
 use crate::record::{Encoder, NewRecord, NewValue, Record};
+use crate::resident::Resident;
 use crate::segment::Sealed;
 use crate::session::{Access, Evidence, Hit, Session, hit_in_dram, matched, next_probe};
 use crate::shard::{Asker, Candidates, Lane, Locked};
