@@ -73,10 +73,15 @@ fn free_one(
     compaction: &mut Compaction,
     now: u32,
 ) -> bool {
-    if engine.has_working_tiers() {
-        return drop_hot_block(engine, guard, turn, now);
-    }
     let counters = &engine.pool.counters;
+    // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
+    let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
+    if has_copies && drop_hot_block(engine, guard, turn, now) {
+        return true;
+    }
+    if engine.has_working_tiers() {
+        return false;
+    }
     let blocks = || counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
     if !counters.is_full() && compaction.is_worth_trying() {
         let before = blocks();
