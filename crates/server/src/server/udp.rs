@@ -10,21 +10,24 @@
 //! ```
 //!
 //! Whoever writes a false sender on a datagram has the reply sent to somebody else. That can't be
-//! told apart; what can be done is to keep replies short and to never answer other servers' replies.
+//! told apart; what can be done is to send little to where that would hurt (see [`Reply`]), and to never
+//! answer other servers' replies.
 
+use self::reply::Reply;
 use super::input::Received;
 use super::listener::Listener;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+
+mod reply;
 
 /// Bytes of a frame before its text.
 const HEADER_BYTES: usize = 8;
 /// Text of one datagram of a reply, as in memcached: fits into a frame of Ethernet.
 const TEXT_BYTES_MAX: usize = 1392;
-/// A whole reply: a value of the default length, and a little.
-const REPLY_BYTES_MAX: usize = (1 << 20) + (16 << 10);
 /// The longest datagram that exists.
 const DATAGRAM_BYTES_MAX: usize = 65_535;
 /// Datagrams that one worker answers at the same time; more stay with the kernel, which drops them
@@ -34,7 +37,6 @@ const UNANSWERED_MAX: usize = 1024;
 const TAKEN_MAX: usize = 64;
 
 const MULTI_PACKET: &[u8] = b"SERVER_ERROR multi-packet request not supported\r\n";
-const TOO_LONG: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 
 /// A worker's sockets for datagrams.
 pub(crate) struct UdpPorts {
@@ -43,6 +45,8 @@ pub(crate) struct UdpPorts {
     readable: Vec<bool>,
     unanswered: usize,
     buffer: Vec<u8>,
+    /// Public addresses may have long replies (`--public-udp`).
+    trusts_all: bool,
 }
 
 /// A request and its reply.
@@ -53,15 +57,14 @@ pub(crate) struct Datagram {
     request: Vec<u8>,
     /// Bytes of the request that were taken.
     taken: usize,
-    reply: Vec<u8>,
-    is_too_long: bool,
+    reply: Reply,
 }
 
 impl UdpPorts {
-    pub(crate) fn new(ports: Vec<Arc<Listener>>) -> Self {
+    pub(crate) fn new(ports: Vec<Arc<Listener>>, trusts_all: bool) -> Self {
         let readable = vec![true; ports.len()];
         let buffer = vec![0; if ports.is_empty() { 0 } else { DATAGRAM_BYTES_MAX }];
-        Self { ports, readable, unanswered: 0, buffer }
+        Self { ports, readable, unanswered: 0, buffer, trusts_all }
     }
 
     /// Something came in at the `index`-th socket.
@@ -119,15 +122,14 @@ impl UdpPorts {
         }
         let mut datagram = Datagram {
             port: Arc::clone(port),
-            peer,
             id: [id_high, id_low],
             request: text.to_vec(),
             taken: 0,
-            reply: Vec::new(),
-            is_too_long: false,
+            reply: Reply::new(address_of(&peer), bytes, self.trusts_all),
+            peer,
         };
         if [count_high, count_low] != [0, 1] {
-            datagram.reply.extend_from_slice(MULTI_PACKET);
+            datagram.reply.add(MULTI_PACKET);
             datagram.deliver();
             return Ok(None);
         }
@@ -137,9 +139,13 @@ impl UdpPorts {
 
 /// Two servers that were made to answer each other's error messages would never stop.
 fn is_another_server(port: &Listener, peer: &SocketAddrAny) -> bool {
-    let peer = std::net::SocketAddr::try_from(peer.clone());
     let own = port.udp_address();
-    peer.is_ok_and(|peer| peer.port() == 0 || own.is_some_and(|own| own.port() == peer.port()))
+    address_of(peer)
+        .is_some_and(|peer| peer.port() == 0 || own.is_some_and(|own| own.port() == peer.port()))
+}
+
+fn address_of(peer: &SocketAddrAny) -> Option<SocketAddr> {
+    peer.clone().try_into().ok()
 }
 
 impl Datagram {
@@ -159,18 +165,13 @@ impl Datagram {
 
     /// Keeps a part of the reply.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> usize {
-        self.is_too_long |= self.reply.len() + bytes.len() > REPLY_BYTES_MAX;
-        if self.is_too_long {
-            self.reply.clear();
-        } else {
-            self.reply.extend_from_slice(bytes);
-        }
+        self.reply.add(bytes);
         bytes.len()
     }
 
     /// Sends the reply, if there is one. What the socket does not take is lost, as datagrams may be.
     pub(crate) fn deliver(&self) {
-        let reply = if self.is_too_long { TOO_LONG } else { &self.reply };
+        let reply = self.reply.text();
         let count = reply.len().div_ceil(TEXT_BYTES_MAX) as u16;
         let mut frame = Vec::with_capacity(HEADER_BYTES + TEXT_BYTES_MAX);
         for (number, text) in reply.chunks(TEXT_BYTES_MAX).enumerate() {
@@ -191,6 +192,6 @@ impl Datagram {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.request.capacity() + self.reply.capacity()
+        self.request.capacity() + self.reply.memory()
     }
 }

@@ -99,6 +99,7 @@ impl Worker {
             watching: Vec::new(),
             buffers: Default::default(),
         };
+        let udp = UdpPorts::new(udp, cx.shared.settings.public_udp);
         Ok(Self {
             index,
             poll,
@@ -111,7 +112,7 @@ impl Worker {
             waiting_since: None,
             finished: Vec::new(),
             reply: Vec::new(),
-            udp: UdpPorts::new(udp),
+            udp,
         })
     }
 

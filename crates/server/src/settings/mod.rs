@@ -36,6 +36,8 @@ pub struct Settings {
     pub tcp_port: Port,
     /// UDP port of listeners without one of their own (`-U`).
     pub udp_port: Port,
+    /// UDP replies to public addresses may be as long as any (`--public-udp`).
+    pub public_udp: bool,
     /// Where to listen; empty for all addresses, IPv4 and IPv6 (`-l`). Not looked at when
     /// `unix_socket` is set.
     pub listen: Vec<ListenAddress>,
@@ -140,6 +142,7 @@ impl Default for Settings {
         Self {
             tcp_port: Port::At(11211),
             udp_port: Port::Off,
+            public_udp: false,
             tls: TlsSettings::default(),
             admin: None,
             admin_token_file: None,

@@ -93,8 +93,9 @@ const fn flag(
 #[rustfmt::skip]
 pub(crate) const FLAGS: &[Flag] = &[
     flag("p", "port", "NUM", "11211", "TCP port; 0 turns TCP off, -1 takes any that is free", Network, Set(port)),
-    flag("l", "listen", "ADDR", "all addresses", "where to listen: ADDR[:PORT], several with commas; notls:, btls: or mtls: before one", Network, Set(listen)),
+    flag("l", "listen", "ADDR", "all addresses", "where: ADDR[:PORT],...; before one notls:, btls:, mtls:, proto[NAME]:, tag[NAME]:", Network, Set(listen)),
     flag("U", "udp-port", "NUM", "0", "UDP port; 0 turns UDP off; without -p it is the TCP port too", Network, Set(udp_port)),
+    flag("", "public-udp", "", "", "UDP replies of any length to public addresses; else 3 times the request at most", Network, Set(|s, _| set(&mut s.public_udp, true))),
     flag("Z", "enable-ssl", "", "", "speak TLS, with the certificate of -o ssl_chain_cert and ssl_key", Network, Set(|s, _| set(&mut s.tls.enabled, true))),
     flag("s", "unix-socket", "FILE", "", "listen on this Unix socket, and on no network", Network, Set(unix_socket)),
     flag("a", "unix-mask", "MASK", "700", "permissions of the Unix socket, in octal", Network, Set(unix_mask)),

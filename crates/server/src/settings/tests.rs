@@ -53,12 +53,13 @@ fn getopt_forms_mean_the_same() {
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -A -F -X -W \
-         -D / -f 1.1 -n 64 -U 0 -B ascii -l 127.0.0.1:1,::1 --io-engine pool --admin /a/s --admin-token-file /t \
+         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --io-engine pool --admin /a/s --admin-token-file /t \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
     let expected = Settings {
         tcp_port: Port::Off,
         udp_port: Port::Off,
+        public_udp: true,
         tls: TlsSettings::default(),
         admin: Some(AdminAddress::Unix("/a/s".into())),
         admin_token_file: Some("/t".into()),
