@@ -114,6 +114,32 @@ fn every_flag_is_taken_in_every_spelling() {
 }
 
 #[test]
+fn what_getopt_takes_for_a_long_name_is_taken_for_it_here() {
+    let names: Vec<_> = FLAGS.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    let names: Vec<_> = names.into_iter().filter(|name| *name != "napi_ids").collect();
+    let value = |name| FLAGS.lines().find(|line| line.split(' ').nth(1) == Some(name));
+    for name in &names {
+        let takes_value = value(name).is_some_and(|line| line.split(' ').nth(2).is_some());
+        for end in 1..name.len() {
+            let short = &name[..end];
+            if names.iter().filter(|other| other.starts_with(short)).count() > 1 {
+                continue;
+            }
+            // What a flag complains of, or what becomes of it, tells which one it was taken for.
+            let words = |spelled: &str| match takes_value {
+                true => vec![format!("--{spelled}"), "nonsense".to_string()],
+                false => vec![format!("--{spelled}")],
+            };
+            let result = |spelled| {
+                let words = words(spelled);
+                format!("{:?}", parse(&words.iter().map(String::as_str).collect::<Vec<_>>()))
+            };
+            assert_eq!(result(short), result(name), "--{short} for --{name}");
+        }
+    }
+}
+
+#[test]
 fn every_option_is_taken_or_refused_with_a_reason() {
     for option in OPTIONS.split(' ') {
         let result = parse(&["-o", option]);

@@ -121,8 +121,11 @@ pub(crate) fn long_flag(name: &str, written: &str) -> Result<&'static Flag, Usag
         return Ok(flag);
     }
     let begins: Vec<_> = FLAGS.iter().filter(|flag| flag.long.starts_with(name)).collect();
+    // What is clear among memcached's own, which all have a letter, stays clear.
+    let memcacheds: Vec<_> = begins.iter().filter(|flag| flag.short.is_some()).collect();
     match begins[..] {
         [only] if !name.is_empty() => Ok(only),
+        _ if !name.is_empty() && memcacheds.len() == 1 => Ok(memcacheds[0]),
         [one, other, ..] if !name.is_empty() => Err(UsageError::at(
             written,
             format!("could be --{} or --{}; write it out", one.long, other.long),
