@@ -16,7 +16,7 @@ use terrace::say;
 use terrace::server::{self, Listener};
 use terrace::settings::{self, Invocation, Print, Settings};
 use terrace::tls;
-use terrace_cache::{Cache, Config, StateFile, Tier, WriteRate};
+use terrace_cache::{Cache, Config, Tier, WriteRate};
 use terrace_device::Device;
 
 /// Sessions of the cache besides those of the workers.
@@ -78,7 +78,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     tls::check(&settings.tls).map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
-    let cache = open_cache(settings, &tiers.devices, state.file)?;
+    let cache = open_cache(settings, &tiers.devices, &state)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
     port_file::write(&listeners)?;
@@ -107,10 +107,10 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
 fn open_cache(
     settings: &Settings,
     devices: &[Arc<dyn Device>],
-    state: Option<Arc<StateFile>>,
+    chosen: &state::Chosen,
 ) -> Result<Arc<Cache>, Failure> {
     let config = Config {
-        state,
+        state: chosen.file.clone(),
         boot: state::boot_id(),
         durability: settings.durability,
         on_mismatch: settings.on_mismatch,
@@ -128,7 +128,7 @@ fn open_cache(
         },
         ..Config::new(settings.memory_bytes)
     };
-    Cache::open(config).map_err(Failure::system)
+    Cache::open(config).map_err(|error| chosen.failure(error))
 }
 
 /// One rate is meant for each tier.

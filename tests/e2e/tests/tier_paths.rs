@@ -179,6 +179,16 @@ fn on_a_full_disk() {
     // What could not be had is given back.
     let left = fs::metadata(&path).map_or(0, |file| std::os::unix::fs::MetadataExt::blocks(&file));
     assert_eq!(left, 0, "{left} blocks of the full disk are still taken");
+    // What outlives the process needs room too.
+    while fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(disk.path().join("filler"))
+        .and_then(|mut file| std::io::Write::write_all(&mut file, &[1; 1 << 20]))
+        .is_ok()
+    {}
+    let line = refusal(&format!("-m 64 --state {}", disk.path().display()));
+    assert!(line.contains("--state") && line.contains("is full"), "{line}");
 }
 
 #[test]

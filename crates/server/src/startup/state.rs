@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::settings::Settings;
-use terrace_cache::StateFile;
+use terrace_cache::{OpenError, StateFile};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The tmpfs that every Linux has.
@@ -23,23 +23,43 @@ const ROOM_FACTOR: u64 = 2;
 /// The state, and what the operator should know of it.
 pub(crate) struct Chosen {
     pub(crate) file: Option<Arc<StateFile>>,
+    pub(crate) path: Option<PathBuf>,
     pub(crate) line: Option<String>,
+}
+
+impl Chosen {
+    /// A cache could not be opened over it.
+    pub(crate) fn failure(&self, error: OpenError) -> Failure {
+        match (&error, &self.path) {
+            (OpenError::System(source), Some(path))
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                Failure::system(format!(
+                    "--state: {}: the file system is full; free some, or write --state DIR with a \
+                     folder that has room for what is in DRAM alone",
+                    path.display()
+                ))
+            }
+            _ => Failure::system(error),
+        }
+    }
 }
 
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
 pub(crate) fn open(settings: &Settings) -> Result<Chosen, Failure> {
     if settings.tiers.is_empty() && settings.state_dir.is_none() {
-        return Ok(Chosen { file: None, line: None });
+        return Ok(Chosen { file: None, path: None, line: None });
     }
     let Some(path) = path(settings) else {
         let line =
             "state: none, so only a clean stop comes back warm; write --state DIR, best on a tmpfs";
-        return Ok(Chosen { file: None, line: Some(line.into()) });
+        return Ok(Chosen { file: None, path: None, line: Some(line.into()) });
     };
     let file = open_locked(&path)
         .map_err(|error| Failure::system(format!("--state: {}: {error}", path.display())))?;
     let line = format!("state: {}", path.display());
-    Ok(Chosen { file: Some(Arc::new(StateFile::new(file))), line: Some(line) })
+    let file = Some(Arc::new(StateFile::new(file)));
+    Ok(Chosen { file, path: Some(path), line: Some(line) })
 }
 
 fn path(settings: &Settings) -> Option<PathBuf> {
