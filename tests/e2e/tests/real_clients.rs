@@ -278,12 +278,57 @@ fn memccapable() {
     assert!(output.status.success() && text.contains("All tests passed"), "{text}");
     let passed = text.matches("[pass]").count();
     assert!(passed >= 50, "only {passed} cases: {text}");
-    let query = ["-W", "-f", "${Version}", "libmemcached-tools"];
-    let version = Command::new("dpkg-query").args(query).output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let version = version.ok().filter(|text| !text.is_empty()).unwrap_or("unknown".into());
+    let version = libmemcached_version();
     document(&format!(
         "libmemcached's memccapable | {version} | C | ASCII and binary | all its {passed} cases"
     ));
     server.assert_alive();
+}
+
+fn libmemcached_version() -> String {
+    let query = ["-W", "-f", "${Version}", "libmemcached-tools"];
+    let version = Command::new("dpkg-query").args(query).output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    version.ok().filter(|text| !text.is_empty()).unwrap_or("unknown".into())
+}
+
+#[test]
+fn libmemcacheds_tools() {
+    if Command::new("memccp").arg("--help").output().is_err() {
+        return skip("libmemcacheds_tools", "not installed; make tools");
+    }
+    let mut server = Server::start("-m 64 -t 2");
+    let dir = Arc::clone(&server.dir);
+    let servers = format!("--servers={}", server.address());
+    for (file, content) in [("one", "first"), ("two", "second")] {
+        std::fs::write(dir.path().join(file), content).expect("room for it");
+    }
+    // What a tool prints; `None` if it fails.
+    let tool = |words: &[&str]| {
+        let output = bounded(&[words, &[&servers]].concat(), dir.path());
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let works = |words: &[&str]| tool(words).unwrap_or_else(|| panic!("{words:?} failed"));
+    works(&["memcping"]);
+    for protocol in [&[][..], &["--binary"]] {
+        let with = |words: &[&'static str]| [words, protocol].concat();
+        works(&with(&["memccp", "one", "two"]));
+        let values = works(&with(&["memccat", "one", "two"]));
+        assert_eq!(values.split_whitespace().collect::<Vec<_>>(), ["first", "second"]);
+        works(&with(&["memctouch", "--expire=1000", "one"]));
+        works(&with(&["memcexist", "two"]));
+        works(&with(&["memcrm", "two"]));
+        assert_eq!(tool(&with(&["memcexist", "two"])), None);
+        assert!(works(&with(&["memcstat"])).contains("curr_items: 1"));
+        works(&with(&["memcstat", "--server-version"]));
+        // Knows the text protocol alone, and asks class by class.
+        assert_eq!(works(&["memcdump"]).trim(), "one");
+        works(&with(&["memcflush"]));
+        assert_eq!(tool(&with(&["memcexist", "one"])), None);
+    }
+    server.assert_running();
+    let version = libmemcached_version();
+    document(&format!(
+        "libmemcached's tools | {version} | C | ASCII and binary | memccp, memccat, memctouch, memcexist, memcrm, memcstat, memcflush; memcdump and memcping in ASCII"
+    ));
 }

@@ -2,6 +2,7 @@
 //! walks over all records while requests go on, or the worker writes a part at a time. Either stops
 //! where the client does not take what there is, and ends with the client.
 
+pub(crate) mod items;
 pub(crate) mod keys;
 pub(crate) mod segments;
 pub(crate) mod sizes;

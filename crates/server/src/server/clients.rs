@@ -20,6 +20,8 @@ pub(crate) struct Client {
     /// Unix time of the last turn.
     last_active: AtomicU32,
     state: AtomicU8,
+    /// Replies that are not known yet or not sent.
+    waiting: AtomicU32,
 }
 
 /// What a connection is waiting for, in memcached's words.
@@ -56,11 +58,13 @@ impl Client {
             entry,
             last_active: AtomicU32::new(now),
             state: AtomicU8::new(State::Read as u8),
+            waiting: AtomicU32::new(0),
         }
     }
 
-    /// What happened in the last turn.
-    pub(crate) fn note(&self, state: State, now: u32) {
+    /// What happened in the last turn; `waiting` replies are left to be sent.
+    pub(crate) fn note(&self, state: State, waiting: usize, now: u32) {
+        self.waiting.store(waiting as u32, Ordering::Relaxed);
         self.last_active.store(now, Ordering::Relaxed);
         self.state.store(state as u8, Ordering::Relaxed);
     }
@@ -68,6 +72,11 @@ impl Client {
     /// Unix time of the last turn.
     pub(crate) fn last_active(&self) -> u32 {
         self.last_active.load(Ordering::Relaxed)
+    }
+
+    /// Replies that were not known or not sent yet at the end of the last turn.
+    pub(crate) fn replies_waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// In memcached's words.

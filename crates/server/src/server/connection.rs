@@ -185,7 +185,7 @@ impl Connection {
             self.is_listed = true;
             cx.watching.push(id);
         }
-        self.client.note(self.state(), cx.now);
+        self.client.note(self.state(), self.replies.waiting(), cx.now);
         if self.input.is_empty() && self.input.capacity() > 0 {
             cx.buffers.put(self.input.take_memory());
         }

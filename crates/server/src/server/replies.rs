@@ -187,6 +187,11 @@ impl Replies {
         self.output.len() - self.sent
     }
 
+    /// Replies, or runs of them, that are not known or not sent yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.slots.len() + usize::from(self.sendable() > 0)
+    }
+
     /// Bytes that are kept until the client takes them, or that soon will be.
     pub(crate) fn owed(&self) -> usize {
         self.sendable() + self.slot_bytes + self.expected

@@ -15,5 +15,6 @@ pub(crate) fn write_conns(out: &mut Vec<u8>, view: &View<'_>) {
         write(out, &format!("{number}:state"), client.state());
         let silent = view.now.saturating_sub(client.last_active());
         write(out, &format!("{number}:secs_since_last_cmd"), silent);
+        write(out, &format!("{number}:resps_waiting"), client.replies_waiting());
     }
 }

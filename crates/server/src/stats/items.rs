@@ -1,5 +1,6 @@
 //! `stats items` and `stats slabs`. There are no slab classes here; all records count as class 1, so
-//! that scripts find the numbers where they look for them.
+//! that scripts find the numbers where they look for them. A chunk is as long as the mean record, a page
+//! is a mebibyte of DRAM or drive, whatever lies on it.
 
 use super::view::{Row, Source, View, write_rows};
 use Source::{Never, Number};
@@ -39,13 +40,16 @@ const ITEMS: &[Row] = &[
     ("items:1:hits_to_temp", Never),
 ];
 
+/// memcached's pages.
+const PAGE_BYTES: u64 = 1 << 20;
+
 const SLABS: &[Row] = &[
-    ("1:chunk_size", Never),
-    ("1:chunks_per_page", Never),
-    ("1:total_pages", Never),
-    ("1:total_chunks", Number(|v| v.cache.records)),
+    ("1:chunk_size", Number(chunk_bytes)),
+    ("1:chunks_per_page", Number(|v| (PAGE_BYTES / chunk_bytes(v)).max(1))),
+    ("1:total_pages", Number(|v| bytes_taken(v).div_ceil(PAGE_BYTES))),
+    ("1:total_chunks", Number(chunks)),
     ("1:used_chunks", Number(|v| v.cache.records)),
-    ("1:free_chunks", Never),
+    ("1:free_chunks", Number(|v| chunks(v) - v.cache.records)),
     ("1:free_chunks_end", Never),
     ("1:get_hits", Number(|v| v.totals.get_hits)),
     ("1:cmd_set", Number(|v| v.totals.cmd_set)),
@@ -73,6 +77,22 @@ const SLABS_TOTAL: &[Row] = &[
         }),
     ),
 ];
+
+/// Length of the mean record.
+fn chunk_bytes(view: &View<'_>) -> u64 {
+    view.cache.bytes.div_ceil(view.cache.records.max(1)).max(1)
+}
+
+/// Blocks of DRAM and segments of drives that hold records.
+fn bytes_taken(view: &View<'_>) -> u64 {
+    let memory = &view.cache.memory;
+    memory.fresh + memory.hot + view.tiers(|tier| tier.segments_used * tier.segment_bytes)
+}
+
+/// Mean records that these have room for.
+fn chunks(view: &View<'_>) -> u64 {
+    (bytes_taken(view) / chunk_bytes(view)).max(view.cache.records)
+}
 
 /// Writes the answer of `stats items`, without its end.
 pub(crate) fn write_items(out: &mut Vec<u8>, view: &View<'_>) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use terrace_protocol::{MetaCommand, Request};
+use terrace_protocol::{BinaryCommand, MetaCommand, Request};
 
 /// Steps between a power of two and the next: a value is known to 1/16, about 6 %.
 const STEPS_BITS: u32 = 4;
@@ -23,8 +23,8 @@ pub(crate) enum Command {
     Delete,
     Arithmetic,
     Touch,
-    /// Any of the binary protocol.
-    Binary,
+    /// What names no key: `stats`, `version`, `mn` and the like.
+    Other,
 }
 
 impl Command {
@@ -35,7 +35,7 @@ impl Command {
         (Self::Delete, "delete"),
         (Self::Arithmetic, "incr"),
         (Self::Touch, "touch"),
-        (Self::Binary, "binary"),
+        (Self::Other, "other"),
     ];
 
     pub(crate) fn of(request: &Request<'_>) -> Self {
@@ -44,14 +44,26 @@ impl Command {
             Request::Delete(_) => Self::Delete,
             Request::Arith(_) => Self::Arithmetic,
             Request::Touch(_) => Self::Touch,
-            Request::Binary(_) => Self::Binary,
+            Request::Binary(binary) => Self::of_binary(&binary.command),
             Request::Meta(meta) => match meta.command {
                 MetaCommand::Get | MetaCommand::Debug => Self::Get,
                 MetaCommand::Set { .. } => Self::Set,
                 MetaCommand::Delete => Self::Delete,
                 MetaCommand::Arith => Self::Arithmetic,
             },
-            Request::Keys(_) | Request::MetaNoop | Request::Admin(_) => Self::Get,
+            Request::Keys(_) => Self::Get,
+            Request::MetaNoop | Request::Admin(_) => Self::Other,
+        }
+    }
+
+    fn of_binary(command: &BinaryCommand<'_>) -> Self {
+        match command {
+            BinaryCommand::Get(_) => Self::Get,
+            BinaryCommand::Store(_) => Self::Set,
+            BinaryCommand::Delete { .. } => Self::Delete,
+            BinaryCommand::Arith(_) => Self::Arithmetic,
+            BinaryCommand::Touch { .. } => Self::Touch,
+            _ => Self::Other,
         }
     }
 }
@@ -264,5 +276,25 @@ mod tests {
         let count =
             |command| Percentiles::of_command([&latency].into_iter(), command, None).count();
         assert_eq!((count(Command::Set), count(Command::Get)), (640, 0));
+    }
+
+    #[test]
+    fn requests_of_either_protocol_are_told_apart() {
+        let command = |bytes: &[u8]| {
+            let mut parser = terrace_protocol::Parser::new(terrace_protocol::Protocol::Auto);
+            match parser.parse(bytes) {
+                terrace_protocol::Parse::Request { request, .. } => Command::of(&request),
+                other => panic!("{other:?}"),
+            }
+        };
+        let binary = |opcode, key: &[u8]| {
+            let length = key.len() as u8;
+            let header = [&[0x80, opcode, 0, length][..], &[0; 7], &[length], &[0; 12]].concat();
+            command(&[&header, key].concat())
+        };
+        assert_eq!((command(b"get k\r\n"), binary(0, b"k")), (Command::Get, Command::Get));
+        assert_eq!((command(b"md k\r\n"), binary(4, b"k")), (Command::Delete, Command::Delete));
+        assert_eq!((command(b"stats\r\n"), binary(0x10, b"")), (Command::Other, Command::Other));
+        assert_eq!((command(b"mn\r\n"), binary(0x0a, b"")), (Command::Other, Command::Other));
     }
 }

@@ -1,7 +1,7 @@
 //! `stats`.
 
 use crate::commands::executor::Executor;
-use crate::commands::listing::{Listing, segments, sizes};
+use crate::commands::listing::{Listing, items as listed_items, segments, sizes};
 use crate::stats::view::{self, View};
 use crate::stats::{conns, general, items, settings, tiers};
 use std::sync::atomic::Ordering;
@@ -16,6 +16,10 @@ pub(super) fn listing(executor: &Executor<'_>, arguments: &[&[u8]]) -> Option<Li
                 view::write(out, &size.to_string(), count);
             };
             sizes::begin(executor, put, reply::END.to_vec())
+        }
+        [b"cachedump", class, limit, ..] if executor.shared.settings.dump_commands => {
+            let (class, limit) = number_u32(class).zip(number_u32(limit))?;
+            listed_items::begin(executor, class, limit, reply::END.to_vec())
         }
         _ => None,
     }
@@ -74,7 +78,9 @@ pub(in crate::commands) fn execute(
             shared.prefixes.turn(false);
             reply::OK
         }
+        // Of a class without records, or beside another walk over all of them.
         [b"cachedump", class, count, ..] => match (number_u32(class), number_u32(count)) {
+            (Some(1), Some(_)) => b"SERVER_ERROR busy with another listing\r\n",
             (Some(0..=63), Some(_)) => reply::END,
             (Some(_), Some(_)) => b"CLIENT_ERROR Illegal slab id\r\n",
             _ => reply::BAD_FORMAT,
