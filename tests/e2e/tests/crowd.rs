@@ -1,5 +1,5 @@
 //! A crowd of clients, half of which stall at every stage of a request. `TERRACE_E2E_CROWD` says
-//! how many there are; from 10,000 on the answers to the others must come about as fast as before.
+//! how many there are; from 10,000 on the 99th percentile of the others must stay within twice what it was.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
@@ -9,6 +9,12 @@ use terrace_e2e::{Client, Server, skip, value_of, wait_until};
 
 /// Rounds of which the best counts: other work on the machine disturbs some.
 const ROUNDS: usize = 30;
+/// From so many clients on it is a measurement.
+const MEASURED_FROM: usize = 10_000;
+/// How much the others may notice of those that stall.
+const SLOWER_MAX: u32 = 2;
+/// How long rounds are added while other work on the machine hides what they measure.
+const ROUNDS_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the stalled ones sent before they fell silent.
 fn beginnings() -> Vec<Vec<u8>> {
@@ -92,7 +98,11 @@ fn stalled_clients_leave_the_others_alone() {
         sent = first.stat("", "bytes_written");
         std::thread::sleep(Duration::from_millis(300));
     }
-    let after = best(&mut good, &value);
+    let mut after = best(&mut good, &value);
+    let end = Instant::now() + ROUNDS_PATIENCE;
+    while crowd >= MEASURED_FROM && after > before * SLOWER_MAX && Instant::now() < end {
+        after = after.min(best(&mut good, &value));
+    }
     let grown = server.resident_bytes().saturating_sub(memory);
     eprintln!(
         "{crowd} clients: p99 {before:?}, with half of them stalled {after:?}, {grown} bytes"
@@ -100,9 +110,10 @@ fn stalled_clients_leave_the_others_alone() {
     // 2 MiB may be owed to each that reads nothing, 16 KiB be kept of a beginning.
     let deaf = (crowd / 2).div_ceil(beginnings.len()) as u64;
     assert!(grown < deaf * (4 << 20) + crowd as u64 * (32 << 10), "{grown} bytes for the stalled");
-    // What is printed above is the measurement; a busy machine must not fail the test. A worker that
-    // waited for one of the stalled would show by far.
-    assert!(after < Duration::from_millis(500), "p99 {before:?} became {after:?}");
+    // Of few clients the 99th percentile says little, but a worker that waited for one of the stalled
+    // would show by far.
+    let most = if crowd < MEASURED_FROM { Duration::from_millis(500) } else { before * SLOWER_MAX };
+    assert!(after <= most, "p99 {before:?} became {after:?}");
     // Nothing that was begun has happened, and those that go on are answered.
     assert_eq!(first.get("s"), None);
     stalled[10]

@@ -1,5 +1,6 @@
 //! What prometheus/memcached_exporter makes of our statistics: with the program itself where it could
-//! be built, and name by name of all that it reads, as its source has them.
+//! be built, and name by name of all that it reads, as its source has them. And what Prometheus' linter
+//! says of our own metrics.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -153,4 +154,48 @@ fn the_exporter_tells_all_of_terrace_that_it_tells_of_memcached() {
     let ours = exported(server.address());
     let missing: Vec<_> = exported(theirs).into_iter().filter(|n| !ours.contains(n)).collect();
     assert!(missing.is_empty(), "not told of Terrace: {missing:?}");
+}
+
+/// The page at `/metrics` of a server that has all kinds of them to tell.
+fn own_page() -> String {
+    let port = free_port();
+    let server = flash_server(&format!("-t 2 --admin 127.0.0.1:{port}"));
+    exercise(&mut server.client());
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it answers");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("a page");
+    page.split_once("\r\n\r\n").expect("a head").1.to_string()
+}
+
+/// Gives `page` to the linter; says whether it found nothing, and what it said.
+fn lint(page: &str) -> (bool, String) {
+    let module = concat!(env!("CARGO_MANIFEST_DIR"), "/../clients/exporter");
+    let mut command = Command::new("timeout");
+    command.args(["300", "go", "run", "-C", module, "./lint"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("timeout runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // One that failed to build reads nothing, which its output tells.
+    let _ = stdin.write_all(page.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.success(), text)
+}
+
+#[test]
+fn our_metrics_keep_prometheus_conventions() {
+    let test = "our_metrics_keep_prometheus_conventions";
+    if !is_terrace() {
+        return skip(test, "of Terrace only");
+    }
+    // scripts/tools.sh got the linter's modules along with the exporter.
+    if Command::new(EXPORTER).arg("--version").output().is_err() {
+        return skip(test, "no Go, or its modules can't be had");
+    }
+    let (is_fine, found) = lint("# TYPE took_ms counter\ntook_ms 1\n");
+    assert!(!is_fine && found.contains("_total"), "it finds nothing: {found}");
+    let (is_fine, found) = lint(&own_page());
+    assert!(is_fine, "{found}");
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_e2e::{Client, PATIENCE, Server, fill, is_terrace, skip, wait_until};
 
 const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
@@ -54,6 +55,47 @@ fn every_key_is_listed_once_wherever_it_lies() {
     let gets = lines(&server, "mgdump hash", "EN");
     assert_eq!(gets.len(), listed.len());
     assert!(gets.contains(&"mg AP8B b".to_owned()) && gets.contains(&"mg on-flash".to_owned()));
+}
+
+#[test]
+fn a_listing_goes_on_under_load_and_the_load_goes_on_beside_it() {
+    let test = "a_listing_goes_on_under_load_and_the_load_goes_on_beside_it";
+    if !is_terrace() {
+        return skip(test, "needs Terrace");
+    }
+    const KEPT: usize = 40_000;
+    let server = Server::start("-m 24 -t 2 --tier ssd:DIR/tier:256m");
+    fill(&mut server.client(), "kept", KEPT, 1000);
+    let (done, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        // Overwrites, so that records move and segments are taken back all the time, and reads.
+        scope.spawn(|| {
+            let mut client = server.client();
+            while !done.load(Ordering::Relaxed) {
+                fill(&mut client, "changing", 500, 1000);
+                assert!(client.get("kept7").is_some());
+                rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        wait_until("the load", || (rounds.load(Ordering::Relaxed) > 2).then_some(()));
+        for (command, end) in [("metadump all", "END"), ("mgdump all", "EN")] {
+            let before = rounds.load(Ordering::Relaxed);
+            let listed = lines(&server, command, end);
+            let name = |line: &String| -> String {
+                let word = line.split(' ').find(|word| word.contains("kept"));
+                word.map_or(String::new(), |word| word.trim_start_matches("key=").to_string())
+            };
+            let kept: HashSet<_> =
+                listed.iter().map(name).filter(|name| !name.is_empty()).collect();
+            assert_eq!(
+                kept.len(),
+                KEPT,
+                "{command}: what nobody changed is listed, wherever it lay"
+            );
+            assert!(rounds.load(Ordering::Relaxed) > before, "{command} stopped the load");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
