@@ -74,7 +74,7 @@ pub(crate) const OPTIONS: &[Extended] = &[
     set(&["ssl_keyformat"], "NAME", "PEM", "the format of both files: PEM or DER", ssl_keyformat),
     set(&["ssl_verify_mode"], "NUM", "0", "client certificates: 0 none, 1 checked if shown, 2 or 3 required", ssl_verify_mode),
     set(&["ssl_ca_cert"], "FILE", "", "the CAs that vouch for clients", |s, text| put(&mut s.tls.ca, Some(path(text)?))),
-    set(&["ssl_ciphers"], "NAMES", "all safe ones", "cipher suites, separated by colons", |s, text| put(&mut s.tls.ciphers, Some(text.to_string()))),
+    set(&["ssl_ciphers"], "NAMES", "all safe ones", "cipher suites as OpenSSL writes them, such as HIGH:!aNULL", |s, text| put(&mut s.tls.ciphers, Some(text.to_string()))),
     set(&["ssl_min_version"], "NUM", "2", "2 for TLS 1.2, 3 for TLS 1.3; 0 and 1 mean 2, older ones are unsafe", ssl_min_version),
     switch(&["ssl_session_cache"], "off", "let clients resume TLS sessions", |s| s.tls.session_cache = true),
     switch(&["no_maxconns_fast"], "", "above -c, leave new connections waiting", |s| s.refuse_when_full = false),

@@ -1,5 +1,6 @@
 //! From files to what rustls needs.
 
+use super::ciphers;
 use crate::settings::{ListenTls, TlsSettings};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -7,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite};
+use rustls::{RootCertStore, ServerConfig};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
@@ -159,67 +160,16 @@ fn verifier(
     builder.build().map_err(|error| TlsError::at("ssl_ca_cert", Some(ca), error))
 }
 
-/// The cryptography, with no other cipher suites than `ciphers` names.
+/// The cryptography, with no other cipher suites than `ciphers` chooses.
 fn provider(ciphers: Option<&str>) -> Result<CryptoProvider, TlsError> {
     let mut provider = rustls::crypto::ring::default_provider();
-    let Some(ciphers) = ciphers else { return Ok(provider) };
-    let wanted: Vec<_> = ciphers.split([':', ',']).map(standard_name).collect();
-    let is_wanted = |suite: &SupportedCipherSuite| {
-        // TLS 1.3 has its own list in OpenSSL, which memcached leaves as it is.
-        let name = format!("{:?}", suite.suite());
-        suite.tls13().is_some() && !wanted.iter().any(|w| w.starts_with("TLS13_"))
-            || wanted.contains(&name)
-    };
-    let known: Vec<_> =
-        provider.cipher_suites.iter().map(|suite| format!("{:?}", suite.suite())).collect();
-    if !wanted.iter().any(|name| known.contains(name)) {
+    let Some(text) = ciphers else { return Ok(provider) };
+    let chosen = ciphers::chosen(text, &provider.cipher_suites);
+    if chosen.is_empty() {
+        let known: Vec<_> = provider.cipher_suites.iter().map(ciphers::name_of).collect();
         let reason = format!("none of these is spoken here; there are {}", known.join(", "));
         return Err(TlsError::at("ssl_ciphers", None, reason));
     }
-    provider.cipher_suites.retain(is_wanted);
+    provider.cipher_suites = chosen;
     Ok(provider)
-}
-
-/// The name of a cipher suite as rustls spells it, from OpenSSL's spelling or the standard's:
-/// `ECDHE-RSA-AES128-GCM-SHA256` and `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` are one.
-fn standard_name(name: &str) -> String {
-    let name = name.trim().to_ascii_uppercase().replace('-', "_");
-    if name.contains("_WITH_") {
-        return name;
-    }
-    if let Some(rest) = name.strip_prefix("TLS_") {
-        return format!("TLS13_{rest}");
-    }
-    let name = name.replace("AES128", "AES_128").replace("AES256", "AES_256");
-    let mut name = format!("TLS_{name}").replacen("RSA_", "RSA_WITH_", 1);
-    name = name.replacen("ECDSA_", "ECDSA_WITH_", 1);
-    if name.ends_with("POLY1305") {
-        name.push_str("_SHA256");
-    }
-    name
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cipher_suites_have_two_names() {
-        let names = |text: &str| {
-            let suites = provider(Some(text)).map(|p| p.cipher_suites);
-            let suites = suites.map_err(|error| error.to_string())?;
-            let tls12 = suites.iter().filter(|suite| suite.tls13().is_none());
-            Ok::<_, String>(tls12.map(|suite| format!("{:?}", suite.suite())).collect::<Vec<_>>())
-        };
-        for (given, name) in [
-            ("ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
-            ("ecdhe-ecdsa-aes256-gcm-sha384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
-            ("ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
-            ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
-        ] {
-            assert_eq!(names(&format!("RC4-MD5:{given}")), Ok(vec![name.to_string()]), "{given}");
-        }
-        assert_eq!(names("TLS_AES_128_GCM_SHA256"), Ok(vec![]));
-        assert!(names("RC4-MD5").unwrap_err().contains("none of these"));
-    }
 }

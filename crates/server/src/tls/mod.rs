@@ -1,5 +1,6 @@
 //! TLS: certificates that can be exchanged while the server runs, and connections that speak it.
 
+mod ciphers;
 mod config;
 mod stream;
 
