@@ -40,6 +40,7 @@ fn the_cap_on_buffers_sheds_who_takes_most() {
     let mut is_gone = || (client.stat("", "curr_connections") == "1").then_some(());
     wait_until("the end of the deaf client", &mut is_gone);
     assert!(buffer_bytes(&mut client) < cap);
+    assert_eq!(client.stat("", "read_buf_oom"), "1");
     client.ask("get none\r\n", "END\r\n");
 }
 

@@ -55,6 +55,7 @@ const METRICS: &[Metric] = &[
     metric("connections_accepting", Gauge, "", "1 while new connections are taken", &["accepting_conns"], |v, s| s.one(&[], u64::from(!v.shared.must_leave_in_backlog()))),
     metric("connections_idle_closed_total", Counter, "", "connections closed after idle_timeout", &["idle_kicks"], |v, s| s.one(&[], v.totals.idle_kicks)),
     metric("connections_yielded_total", Counter, "", "turns that ended at -R with requests left", &["conn_yields"], |v, s| s.one(&[], v.totals.conn_yields)),
+    metric("connections_shed_total", Counter, "", "connections closed since buffers took more than read_buf_mem_limit", &["read_buf_oom"], |v, s| s.one(&[], v.totals.read_buf_oom)),
     metric("connection_buffer_bytes", Gauge, "", "buffers of connections", &["read_buf_bytes", "memory_connections"], |v, s| s.one(&[], v.shared.buffer_bytes.load(Relaxed))),
     metric("listen_disabled_total", Counter, "", "times that new connections were left waiting: as many are open as may be, or no descriptor was left", &["listen_disabled_num"], |v, s| s.one(&[], v.shared.connections.listen_disabled.load(Relaxed))),
     metric("listen_disabled_seconds_total", Counter, "", "how long they were left waiting", &["time_in_listen_disabled_us"], |v, s| {
@@ -117,6 +118,7 @@ const METRICS: &[Metric] = &[
     }),
 
     metric("watchers", Gauge, "", "connections that watch", &["log_watchers"], |v, s| s.one(&[], v.shared.watchers.count() as u64)),
+    metric("listings", Gauge, "", "1 while all keys or sizes are listed", &["lru_crawler_running"], |v, s| s.one(&[], u64::from(v.shared.listing.load(Relaxed)))),
     metric("watch_events_total", Counter, "fate", "events written for watchers, told to them, and not told since they were slow", &["log_worker_written", "log_watcher_sent", "log_watcher_skipped"], |v, s| {
         let w = &v.shared.watchers;
         for (fate, count) in [("written", &w.written), ("sent", &w.sent), ("skipped", &w.skipped)] {

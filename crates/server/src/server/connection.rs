@@ -223,6 +223,7 @@ impl Connection {
         if has_grown && cap > 0 && total > cap {
             // If the socket takes nothing now, the end of the connection must say it alone.
             let _ = self.socket.send(OUT_OF_BUFFERS);
+            cx.stats.counters.read_buf_oom.add(1);
             return Turn::Close;
         }
         turn

@@ -29,7 +29,7 @@ pub(crate) const ROWS: &[Row] = &[
     ("read_buf_count", Never),
     ("read_buf_bytes", Number(|v| v.shared.buffer_bytes.load(Relaxed))),
     ("read_buf_bytes_free", Never),
-    ("read_buf_oom", Never),
+    ("read_buf_oom", Number(|v| v.totals.read_buf_oom)),
     ("reserved_fds", Never),
     ("proxy_conn_requests", Never),
     ("proxy_conn_errors", Never),
@@ -97,7 +97,8 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("slab_reassign_last_busy_status", Never),
     ("slab_reassign_running", Never),
     ("slabs_moved", Never),
-    ("lru_crawler_running", Never),
+    // memcached's crawler is what lists keys.
+    ("lru_crawler_running", Number(|v| u64::from(v.shared.listing.load(Relaxed)))),
     ("lru_crawler_starts", Never),
     ("lru_maintainer_juggles", Never),
     ("malloc_fails", Never),
@@ -205,4 +206,25 @@ pub(crate) fn counted_names() -> Vec<String> {
     let all = [ROWS, TIER_ROWS, MORE_ROWS, EXTSTORE_ROWS, LAST_ROWS];
     let counted = |row: &&Row| !matches!(row.1, Never);
     all.into_iter().flatten().filter(counted).map(|row| row.0.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Who reads a 0 should be able to find out that it is always one.
+    #[test]
+    fn rows_that_count_nothing_are_documented() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-conformance.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let (_, section) = page.split_once("## Rows of `stats` that stay 0").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let is_name = |text: &&str| text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let documented: BTreeSet<_> =
+            section.split('`').skip(1).step_by(2).filter(is_name).collect();
+        let all = [ROWS, TIER_ROWS, MORE_ROWS, EXTSTORE_ROWS, LAST_ROWS].into_iter().flatten();
+        let never = all.filter(|row| matches!(row.1, Never)).map(|row| row.0);
+        assert_eq!(documented, never.collect());
+    }
 }
