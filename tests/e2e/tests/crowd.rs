@@ -98,22 +98,15 @@ fn stalled_clients_leave_the_others_alone() {
         sent = first.stat("", "bytes_written");
         std::thread::sleep(Duration::from_millis(300));
     }
-    let mut after = best(&mut good, &value);
+    let mut beside = best(&mut good, &value);
     let end = Instant::now() + ROUNDS_PATIENCE;
-    while crowd >= MEASURED_FROM && after > before * SLOWER_MAX && Instant::now() < end {
-        after = after.min(best(&mut good, &value));
+    while crowd >= MEASURED_FROM && beside > before * SLOWER_MAX && Instant::now() < end {
+        beside = beside.min(best(&mut good, &value));
     }
     let grown = server.resident_bytes().saturating_sub(memory);
-    eprintln!(
-        "{crowd} clients: p99 {before:?}, with half of them stalled {after:?}, {grown} bytes"
-    );
     // 2 MiB may be owed to each that reads nothing, 16 KiB be kept of a beginning.
     let deaf = (crowd / 2).div_ceil(beginnings.len()) as u64;
     assert!(grown < deaf * (4 << 20) + crowd as u64 * (32 << 10), "{grown} bytes for the stalled");
-    // Of few clients the 99th percentile says little, but a worker that waited for one of the stalled
-    // would show by far.
-    let most = if crowd < MEASURED_FROM { Duration::from_millis(500) } else { before * SLOWER_MAX };
-    assert!(after <= most, "p99 {before:?} became {after:?}");
     // Nothing that was begun has happened, and those that go on are answered.
     assert_eq!(first.get("s"), None);
     stalled[10]
@@ -122,5 +115,16 @@ fn stalled_clients_leave_the_others_alone() {
         .expect("the rest");
     wait_until("what was finished at last", || first.get("s"));
     drop(stalled);
+    // The same clients alone once more: a machine that got slower meanwhile must not fail the test.
+    let again = best(&mut good, &value);
+    let alone = before.max(again);
+    eprintln!(
+        "{crowd} clients: p99 of half of them alone {before:?} and {again:?}, beside the other half, \
+         which stalls, {beside:?}; {grown} bytes for those"
+    );
+    // Of few clients the 99th percentile says little, but a worker that waited for one of the stalled
+    // would show by far.
+    let most = if crowd < MEASURED_FROM { Duration::from_millis(500) } else { alone * SLOWER_MAX };
+    assert!(beside <= most, "p99 {alone:?} became {beside:?}");
     server.assert_alive();
 }
