@@ -4,6 +4,7 @@ use crate::{
     Address, End, Gaps, LoadError, Plan, Popularity, Protocol, Replay, Sizes, Tls, Workload,
 };
 use clap::{Parser, ValueEnum};
+use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +133,7 @@ pub(crate) struct Arguments {
     /// The server's process; taken from its statistics if not given.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// Tell on standard error how far it is.
+    /// Tell on standard error how far it is, also where that is no terminal.
     #[arg(long)]
     pub(crate) progress: bool,
     /// Print JSON.
@@ -291,7 +292,7 @@ impl Arguments {
             },
             warm_up: time(self.warm_up)?,
             window: self.window()?,
-            progress: self.progress,
+            progress: self.progress || stderr().is_terminal(),
             ..Plan::new(address.clone(), Workload::Fill, records)
         })
     }

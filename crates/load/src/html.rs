@@ -1,6 +1,6 @@
 //! A report as a page of its own: tables, and curves as inline SVG. No scripts, nothing to fetch.
 
-use crate::Series;
+use crate::{Latency, Report, Series};
 use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
@@ -24,8 +24,8 @@ pub(crate) fn page(title: &str, series: &Series) -> String {
          <body><h1>{title}</h1>\n<pre>{}</pre>\n",
         escaped(&series.to_string())
     );
-    if series.points.len() > 1 {
-        page.push_str(&chart(&curves(series)));
+    for (name, points) in groups(&series.points) {
+        page += &format!("<h2>{name}</h2>\n{}", chart(&curves(&points)));
     }
     for point in &series.points {
         // Writing into memory does not fail.
@@ -34,10 +34,25 @@ pub(crate) fn page(title: &str, series: &Series) -> String {
     page + "</body></html>\n"
 }
 
-fn curves(series: &Series) -> Vec<Curve> {
-    let of = |us: fn(&crate::Latency) -> f64| {
-        let point = |report: &crate::Report| (report.requests_per_second, us(&report.latency));
-        series.points.iter().map(point).collect()
+/// Points that differ in one setting only are a curve: by depth, or by rate where rates were asked for.
+/// Where nothing but connections changes, those are.
+fn groups(points: &[Report]) -> Vec<(String, Vec<&Report>)> {
+    let name = |point: &Report| {
+        let depth = point.rate_asked.map_or(String::new(), |_| format!(", depth {}", point.depth));
+        format!("{} connections{depth}", point.connections)
+    };
+    let is_same = |one: &Report, other: &Report| name(one) == name(other);
+    if points.len() > 1 && points.chunk_by(is_same).all(|group| group.len() == 1) {
+        return vec![("latency over throughput".into(), points.iter().collect())];
+    }
+    let curves = points.chunk_by(is_same).filter(|group| group.len() > 1);
+    curves.map(|group| (name(&group[0]), group.iter().collect())).collect()
+}
+
+fn curves(points: &[&Report]) -> Vec<Curve> {
+    let of = |us: fn(&Latency) -> f64| {
+        let point = |report: &&Report| (report.requests_per_second, us(&report.latency));
+        points.iter().map(point).collect()
     };
     vec![
         ("mean", of(|latency| latency.mean_us)),

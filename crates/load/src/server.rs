@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 const START: Duration = Duration::from_secs(30);
 const NAP: Duration = Duration::from_millis(20);
+/// What this is called as a tool of `terrace`.
+const TOOL: &str = "bench";
 
 /// A running server with a folder of its own; ends, and takes the folder along, when dropped.
 #[derive(Debug)]
@@ -93,10 +95,15 @@ impl Server {
     }
 }
 
-/// A `terrace` without a path is this one, where this is one: nobody has to install it first.
+/// A `terrace` without a path is this one, where this is one: nobody has to install it first. The word
+/// behind the name tells, as programs may have any name.
 fn program(named: &str) -> PathBuf {
-    let this = std::env::current_exe().ok().filter(|path| path.ends_with(named));
-    this.filter(|_| named == "terrace").unwrap_or_else(|| named.into())
+    let is_terrace = std::env::args_os().nth(1).is_some_and(|word| word == TOOL);
+    this_one(named, is_terrace).unwrap_or_else(|| named.into())
+}
+
+fn this_one(named: &str, is_terrace: bool) -> Option<PathBuf> {
+    (named == "terrace" && is_terrace).then(|| std::env::current_exe().ok()).flatten()
 }
 
 fn port_in(ports: &Path) -> Option<u16> {
@@ -111,5 +118,20 @@ impl Drop for Server {
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.dir);
         left::forget(self.child.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terrace_of_any_name_compares_itself() {
+        // This test is called neither `terrace` nor anything alike.
+        let this = std::env::current_exe().ok();
+        assert_eq!(this_one("terrace", true), this);
+        assert_eq!(this_one("terrace", false), None);
+        assert_eq!(this_one("/usr/bin/terrace", true), None);
+        assert_eq!(this_one("memcached", true), None);
     }
 }

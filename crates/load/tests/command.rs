@@ -61,7 +61,9 @@ fn a_series_has_a_point_for_each_setting_and_a_page() {
     assert!(points.iter().all(|point| point["hits"].as_u64() > Some(0) && point["wrong"] == 0));
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
-    assert_eq!(page.matches("<polyline").count(), 4);
+    // Four curves for each number of connections, along their depths.
+    assert_eq!(page.matches("<polyline").count(), 8);
+    assert!(page.contains("<h2>2 connections</h2>") && page.contains("<h2>4 connections</h2>"));
     assert!(!page.contains("http"), "nothing is fetched");
 }
 

@@ -100,7 +100,7 @@ impl Judge {
 
 /// As much of it as a message can hold.
 fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(100)]).trim_end().to_string()
+    bytes[..bytes.len().min(100)].trim_ascii_end().escape_ascii().to_string()
 }
 
 #[cfg(test)]
