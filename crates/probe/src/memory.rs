@@ -95,6 +95,11 @@ impl Medium for Memory {
         at_once: u32,
         time: Duration,
     ) -> Result<Point, ProbeError> {
+        // Each writer has a part of its own, which little memory makes smaller than a block.
+        let block_bytes = match operation {
+            Operation::Read => block_bytes,
+            Operation::Write => block_bytes.min((self.read.len() / at_once as usize).max(1)),
+        };
         let job = Job { operation, access, block_bytes, bytes: self.bytes(), seed: 0, time };
         let lock = || self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut written = (operation == Operation::Write).then(lock);

@@ -59,10 +59,10 @@ impl Kind {
 
     /// What changes takes these values.
     pub(crate) fn values(self) -> &'static [usize] {
-        match (self.by, self.operation) {
-            (By::Block, _) => BLOCKS,
-            (By::InFlight, Operation::Read) => DEPTHS,
-            _ => PROCESSES,
+        match self.by {
+            By::Block => BLOCKS,
+            By::InFlight => DEPTHS,
+            By::Shared | By::Own => PROCESSES,
         }
     }
 

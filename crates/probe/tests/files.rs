@@ -110,3 +110,48 @@ fn a_block_larger_than_the_drive_is_refused() {
     let target = Target::open(&dir.path().join("small"), 1 << 20, false).expect("a target");
     assert!(read(&target, Access::Random, 2 << 20, 1, Duration::from_millis(20)).is_err());
 }
+
+/// A block device over a file, until dropped.
+struct Loop(String);
+
+impl Loop {
+    /// None where this user can't make one.
+    fn over(file: &Path) -> Option<Self> {
+        let output =
+            Command::new("losetup").args(["--find", "--show", text(file)]).output().ok()?;
+        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        (output.status.success() && Path::new(&name).exists()).then_some(Self(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_written_while_it_is_blank_and_then_only_if_told() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("device");
+    let new = std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20));
+    new.expect("a file");
+    let Some(device) = Loop::over(&file) else {
+        return println!(
+            "skipped: a_block_device_is_written_while_it_is_blank: no loop device here"
+        );
+    };
+    let told = measured(&[&device.0]);
+    assert!(told.contains("writes of 4 KiB by requests in flight"), "{told}");
+    assert!(told.contains("(inferred)") && !told.contains("(told)"), "{told}");
+    // Now it holds what was written.
+    let content = std::fs::read(&file).expect("the device's file");
+    assert!(content.iter().any(|&byte| byte != 0));
+    let told = measured(&[&device.0]);
+    assert!(told.contains("--destroy overwrites it") && !told.contains("writes of"), "{told}");
+    assert!(std::fs::read(&file).expect("the device's file") == content, "it was written");
+    let told = measured(&["--destroy", "--lanes", "8", "--max", "900", &device.0]);
+    assert!(told.contains("with 8 lanes (told) and 900 MB/s (told)"), "{told}");
+    assert!(told.contains("writes of 4 KiB by requests in flight"), "{told}");
+    assert!(std::fs::read(&file).expect("the device's file") != content, "it was not written");
+}
