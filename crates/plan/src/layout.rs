@@ -24,6 +24,13 @@ const INDEX_PER_RECORD: f64 = 64.0 / 18.0 / 0.925;
 const INDEX_BESIDES: f64 = 0.02;
 /// Share of a full tier that is in use: some places stay free for what is written next.
 const IN_USE: f64 = 0.985;
+/// The index takes at most this share of `-m`.
+pub(crate) const INDEX_SHARE_MAX: f64 = 0.75;
+/// The table of records that wait to be written may have grown just now, to twice what it needs.
+const TABLE_GROWN: f64 = 2.0;
+/// Segments per shard for which a server that starts wants half of its memory.
+const SEGMENTS_AT_START: f64 = 2.0;
+const STARTS_WITH: f64 = 0.5;
 /// Header of a record in DRAM, and what blocks lose at their ends and to records that were replaced.
 const DRAM_HEADER: f64 = 16.0;
 const DRAM_BLOCKS: f64 = 1.05;
@@ -95,6 +102,9 @@ pub struct Layout {
     /// Bytes that the drive reads per hit.
     pub read_bytes: f64,
     payload_bytes: f64,
+    shards: f64,
+    /// With less memory the server does not start.
+    start_bytes: f64,
 }
 
 impl Layout {
@@ -117,12 +127,22 @@ impl Layout {
         Ok(Self {
             segment_bytes,
             records_per_segment: records,
-            buffer_bytes: buffers(segment_bytes, shards, memory_bytes),
+            buffer_bytes: buffers(data, segment_bytes, shards, memory_bytes),
             index_bytes_per_record: INDEX_PER_RECORD + INDEX_BESIDES + tables / records,
             write_amplification: segment_bytes / (records * data.payload_bytes()),
             read_bytes,
             payload_bytes: data.payload_bytes(),
+            shards,
+            start_bytes: shards * segment_bytes * SEGMENTS_AT_START / STARTS_WITH,
         })
+    }
+
+    /// The `-m` that so many records need, with nothing left for copies of hot ones: index and buffers,
+    /// and the index of one shard once more, since it grows into a new one while the old one serves.
+    pub fn memory_needed(&self, records: f64) -> f64 {
+        let index = records * self.index_bytes_per_record;
+        let grows = index * (1.0 + 1.0 / self.shards);
+        (index / INDEX_SHARE_MAX).max(grows + self.buffer_bytes).max(self.start_bytes)
     }
 
     /// Live records that a tier of so many bytes holds when it is full of them.
@@ -167,13 +187,14 @@ fn segments(flash_bytes: f64, memory_bytes: f64) -> (f64, f64) {
     (size(shards), shards)
 }
 
-fn buffers(segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
+fn buffers(data: &Data, segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
     let block = (segment_bytes / 4.0).min(BLOCK_BYTES_MAX);
     let (least, most) = RESERVE_BLOCKS;
     let reserve = (memory_bytes * RESERVE_SHARE).clamp(least * block, most * block);
     let waiting = (shards * segment_bytes * BUFFERED_SEGMENTS).min(memory_bytes / 2.0);
     let work = WORK_SEGMENTS + merged_segments(segment_bytes, memory_bytes);
-    waiting + RESERVES * reserve + memory_bytes * SPARE_SHARE + work * segment_bytes
+    let table = waiting / (data.record_bytes() + DRAM_HEADER) * DRAM_TABLE * TABLE_GROWN;
+    waiting + table + RESERVES * reserve + memory_bytes * SPARE_SHARE + work * segment_bytes
 }
 
 fn merged_segments(segment_bytes: f64, memory_bytes: f64) -> f64 {

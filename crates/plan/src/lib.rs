@@ -23,6 +23,6 @@ pub use drive::Drive;
 pub use error::PlanError;
 pub use layout::{Data, Layout};
 pub use peers::{extstore_dram_bytes, memcached_item_bytes};
-pub use plan::{Limit, Load, Node, Plan, Prices};
+pub use plan::{Limit, Load, Node, Plan, Prices, SameMoney};
 pub use popularity::Popularity;
 pub use trace::Trace;

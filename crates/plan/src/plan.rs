@@ -1,5 +1,6 @@
 //! The model: from data, load and nodes to how many nodes there must be and what they do.
 
+use crate::layout::INDEX_SHARE_MAX;
 use crate::peers::{extstore_dram_bytes, memcached_item_bytes};
 use crate::{Data, Drive, Layout, PlanError};
 
@@ -7,19 +8,18 @@ use crate::{Data, Drive, Layout, PlanError};
 const FILL_MAX: f64 = 0.8;
 /// Of what a drive, a network or a processor can do, what is planned for.
 const LOAD_MAX: f64 = 0.7;
-/// Resident besides `-m`: the program and buffers of a few thousand connections.
-const BESIDES_BYTES: f64 = 32.0 * 1024.0 * 1024.0;
-/// The index takes at most this share of `-m`.
-const INDEX_SHARE_MAX: f64 = 0.75;
 /// Drive reads per hit on flash, and per miss.
 const READS_PER_HIT: f64 = 1.01;
 const READS_PER_MISS: f64 = 0.002;
 /// Processor time per request in seconds at one request in flight per connection, from DRAM and
 /// from flash; pipelines and multigets need less.
 const CPU_DRAM: f64 = 10e-6;
-const CPU_FLASH: f64 = 15e-6;
+const CPU_FLASH: f64 = 19e-6;
 /// Words of request and reply besides key and value, and headers of TCP, IP and Ethernet both ways.
 const WIRE_BESIDES: f64 = 40.0 + 2.0 * 78.0;
+/// Where the search for the least memory begins, and its steps.
+const MEMORY_LEAST: f64 = (1 << 20) as f64;
+const MEMORY_STEP: f64 = 1.01;
 /// A search beyond so many nodes has no sensible answer.
 const NODES_MAX: u32 = 100_000;
 const DAY: f64 = 86_400.0;
@@ -83,6 +83,9 @@ pub struct Plan {
     pub index_bytes: f64,
     /// Write buffers, in bytes of DRAM.
     pub buffer_bytes: f64,
+    /// The least `-m` of a node that holds its share of the records, with no room for hot ones: index
+    /// and buffers, which are smaller with less memory.
+    pub least_memory_bytes: f64,
     /// Bytes of DRAM that remain for hot records.
     pub hot_bytes: f64,
     /// Bytes of flash in use, of all there is.
@@ -93,6 +96,8 @@ pub struct Plan {
     pub dram_hits: f64,
     /// Share of reads answered from flash.
     pub flash_hits: f64,
+    /// Processor time per request in microseconds.
+    pub cpu_us: f64,
     /// Reads per second of each drive.
     pub drive_reads: f64,
     /// Bytes per second written to each drive.
@@ -111,14 +116,27 @@ pub struct Plan {
     pub memcached: (f64, f64),
     /// The same with extstore on the same nodes; DRAM without any values.
     pub extstore: (f64, f64),
-    /// Hit ratio of memcached for the same money, with how many nodes.
-    pub same_money: Option<(f64, f64)>,
+    /// What memcached is for the same money.
+    pub same_money: Option<SameMoney>,
     /// Cost of the three: Terrace, memcached, extstore.
     pub costs: Option<[f64; 3]>,
     /// Why DRAM alone would serve better; empty if it would not.
     pub stay_in_dram: Vec<String>,
     /// What was asked for.
     pub load: Load,
+    /// What each node is.
+    pub node: Node,
+}
+
+/// Nodes with memcached, their drives left out, for what Terrace costs.
+#[derive(Clone, Copy, Debug)]
+pub struct SameMoney {
+    /// How many there are.
+    pub nodes: f64,
+    /// Records for which they have room.
+    pub capacity_items: f64,
+    /// Their hit ratio.
+    pub hits: f64,
 }
 
 impl Plan {
@@ -142,6 +160,7 @@ impl Plan {
             Some(nodes) => model.with(f64::from(nodes.max(1)))?,
             None => model.enough()?,
         };
+        plan.least_memory_bytes = model.least_memory(plan.live_items / plan.nodes)?;
         model.compare(&mut plan, prices);
         Ok(plan)
     }
@@ -248,12 +267,10 @@ impl Model<'_> {
             sets * (data.payload_bytes() + WIRE_BESIDES) + gets * (data.key_bytes + WIRE_BESIDES);
 
         let rated = node.drive.drive_writes_per_day;
-        let memory_needed = index.max(live / nodes * layout.index_bytes_per_record);
         let mut limits = vec![
             Limit {
                 name: "DRAM (index and buffers)",
-                used: (memory_needed / INDEX_SHARE_MAX).max(memory_needed + layout.buffer_bytes)
-                    / node.memory_bytes,
+                used: layout.memory_needed(live / nodes) / node.memory_bytes,
             },
             Limit { name: "flash capacity", used: live / nodes / room },
             Limit { name: "drive reads", used: drive_reads / node.drive.read_iops / LOAD_MAX },
@@ -278,11 +295,13 @@ impl Model<'_> {
             layout,
             index_bytes: index * nodes,
             buffer_bytes: layout.buffer_bytes * nodes,
+            least_memory_bytes: 0.0,
             hot_bytes: hot * nodes,
             flash_used_bytes: layout.flash_for(held, 1.0) * nodes,
             flash_bytes: flash * nodes,
             dram_hits,
             flash_hits,
+            cpu_us: cpu / load.per_second.max(f64::MIN_POSITIVE) * 1e6,
             drive_reads,
             drive_write_bytes: written,
             write_amplification: amplification,
@@ -298,7 +317,23 @@ impl Model<'_> {
             costs: None,
             stay_in_dram: Vec::new(),
             load,
+            node: node.clone(),
         })
+    }
+
+    /// The least `-m` with which a node holds `records`, as many of them as its flash can. Segments,
+    /// shards and buffers follow from memory in steps, so that it is looked for from below.
+    fn least_memory(&self, records: f64) -> Result<f64, PlanError> {
+        let flash = self.node.drives * self.node.drive.capacity_bytes;
+        let mut memory = MEMORY_LEAST;
+        loop {
+            let layout = Layout::new(self.data, flash, memory)?;
+            let held = records.min(layout.capacity(flash) * FILL_MAX);
+            if layout.memory_needed(held) <= memory {
+                return Ok(memory);
+            }
+            memory *= MEMORY_STEP;
+        }
     }
 
     /// Fills in the peers and the verdict.
@@ -317,9 +352,9 @@ impl Model<'_> {
                 [plan.nodes * with_drives, plan.memcached.0 * dram, plan.extstore.0 * with_drives];
             plan.costs = Some(costs);
             let nodes = if dram > 0.0 { (costs[0] / dram).floor() } else { plan.memcached.0 };
-            let items = nodes * node.memory_bytes / memcached_item_bytes(data);
-            let share = items.min(plan.live_items) / data.items;
-            plan.same_money = Some((nodes, (self.hits)(share)));
+            let capacity_items = nodes * node.memory_bytes / memcached_item_bytes(data);
+            let share = capacity_items.min(plan.live_items) / data.items;
+            plan.same_money = Some(SameMoney { nodes, capacity_items, hits: (self.hits)(share) });
         }
         plan.stay_in_dram = self.reasons(plan);
     }
@@ -348,14 +383,6 @@ impl Model<'_> {
             reasons.push(format!("with a time to live of {ttl:.0} s nothing needs to leave DRAM"));
         }
         reasons
-    }
-}
-
-impl Plan {
-    /// Bytes of memory that each node's server needs at least, what is not in `-m` included.
-    pub fn memory_needed_bytes(&self) -> f64 {
-        (self.index_bytes / INDEX_SHARE_MAX).max(self.index_bytes + self.buffer_bytes) / self.nodes
-            + BESIDES_BYTES
     }
 }
 

@@ -1,13 +1,15 @@
 //! The plan as a table.
 
-use crate::Plan;
+use crate::{Node, Plan, SameMoney};
 use std::fmt;
+
+const MIB: f64 = (1 << 20) as f64;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, text: String| writeln!(f, "{name:<26}{text}");
         let all_hits = self.dram_hits + self.flash_hits;
-        row("nodes", format!("{:.0}", self.nodes))?;
+        row("nodes", format!("{:.0}, each {}", self.nodes, kind(&self.node)))?;
         row(
             "records",
             format!("{} live, room for {}", count(self.live_items), count(self.capacity_items)),
@@ -22,7 +24,13 @@ impl fmt::Display for Plan {
                 bytes(self.hot_bytes)
             ),
         )?;
-        row("DRAM, least per node", bytes(self.memory_needed_bytes()))?;
+        row(
+            "DRAM, least per node",
+            format!(
+                "-m {:.0} for index and buffers alone, with nothing left for hot records",
+                (self.least_memory_bytes / MIB).ceil()
+            ),
+        )?;
         row(
             "flash, all nodes",
             format!("{} of {}", bytes(self.flash_used_bytes), bytes(self.flash_bytes)),
@@ -36,6 +44,7 @@ impl fmt::Display for Plan {
                 self.flash_hits * 100.0
             ),
         )?;
+        row("processor per request", format!("{:.1} us, without pipelines", self.cpu_us))?;
         row("reads per drive", format!("{}/s", count(self.drive_reads)))?;
         row("written per drive", format!("{}/s", bytes(self.drive_write_bytes)))?;
         row(
@@ -60,9 +69,9 @@ impl fmt::Display for Plan {
         }
         let gets = self.load.per_second * self.load.get_share;
         row("behind the cache", format!("{} reads/s", count(gets * (1.0 - all_hits))))?;
-        row("the same data in", "nodes   DRAM".into())?;
+        row("the same data in", "nodes   DRAM, least".into())?;
         let peers = [
-            ("  Terrace", (self.nodes, self.index_bytes + self.buffer_bytes)),
+            ("  Terrace", (self.nodes, self.least_memory_bytes * self.nodes)),
             ("  memcached, DRAM only", self.memcached),
             ("  memcached with extstore", self.extstore),
         ];
@@ -71,11 +80,14 @@ impl fmt::Display for Plan {
                 self.costs.map_or(String::new(), |costs| format!("   cost {:.0}", costs[at]));
             row(name, format!("{nodes:5.0}   {}{cost}", bytes(dram)))?;
         }
-        if let Some((nodes, hits)) = self.same_money {
+        if let Some(SameMoney { nodes, capacity_items, hits }) = self.same_money {
             row(
                 "same money, DRAM only",
                 format!(
-                    "{nodes:.0} nodes, {:.2} % hits, {} reads/s behind the cache",
+                    "{nodes:.0} nodes, room for {} (Terrace: {:.1} times as many), {:.2} % hits, {} \
+                     reads/s behind the cache",
+                    count(capacity_items),
+                    self.capacity_items / capacity_items,
                     hits * 100.0,
                     count(gets * (1.0 - hits))
                 ),
@@ -86,6 +98,17 @@ impl fmt::Display for Plan {
         }
         row("verdict", format!("stay in DRAM: {}", self.stay_in_dram.join("; ")))
     }
+}
+
+fn kind(node: &Node) -> String {
+    let Node { memory_bytes, drive, drives, network_bits, cores } = node;
+    format!(
+        "-m {:.0}, {drives:.0} x {} of {}, {:.0} Gbit/s, {cores:.0} cores",
+        memory_bytes / MIB,
+        drive.name,
+        bytes(drive.capacity_bytes),
+        network_bits / 1e9
+    )
 }
 
 fn bytes(amount: f64) -> String {

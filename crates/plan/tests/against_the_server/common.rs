@@ -5,7 +5,7 @@ use terrace_e2e::{Server, is_terrace};
 use terrace_load::{Client, Plan as Requests, Process, Report, Sizes, Workload, run};
 use terrace_plan::{Data, Drive, Load, Node, Plan};
 
-const MIB: f64 = (1 << 20) as f64;
+pub(crate) const MIB: f64 = (1 << 20) as f64;
 pub(crate) const MEMORY: f64 = 16.0 * MIB;
 pub(crate) const FLASH: f64 = 64.0 * MIB;
 
@@ -108,8 +108,18 @@ pub(crate) fn settle(server: &Measured) {
 
 /// The model's plan for one node with that much memory and a drive of [`FLASH`].
 pub(crate) fn plan(data: &Data, load: Load, memory_bytes: f64, hits: &dyn Fn(f64) -> f64) -> Plan {
-    let drive =
-        Drive { capacity_bytes: FLASH, ..Drive::class("nvme-read-1.92t").expect("a class") };
+    plan_on(FLASH, data, load, memory_bytes, hits)
+}
+
+/// The same with a drive of another size.
+pub(crate) fn plan_on(
+    capacity_bytes: f64,
+    data: &Data,
+    load: Load,
+    memory_bytes: f64,
+    hits: &dyn Fn(f64) -> f64,
+) -> Plan {
+    let drive = Drive { capacity_bytes, ..Drive::class("nvme-read-1.92t").expect("a class") };
     let (network_bits, cores) = (1e10, 1.0);
     let node = Node { memory_bytes, drive, drives: 1.0, network_bits, cores };
     Plan::new(data, load, &node, None, Some(1), hits).expect("a plan")
