@@ -232,9 +232,14 @@ impl Server {
     }
 
     /// Asks it to stop, as a service manager would, and gives back its exit code.
-    pub fn stop(mut self) -> Option<i32> {
+    pub fn stop(self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
+        self.ended()
+    }
+
+    /// Waits for its end, which somebody asked for, and gives back its exit code.
+    pub fn ended(mut self) -> Option<i32> {
         let end = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {

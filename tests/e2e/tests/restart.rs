@@ -73,6 +73,37 @@ fn a_clean_stop_is_warm_even_without_the_state() {
     assert!(!server.output().contains("cold"), "{}", server.output());
 }
 
+/// memcached comes back warm by `-e` and SIGUSR1 or `shutdown graceful` alone.
+#[test]
+fn whatever_stops_it_it_is_warm_with_and_without_memcacheds_flag_for_it() {
+    use rustix::process::{Pid, Signal, kill_process};
+    if !needs_terrace("whatever_stops_it_it_is_warm_with_and_without_memcacheds_flag_for_it") {
+        return;
+    }
+    let flags = format!("{FLAGS} -A -e DIR/memory");
+    let mut server = filled(&flags);
+    assert!(server.output().contains("-e"), "it is not said that -e has no effect");
+    let dir = Arc::clone(&server.dir);
+    let signal = |server: &Server, signal| {
+        let pid = Pid::from_raw(server.pid() as i32).expect("a process");
+        kill_process(pid, signal).expect("a signal");
+    };
+    let ways: [&dyn Fn(&Server); 4] = [
+        &|server| signal(server, Signal::INT),
+        &|server| signal(server, Signal::USR1),
+        &|server| server.client().send("shutdown\r\n"),
+        &|server| server.client().send("shutdown graceful\r\n"),
+    ];
+    for (number, way) in ways.iter().enumerate() {
+        way(&server);
+        assert_eq!(server.ended(), Some(0), "way {number}");
+        // It is sealed, not only kept in the state.
+        std::fs::remove_file(state_file(&dir)).expect("removed");
+        server = start(&flags, &dir);
+        assert_eq!(found(&server), RECORDS, "way {number}: {}", server.output());
+    }
+}
+
 #[test]
 fn a_kill_is_warm_with_the_state_and_cold_without() {
     if !needs_terrace("a_kill_is_warm_with_the_state_and_cold_without") {
