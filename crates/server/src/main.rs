@@ -71,6 +71,9 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     limits::allow_descriptors(settings.connections_max, settings.threads, settings.tiers.len())?;
     limits::take_file_size_signal()?;
     user::change(settings.user.as_deref())?;
+    if settings.core_dumps {
+        limits::keep_core_dumps()?;
+    }
     if let Some(daemon) = &daemon {
         daemon.detach()?;
     }

@@ -89,6 +89,25 @@ fn root_must_say_whom_to_run_as() {
 }
 
 #[test]
+fn core_dumps_are_left_even_by_another_user() {
+    use std::os::unix::fs::MetadataExt;
+    let test = "core_dumps_are_left_even_by_another_user";
+    if others(test) {
+        return;
+    }
+    if !run_as_root() {
+        return skip(test, "this is not root");
+    }
+    let server = Server::start("-r -u nobody");
+    let of_it = format!("/proc/{}", server.pid());
+    let limits = fs::read_to_string(format!("{of_it}/limits")).expect("its limits");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
+    assert!(core.contains("unlimited"), "{core}");
+    // The kernel shows as root's what leaves no core.
+    assert_ne!(fs::metadata(of_it).expect("it runs").uid(), 0, "it would leave none");
+}
+
+#[test]
 fn signals_stop_it() {
     let server = Server::start("-m 64");
     let mut client = server.client();

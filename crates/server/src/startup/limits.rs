@@ -45,6 +45,13 @@ pub(crate) fn allow_core_dumps() -> Result<(), Failure> {
         .ok_or_else(|| Failure::system("-r: core dumps are not allowed here; leave -r out"))
 }
 
+/// Asks for core dumps again: the kernel takes them from a process that has changed its user.
+pub(crate) fn keep_core_dumps() -> Result<(), Failure> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    set_dumpable_behavior(DumpableBehavior::Dumpable)
+        .map_err(|error| Failure::system(format!("-r: core dumps are not allowed here: {error}")))
+}
+
 /// Makes a write beyond the limit of a file's size an error like any other, as on a full disk. The
 /// kernel sends a signal besides, which would end the process if nobody took it.
 pub(crate) fn take_file_size_signal() -> Result<(), Failure> {
