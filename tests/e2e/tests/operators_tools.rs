@@ -91,9 +91,10 @@ fn debians_start_script() {
     if !is_terrace() || !Path::new(START_SCRIPT).exists() {
         return skip(test, "needs Terrace, and the script of Debian's memcached");
     }
-    let probe = Command::new("unshare").args(["--mount", "true"]).output();
+    let mount = format!("mount --bind {} /usr/bin/memcached", terrace_e2e::program().display());
+    let probe = Command::new("unshare").args(["--mount", "sh", "-c", &mount]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        return skip(test, "no mount namespaces here; needs root");
+        return skip(test, "nothing can be mounted here; needs root");
     }
     let dir = Arc::new(TempDir::new().expect("a directory"));
     let (path, port) = (dir.path().to_str().expect("text"), free_port());
@@ -104,10 +105,7 @@ fn debians_start_script() {
     let conf = conf.replace("-u memcache", "-u root");
     let conf = conf.replace("/var/run/memcached/memcached.pid", &format!("{path}/pid"));
     std::fs::write(dir.path().join("conf"), conf).expect("room");
-    let script = format!(
-        "mount --bind {} /usr/bin/memcached && exec {START_SCRIPT} {path}/conf",
-        terrace_e2e::program().display()
-    );
+    let script = format!("{mount} && exec {START_SCRIPT} {path}/conf");
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::null());
     command.stdout(Stdio::null()).stderr(Stdio::null());
