@@ -204,6 +204,9 @@ fn who_is_connected_can_be_seen() {
     let mut watcher = server.client();
     watcher.check("watch\r\n", "OK\r\n");
     let client = &mut server.client();
+    assert!(client.set("big", &[b'x'; 500_000]));
+    let mut deaf = server.client();
+    deaf.send("get big\r\n".repeat(50));
     wait_until("all rows", || {
         let rows = client.stats("conns");
         let count = |part: &str, value: &str| {
@@ -213,11 +216,13 @@ fn who_is_connected_can_be_seen() {
         };
         let listen = format!("tcp:{}", server.address());
         let is_right = count(":state", "conn_listening") == 1
-            && count(":listen_addr", &listen) == 3
-            && count(":addr", "tcp:127.0.0.1:") == 4
+            && count(":listen_addr", &listen) == 4
+            && count(":addr", "tcp:127.0.0.1:") == 5
             && count(":state", "conn_watch") == 1
             && count(":state", "conn_swallow") == 1
-            && count(":secs_since_last_cmd", "") == 4;
+            && count(":state", "conn_mwrite") == 1
+            && (count(":resps_waiting", ""), count(":resps_waiting", "0")) == (4, 3)
+            && count(":secs_since_last_cmd", "") == 5;
         is_right.then_some(())
     });
 }
