@@ -28,9 +28,14 @@ const IN_USE: f64 = 0.985;
 pub(crate) const INDEX_SHARE_MAX: f64 = 0.75;
 /// The table of records that wait to be written may have grown just now, to twice what it needs.
 const TABLE_GROWN: f64 = 2.0;
-/// Segments per shard for which a server that starts wants half of its memory.
+/// Segments per shard that a server fits into a quarter of its memory by having fewer shards; with one,
+/// half of its memory is enough.
 const SEGMENTS_AT_START: f64 = 2.0;
-const STARTS_WITH: f64 = 0.5;
+/// Segments that a shard has numbers for, those aside that stay free: more flash needs more shards.
+const SEGMENTS_PER_SHARD_MAX: f64 = 2048.0 * 0.9;
+/// Flash for which there is one more shard, if memory allows, and the bounds of a segment.
+const BYTES_PER_SHARD: f64 = 67_108_864.0;
+const SEGMENT_BYTES: (f64, f64) = (262_144.0, 67_108_864.0);
 /// Header of a record in DRAM, and what blocks lose at their ends and to records that were replaced.
 const DRAM_HEADER: f64 = 16.0;
 const DRAM_BLOCKS: f64 = 1.05;
@@ -133,7 +138,7 @@ impl Layout {
             read_bytes,
             payload_bytes: data.payload_bytes(),
             shards,
-            start_bytes: shards * segment_bytes * SEGMENTS_AT_START / STARTS_WITH,
+            start_bytes: start_bytes(flash_bytes, segment_bytes, shards),
         })
     }
 
@@ -175,16 +180,32 @@ impl Layout {
 
 /// Bytes of a segment and how many shards there are, as the server derives them.
 fn segments(flash_bytes: f64, memory_bytes: f64) -> (f64, f64) {
-    let power_below = |x: f64| 2_f64.powf(x.max(1.0).log2().floor());
-    let power_above = |x: f64| 2_f64.powf(x.max(1.0).log2().ceil());
-    let mib = f64::from(1 << 20);
-    let mut shards = power_below((flash_bytes / (64.0 * mib)).clamp(1.0, 256.0));
-    let size =
-        |shards: f64| power_above(flash_bytes / shards / 1024.0).clamp(256.0 * 1024.0, 64.0 * mib);
-    while shards > 1.0 && shards * size(shards) * 2.0 > memory_bytes / 4.0 {
+    let (least, most) = SEGMENT_BYTES;
+    let mut shards = power_below((flash_bytes / BYTES_PER_SHARD).clamp(1.0, 256.0));
+    let size = |shards: f64| power_above(flash_bytes / shards / 1024.0).clamp(least, most);
+    while shards > 1.0 && shards * size(shards) * SEGMENTS_AT_START > memory_bytes / 4.0 {
         shards /= 2.0;
     }
     (size(shards), shards)
+}
+
+/// With less memory a server does not start: each shard buffers segments, and there must be as many shards
+/// as number all of them.
+fn start_bytes(flash_bytes: f64, segment_bytes: f64, shards: f64) -> f64 {
+    if flash_bytes / segment_bytes / shards <= SEGMENTS_PER_SHARD_MAX {
+        return shards * segment_bytes * SEGMENTS_AT_START * 2.0;
+    }
+    let (_, largest) = SEGMENT_BYTES;
+    let shards = power_above(flash_bytes / largest / SEGMENTS_PER_SHARD_MAX);
+    shards * largest * SEGMENTS_AT_START * 4.0
+}
+
+fn power_below(x: f64) -> f64 {
+    2_f64.powf(x.max(1.0).log2().floor())
+}
+
+fn power_above(x: f64) -> f64 {
+    2_f64.powf(x.max(1.0).log2().ceil())
 }
 
 fn buffers(data: &Data, segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
@@ -246,6 +267,24 @@ mod tests {
         near(small.capacity(gib), 8_870_041.0, 0.02);
         near(small.index_bytes_per_record, 3.97, 0.03);
         near(small.payload_share() * IN_USE, 0.824, 0.01);
+    }
+
+    #[test]
+    fn large_drives_need_memory_to_start_with() {
+        // A server on a device of 2980 GiB says that 12000 MiB are too few, and starts with 16500.
+        let mib = f64::from(1 << 20);
+        let data = Data {
+            items: 1.0,
+            key_bytes: 20.0,
+            value_bytes: 80.0,
+            ttl_seconds: None,
+            client_flags: false,
+        };
+        for (memory, starts) in [(318.0, false), (3200.0, false), (12000.0, false), (16500.0, true)]
+        {
+            let layout = Layout::new(&data, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
+            assert_eq!(layout.memory_needed(1e6) <= memory * mib, starts, "{memory}");
+        }
     }
 
     #[test]
