@@ -157,6 +157,7 @@ def _popular(ours, theirs, records, mix, rounds, seconds):
 LARGE_BYTES = 1 << 30
 LARGE = {"64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 LARGE_FLAGS = ["-m", "64", "-t", "1", "-I", "128m", "--tier", "ssd:DIR/tier:2g"]
+LARGE_IN_FLIGHT = 4 << 20
 # Of `-m`, of the program, and for the buffers of so many transfers.
 LARGE_CONNECTIONS, RESIDENT_MIB, TRANSFER_MIB = 4, 64 + 32, 4
 
@@ -178,7 +179,9 @@ def large(quick):
 
 def _large(server, name, bytes_, how, rounds, seconds):
     # Not looked at: checking takes the generator's core longer than sending takes the server's.
-    gets = {"connections": LARGE_CONNECTIONS, "depth": 1 if bytes_ > 1 << 20 else 4, **how}
+    # As many bytes as fio asks for at once, at least.
+    depth = max(1, LARGE_IN_FLIGHT // LARGE_CONNECTIONS // bytes_)
+    gets = {"connections": LARGE_CONNECTIONS, "depth": depth, **how}
 
     def rate():
         report = load(server, "get", seconds=seconds, blind=True, protocol="meta", **gets)
@@ -186,7 +189,7 @@ def _large(server, name, bytes_, how, rounds, seconds):
 
     checked = load(server, "get", requests=2 * how["records"], protocol="meta", **gets)
     say(f"{name}: bytes per second of terrace and of fio's sequential reads")
-    how_fio = {"rw": "read", "size": "256k", "depth": 16}
+    how_fio = {"rw": "read", "size": "256k", "depth": LARGE_IN_FLIGHT // (256 << 10)}
     drive = lambda: _drive(server, seconds, **how_fio).bytes_per_second
     own, other = take_turns(rounds, rate, drive)
     note = f"{median(own) / 1e6:,.0f} and {median(other) / 1e6:,.0f} MB/s"

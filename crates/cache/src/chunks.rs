@@ -14,9 +14,7 @@ impl Engine {
         index: u32,
         name: &'k mut [u8; 12],
     ) -> Key<'k> {
-        name[..8].copy_from_slice(&item.0.to_le_bytes());
-        name[8..].copy_from_slice(&index.to_le_bytes());
-        self.hasher.key(name, true)
+        self.hasher.chunk_key(item, index, name)
     }
 
     /// Has the chunks of items that are gone removed in the background.

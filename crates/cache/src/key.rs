@@ -1,6 +1,11 @@
 //! Keys and the parts of their hash.
 
+use crate::manifest::ItemId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// So many consecutive chunks of an item lie beside each other on a drive, if they were written at once.
+/// A power of two.
+pub const CHUNKS_TOGETHER: u32 = 4;
 
 /// A key with its hash; made by [`crate::Session::key`] or [`crate::Session::chunk_key`].
 #[derive(Clone, Copy)]
@@ -45,9 +50,35 @@ pub(crate) struct Hasher {
 
 impl Hasher {
     pub(crate) fn key<'k>(&self, bytes: &'k [u8], is_chunk: bool) -> Key<'k> {
+        let hash = match <&[u8; 12]>::try_from(bytes) {
+            Ok(name) if is_chunk => self.hash_of_chunk(name),
+            _ => xxh3_64_with_seed(bytes, self.seed),
+        };
+        Key { bytes, hash, is_chunk }
+    }
+
+    /// The key of a chunk, whose name is written to `name`.
+    pub(crate) fn chunk_key<'k>(
+        &self,
+        item: ItemId,
+        index: u32,
+        name: &'k mut [u8; 12],
+    ) -> Key<'k> {
+        name[..8].copy_from_slice(&item.0.to_le_bytes());
+        name[8..].copy_from_slice(&index.to_le_bytes());
+        self.key(name, true)
+    }
+
+    /// Chunks of an item whose indices differ in the lowest bits only differ in the lowest bits of
+    /// position and fingerprint only: so they stand beside each other in hash order, and on the drive.
+    fn hash_of_chunk(&self, name: &[u8; 12]) -> u64 {
+        let member = u32::from(name[8]) % CHUNKS_TOGETHER;
+        let mut common = *name;
+        common[8] -= member as u8;
         // Another seed for chunks keeps their hashes apart from those of clients' keys.
-        let seed = if is_chunk { !self.seed } else { self.seed };
-        Key { bytes, hash: xxh3_64_with_seed(bytes, seed), is_chunk }
+        let hash = xxh3_64_with_seed(&common, !self.seed);
+        let lowest = |part: u32| u64::from(part) << (32 - self.shard_bits) | u64::from(part);
+        hash & !lowest(CHUNKS_TOGETHER - 1) | lowest(member)
     }
 
     /// The shard that owns the key: the topmost bits.

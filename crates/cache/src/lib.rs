@@ -74,7 +74,7 @@ pub use config::{Config, Durability, OnMismatch, Tier, Tuning, WriteRate};
 #[cfg(feature = "crash-points")]
 pub use crash::set_crash_hook;
 pub use dump::{Dump, Listed};
-pub use key::Key;
+pub use key::{CHUNKS_TOGETHER, Key};
 pub use limit::LimitError;
 pub use manifest::{ItemId, Manifest, Run};
 #[doc(hidden)]

@@ -146,6 +146,35 @@ fn requests_behind_a_large_value_wait_for_it() {
 }
 
 #[test]
+fn large_values_overlap_but_not_with_what_changes_them() {
+    for tier_bytes in [None, Some(512 << 20)] {
+        let (_server, mut client) = server(tier_bytes);
+        let values: Vec<_> = (0..3).map(|seed| value(seed, 700_000)).collect();
+        for (number, value) in values.iter().enumerate() {
+            client.ask(set(&format!("k{number}"), value), "STORED\r\n");
+        }
+        for _ in 0..20 {
+            let request = [
+                b"get k0\r\nget k1\r\nget none\r\ndelete k0\r\nget k0\r\nget k2\r\n".to_vec(),
+                set("k2", b"x"),
+                b"get k2\r\nget k1\r\n".to_vec(),
+                set("k1", &values[1]),
+                b"get k1\r\n".to_vec(),
+                [set("k0", &values[0]), set("k2", &values[2])].concat(),
+            ];
+            let reply = [
+                [hit("k0", &values[0]), hit("k1", &values[1])].concat(),
+                b"END\r\nDELETED\r\nEND\r\n".to_vec(),
+                [hit("k2", &values[2]), b"STORED\r\n".to_vec(), hit("k2", b"x")].concat(),
+                [hit("k1", &values[1]), b"STORED\r\n".to_vec(), hit("k1", &values[1])].concat(),
+                b"STORED\r\nSTORED\r\n".to_vec(),
+            ];
+            client.ask(request.concat(), reply.concat());
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_is_slow_gets_all_of_it() {
     let (_server, mut client) = server(None);
     let long = value(5, 8_000_000);

@@ -29,7 +29,9 @@ use terrace_protocol::Parser;
 const OWED_BYTES_MAX: usize = 2 << 20;
 /// No further request is begun while so many are unfinished.
 const UNFINISHED_MAX: usize = 1024;
-/// A stream puts no further chunk into the output while so many bytes stand there.
+/// No further request is begun while so many large items are being sent.
+const STREAMS_MAX: usize = 32;
+/// A list or what a watcher hears is not gone on with while so many bytes stand in the output.
 const STREAM_BYTES_MAX: usize = 256 << 10;
 /// Replies are sent before the requests behind them are executed once they are so many bytes.
 const SEND_BYTES: usize = 16 << 10;
@@ -119,6 +121,8 @@ pub(crate) struct Connection {
     pub(super) is_ready: bool,
     /// Bytes of buffers, as last told to `Shared::buffer_bytes`.
     held: u64,
+    /// Bytes of large items that are read ahead, as last told to `Context::stream_bytes`.
+    streamed: usize,
 }
 
 impl Connection {
@@ -146,6 +150,7 @@ impl Connection {
             awaits_listing: false,
             is_ready: false,
             held: 0,
+            streamed: 0,
             watcher: None,
             client,
         }
@@ -208,7 +213,8 @@ impl Connection {
     /// Tells what memory the connection keeps between turns. With a cap on that, the one that asks
     /// for more than there is must go.
     fn account(&mut self, turn: Turn, cx: &mut Context) -> Turn {
-        let held = (self.input.capacity() + self.replies.memory() + self.socket.memory()) as u64;
+        let replies = self.replies.memory() + self.streamed;
+        let held = (self.input.capacity() + replies + self.socket.memory()) as u64;
         match held == self.held {
             true => turn,
             false => self.account_for(held, turn, cx),
@@ -233,23 +239,32 @@ impl Connection {
         let stop = self.execute_received(id, cx)?;
         let was_full = self.is_full();
         self.awaits_listing = false;
-        let has_more_to_stream =
-            self.replies.has_stream() && (self.send_listing() || self.send_streams(id, cx));
-        if self.is_broken {
-            return Ok(Turn::Close);
+        let mut has_more_to_stream = self.replies.has_listing() && self.send_listing();
+        let has_streams = self.replies.streams() > 0;
+        if has_streams {
+            self.read_ahead(id, cx);
         }
         if stop == Stop::Yield && self.replies.sendable() < SEND_BYTES {
             cx.stats.counters.conn_yields.add(1);
             return Ok(Turn::More);
         }
         // An answer must not reach the client before what it acknowledges is safe.
-        if self.replies.sendable() > 0 {
+        if self.replies.sendable() > 0 || has_streams {
             cx.session.make_durable()?;
         }
         let is_told = self.tell_watcher();
         let mut sent = 0;
         let is_sent = self.replies.send(&mut self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
+        let mut has_finished = false;
+        if has_streams {
+            self.is_broken = self.replies.is_broken();
+            if self.is_broken {
+                return Ok(Turn::Close);
+            }
+            has_finished = self.go_on_with_streams(is_sent, id, cx);
+            has_more_to_stream |= self.replies.has_ready_stream();
+        }
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
         }
@@ -266,7 +281,7 @@ impl Connection {
         Ok(match stop {
             Stop::Wait => Turn::Wait,
             Stop::Yield => Turn::More,
-            Stop::Blocked if was_full && !self.is_full() => Turn::More,
+            Stop::Blocked if has_finished || was_full && !self.is_full() => Turn::More,
             _ if has_more_to_stream && is_sent => Turn::More,
             Stop::Blocked | Stop::Starved => Turn::Idle,
         })
@@ -324,7 +339,8 @@ impl Connection {
     pub(super) fn is_full(&self) -> bool {
         self.replies.owed() > OWED_BYTES_MAX
             || self.replies.unfinished() >= UNFINISHED_MAX
-            || self.replies.has_stream()
+            || self.replies.streams() >= STREAMS_MAX
+            || self.replies.has_listing()
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -359,6 +375,7 @@ impl Connection {
             self.socket.close();
         }
         cx.shared.hold_buffers(self.held, 0);
+        self.note_streamed(0, cx);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());
         }

@@ -1,10 +1,12 @@
 //! What a worker has besides its connections.
 
 use super::buffers::Buffers;
-use super::pending::{Pending, Waiter};
+use super::pending::{Job, Pending, Waiter};
 use super::reads::Reads;
+use super::replies::SlotId;
 use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
+use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Limits};
 use std::sync::Arc;
 use terrace_cache::{Probe, Session};
@@ -18,12 +20,16 @@ pub(crate) struct Context {
     pub(crate) session: Session,
     pub(crate) reads: Reads,
     /// Operations that wait for a read or a retry.
-    pub(crate) pending: Slab<Box<Pending>>,
+    pub(crate) pending: Slab<Job>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
     /// Connections that watch: something may be to be told to them whenever the inbox is woken.
     pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,
+    /// Bytes of large items that all connections have read ahead.
+    pub(crate) stream_bytes: usize,
+    /// Reused between turns.
+    pub(crate) begun: Vec<(SlotId, ChunkName)>,
     pub(crate) limits: Limits,
     /// Unix time in seconds, as of the start of this loop.
     pub(crate) now: u32,
@@ -44,18 +50,23 @@ impl Context {
         }
     }
 
+    /// Bytes of large items that may be read ahead besides those that are.
+    pub(crate) fn room_for_streams(&self) -> usize {
+        self.reads.buffer_bytes_max().saturating_sub(self.stream_bytes)
+    }
+
     /// Reads what `probe` names; `operation` goes on when that is there.
     pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Probe) -> Id {
         let plan = probe.plan();
         operation.probe = Some(probe);
-        let id = self.pending.insert(operation);
+        let id = self.pending.insert(Job::Operation(operation));
         self.reads.submit(plan, id);
         id
     }
 
     /// Tries `operation` again in a millisecond.
     pub(crate) fn retry_later(&mut self, operation: Box<Pending>) {
-        let id = self.pending.insert(operation);
+        let id = self.pending.insert(Job::Operation(operation));
         self.waiting.push(Waiter::Operation(id));
     }
 }

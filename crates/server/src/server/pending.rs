@@ -2,15 +2,15 @@
 //! their connection holds, and are finished even if it is gone.
 
 use super::about::About;
+use super::chunks::ChunkRead;
 use super::replies::SlotId;
 use super::slab::Id;
-use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys;
 use crate::stats::latency::Command;
 use std::time::Instant;
-use terrace_cache::{Access, Body, Evidence, Key, Lookup, Manifest, NewValue, Probe, Session};
+use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe};
 use terrace_device::AlignedBuf;
 use terrace_protocol::KeysKind;
 
@@ -19,6 +19,12 @@ use terrace_protocol::KeysKind;
 pub(crate) enum Waiter {
     Operation(Id),
     Connection(Id),
+}
+
+/// What waits for a read or a retry.
+pub(crate) enum Job {
+    Operation(Box<Pending>),
+    Chunks(Box<ChunkRead>),
 }
 
 /// One operation.
@@ -47,8 +53,6 @@ pub(crate) enum Work {
     Key { kind: KeysKind, key: Box<[u8]> },
     /// A whole request, as it was received. A long value was left out: it stands in chunks.
     Request { key: Box<[u8]>, bytes: Box<[u8]>, chunks: Option<Manifest> },
-    /// One chunk of an item that is being sent.
-    Chunk(ChunkName),
 }
 
 /// How an operation ended. What there is to send was written to the reply.
@@ -56,10 +60,6 @@ pub(crate) enum Answer {
     Reply,
     /// The reply goes on with the chunks of a large item, and with what stands behind a value.
     Stream(Box<LargeValue>),
-    /// The reply is a chunk.
-    Chunk(ChunkName),
-    /// A chunk is missing: what was promised to the client can't be sent.
-    Broken,
 }
 
 impl Work {
@@ -73,24 +73,13 @@ impl Work {
         match self {
             Self::Key { key, .. } => key.len(),
             Self::Request { key, bytes, .. } => key.len() + bytes.len(),
-            Self::Chunk(_) => 0,
         }
     }
 
-    /// The key that the client named; none for a part of an item.
-    pub(crate) fn name(&self) -> Option<&[u8]> {
+    /// The key that the client named.
+    pub(crate) fn name(&self) -> &[u8] {
         match self {
-            Self::Key { key, .. } | Self::Request { key, .. } => Some(key),
-            Self::Chunk(_) => None,
-        }
-    }
-
-    /// The key that is looked up; `name` is room for that of a chunk.
-    pub(crate) fn key<'k>(&'k self, session: &Session, name: &'k mut [u8; 12]) -> Key<'k> {
-        match self {
-            Self::Key { key, .. } => session.key(key),
-            Self::Request { key, .. } => session.key(key),
-            Self::Chunk(chunk) => session.chunk_key(chunk.item, chunk.index, name),
+            Self::Key { key, .. } | Self::Request { key, .. } => key,
         }
     }
 }
@@ -124,8 +113,7 @@ impl Pending {
         bytes: Option<&[u8]>,
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
-        let mut name = [0; 12];
-        let key = self.work.key(executor.session, &mut name);
+        let key = executor.session.key(self.work.name());
         let evidence = match (&self.probe, bytes) {
             (Some(probe), Some(bytes)) => Some(Evidence { probe, bytes }),
             _ => None,
@@ -136,32 +124,10 @@ impl Pending {
                 let chunks = chunks.as_ref().map(NewValue::Chunked);
                 keyed::execute_bytes(executor, bytes, key, chunks, evidence, reply)?
             }
-            Work::Chunk(chunk) => return read_chunk(executor, key, *chunk, evidence, reply),
         };
         Ok(match executed {
             Executed::Replied => Answer::Reply,
             Executed::Streams(large) => Answer::Stream(large),
         })
-    }
-}
-
-/// Appends a chunk to `reply`.
-pub(crate) fn read_chunk(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    chunk: ChunkName,
-    evidence: Option<Evidence<'_>>,
-    reply: &mut Vec<u8>,
-) -> Result<Answer, Unfinished> {
-    match executor.session.get(key, executor.now, Access::Use, evidence) {
-        Lookup::Read(probe) => Err(Unfinished::read(probe)),
-        Lookup::Miss => Ok(Answer::Broken),
-        Lookup::Hit(hit) => match hit.record.body() {
-            Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => {
-                reply.extend_from_slice(bytes);
-                Ok(Answer::Chunk(chunk))
-            }
-            _ => Ok(Answer::Broken),
-        },
     }
 }

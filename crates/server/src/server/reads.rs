@@ -10,12 +10,22 @@ use std::time::Instant;
 use terrace_cache::ReadPlan;
 use terrace_device::{AlignedBuf, Depth, Done, Read, ReadQueue};
 
-/// Bytes of buffers in flight or held as evidence, at most, unless a single read is longer. What
-/// exceeds it waits here.
-const BUFFER_BYTES_MAX: usize = 4 << 20;
-
 /// Reads that the queue takes at once, and thus a drive that was not measured.
 pub(crate) const DEPTH: u32 = 128;
+/// Bytes of buffers that are kept for later reads.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+/// Longer reads use spare buffers; shorter ones have the queue's own.
+const SHORT_BYTES_MAX: usize = 8 << 10;
+/// The capacity of buffers for longer reads is a multiple of this, so that most can be used again for
+/// most.
+const SPARE_STEP: usize = 16 << 10;
+
+/// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
+/// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
+/// together have 16 MiB as far as 2 MiB each allow.
+pub(crate) fn buffer_bytes_max(workers: u32) -> usize {
+    ((16 << 20) / workers.max(1) as usize).clamp(2 << 20, 8 << 20)
+}
 
 /// A read that came back.
 pub(crate) struct Finished {
@@ -55,6 +65,10 @@ pub(crate) struct Reads {
     turn: usize,
     /// Bytes of buffers given out.
     buffer_bytes: usize,
+    buffer_bytes_max: usize,
+    /// Buffers of longer reads, to be used again.
+    spare: Vec<AlignedBuf>,
+    spare_bytes: usize,
     started: Vec<Option<Started>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
@@ -69,6 +83,7 @@ impl Reads {
     pub(crate) fn new(
         queue: Box<dyn ReadQueue>,
         latency: Arc<Latency>,
+        buffer_bytes_max: usize,
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
@@ -80,6 +95,9 @@ impl Reads {
             tiers: depths.enumerate().map(tier).collect(),
             turn: 0,
             buffer_bytes: 0,
+            buffer_bytes_max,
+            spare: Vec::new(),
+            spare_bytes: 0,
             started: Vec::new(),
             unfinished: 0,
             vacant: Vec::new(),
@@ -120,8 +138,8 @@ impl Reads {
     }
 
     fn has_room(&self, plan: ReadPlan) -> bool {
-        let fits =
-            self.buffer_bytes == 0 || self.buffer_bytes + plan.bytes as usize <= BUFFER_BYTES_MAX;
+        let fits = self.buffer_bytes == 0
+            || self.buffer_bytes + plan.bytes as usize <= self.buffer_bytes_max;
         fits && !self.tiers[plan.tier].is_full()
     }
 
@@ -137,7 +155,7 @@ impl Reads {
                 self.started.len() - 1
             }
         };
-        let buf = self.queue.buffer(plan.bytes as usize);
+        let buf = self.buffer(plan.bytes as usize);
         self.buffer_bytes += buf.len();
         let (device, offset) = (plan.tier, plan.offset);
         self.tiers[device].in_flight += 1;
@@ -145,9 +163,47 @@ impl Reads {
         self.submitted = true;
     }
 
+    /// Room for a read, holding anything.
+    fn buffer(&mut self, bytes: usize) -> AlignedBuf {
+        if bytes <= SHORT_BYTES_MAX {
+            return self.queue.buffer(bytes);
+        }
+        let fits = |buffer: &AlignedBuf| buffer.capacity() >= bytes;
+        let mut buffer = match self.spare.iter().rposition(fits) {
+            Some(at) => {
+                let buffer = self.spare.swap_remove(at);
+                self.spare_bytes -= buffer.capacity();
+                buffer
+            }
+            None => AlignedBuf::zeroed(bytes.next_multiple_of(SPARE_STEP)),
+        };
+        buffer.set_len(bytes);
+        buffer
+    }
+
     /// Takes a buffer back.
     pub(crate) fn release(&mut self, buffer: AlignedBuf) {
+        self.hand_over(&buffer);
+        self.recycle(buffer);
+    }
+
+    /// The buffer is another's from now on, who may hand it back with [`Reads::recycle`].
+    pub(crate) fn hand_over(&mut self, buffer: &AlignedBuf) {
         self.buffer_bytes -= buffer.len();
+    }
+
+    /// Keeps memory for later reads: to have new memory cleared takes longer than some reads.
+    pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
+        let bytes = buffer.capacity();
+        if bytes > SHORT_BYTES_MAX && self.spare_bytes + bytes <= SPARE_BYTES_MAX {
+            self.spare_bytes += bytes;
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Bytes of buffers, at most.
+    pub(crate) fn buffer_bytes_max(&self) -> usize {
+        self.buffer_bytes_max
     }
 
     /// Hands what was submitted to the drives, all at once.
@@ -247,7 +303,7 @@ mod tests {
         let null = std::fs::File::open("/dev/null").unwrap();
         let latency = Arc::new(Latency::new(1));
         let refused = Box::new(Refused { reads: 0, null });
-        let mut reads = Reads::new(refused, latency, std::iter::once(None));
+        let mut reads = Reads::new(refused, latency, 1 << 20, std::iter::once(None));
         let mut operations = super::super::slab::Slab::new();
         for at in 0..3 {
             let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
@@ -288,7 +344,7 @@ mod tests {
         let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
         let depths = [Some(Depth::new(2, 128)), None].into_iter();
         let latency = Arc::new(Latency::new(2));
-        let mut reads = Reads::new(queue, Arc::clone(&latency), depths);
+        let mut reads = Reads::new(queue, Arc::clone(&latency), 1 << 20, depths);
         assert_eq!((latency.depth(0), latency.depth(1)), (2, DEPTH));
         let mut operations = super::super::slab::Slab::new();
         for at in 0..20 {

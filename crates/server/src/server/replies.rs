@@ -4,11 +4,14 @@
 //! request that waits for a drive, replies gather in slots: one for each unfinished request, and one
 //! for all the finished replies between two of them.
 
+mod streams;
+
 use super::socket::Socket;
 use super::stream::Stream;
 use crate::commands::listing::Listing;
 use std::collections::VecDeque;
 use std::io;
+use terrace_device::AlignedBuf;
 
 /// Names a slot of one connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,12 @@ pub(crate) struct Replies {
     unfinished: usize,
     /// Slots that are streams.
     streams: usize,
+    /// Slots that are lists of keys.
+    listings: usize,
+    /// Key hashes of streams that are through, until someone asks.
+    finished: Vec<u64>,
+    /// Buffers of streams that were sent, until someone asks.
+    spent: Vec<AlignedBuf>,
     /// Bytes that unfinished replies will take, about.
     expected: usize,
 }
@@ -75,18 +84,6 @@ impl Replies {
         self.push(Slot::Unfinished(bytes))
     }
 
-    /// Keeps a place for a reply of any length.
-    pub(crate) fn reserve_stream(&mut self, stream: Box<Stream>) {
-        self.streams += 1;
-        self.push(Slot::Stream(stream));
-    }
-
-    /// Keeps a place for a list of all keys.
-    pub(crate) fn reserve_listing(&mut self, listing: Box<Listing>) {
-        self.streams += 1;
-        self.push(Slot::Listing(listing));
-    }
-
     fn push(&mut self, slot: Slot) -> SlotId {
         self.unfinished += 1;
         self.slots.push_back(slot);
@@ -111,22 +108,6 @@ impl Replies {
         self.advance();
     }
 
-    /// Puts a stream into a place that was kept for a reply.
-    pub(crate) fn fulfil_with_stream(&mut self, id: SlotId, stream: Box<Stream>) {
-        if let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) {
-            if let Slot::Unfinished(bytes) = slot {
-                self.expected -= *bytes;
-            }
-            self.streams += 1;
-            *slot = Slot::Stream(stream);
-        }
-    }
-
-    /// Whether a large item is among what is owed.
-    pub(crate) fn has_stream(&self) -> bool {
-        self.streams > 0
-    }
-
     /// Moves what is finished at the front to the output.
     fn advance(&mut self) {
         while let Some(Slot::Done(bytes)) = self.slots.front_mut() {
@@ -134,41 +115,6 @@ impl Replies {
             self.output.append(bytes);
             self.slots.pop_front();
             self.front += 1;
-        }
-    }
-
-    /// The stream at the front, and where its bytes go.
-    pub(crate) fn front_stream(&mut self) -> Option<(SlotId, &mut Stream, &mut Vec<u8>)> {
-        match self.slots.front_mut() {
-            Some(Slot::Stream(stream)) => Some((SlotId(self.front), stream, &mut self.output)),
-            _ => None,
-        }
-    }
-
-    /// The list at the front, and where its bytes go.
-    pub(crate) fn front_listing(&mut self) -> Option<(&mut Listing, &mut Vec<u8>)> {
-        match self.slots.front_mut() {
-            Some(Slot::Listing(listing)) => Some((listing, &mut self.output)),
-            _ => None,
-        }
-    }
-
-    /// The stream in a certain place.
-    pub(crate) fn stream(&mut self, id: SlotId) -> Option<&mut Stream> {
-        match self.slots.get_mut(id.0.checked_sub(self.front)? as usize) {
-            Some(Slot::Stream(stream)) => Some(stream),
-            _ => None,
-        }
-    }
-
-    /// The stream at the front is through.
-    pub(crate) fn finish_front_stream(&mut self) {
-        if let Some(Slot::Stream(_) | Slot::Listing(_)) = self.slots.front() {
-            self.slots.pop_front();
-            self.front += 1;
-            self.unfinished -= 1;
-            self.streams -= 1;
-            self.advance();
         }
     }
 
@@ -204,10 +150,18 @@ impl Replies {
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
     pub(crate) fn send(&mut self, socket: &mut Socket, sent: &mut u64) -> io::Result<bool> {
-        while self.sendable() > 0 {
-            match socket.send(&self.output[self.sent..]) {
+        loop {
+            let result = match self.streams {
+                0 if self.sendable() == 0 => break,
+                0 => socket.send(&self.output[self.sent..]),
+                _ => match &self.gather()[..] {
+                    [] => break,
+                    slices => socket.send_slices(slices),
+                },
+            };
+            match result {
                 Ok(bytes) => {
-                    self.sent += bytes;
+                    self.note_sent(bytes);
                     *sent += bytes as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

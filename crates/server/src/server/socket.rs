@@ -3,8 +3,8 @@
 use super::input::Received;
 use super::udp::Datagram;
 use crate::tls::{Decrypted, TLS_MEMORY_BYTES, TlsStream};
-use rustix::net::{RecvFlags, SendFlags};
-use std::io;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// A client's socket.
@@ -50,6 +50,20 @@ impl Socket {
             Self::Plain(fd) => send(fd, bytes),
             Self::Tls(stream) => stream.send(bytes),
             Self::Datagram(datagram) => Ok(datagram.send(bytes)),
+        }
+    }
+
+    /// Sends some of the bytes of several slices, of which none is empty, as [`Socket::send`] does.
+    pub(crate) fn send_slices(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(fd) => {
+                let mut control = SendAncillaryBuffer::default();
+                Ok(rustix::net::sendmsg(fd, slices, &mut control, SendFlags::NOSIGNAL)?)
+            }
+            Self::Tls(_) | Self::Datagram(_) => {
+                let first = slices.iter().find(|slice| !slice.is_empty());
+                first.map_or(Ok(0), |slice| self.send(slice))
+            }
         }
     }
 

@@ -1,12 +1,17 @@
-//! The value of a large item on its way to a client: a few chunks are read ahead, and none while the
-//! client does not take what it has.
+//! The value of a large item on its way to a client: chunks are read ahead as far as memory for that
+//! reaches, and none while the client does not take what it has.
 
 use crate::commands::keyed::LargeValue;
+use arrayvec::ArrayVec;
 use std::collections::VecDeque;
-use terrace_cache::{ItemId, Manifest};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use terrace_cache::{CHUNKS_TOGETHER, ItemId, Manifest, Run};
+use terrace_device::AlignedBuf;
 
-/// Chunks that are looked up before the first of them is sent.
-const READ_AHEAD: usize = 4;
+/// What is handed to a socket at once.
+pub(crate) type Slices<'s> = ArrayVec<IoSlice<'s>, 32>;
 
 /// One chunk of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,80 +21,203 @@ pub(crate) struct ChunkName {
     pub(crate) index: u32,
     /// Its length.
     pub(crate) bytes: u32,
-    /// Counts the chunks of the whole value.
+    /// Its place in the whole value, counted by [`Stream`].
     pub(crate) number: u64,
 }
 
-enum Chunk {
-    Reading,
-    Read(Vec<u8>),
+/// Bytes to be sent, in the memory that they came in.
+pub(crate) enum Piece {
+    Copied(Vec<u8>),
+    /// This part of what was read, which other chunks may be in too.
+    Read(Arc<AlignedBuf>, Range<usize>),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Read(buffer, range) => &buffer[range.clone()],
+        }
+    }
+}
+
+enum Part {
+    Reading(usize),
+    There(Piece),
+    /// It is lost: what was promised to the client can't be sent.
+    Missing,
+}
+
+impl Part {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Reading(bytes) => *bytes,
+            Self::There(piece) => piece.bytes().len(),
+            Self::Missing => 0,
+        }
+    }
 }
 
 /// What is left to send.
 pub(crate) struct Stream {
-    /// The reply up to the value.
-    head: Vec<u8>,
+    /// The key that was asked for, by hash: what changes it has to wait for the last chunk.
+    hash: u64,
     manifest: Manifest,
-    /// What stands behind the value.
+    /// What stands behind the value; none once it is in `window`.
     terminator: &'static [u8],
     /// Index of the run, and within it of the chunk, that is to be looked up next.
     next: (usize, u32),
-    /// Number of the chunk at the front of `window`.
+    /// Number of the part at the front of `window`.
     sent: u64,
-    window: VecDeque<Chunk>,
+    /// Bytes of that part that were sent.
+    sent_bytes: usize,
+    window: VecDeque<Part>,
+    /// Bytes of all parts in `window`.
+    bytes: usize,
 }
 
 impl Stream {
     /// `head` is what stands before the value.
-    pub(crate) fn new(head: Vec<u8>, LargeValue { manifest, terminator }: LargeValue) -> Self {
-        Self { head, manifest, terminator, next: (0, 0), sent: 0, window: VecDeque::new() }
+    pub(crate) fn new(hash: u64, head: Vec<u8>, value: LargeValue) -> Self {
+        let LargeValue { manifest, terminator } = value;
+        let mut stream = Self {
+            hash,
+            manifest,
+            terminator,
+            next: (0, 0),
+            sent: 0,
+            sent_bytes: 0,
+            window: VecDeque::new(),
+            bytes: 0,
+        };
+        if !head.is_empty() {
+            stream.push(Part::There(Piece::Copied(head)));
+        }
+        stream.end_if_begun();
+        stream
     }
 
-    /// Moves what can be sent to `output`; `true` once all of it is there.
-    pub(crate) fn advance(&mut self, output: &mut Vec<u8>) -> bool {
-        output.append(&mut self.head);
-        while let Some(Chunk::Read(bytes)) = self.window.front() {
-            output.extend_from_slice(bytes);
-            self.window.pop_front();
-            self.sent += 1;
-        }
-        let is_complete = self.window.is_empty() && self.next.0 == self.manifest.runs.len();
-        if is_complete {
-            output.extend_from_slice(self.terminator);
-        }
-        is_complete
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
 
-    /// The next chunk to look up, unless enough are under way. Its place is kept until
-    /// [`Stream::put`].
-    pub(crate) fn begin_next(&mut self) -> Option<ChunkName> {
-        if self.window.len() >= READ_AHEAD {
+    /// Bytes that are kept or being read.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn push(&mut self, part: Part) {
+        self.bytes += part.bytes();
+        self.window.push_back(part);
+    }
+
+    /// The next chunk to look up. While there is no `room` for its bytes, and of those that are read
+    /// together with it, there is none unless it `must` go on. Its place is kept until [`Stream::put`].
+    pub(crate) fn begin_next(&mut self, must: bool, room: usize) -> Option<ChunkName> {
+        let run = *self.manifest.runs.get(self.next.0)?;
+        let index = self.next.1;
+        let may = !index.is_multiple_of(CHUNKS_TOGETHER)
+            || bytes_together(&run, index) <= room
+            || must && self.window.is_empty();
+        if !may {
             return None;
         }
-        let run = self.manifest.runs.get(self.next.0)?;
-        let index = self.next.1;
         let is_last = index + 1 >= run.chunks;
         let bytes = if is_last { run.last_bytes } else { run.chunk_bytes };
         let number = self.sent + self.window.len() as u64;
         let name = ChunkName { item: run.item, index, bytes, number };
         self.next = if is_last { (self.next.0 + 1, 0) } else { (self.next.0, index + 1) };
-        self.window.push_back(Chunk::Reading);
+        self.push(Part::Reading(bytes as usize));
+        self.end_if_begun();
         Some(name)
     }
 
-    /// Puts a chunk in its place.
-    pub(crate) fn put(&mut self, number: u64, bytes: Vec<u8>) {
-        let place = number.checked_sub(self.sent).map(|place| place as usize);
-        if let Some(chunk) = place.and_then(|place| self.window.get_mut(place)) {
-            *chunk = Chunk::Read(bytes);
+    /// Behind the last chunk stands the end, so that both are sent at once.
+    fn end_if_begun(&mut self) {
+        if self.next.0 < self.manifest.runs.len() {
+            return;
+        }
+        let terminator = std::mem::take(&mut self.terminator);
+        if !terminator.is_empty() {
+            self.push(Part::There(Piece::Copied(terminator.to_vec())));
         }
     }
+
+    /// Puts a chunk in its place, or says that there is none.
+    pub(crate) fn put(&mut self, number: u64, piece: Option<Piece>) {
+        let place = number.checked_sub(self.sent).map(|place| place as usize);
+        if let Some(part) = place.and_then(|place| self.window.get_mut(place)) {
+            let before = part.bytes();
+            *part = piece.map_or(Part::Missing, Part::There);
+            self.bytes = self.bytes - before + part.bytes();
+        }
+    }
+
+    /// Appends what can be sent; `true` if that is all.
+    pub(crate) fn gather<'s>(&'s self, slices: &mut Slices<'s>) -> bool {
+        let mut sent = self.sent_bytes;
+        for part in &self.window {
+            let Part::There(piece) = part else { return false };
+            if slices.try_push(IoSlice::new(&piece.bytes()[sent..])).is_err() {
+                return false;
+            }
+            sent = 0;
+        }
+        self.has_begun_all()
+    }
+
+    /// Notes that up to so many bytes were sent, and answers how many of them were its own. Buffers that
+    /// were read into end in `spent`.
+    pub(crate) fn take(&mut self, bytes: usize, spent: &mut Vec<AlignedBuf>) -> usize {
+        let mut left = bytes;
+        while let Some(Part::There(piece)) = self.window.front() {
+            let length = piece.bytes().len();
+            let here = left.min(length - self.sent_bytes);
+            left -= here;
+            self.sent_bytes += here;
+            if self.sent_bytes < length {
+                break;
+            }
+            self.bytes -= length;
+            self.sent += 1;
+            self.sent_bytes = 0;
+            if let Some(Part::There(Piece::Read(buffer, _))) = self.window.pop_front() {
+                spent.extend(Arc::try_unwrap(buffer));
+            }
+        }
+        bytes - left
+    }
+
+    /// Whether something can be sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.window.front(), Some(Part::There(_)))
+    }
+
+    /// Whether what is to be sent next is lost.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self.window.front(), Some(Part::Missing))
+    }
+
+    /// Whether all of it was sent.
+    pub(crate) fn is_through(&self) -> bool {
+        self.window.is_empty() && self.has_begun_all()
+    }
+
+    /// Whether there is no chunk that is still to be looked up.
+    pub(crate) fn has_begun_all(&self) -> bool {
+        self.next.0 >= self.manifest.runs.len() && self.terminator.is_empty()
+    }
+}
+
+/// Bytes of the chunks that are read together with this first one of them.
+fn bytes_together(run: &Run, index: u32) -> usize {
+    let chunks = run.chunks.saturating_sub(index).min(CHUNKS_TOGETHER);
+    chunks as usize * run.chunk_bytes as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_cache::Run;
 
     fn manifest() -> Manifest {
         let run = |item, chunks, last_bytes| Run {
@@ -101,28 +229,79 @@ mod tests {
         Manifest { runs: vec![run(7, 2, 1), run(8, 4, 2)] }
     }
 
-    #[test]
-    fn sends_in_order_and_reads_only_a_little_ahead() {
+    fn stream() -> Stream {
         let large = LargeValue { manifest: manifest(), terminator: b"\r\n" };
-        let mut stream = Stream::new(b"VA 11\r\n".to_vec(), large);
-        let mut output = Vec::new();
-        assert!(!stream.advance(&mut output));
-        assert_eq!(output, b"VA 11\r\n");
-        let names: Vec<_> = std::iter::from_fn(|| stream.begin_next()).collect();
-        let parts: Vec<_> = names.iter().map(|n| (n.item.0, n.index, n.bytes, n.number)).collect();
-        assert_eq!(parts, [(7, 0, 2, 0), (7, 1, 1, 1), (8, 0, 2, 2), (8, 1, 2, 3)]);
-        stream.put(1, b"c".to_vec());
-        assert!(!stream.advance(&mut output));
-        assert!(stream.begin_next().is_none());
-        stream.put(0, b"ab".to_vec());
-        assert!(!stream.advance(&mut output));
-        assert_eq!(output, b"VA 11\r\nabc");
-        let rest: Vec<_> = std::iter::from_fn(|| stream.begin_next()).collect();
-        assert_eq!(rest.iter().map(|n| n.number).collect::<Vec<_>>(), [4, 5]);
-        for (number, bytes) in [(5, b"jk"), (2, b"de"), (3, b"fg"), (4, b"hi")] {
-            stream.put(number, bytes.to_vec());
+        Stream::new(1, b"VA 11\r\n".to_vec(), large)
+    }
+
+    /// Sends what can be sent, `step` bytes at once.
+    fn send(stream: &mut Stream, step: usize, output: &mut Vec<u8>, spent: &mut Vec<AlignedBuf>) {
+        loop {
+            let all: Vec<u8> = {
+                let mut slices = Slices::new();
+                stream.gather(&mut slices);
+                slices.iter().flat_map(|slice| slice.iter().copied()).collect()
+            };
+            if all.is_empty() {
+                return;
+            }
+            let bytes = all.len().min(step);
+            output.extend_from_slice(&all[..bytes]);
+            assert_eq!(stream.take(bytes, spent), bytes);
         }
-        assert!(stream.advance(&mut output));
-        assert_eq!(output, b"VA 11\r\nabcdefghijk\r\n");
+    }
+
+    fn copied(bytes: &[u8]) -> Option<Piece> {
+        Some(Piece::Copied(bytes.to_vec()))
+    }
+
+    fn begin(stream: &mut Stream, must: bool, room: usize) -> Vec<ChunkName> {
+        std::iter::from_fn(|| stream.begin_next(must, room)).collect()
+    }
+
+    #[test]
+    fn sends_in_order_and_without_room_reads_no_more_than_one_group() {
+        for step in [1, 3, 100] {
+            let (mut stream, mut output, mut spent) = (stream(), Vec::new(), Vec::new());
+            assert!(stream.begin_next(true, 0).is_none(), "the head was not sent");
+            send(&mut stream, step, &mut output, &mut spent);
+            assert_eq!(output, b"VA 11\r\n");
+            assert!(stream.begin_next(false, 0).is_none(), "others come first");
+            let first = begin(&mut stream, true, 0);
+            let parts: Vec<_> = first.iter().map(|n| (n.item.0, n.index, n.bytes)).collect();
+            assert_eq!(parts, [(7, 0, 2), (7, 1, 1)]);
+            stream.put(first[1].number, copied(b"c"));
+            assert!(!stream.is_ready() && stream.begin_next(true, 0).is_none());
+            let mut buffer = AlignedBuf::zeroed(4096);
+            buffer[7..9].copy_from_slice(b"ab");
+            stream.put(first[0].number, Some(Piece::Read(Arc::new(buffer), 7..9)));
+            send(&mut stream, step, &mut output, &mut spent);
+            assert_eq!((&output[..], spent.len()), (&b"VA 11\r\nabc"[..], 1));
+            let rest = begin(&mut stream, true, 0);
+            assert_eq!(rest.len(), 4);
+            for (at, bytes) in [(3, b"jk"), (0, b"de"), (1, b"fg"), (2, b"hi")] {
+                assert!(!stream.is_through());
+                stream.put(rest[at].number, copied(bytes));
+            }
+            send(&mut stream, step, &mut output, &mut spent);
+            assert_eq!(output, b"VA 11\r\nabcdefghijk\r\n");
+            assert_eq!((stream.is_through(), stream.bytes()), (true, 0));
+        }
+    }
+
+    #[test]
+    fn room_lets_more_be_read_ahead_and_a_lost_chunk_breaks_it() {
+        let mut stream = stream();
+        assert_eq!(begin(&mut stream, false, 4).len(), 2, "eight bytes do not fit into four");
+        assert_eq!(stream.bytes(), 7 + 3);
+        let second = begin(&mut stream, false, 8);
+        assert_eq!((second.len(), stream.bytes()), (4, 7 + 11 + 2));
+        stream.put(2, None);
+        stream.put(1, copied(b"ab"));
+        let (mut output, mut spent) = (Vec::new(), Vec::new());
+        assert!(!stream.is_broken());
+        send(&mut stream, 100, &mut output, &mut spent);
+        assert_eq!(output, b"VA 11\r\nab");
+        assert!(stream.is_broken() && !stream.is_ready() && !stream.is_through());
     }
 }

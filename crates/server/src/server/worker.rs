@@ -3,6 +3,7 @@
 mod clients;
 mod operations;
 
+use super::chunks::Outcome;
 use super::connection::{Connection, Turn};
 use super::context::Context;
 use super::listener::Listener;
@@ -50,6 +51,7 @@ pub(crate) struct Worker {
     waiting_since: Option<Instant>,
     /// Reused between loops.
     finished: Vec<Finished>,
+    outcomes: Vec<Outcome>,
     reply: Vec<u8>,
     swept_at: u32,
     udp: UdpPorts,
@@ -84,7 +86,8 @@ impl Worker {
         let depth = |knee: u32| Depth::new(knee.div_ceil(workers), reads::DEPTH);
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
         let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
-        let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), depths);
+        let bytes_max = reads::buffer_bytes_max(workers);
+        let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), bytes_max, depths);
         poll.add_event(reads.event_fd(), READS)?;
         let cx = Context {
             session: shared.cache.session(),
@@ -98,6 +101,8 @@ impl Worker {
             waiting: Vec::new(),
             watching: Vec::new(),
             buffers: Default::default(),
+            stream_bytes: 0,
+            begun: Vec::new(),
         };
         let udp = UdpPorts::new(udp, cx.shared.settings.public_udp);
         Ok(Self {
@@ -111,6 +116,7 @@ impl Worker {
             ready: VecDeque::new(),
             waiting_since: None,
             finished: Vec::new(),
+            outcomes: Vec::new(),
             reply: Vec::new(),
             udp,
         })

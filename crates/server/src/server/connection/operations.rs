@@ -40,7 +40,9 @@ impl Connection {
                 Ok(())
             }
             Ok(Executed::Streams(large)) => {
-                self.replies.reserve_stream(Box::new(Stream::new(Vec::new(), *large)));
+                self.conflicts.add(key.hash(), false);
+                let stream = Stream::new(key.hash(), Vec::new(), *large);
+                self.replies.reserve_stream(Box::new(stream));
                 Ok(())
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
@@ -71,21 +73,14 @@ impl Connection {
 
     /// An operation has its result; what is to be sent stands in `reply`.
     pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
-        if !matches!(operation.work, Work::Chunk(_)) {
-            self.conflicts.remove(operation.hash, operation.is_write);
-        }
+        self.conflicts.remove(operation.hash, operation.is_write);
         match answer {
             Answer::Reply => self.replies.fulfil(operation.slot, reply),
             Answer::Stream(large) => {
-                let stream = Stream::new(std::mem::take(reply), *large);
+                self.conflicts.add(operation.hash, false);
+                let stream = Stream::new(operation.hash, std::mem::take(reply), *large);
                 self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
             }
-            Answer::Chunk(chunk) => {
-                if let Some(stream) = self.replies.stream(operation.slot) {
-                    stream.put(chunk.number, std::mem::take(reply));
-                }
-            }
-            Answer::Broken => self.is_broken = true,
         }
     }
 }

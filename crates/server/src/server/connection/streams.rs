@@ -3,9 +3,16 @@
 use super::{Connection, STREAM_BYTES_MAX};
 use crate::commands::executor::Unfinished;
 use crate::commands::listing::Next;
+use crate::server::chunks::{ChunkRead, Outcome};
 use crate::server::context::Context;
-use crate::server::pending::{Answer, Pending, Work, read_chunk};
+use crate::server::replies::SlotId;
 use crate::server::slab::Id;
+use crate::server::stream::Piece;
+
+/// Bytes of large items that one connection reads ahead, at most.
+const AHEAD_BYTES_MAX: usize = 2 << 20;
+/// Bytes that are looked up before other connections have their turn: in DRAM, they are copied.
+const TURN_BYTES_MAX: usize = 512 << 10;
 
 impl Connection {
     /// Puts what a watcher is to hear into the output; `false` if that is full.
@@ -26,7 +33,7 @@ impl Connection {
             }
             match listing.next() {
                 Next::Bytes(mut bytes) => output.append(&mut bytes),
-                Next::End => self.replies.finish_front_stream(),
+                Next::End => self.replies.finish_front(),
                 Next::Wait => {
                     self.awaits_listing = true;
                     return false;
@@ -36,33 +43,72 @@ impl Connection {
         false
     }
 
-    /// Goes on with the large item that is at the front of the replies. `true` if it could go on
-    /// further once the output is sent.
-    pub(super) fn send_streams(&mut self, id: Id, cx: &mut Context) -> bool {
-        while let Some((slot, stream, output)) = self.replies.front_stream() {
-            if stream.advance(output) {
-                self.replies.finish_front_stream();
-                continue;
-            }
-            if output.len() >= STREAM_BYTES_MAX {
-                return true;
-            }
-            let Some(chunk) = stream.begin_next() else { return false };
+    /// Looks chunks of large items up, as far ahead as there is room, and has those read that lie on a
+    /// drive.
+    pub(super) fn read_ahead(&mut self, id: Id, cx: &mut Context) {
+        let own = AHEAD_BYTES_MAX.saturating_sub(self.replies.stream_bytes());
+        let room = cx.room_for_streams().min(own).min(TURN_BYTES_MAX);
+        let mut begun = std::mem::take(&mut cx.begun);
+        self.replies.begin_chunks(room, &mut begun);
+        let mut read: Option<ChunkRead> = None;
+        for (slot, chunk) in begun.drain(..) {
             let mut name = [0; 12];
             let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
-            let mut bytes = Vec::new();
-            match read_chunk(&cx.executor(), key, chunk, None, &mut bytes) {
-                Ok(Answer::Chunk(_)) => stream.put(chunk.number, bytes),
+            let piece = match cx.find_chunk(chunk, key, None) {
+                Ok(bytes) => bytes.map(|bytes| Piece::Copied(bytes.to_vec())),
                 Err(Unfinished::Read(probe)) => {
-                    let operation = Pending::new(id, slot, Work::Chunk(chunk), (key.hash(), false));
-                    cx.read_for(Box::new(operation), *probe);
+                    if let Some(full) = read.take_if(|read| !read.reaches(slot, probe.plan())) {
+                        cx.read_chunks(full);
+                    }
+                    match &mut read {
+                        Some(read) => read.join(chunk, *probe),
+                        None => read = Some(ChunkRead::new(id, slot, chunk, *probe)),
+                    }
+                    continue;
                 }
-                Ok(_) | Err(Unfinished::Wait) => {
-                    self.is_broken = true;
-                    return false;
-                }
-            }
+                Err(Unfinished::Wait) => None,
+            };
+            self.put_chunk(slot, (chunk, piece));
         }
-        false
+        if let Some(read) = read {
+            cx.read_chunks(read);
+        }
+        cx.begun = begun;
+    }
+
+    /// Puts a chunk in its place.
+    pub(crate) fn put_chunk(&mut self, slot: SlotId, (chunk, piece): Outcome) {
+        if let Some(stream) = self.replies.stream(slot) {
+            stream.put(chunk.number, piece);
+        }
+    }
+
+    /// After large items, or parts of them, were sent: their keys may be changed, and their memory used,
+    /// for what comes next if the client takes it. `true` if one was sent to its end.
+    pub(super) fn go_on_with_streams(
+        &mut self,
+        takes_more: bool,
+        id: Id,
+        cx: &mut Context,
+    ) -> bool {
+        let mut has_finished = false;
+        for hash in self.replies.take_finished() {
+            self.conflicts.remove(hash, false);
+            has_finished = true;
+        }
+        for buffer in self.replies.take_spent() {
+            cx.reads.recycle(buffer);
+        }
+        self.note_streamed(self.replies.stream_bytes(), cx);
+        if takes_more {
+            self.read_ahead(id, cx);
+            self.note_streamed(self.replies.stream_bytes(), cx);
+        }
+        has_finished
+    }
+
+    pub(super) fn note_streamed(&mut self, bytes: usize, cx: &mut Context) {
+        let before = std::mem::replace(&mut self.streamed, bytes);
+        cx.stream_bytes = cx.stream_bytes + bytes - before;
     }
 }

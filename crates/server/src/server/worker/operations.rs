@@ -3,7 +3,8 @@
 use super::{READS, RETRY_AFTER, Worker, mark_ready, reads};
 use crate::commands::executor::Unfinished;
 use crate::say;
-use crate::server::pending::{Answer, Pending, Waiter};
+use crate::server::chunks::ChunkRead;
+use crate::server::pending::{Answer, Job, Pending, Waiter};
 use crate::server::reads::Finished;
 use std::io;
 use std::time::Instant;
@@ -43,13 +44,13 @@ impl Worker {
 
     fn finish_read(&mut self, mut read: Finished) {
         let cx = &mut self.cx;
-        let Some(mut operation) = cx.pending.remove(read.operation) else {
-            cx.reads.release(read.buffer);
-            return;
+        let mut operation = match cx.pending.remove(read.operation) {
+            Some(Job::Operation(operation)) => operation,
+            Some(Job::Chunks(chunks)) => return self.finish_chunks(*chunks, read),
+            None => return cx.reads.release(read.buffer),
         };
         let Some(probe) = operation.probe.as_mut() else { return };
-        let mut name = [0; 12];
-        let key = operation.work.key(&cx.session, &mut name);
+        let key = cx.session.key(operation.work.name());
         let bytes = read.result.map(|()| &mut read.buffer[..]);
         match cx.session.check(probe, key, bytes) {
             Checked::Match | Checked::Absent => self.resume(operation, Some(read.buffer)),
@@ -64,6 +65,18 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn finish_chunks(&mut self, chunks: ChunkRead, read: Finished) {
+        let (id, slot) = (chunks.connection, chunks.slot);
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        self.cx.take_chunks(chunks, read.buffer, read.result, &mut outcomes);
+        if let Some(connection) = self.connections.get_mut(id) {
+            outcomes.drain(..).for_each(|outcome| connection.put_chunk(slot, outcome));
+            mark_ready(&mut self.ready, connection, id);
+        }
+        outcomes.clear();
+        self.outcomes = outcomes;
     }
 
     /// Executes an operation again; with what was read for it, if that can be used.
@@ -90,14 +103,14 @@ impl Worker {
 
     /// Hands a result to the connection that asked, if it is still there.
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
-        if let (Some(probe), false) = (&operation.probe, matches!(answer, Answer::Chunk(_))) {
+        if let Some(probe) = &operation.probe {
             let (tier, took) = (probe.plan().tier, operation.began.elapsed());
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
-            if let (true, Some(key)) = (self.cx.shared.looks_at_commands(), operation.work.name()) {
+            if self.cx.shared.looks_at_commands() {
                 let (number, about) = (connection.number(), operation.about);
-                self.cx.shared.tell_command(number, about, key, &self.reply);
+                self.cx.shared.tell_command(number, about, operation.work.name(), &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);
@@ -120,7 +133,7 @@ impl Worker {
         for waiter in std::mem::take(&mut self.cx.waiting) {
             match waiter {
                 Waiter::Operation(id) => {
-                    if let Some(mut operation) = self.cx.pending.remove(id) {
+                    if let Some(Job::Operation(mut operation)) = self.cx.pending.remove(id) {
                         let evidence = operation.evidence.take();
                         self.resume(operation, evidence);
                     }

@@ -1,0 +1,167 @@
+//! Reads for chunks of items that are being sent. Those that stand beside each other in an item do so
+//! on the drive, and are read at once: drives need long reads, or very many, to reach their bandwidth.
+
+use super::context::Context;
+use super::pending::Job;
+use super::replies::SlotId;
+use super::slab::Id;
+use super::stream::{ChunkName, Piece};
+use crate::commands::executor::Unfinished;
+use std::ops::Range;
+use std::sync::Arc;
+use terrace_cache::{Access, Body, Checked, Evidence, Key, Lookup, Probe, ReadPlan};
+use terrace_device::AlignedBuf;
+
+/// Reads are not joined beyond this.
+const JOINED_BYTES_MAX: u64 = 160 << 10;
+/// Shorter reads may be for pages, which are changed when they are looked at, and are not joined. What
+/// they bring is copied, so that the few buffers of that size that the kernel knows are free for other
+/// reads while the client takes its time.
+const SHORT_BYTES_MAX: u32 = 8 << 10;
+
+/// A read, and the chunks that it is for.
+pub(crate) struct ChunkRead {
+    pub(crate) connection: Id,
+    /// Where the item's reply goes.
+    pub(crate) slot: SlotId,
+    pub(crate) plan: ReadPlan,
+    parts: Vec<(ChunkName, Probe)>,
+}
+
+impl ChunkRead {
+    pub(crate) fn new(connection: Id, slot: SlotId, chunk: ChunkName, probe: Probe) -> Self {
+        Self { connection, slot, plan: probe.plan(), parts: vec![(chunk, probe)] }
+    }
+
+    /// Whether a chunk of the reply in `slot` that lies there is best read at once with these.
+    pub(crate) fn reaches(&self, slot: SlotId, plan: ReadPlan) -> bool {
+        let own = self.plan;
+        let end = own.offset + u64::from(own.bytes);
+        slot == self.slot
+            && plan.tier == own.tier
+            && plan.bytes.min(own.bytes) > SHORT_BYTES_MAX
+            && (own.offset..=end).contains(&plan.offset)
+            && plan.offset + u64::from(plan.bytes) - own.offset <= JOINED_BYTES_MAX
+    }
+
+    /// Adds a chunk that it [`ChunkRead::reaches`].
+    pub(crate) fn join(&mut self, chunk: ChunkName, probe: Probe) {
+        let plan = probe.plan();
+        let bytes = (plan.offset - self.plan.offset) as u32 + plan.bytes;
+        self.plan.bytes = self.plan.bytes.max(bytes);
+        self.parts.push((chunk, probe));
+    }
+}
+
+/// A chunk that was looked for.
+enum Found {
+    /// Here in what was read.
+    Here(Range<usize>),
+    Copied(Vec<u8>),
+    Gone,
+    /// Something must be read first.
+    Elsewhere(Probe),
+}
+
+impl Found {
+    fn new(found: Result<Option<&[u8]>, Unfinished>, read: &[u8]) -> Self {
+        match found {
+            Ok(Some(bytes)) => match range_within(read, bytes) {
+                Some(range) if read.len() > SHORT_BYTES_MAX as usize => Self::Here(range),
+                _ => Self::Copied(bytes.to_vec()),
+            },
+            Err(Unfinished::Read(probe)) => Self::Elsewhere(*probe),
+            // The cache asks nobody to wait who only reads.
+            Ok(None) | Err(Unfinished::Wait) => Self::Gone,
+        }
+    }
+}
+
+/// What became of a chunk that was to be read; no piece if it is gone.
+pub(crate) type Outcome = (ChunkName, Option<Piece>);
+
+impl Context {
+    /// Reads chunks; their stream goes on when they are there.
+    pub(crate) fn read_chunks(&mut self, chunks: ChunkRead) {
+        let plan = chunks.plan;
+        let id = self.pending.insert(Job::Chunks(Box::new(chunks)));
+        self.reads.submit(plan, id);
+    }
+
+    /// The bytes of a chunk; none if it is gone.
+    pub(crate) fn find_chunk<'a>(
+        &'a self,
+        chunk: ChunkName,
+        key: Key<'_>,
+        evidence: Option<Evidence<'a>>,
+    ) -> Result<Option<&'a [u8]>, Unfinished> {
+        match self.session.get(key, self.now, Access::Use, evidence) {
+            Lookup::Read(probe) => Err(Unfinished::read(probe)),
+            Lookup::Miss => Ok(None),
+            Lookup::Hit(hit) => match hit.record.body() {
+                Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => Ok(Some(bytes)),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Takes the chunks out of what was read for them. Those that turn out to lie elsewhere are read
+    /// there.
+    pub(crate) fn take_chunks(
+        &mut self,
+        chunks: ChunkRead,
+        mut read: AlignedBuf,
+        result: std::io::Result<()>,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        self.reads.hand_over(&read);
+        let ChunkRead { connection, slot, plan, parts } = chunks;
+        let mut found = Vec::with_capacity(parts.len());
+        for (chunk, mut probe) in parts {
+            let mut name = [0; 12];
+            let key = self.session.chunk_key(chunk.item, chunk.index, &mut name);
+            let part = probe.plan();
+            let start = (part.offset - plan.offset) as usize;
+            let range = start..start + part.bytes as usize;
+            let bytes = match &result {
+                Ok(()) => Ok(&mut read[range.clone()]),
+                Err(error) => Err(error.kind().into()),
+            };
+            found.push((
+                chunk,
+                match self.session.check(&mut probe, key, bytes) {
+                    Checked::Match | Checked::Absent => {
+                        let evidence = Evidence { probe: &probe, bytes: &read[range] };
+                        Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
+                    }
+                    Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
+                    Checked::Read => Found::Elsewhere(probe),
+                },
+            ));
+        }
+        let read = Arc::new(read);
+        for (chunk, found) in found {
+            let piece = match found {
+                Found::Here(range) => Some(Piece::Read(Arc::clone(&read), range)),
+                Found::Copied(bytes) => Some(Piece::Copied(bytes)),
+                Found::Gone => None,
+                Found::Elsewhere(probe) => {
+                    self.read_chunks(ChunkRead::new(connection, slot, chunk, probe));
+                    continue;
+                }
+            };
+            outcomes.push((chunk, piece));
+        }
+        // Nothing of it is sent from here.
+        if let Ok(read) = Arc::try_unwrap(read) {
+            self.reads.recycle(read);
+        }
+    }
+}
+
+/// Where in `whole` these bytes are, if they are a part of it.
+fn range_within(whole: &[u8], bytes: &[u8]) -> Option<Range<usize>> {
+    let start = bytes.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let end = start + bytes.len();
+    (end <= whole.len()).then_some(start..end)
+}
