@@ -23,6 +23,11 @@ impl<'a> Key<'a> {
         self.bytes
     }
 
+    /// Without its bytes: enough for [`crate::Session::prefetch`], however long they stay.
+    pub fn detached(&self) -> Key<'static> {
+        Key { bytes: &[], ..*self }
+    }
+
     /// The keyed hash; equal keys have equal hashes within one cache.
     pub fn hash(&self) -> u64 {
         self.hash

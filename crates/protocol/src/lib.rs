@@ -9,6 +9,7 @@
 pub mod binary;
 mod classic;
 mod expiry;
+mod glimpse;
 mod meta;
 mod parser;
 pub mod reply;
@@ -18,6 +19,7 @@ mod walk;
 pub use binary::{BinaryCommand, BinaryRequest};
 pub use classic::{Admin, AdminKind, Arith, Delete, Keys, KeysKind, Store, Touch, Verb};
 pub use expiry::{Expiry, expiry, expiry_unsigned};
+pub use glimpse::glimpse_key;
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
 pub use parser::{Parse, Parser, Protocol, Reject};
 pub use token::{Tokens, number_exptime, number_i32, number_u32, number_u64};

@@ -1,5 +1,6 @@
 //! One client.
 
+mod ahead;
 mod operations;
 mod streams;
 
@@ -99,6 +100,8 @@ pub(crate) struct Connection {
     pub(super) about: About,
     /// Unread bytes that the request at the front takes in all, where known.
     pub(super) needed: usize,
+    /// Several requests came at once the last time.
+    has_pipeline: bool,
     /// The socket may have more.
     is_readable: bool,
     /// The client has sent its last byte, whether or not it was received.
@@ -139,6 +142,7 @@ impl Connection {
             command: Command::default(),
             about: About::default(),
             needed: 0,
+            has_pipeline: false,
             is_readable: false,
             has_hung_up: false,
             has_ended: false,
@@ -182,10 +186,9 @@ impl Connection {
             self.replies.give_memory(cx.buffers.take());
         }
         // An error of the socket ends it: nobody is left to be told.
-        let turn = self.advance(id, cx).unwrap_or_else(|_| {
-            self.has_failed = true;
-            Turn::Close
-        });
+        let turn = if self.has_failed { None } else { self.advance(id, cx).ok() };
+        self.has_failed = turn.is_none();
+        let turn = turn.unwrap_or(Turn::Close);
         if self.watcher.is_some() && !self.is_listed {
             self.is_listed = true;
             cx.watching.push(id);
@@ -289,9 +292,9 @@ impl Connection {
 
     /// Executes what was received, and receives more.
     fn execute_received(&mut self, id: Id, cx: &mut Context) -> io::Result<Stop> {
-        let mut budget = cx.shared.settings.requests_per_event;
-        let mut receives = 0;
-        loop {
+        let most = cx.shared.settings.requests_per_event;
+        let (mut budget, mut receives) = (most, 0);
+        let stop = loop {
             // Between requests, which is where most turns begin.
             let has_nothing =
                 self.is_readable && self.needed == 0 && self.input.is_empty() && !self.is_held();
@@ -304,10 +307,12 @@ impl Connection {
                     self.receive(cx)?;
                     receives += 1;
                 }
-                Stop::Starved if self.is_readable => return Ok(Stop::Yield),
-                stop => return Ok(stop),
+                Stop::Starved if self.is_readable => break Stop::Yield,
+                stop => break stop,
             }
-        }
+        };
+        self.has_pipeline = most - budget > 1;
+        Ok(stop)
     }
 
     fn receive(&mut self, cx: &mut Context) -> io::Result<()> {

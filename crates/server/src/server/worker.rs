@@ -15,6 +15,7 @@ use super::slab::{Id, Slab};
 use super::udp::UdpPorts;
 use crate::commands::executor::Limits;
 use crate::settings::IoEngine;
+use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const UDP_PORTS_MAX: u64 = 1 << 20;
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often idle connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
+/// Connections whose requests are received before the first of them is executed.
+const TOGETHER: usize = 16;
 /// What a stopping server waits for unfinished operations, at most.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -194,19 +197,42 @@ impl Worker {
 
     /// Gives every ready connection a turn.
     fn serve(&mut self) {
-        for _ in 0..self.ready.len() {
-            let Some(id) = self.ready.pop_front() else { return };
-            let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.is_ready = false;
-            match connection.turn(id, &mut self.cx) {
-                Turn::Idle => {}
-                Turn::More => mark_ready(&mut self.ready, connection, id),
-                Turn::Wait => {
-                    self.cx.waiting.push(Waiter::Connection(id));
-                    self.wait_for_buffers();
-                }
-                Turn::Close => self.close(id, false),
+        let mut left = self.ready.len();
+        while left > 0 {
+            let together = left.min(TOGETHER);
+            if together > 1 {
+                self.look_ahead(together);
             }
+            (0..together).for_each(|_| self.give_turn());
+            left -= together;
+        }
+    }
+
+    /// Asks for what so many connections will need: first all lines of the table, then all records.
+    fn look_ahead(&mut self, connections: usize) {
+        let mut keys = ArrayVec::<_, TOGETHER>::new();
+        for id in self.ready.iter().take(connections) {
+            let Some(connection) = self.connections.get_mut(*id) else { continue };
+            if let Some(key) = connection.look_ahead(&mut self.cx) {
+                self.cx.session.prefetch(key);
+                keys.push(key);
+            }
+        }
+        keys.iter().for_each(|key| self.cx.session.prefetch_record(*key));
+    }
+
+    fn give_turn(&mut self) {
+        let Some(id) = self.ready.pop_front() else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.is_ready = false;
+        match connection.turn(id, &mut self.cx) {
+            Turn::Idle => {}
+            Turn::More => mark_ready(&mut self.ready, connection, id),
+            Turn::Wait => {
+                self.cx.waiting.push(Waiter::Connection(id));
+                self.wait_for_buffers();
+            }
+            Turn::Close => self.close(id, false),
         }
     }
 }
