@@ -27,6 +27,8 @@ use world::World;
 pub struct Options {
     /// Prints what happens.
     pub prints: bool,
+    /// The cache has several tiers, one below the other.
+    pub is_ladder: bool,
 }
 
 /// What went wrong.

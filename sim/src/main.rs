@@ -1,7 +1,8 @@
 //! Runs seeds until a count or a time is reached, and says which of them failed.
 //!
 //! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--failures COUNT]`, or `sim --seed SEED [--trace]`.
-//! `--twice` runs every seed twice and compares the runs.
+//! `--twice` runs every seed twice and compares the runs; with `--ladder` there are several tiers, one below
+//! the other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Ok(arguments) => simulate(&arguments),
         Err(why) => {
             eprintln!(
-                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice]"
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice] [--ladder]"
             );
             ExitCode::from(2)
         }
@@ -56,6 +57,7 @@ fn arguments() -> Result<Arguments, String> {
             }
             "--failures" => parsed.failures_max = number()?,
             "--trace" => parsed.options.prints = true,
+            "--ladder" => parsed.options.is_ladder = true,
             "--twice" => parsed.checks_repetition = true,
             other => return Err(format!("{other}: unknown")),
         }
@@ -75,10 +77,10 @@ fn simulate(arguments: &Arguments) -> ExitCode {
         let outcome = run(seed, arguments.options);
         runs += 1;
         sum.add(&outcome.tally);
-        if report(seed, &outcome) {
+        if report(seed, arguments.options, &outcome) {
             failures += 1;
         } else if arguments.checks_repetition
-            && run(seed, Options::default()).digest != outcome.digest
+            && run(seed, Options { prints: false, ..arguments.options }).digest != outcome.digest
         {
             println!("seed {seed}: another run of it was not the same");
             failures += 1;
@@ -89,11 +91,12 @@ fn simulate(arguments: &Arguments) -> ExitCode {
 }
 
 /// Prints a failure; `false` if there is none.
-fn report(seed: u64, outcome: &Outcome) -> bool {
+fn report(seed: u64, options: Options, outcome: &Outcome) -> bool {
     let Some(failure) = &outcome.failure else { return false };
     println!("seed {seed} FAILED at step {}: {}", failure.step, failure.what);
     failure.events.iter().for_each(|event| println!("    {event}"));
-    println!("  replay: cargo run --release -p terrace-sim -- --seed {seed} --trace");
+    let ladder = if options.is_ladder { " --ladder" } else { "" };
+    println!("  replay: cargo run --release -p terrace-sim -- --seed {seed}{ladder} --trace");
     true
 }
 

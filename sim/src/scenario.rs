@@ -29,6 +29,8 @@ pub(crate) struct Scenario {
     pub(crate) segment_bytes: u32,
     /// Segments on each tier.
     pub(crate) tiers: Vec<u32>,
+    /// Each stands below the one before.
+    pub(crate) is_ladder: bool,
     pub(crate) memory_bytes: u64,
     pub(crate) fingerprint_bits: u32,
     pub(crate) evict: bool,
@@ -71,14 +73,21 @@ pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
 const OVERHEAD: u64 = 48;
 
 impl Scenario {
-    pub(crate) fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random, is_ladder: bool) -> Self {
         let shards = random.pick(&[1u32, 1, 2, 2, 4]);
         let segment_bytes = random.pick(&[16u32 << 10, 32 << 10, 32 << 10, 64 << 10]);
         let tiers = random.pick(&[0, 1, 1, 1, 1, 1, 1, 1, 2]);
-        let tiers: Vec<u32> =
+        let tiers = if is_ladder { random.pick(&[2, 2, 3]) } else { tiers };
+        let mut tiers: Vec<u32> =
             (0..tiers).map(|_| shards * random.within(12, 40) as u32 + 12).collect();
+        if is_ladder {
+            // Full soon, so that much goes down.
+            tiers[0] = shards + random.within(15, 25) as u32;
+        }
         let least = u64::from(shards * segment_bytes) * 4;
-        let memory_bytes = (least * 2).max(1 << 20) + random.below(1 << 20);
+        // Each further tier has a log of its own.
+        let logs = tiers.len().saturating_sub(2) as u64 * (256 << 10);
+        let memory_bytes = (least * 2).max(1 << 20) + random.below(1 << 20) + logs;
         let capacity = match tiers.iter().sum::<u32>() {
             // Blocks are few and large, and large items leave holes.
             0 => memory_bytes / 2,
@@ -123,6 +132,7 @@ impl Scenario {
             block_bytes: random.pick(&[512, 4096]),
             lives: 0,
             gear: Gear::A,
+            is_ladder,
             budgets: vec![None; tiers.len()],
             trouble: Trouble::default(),
             tiers,
@@ -158,7 +168,7 @@ impl Scenario {
         let mut trouble = Trouble {
             errors: has_tiers && random.percent(25),
             // Nobody can tell that the end of a log was never written by a drive that says it was.
-            lies: has_tiers && random.percent(25) && !(strict && power),
+            lies: has_tiers && random.percent(25) && !(strict && (power || self.is_ladder)),
             hangs: has_tiers && random.percent(25),
             crashes: if random.percent(60) { random.within(1, 5) } else { 0 },
             power,

@@ -46,7 +46,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> std::io::Result<Self> {
         let mut random = Random::new(seed);
-        let scenario = Scenario::draw(&mut random);
+        let scenario = Scenario::draw(&mut random, options.is_ladder);
         if options.prints {
             println!("{scenario:#?}");
         }
@@ -96,13 +96,22 @@ impl World {
             self.finish();
         }
         set_crash_hook(None);
+        if let (Some(life), true, true) =
+            (&self.life, self.cx.failure.is_some(), self.cx.trace.prints)
+        {
+            println!("{:#?}", life.cache.stats());
+        }
         self.cx.tally.steps = self.cx.step;
         (self.cx.tally, self.cx.trace.digest, self.cx.failure)
     }
 
     fn config(&self) -> Config {
         let mut config = self.cx.scenario.config();
-        let tier = |device: &Arc<SimDevice>| Tier { device: Arc::clone(device) as Arc<dyn Device> };
+        let is_below = self.cx.scenario.is_ladder;
+        let tier = |device: &Arc<SimDevice>| Tier {
+            device: Arc::clone(device) as Arc<dyn Device>,
+            is_below,
+        };
         config.tiers = self.cx.devices.iter().map(tier).collect();
         config.state = Some(Arc::clone(&self.state));
         config.boot = [self.boot; 16];

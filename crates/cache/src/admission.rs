@@ -89,6 +89,14 @@ impl Admission {
         self.is_sifting() && !resident.has(mark::ADMITTED)
     }
 
+    /// A record of so many bytes is not written to a tier.
+    pub(crate) fn note_let_go(&self, tier: u16, hash: u64, bytes: usize) {
+        lock(&self.ghost).note(hash);
+        let let_go = &self.let_go[usize::from(tier)];
+        count(&let_go.records);
+        let_go.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Adds gears and budgets to what is told of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
         for ((at, tier), let_go) in (0..).zip(&mut *tiers).zip(&self.let_go) {
@@ -119,11 +127,10 @@ impl Cache {
     }
 }
 
-/// Whether the tiers' write budgets hold what merging a segment with others may write, on whatever tier.
-pub(crate) fn may_merge(engine: &Engine) -> bool {
+/// Whether a tier's write budget holds what merging a segment with others may write.
+pub(crate) fn may_merge(engine: &Engine, tier: u16) -> bool {
     let bytes = u64::from(merge::OUTPUTS_MAX) * engine.seal_bytes();
-    (0..engine.pool.slots.tiers.len())
-        .all(|at| engine.pool.admission.ledger.allows(at as u16, bytes))
+    engine.pool.admission.ledger.allows(tier, bytes)
 }
 
 /// Whether gears or budgets choose what is written at present.
@@ -318,10 +325,7 @@ impl<'e> Sieve<'e> {
             count(&pool.counters.expired);
             return;
         }
-        lock(&pool.admission.ghost).note(hash);
-        let let_go = &pool.admission.let_go[usize::from(self.tier)];
-        count(&let_go.records);
-        let_go.bytes.fetch_add(resident.bytes.len() as u64, Ordering::Relaxed);
+        pool.admission.note_let_go(self.tier, hash, resident.bytes.len());
         dram::note_evicted(&pool.counters, resident);
     }
 }

@@ -84,7 +84,8 @@ impl Engine {
         is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
     }
 
-    fn is_short_of_buffers(&self) -> bool {
+    /// Whether records that wait to be written take most of what is set aside for them.
+    pub(crate) fn is_short_of_buffers(&self) -> bool {
         let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
         blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
     }

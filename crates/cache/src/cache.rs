@@ -10,7 +10,7 @@ use crate::lock;
 use crate::maintain::Maintenance;
 use crate::manifest::Run;
 use crate::memory::{Guard, Place};
-use crate::merge::Merger;
+use crate::merge;
 use crate::mount::{Mount, write_superblock};
 use crate::pool::Pool;
 use crate::recover::{self, Recovery};
@@ -232,11 +232,17 @@ impl Engine {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
-        let merging = match pool.slots.tiers.is_empty() {
-            true => 0,
-            false => Merger::bytes_for(pool.budget.limit(), geometry.segment_bytes as usize),
+        let moving = match pool.slots.rungs().count() {
+            0 => 0,
+            // One segment at a time can go down, however little memory there is.
+            rungs => {
+                let segment_bytes = geometry.segment_bytes as usize;
+                let least = usize::from(rungs > 1);
+                let segments = merge::segments_max(pool.budget.limit(), segment_bytes).max(least);
+                (segments * segment_bytes) as u64
+            }
         };
-        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + merging + parts.state_bytes;
+        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + moving + parts.state_bytes;
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
         pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);

@@ -10,6 +10,21 @@ use terrace_policy::Gear;
 pub struct Tier {
     /// The opened device; the cache uses all of it.
     pub device: Arc<dyn Device>,
+    /// It stands below the tiers before it on the ladder: what those have no place for any more goes down to
+    /// it. Tiers that do not are alike, and share what is written.
+    pub is_below: bool,
+}
+
+impl Tier {
+    /// A tier beside those before it.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Self { device, is_below: false }
+    }
+
+    /// A tier below those before it.
+    pub fn below(device: Arc<dyn Device>) -> Self {
+        Self { device, is_below: true }
+    }
 }
 
 /// After what kind of crash the cache comes back warm. It never comes back stale.

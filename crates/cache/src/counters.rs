@@ -34,6 +34,8 @@ counters! {
         stored_payload_bytes,
         stored_records,
         reinserted_records,
+        /// That came from a tier above.
+        descended_records,
         expired_segments,
         corrupt_pages,
         read_errors,

@@ -4,6 +4,7 @@
 use crate::cache::Engine;
 use crate::counters::{Counters, count};
 use crate::hot;
+use crate::ladder::Raise;
 use crate::memory::{Guard, Stamp};
 use crate::record::Record;
 use crate::resident::{Addr, Resident, mark};
@@ -42,6 +43,8 @@ pub(crate) struct Compaction {
 enum Fate {
     Move,
     Drop,
+    /// A copy is to be written to a higher rung of the ladder than its original is on.
+    Raise,
 }
 
 /// Frees blocks until requests find some without waiting. Says whether there was anything to do.
@@ -135,10 +138,17 @@ pub(crate) fn drop_hot_block(
         let room = live.saturating_sub(gain.saturating_sub(block.fill.saturating_sub(live)));
         let epoch = engine.pool.promotion.epoch();
         let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
+        let segments = &locked.shard.segments;
+        let mut raise = Raise::new(engine);
         empty(locked, Lane::Hot, block, now, |resident| {
-            let stays = cut
-                .keeps(hot::Warmth::of(resident).heat().count(epoch), resident.footprint().into());
-            if stays { Fate::Move } else { Fate::Drop }
+            let count = hot::Warmth::of(resident).heat().count(epoch);
+            if cut.keeps(count, resident.footprint().into()) {
+                Fate::Move
+            } else if count > 0 && raise.takes(segments, resident) {
+                Fate::Raise
+            } else {
+                Fate::Drop
+            }
         });
         shrink_table(locked);
         true
@@ -258,19 +268,30 @@ fn empty(
             note_expired(locked, lane);
             locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
             locked.forget(pos, &resident, at);
-        } else if fate(&resident) == Fate::Move {
-            match relocate(locked, lane, &resident) {
-                Ok(addr) => locked.supersede(pos, &resident, at, addr, lane),
-                // Where a lower limit has left no block to move to, emptying this one gives the first.
-                Err(_) if lane == Lane::Hot => {
-                    note_drop(locked, lane, &resident, key.hash);
-                    locked.forget(pos, &resident, at);
-                }
-                Err(_) => return false,
+            continue;
+        }
+        let moved = match fate(&resident) {
+            Fate::Move => relocate(locked, lane, &resident).map(|addr| (addr, lane)),
+            Fate::Raise => relocate(locked, Lane::Fresh, &resident).map(|addr| (addr, Lane::Fresh)),
+            Fate::Drop => {
+                note_drop(locked, lane, &resident, key.hash);
+                locked.forget(pos, &resident, at);
+                continue;
             }
-        } else {
-            note_drop(locked, lane, &resident, key.hash);
-            locked.forget(pos, &resident, at);
+        };
+        match moved {
+            Ok((addr, to)) => {
+                locked.supersede(pos, &resident, at, addr, to);
+                if to != lane {
+                    locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
+                }
+            }
+            // Where a lower limit has left no block to move to, emptying this one gives the first.
+            Err(_) if lane == Lane::Hot => {
+                note_drop(locked, lane, &resident, key.hash);
+                locked.forget(pos, &resident, at);
+            }
+            Err(_) => return false,
         }
     }
     true
@@ -311,9 +332,13 @@ pub(crate) fn relocate(
     resident: &Resident<'_>,
 ) -> Result<Addr, NoBlock> {
     let marks = resident.header.mark.load(Ordering::Relaxed) & !(mark::USED | mark::VOID);
-    let hot = if lane == Lane::Hot { marks | mark::HOT } else { marks & !mark::HOT };
+    let marks = match lane {
+        Lane::Hot => marks | mark::HOT,
+        Lane::Fresh if resident.has(mark::HOT) => marks & !mark::HOT | mark::REINSERTED,
+        Lane::Fresh => marks,
+    };
     let stamp = Stamp {
-        mark: hot,
+        mark: marks,
         accessed: resident.header.accessed.load(Ordering::Relaxed),
         origin: resident.header.origin.load(Ordering::Relaxed),
     };

@@ -1,7 +1,6 @@
 //! Whether the cache is full, and how many places on its tiers are kept free.
 
 use crate::cache::Engine;
-use crate::merge;
 use crate::shard::Lane;
 use std::sync::atomic::Ordering;
 
@@ -9,38 +8,48 @@ use std::sync::atomic::Ordering;
 const WORKING_PERCENT: u64 = 4;
 
 impl Engine {
-    /// Places for segments that are kept free, so that sealing never waits.
-    pub(crate) fn places_kept_free(&self) -> u32 {
-        (self.pool.slots.total() / 200).max(2) + self.places_to_merge_into()
-    }
-
-    /// Free places that seals leave to merging, which could gain none without.
-    fn places_to_merge_into(&self) -> u32 {
+    /// Places of a rung that are kept free, so that sealing never waits.
+    pub(crate) fn places_kept_free(&self, rung: u16) -> u32 {
         let slots = &self.pool.slots;
-        let working = slots.tiers.iter().filter(|tier| !tier.has_failed());
-        working.map(|tier| (tier.segments / 64).clamp(1, merge::OUTPUTS_MAX)).sum()
+        (slots.total_on(rung) / 200).max(2) + slots.places_to_move_into(rung)
     }
 
     /// Whether a segment may be sealed that is not sealed to make room. Where it may not, places are being
     /// taken back: there are fewer than [`Engine::places_kept_free`].
     pub(crate) fn may_seal(&self) -> bool {
-        self.pool.slots.free() > self.places_to_merge_into()
+        let slots = &self.pool.slots;
+        slots.rungs().any(|rung| slots.free_on(rung) > slots.places_to_move_into(rung))
     }
 
     /// Decides whether the cache is full: whether records may be dropped.
     pub(crate) fn judge_fullness(&self) {
         self.fill_dram_if_tiers_failed();
         let counters = &self.pool.counters;
-        let live: u64 = if self.has_working_tiers() {
-            counters.tiers().iter().map(|tier| tier.live_bytes.load(Ordering::Relaxed)).sum()
-        } else {
-            // Blocks are charged with the headers of their records.
-            let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
-            counters.fresh_bytes.load(Ordering::Relaxed) + records * 20
+        let full = match self.has_working_tiers() {
+            true => self.pool.slots.rungs().all(|rung| self.is_full_on(rung)),
+            false => self.is_dram_full(),
         };
-        let full = live * 100 >= self.capacity() * u64::from(self.full_percent());
         let full = full || self.no_room.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
+    pub(crate) fn is_full_on(&self, rung: u16) -> bool {
+        let slots = &self.pool.slots;
+        let live =
+            |(tier, _)| self.pool.counters.tier(tier as u16).live_bytes.load(Ordering::Relaxed);
+        let capacity = u64::from(slots.total_on(rung)) * u64::from(self.geometry.segment_bytes);
+        let live: u64 = slots.on(rung).map(live).sum();
+        live * 100 >= capacity * u64::from(self.full_percent())
+    }
+
+    /// Without tiers that work.
+    fn is_dram_full(&self) -> bool {
+        let counters = &self.pool.counters;
+        // Blocks are charged with the headers of their records.
+        let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
+        let live = counters.fresh_bytes.load(Ordering::Relaxed) + records * 20;
+        live * 100 >= self.dram_capacity() * u64::from(self.full_percent())
     }
 
     /// Once no drive takes writes, fresh records have all of DRAM.
@@ -55,10 +64,7 @@ impl Engine {
     }
 
     /// Bytes that records can take.
-    fn capacity(&self) -> u64 {
-        if self.has_working_tiers() {
-            return u64::from(self.pool.slots.total()) * u64::from(self.geometry.segment_bytes);
-        }
+    fn dram_capacity(&self) -> u64 {
         let tables = self.pool.counters.table_bytes.load(Ordering::Relaxed) + self.fixed_bytes;
         let blocks = self.pool.budget.limit().saturating_sub(tables);
         blocks / 100 * (100 - WORKING_PERCENT)

@@ -17,6 +17,8 @@ const SEGMENTS_PER_SHARD: u64 = 1024;
 /// Capacity for which one more shard pays.
 const BYTES_PER_SHARD: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 256;
+/// Segments that a tier of a ladder has room for at least, its log included.
+const RUNG_SEGMENTS_MIN: u64 = 16;
 
 /// Sizes, fixed while the cache is open.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,7 @@ impl Geometry {
                 ((shards * segment_bytes * 4 + SEGMENTS_AT) >> 20) + 1,
             )));
         }
+        check_rungs(config, capacity, segment_bytes)?;
         let record_bytes_max =
             (segment_bytes as u32 / 8).min(RECORD_BYTES_MAX) - EXTENT_HEADER as u32;
         let block_bytes = (segment_bytes as u32 / 4).clamp(PAGE as u32, 4 * RECORD_BYTES_MAX);
@@ -115,6 +118,20 @@ impl Geometry {
     pub(crate) fn inline_bytes_max(&self) -> u32 {
         self.record_bytes_max - HEADER_BYTES_MAX as u32 - KEY_BYTES_MAX
     }
+}
+
+/// Tiers that are alike stand in for each other; on a ladder each has to do for itself.
+fn check_rungs(config: &Config, capacity: u64, segment_bytes: u64) -> Result<(), OpenError> {
+    let least = RUNG_SEGMENTS_MIN * segment_bytes + SEGMENTS_AT;
+    let is_ladder = config.tiers.iter().skip(1).any(|tier| tier.is_below);
+    let small = config.tiers.iter().find(|tier| tier.device.geometry().bytes < least);
+    let Some(tier) = small.filter(|_| is_ladder) else { return Ok(()) };
+    Err(OpenError::Config(format!(
+        "{}: too small for a ladder of {} MiB in all; give at least {} MiB",
+        tier.device.label(),
+        capacity >> 20,
+        (least >> 20) + 1,
+    )))
 }
 
 fn power_of_two_below(n: u64) -> u64 {

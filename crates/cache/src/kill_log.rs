@@ -183,6 +183,11 @@ impl KillLog {
         self.append(Word::Follow { slot, leader });
     }
 
+    /// The segment of this seal, on another tier, is to begin with the commit of the one at `leader`.
+    pub(crate) fn follow_abroad(&self, seq: u64, leader: u32) {
+        self.append(Word::FollowAbroad { leader, seq });
+    }
+
     /// What the slot holds does not count any more.
     pub(crate) fn free(&self, slot: u32) {
         self.append(Word::Free { slot });
@@ -521,7 +526,8 @@ impl KillLog {
             }
             // Recovered shards have said by `Kill` what these meant; places go with their segments.
             Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
-            Word::Free { .. } | Word::Follow { .. } | Word::Pad => None,
+            Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
+            Word::Pad => None,
         }
     }
 

@@ -3,16 +3,19 @@
 use crate::admission;
 use crate::buffers::{self, Relief};
 use crate::cache::Engine;
+use crate::descent;
 use crate::dram::{self, Compaction};
 use crate::expiry::Expiry;
 use crate::grow::{self, Growth, Pressure, Refused};
 use crate::memory::Guard;
-use crate::merge::Merger;
+use crate::merge;
+use crate::moving::Space;
 use crate::quiesce::Participant;
 use crate::reclaim;
 use crate::seal::{self, Outcome};
 use crate::settle::Settling;
 use crate::shard::Lane;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
@@ -38,9 +41,11 @@ pub(crate) struct Maintenance {
     growth: Option<Growth>,
     settling: Settling,
     expiry: Expiry,
-    merger: Merger,
-    /// Segments taken back since enough places were free.
-    round: u32,
+    space: Space,
+    /// Segments that are moved at once, at most; 0 where there is no memory to merge.
+    segments_max: usize,
+    /// By rung, segments taken back since enough places were free.
+    rounds: Vec<u32>,
 }
 
 impl Maintenance {
@@ -55,8 +60,9 @@ impl Maintenance {
             growth: None,
             settling: Settling::default(),
             expiry: Expiry::default(),
-            merger: Merger::new(memory, segment_bytes),
-            round: 0,
+            space: Space::new(segment_bytes),
+            segments_max: merge::segments_max(memory, segment_bytes),
+            rounds: Vec::new(),
         }
     }
 
@@ -101,32 +107,76 @@ impl Maintenance {
         true
     }
 
+    /// From below, since what an upper rung lets go needs a place there.
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        if engine.pool.slots.free() >= engine.places_kept_free() {
-            self.round = 0;
+        let mut rungs = engine.pool.slots.rungs().rev();
+        rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
+    }
+
+    fn keep_places_free_on(
+        &mut self,
+        rung: u16,
+        engine: &Engine,
+        guard: Guard<'_>,
+        now: u32,
+    ) -> bool {
+        let slots = &engine.pool.slots;
+        self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), 0);
+        let round = &mut self.rounds[usize::from(rung)];
+        if slots.free_on(rung) >= engine.places_kept_free(rung) {
+            *round = 0;
             return false;
         }
         // Long records leave gaps that nothing fits into. Who has taken back as many segments as there
         // are and gained nothing would go round for ever.
-        let is_fruitless = self.round > engine.pool.slots.total();
-        if !engine.pool.counters.is_full() && (is_fruitless || reclaim::is_packed(engine)) {
+        let is_fruitless = *round > slots.total_on(rung);
+        *round = round.saturating_add(1);
+        let is_fruitless = is_fruitless || reclaim::is_packed(engine, rung);
+        if is_fruitless && !engine.pool.counters.is_full() && slots.below(rung).is_none() {
             engine.note_full();
         }
-        self.round = self.round.saturating_add(1);
-        self.take_back(engine, guard, 0..engine.shards.len(), now)
+        let all = 0..engine.shards.len();
+        self.take_back_on((rung, is_fruitless), engine, guard, all, now)
     }
 
+    /// Takes back a segment of some shards, of the lowest rung where they have one.
     fn take_back(
         &mut self,
         engine: &Engine,
         guard: Guard<'_>,
-        shards: std::ops::Range<usize>,
+        shards: Range<usize>,
         now: u32,
     ) -> bool {
-        let Some(victim) = reclaim::choose(engine, shards) else { return false };
-        if reclaim::is_alive(engine, victim)
-            && admission::may_merge(engine)
-            && self.merger.merge(engine, guard, victim, &mut self.segment, now)
+        let mut rungs = engine.pool.slots.rungs().rev();
+        rungs.any(|rung| self.take_back_on((rung, false), engine, guard, shards.clone(), now))
+    }
+
+    /// Takes back a segment of a rung; `is_crowded` if nothing is gained by keeping there what is alive.
+    fn take_back_on(
+        &mut self,
+        (rung, is_crowded): (u16, bool),
+        engine: &Engine,
+        guard: Guard<'_>,
+        shards: Range<usize>,
+        now: u32,
+    ) -> bool {
+        let below = engine.pool.slots.below(rung);
+        let is_full = match below {
+            Some(_) => is_crowded || engine.is_full_on(rung),
+            None => engine.pool.counters.is_full(),
+        };
+        let Some(victim) = reclaim::choose(engine, shards, rung, is_full) else { return false };
+        let is_alive = reclaim::is_alive(engine, victim);
+        let tier = engine.shards[victim.shard].segments.slot(victim.sealed.number).tier;
+        let space = (&mut self.space, self.segments_max);
+        if let Some(below) = below.filter(|_| is_alive && is_full) {
+            // Where that can't be done now, what is sealed goes below meanwhile.
+            let victim = (victim, below);
+            return descent::descend(space, engine, guard, victim, &mut self.segment, now);
+        }
+        if is_alive
+            && admission::may_merge(engine, tier)
+            && merge::merge(space, engine, guard, victim, &mut self.segment, now)
         {
             return true;
         }

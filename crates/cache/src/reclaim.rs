@@ -25,7 +25,7 @@ use terrace_device::AlignedBuf;
 const BATCH: usize = 64;
 /// When full, at most this share of a segment's records is kept, in percent, so that reclaim always
 /// gains space.
-const KEEP_PERCENT: usize = 60;
+pub(crate) const KEEP_PERCENT: usize = 60;
 
 /// A segment to take back.
 #[derive(Clone, Copy)]
@@ -34,10 +34,14 @@ pub(crate) struct Victim {
     pub(crate) sealed: Sealed,
 }
 
-/// The segment to take next: one without live records if there is one; else the oldest when full, or
-/// the emptiest.
-pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
-    let full = engine.pool.counters.is_full();
+/// The segment of a rung to take next: one without live records if there is one; else the oldest when the
+/// rung is `full`, or the emptiest.
+pub(crate) fn choose(
+    engine: &Engine,
+    shards: Range<usize>,
+    rung: u16,
+    full: bool,
+) -> Option<Victim> {
     let rank = |victim: &Victim| {
         let usage = engine.shards[victim.shard].segments.usage(victim.sealed.number);
         match usage.live_records {
@@ -49,7 +53,8 @@ pub(crate) fn choose(engine: &Engine, shards: Range<usize>) -> Option<Victim> {
     // The place of one on a drive that takes no writes is no gain, and it may still be read.
     let is_gain = |victim: &Victim| {
         let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
-        !engine.pool.slots.tiers[usize::from(slot.tier)].has_failed()
+        let tier = &engine.pool.slots.tiers[usize::from(slot.tier)];
+        tier.rung == rung && !tier.has_failed()
     };
     shards
         .flat_map(|shard| {
@@ -64,11 +69,14 @@ pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
     engine.shards[victim.shard].segments.usage(victim.sealed.number).live_records > 0
 }
 
-/// Whether no segment has so much that is dead, or so little in it, that taking it back gains a place.
-pub(crate) fn is_packed(engine: &Engine) -> bool {
+/// Whether no segment of a rung has so much that is dead, or so little in it, that taking it back gains a
+/// place.
+pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
     let segment_bytes = engine.geometry.segment_bytes;
     engine.shards.iter().all(|shard| {
-        shard.segments.iter().all(|sealed| {
+        let tier = |sealed: &Sealed| usize::from(shard.segments.slot(sealed.number).tier);
+        let on_rung = |sealed: &Sealed| engine.pool.slots.tiers[tier(sealed)].rung == rung;
+        shard.segments.iter().filter(on_rung).all(|sealed| {
             let usage = shard.segments.usage(sealed.number);
             let dead = usage.record_bytes.saturating_sub(usage.live_bytes);
             dead < segment_bytes / 10 && usage.record_bytes > segment_bytes / 2
@@ -289,7 +297,7 @@ fn sort_out(
 }
 
 /// Whether the record of a name has a hot copy.
-fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
+pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
     let origin = crate::hot::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
         let resident = locked.pool.arena.view(locked.guard, addr);

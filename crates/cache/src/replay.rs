@@ -6,7 +6,7 @@ use crate::slots::Slots;
 use crate::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::word::{FINGERPRINT, FINGERPRINT_BITS, Word};
 use std::cmp;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, Device};
@@ -34,6 +34,19 @@ pub(crate) struct Replay {
     kill_alls: Vec<(u16, u64, u64)>,
     /// By slot, the slots whose segments follow the commit of the one there.
     followers: HashMap<u32, Vec<u32>>,
+    /// By slot, seal sequences of segments on other tiers that do.
+    followers_abroad: HashMap<u32, Vec<u64>>,
+    /// Those of which that commit came.
+    committed_abroad: Vec<u64>,
+}
+
+/// Segments count that were committed in the log of another tier.
+pub(crate) fn commit_abroad(replays: &mut [Replay]) {
+    let committed: HashSet<u64> =
+        replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
+    for logged in replays.iter_mut().flat_map(|replay| replay.segments.values_mut()) {
+        logged.is_committed |= committed.contains(&logged.seat.seq);
+    }
 }
 
 impl Replay {
@@ -63,7 +76,7 @@ impl Replay {
         match word {
             Word::Begin { slot, seq } => {
                 let seat = Seat { seq, ..unknown.seat };
-                self.followers.remove(&slot);
+                self.lose_followers(slot);
                 self.segments.insert(slot, Logged { seat, begin: at, ..unknown });
             }
             Word::Again { slot, seq } => {
@@ -89,20 +102,32 @@ impl Replay {
                 }
                 let followers = self.followers.remove(&slot).unwrap_or_default();
                 followers.into_iter().for_each(|slot| self.follow(slot));
+                let abroad = self.followers_abroad.remove(&slot).unwrap_or_default();
+                self.committed_abroad.extend(abroad);
             }
             Word::Follow { slot, leader } => self.followers.entry(leader).or_default().push(slot),
+            Word::FollowAbroad { leader, seq } => {
+                self.followers_abroad.entry(leader).or_default().push(seq);
+            }
             Word::Free { slot } => {
-                self.followers.remove(&slot);
+                self.lose_followers(slot);
                 self.segments.remove(&slot);
             }
             Word::KillAll { .. } | Word::Pad => {}
         }
     }
 
+    fn lose_followers(&mut self, slot: u32) {
+        self.followers.remove(&slot);
+        self.followers_abroad.remove(&slot);
+    }
+
     /// What a segment followed was committed: it began for this, or it ends.
     fn follow(&mut self, slot: u32) {
         match self.segments.get_mut(&slot) {
-            Some(logged) if !logged.is_committed && logged.begin != 0 => logged.is_committed = true,
+            Some(logged) if !logged.is_committed && logged.seat.seq != 0 => {
+                logged.is_committed = true
+            }
             _ => _ = self.segments.remove(&slot),
         }
     }

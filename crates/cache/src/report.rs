@@ -117,6 +117,7 @@ impl Engine {
         let footer_bytes = get(&counters.footer_bytes);
         TierStats {
             label: store.device.label().to_owned(),
+            rung: store.rung,
             capacity_bytes: u64::from(store.segments) * segment_bytes,
             records: get(&counters.records),
             live_bytes,
@@ -140,6 +141,7 @@ impl Engine {
             kills,
             log_bytes,
             reinserted_records: get(&counters.reinserted_records),
+            descended_records: get(&counters.descended_records),
             expired_segments: get(&counters.expired_segments),
             corrupt_pages: get(&counters.corrupt_pages),
             read_errors: get(&counters.read_errors),
@@ -161,10 +163,15 @@ impl Engine {
         )];
         for tier in &self.pool.slots.tiers {
             lines.push(format!(
-                "tier: {}: {} segments of {} KiB",
+                "tier: {}: {} segments of {} KiB{}",
                 tier.device.label(),
                 tier.segments,
                 geometry.segment_bytes >> 10,
+                if tier.rung > 0 {
+                    format!(", rung {} of the ladder", tier.rung + 1)
+                } else {
+                    String::new()
+                },
             ));
         }
         lines.extend(self.pool.admission.ledger.describe(&self.pool.slots));

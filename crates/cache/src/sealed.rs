@@ -195,12 +195,14 @@ impl SealedIndex {
 
     /// Makes the entry (name, segment) one of another segment; `false` if there is none. Under the shard's
     /// lock. A reader finds the one or the other. A guest goes home on this occasion, if there is room by
-    /// now: a home that has guests elsewhere costs every lookup a second line.
-    pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16) -> bool {
+    /// now: a home that has guests elsewhere costs every lookup a second line. One that `forgets` counts its
+    /// uses from the start.
+    pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16, forgets: bool) -> bool {
         let Some((at, slot)) = self.locate(name, segment) else { return false };
         let mut bucket = self.load(at);
         let Some(entry) = bucket.entry(slot) else { return false };
-        let entry = Entry { segment: to, ..entry };
+        let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
+        let entry = Entry { segment: to, uses, ..entry };
         if !bucket.is_guest(slot) || !self.bring_home(at, slot, entry) {
             bucket.set(slot, Some(entry));
             self.store(&[(at, bucket)]);
@@ -421,7 +423,7 @@ mod tests {
                 } else if !add && segment % 3 == 0 {
                     let to = segment + 1;
                     if !model.contains(&key(&name, to)) {
-                        prop_assert_eq!(index.retarget(name, segment, to), known);
+                        prop_assert_eq!(index.retarget(name, segment, to, false), known);
                         if model.remove(&key(&name, segment)) {
                             model.insert(key(&name, to));
                         }

@@ -20,6 +20,8 @@ const LOG_RESERVE: u32 = 1;
 pub(crate) struct TierStore {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) segments: u32,
+    /// Which rung of the ladder it is on; 0 is the fastest.
+    pub(crate) rung: u16,
     /// Byte offsets of free segments, the longest free first: circular reuse.
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
@@ -78,7 +80,9 @@ impl Slots {
         counters: Arc<Counters>,
         used: impl Fn(usize) -> HashSet<u32>,
     ) -> Self {
+        let mut rung = 0;
         let tiers = tiers.iter().enumerate().map(|(at, tier)| {
+            rung += u16::from(tier.is_below && at > 0);
             let segments = segments_on(tier.device.as_ref(), segment_bytes);
             let used = used(at);
             let free = (0..segments).filter(|slot| !used.contains(slot));
@@ -86,6 +90,7 @@ impl Slots {
             TierStore {
                 device: Arc::clone(&tier.device),
                 segments,
+                rung,
                 free_count: AtomicU32::new(free.len() as u32),
                 free: Mutex::new(free),
                 write_errors_in_a_row: AtomicU32::new(0),
@@ -110,18 +115,33 @@ impl Slots {
         offset(slot, self.segment_bytes)
     }
 
-    /// Takes a free place on the working tier that has most left; on one whose write budget is spent only
-    /// if there is no other.
+    /// Takes a free place on the tier that [`Slots::next`] names.
     pub(crate) fn take(&self) -> Option<SlotId> {
         let at = self.next()?;
         let offset = self.tiers[usize::from(at)].take()?;
         Some(SlotId { tier: at, offset })
     }
 
-    /// The tier that [`Slots::take`] takes a place on.
+    /// The tier that the next segment is written to: the roomiest of the highest rung that has places to
+    /// spare and whose write budget is not spent; where there is none, the roomiest that can be had.
     pub(crate) fn next(&self) -> Option<u16> {
+        let to_spare = |rung: &u16| self.free_on(*rung) > self.places_to_move_into(*rung);
+        let spared = self.rungs().filter(to_spare).filter_map(|rung| self.roomiest(rung));
+        let is_spent = |tier: &u16| self.tiers[usize::from(*tier)].is_spent.load(Ordering::Relaxed);
+        let mut unspent = spared.filter(|tier| !is_spent(tier));
+        unspent.next().or_else(|| self.roomiest_of(|_| true))
+    }
+
+    /// The working tier of a rung that has most free places for its size; one whose write budget is spent
+    /// only if there is no other.
+    pub(crate) fn roomiest(&self, rung: u16) -> Option<u16> {
+        self.roomiest_of(|tier| tier.rung == rung)
+    }
+
+    fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
         let working = self.tiers.iter().enumerate();
-        let working = working.filter(|(_, tier)| !tier.has_failed() && tier.free() > 0);
+        let working =
+            working.filter(|(_, tier)| is_meant(tier) && !tier.has_failed() && tier.free() > 0);
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
         let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
@@ -143,11 +163,6 @@ impl Slots {
     /// As [`Slots::give`], by number.
     pub(crate) fn give_back(&self, tier: u16, slot: u32) {
         self.give(SlotId { tier, offset: self.offset(slot) });
-    }
-
-    /// Free places on working tiers.
-    pub(crate) fn free(&self) -> u32 {
-        self.tiers.iter().filter(|tier| !tier.has_failed()).map(TierStore::free).sum()
     }
 
     /// Places on working tiers.

@@ -19,7 +19,7 @@ use crate::mount::{Mount, boot_words};
 use crate::pool::Pool;
 use crate::quiesce::Quiesce;
 use crate::recover;
-use crate::replay::{Replay, directory_generation, find_log, read_log};
+use crate::replay::{Replay, commit_abroad, directory_generation, find_log, read_log};
 use crate::shard::Shard;
 use crate::slots::Slots;
 use crate::state::{Field, Identity, Layout, LogField, State, StateFile};
@@ -250,6 +250,7 @@ fn assemble(
             drop(logs);
             return start_over(config, mount, state, &why);
         }
+        commit_abroad(&mut replays);
         let used = |at: usize| {
             let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
             let of_log = logs.get(at).map(|log| log.slots(&slots)).unwrap_or_default();

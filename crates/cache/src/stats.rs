@@ -71,6 +71,8 @@ pub struct MemoryStats {
 pub struct TierStats {
     /// The device as the user named it.
     pub label: String,
+    /// Its rung on the ladder, 0 for the fastest.
+    pub rung: u16,
     /// Bytes of the device that segments can use.
     pub capacity_bytes: u64,
     /// Live records.
@@ -130,6 +132,8 @@ pub struct TierStats {
     pub life_years: f64,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
+    /// Records that came down from the rung above.
+    pub descended_records: u64,
     /// Segments given back unread, since all of their records had expired.
     pub expired_segments: u64,
     /// Pages whose checksum did not fit; each a miss.

@@ -30,6 +30,8 @@ pub(crate) enum Word {
     /// The commit of the segment at slot `leader`, if it comes, commits the one at this slot too; one that
     /// is committed already ends with it.
     Follow { slot: u32, leader: u32 },
+    /// As `Follow`, of a segment that began for this on another tier: seal sequences are unique.
+    FollowAbroad { leader: u32, seq: u64 },
     /// No segment of this shard that began before holds the key's record.
     KillAll { shard: u16, name: u64 },
     /// Fills a page up.
@@ -41,8 +43,9 @@ pub(crate) const SLOTS_MAX: u32 = (1 << SLOT_BITS) - 1;
 const SLOT_BITS: u32 = 20;
 const REST_BITS: u32 = 41;
 const REST: u64 = (1 << REST_BITS) - 1;
-/// The lowest three bits of a `Follow`; other words of its kind have 1 to 3 there.
+/// The lowest three bits of a `Follow` and of a `FollowAbroad`; other words of their kind have 1 to 3 there.
 const FOLLOW: u64 = 4;
+const FOLLOW_ABROAD: u64 = 5;
 
 /// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
 /// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
@@ -71,6 +74,7 @@ impl Word {
             Word::KillAll { shard, name } => word(6, shard.into(), name),
             Word::Pad => word(5, 0, 3),
             Word::Follow { slot, leader } => word(5, slot, FOLLOW | u64::from(leader) << 3),
+            Word::FollowAbroad { leader, seq } => word(5, leader, FOLLOW_ABROAD | seq << 3),
             Word::KillLike { slot, name } => word(7, slot, name),
         }
     }
@@ -90,6 +94,9 @@ impl Word {
             5 if rest == 3 => Some(Word::Pad),
             5 if rest & 7 == FOLLOW => {
                 Some(Word::Follow { slot, leader: (rest >> 3) as u32 & SLOTS_MAX })
+            }
+            5 if rest & 7 == FOLLOW_ABROAD => {
+                Some(Word::FollowAbroad { leader: slot, seq: rest >> 3 })
             }
             7 => Some(Word::KillLike { slot, name: rest }),
             _ => None,
@@ -115,6 +122,8 @@ mod tests {
             Word::Free { slot: 2 },
             Word::Follow { slot, leader: slot },
             Word::Follow { slot: 0, leader: 0 },
+            Word::FollowAbroad { leader: slot, seq: REST >> 3 },
+            Word::FollowAbroad { leader: 0, seq: 1 },
             Word::KillAll { shard: 255, name },
             Word::Pad,
         ];

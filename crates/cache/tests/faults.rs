@@ -153,7 +153,7 @@ fn a_device_that_is_not_ours_is_refused_and_left_alone() {
     let device = RamDevice::new(8 << 20);
     device.tamper(|bytes| bytes[..10].copy_from_slice(b"My thesis."));
     let mut config = config();
-    config.tiers = vec![Tier { device: Arc::clone(&device) as Arc<dyn Device> }];
+    config.tiers = vec![Tier::new(Arc::clone(&device) as Arc<dyn Device>)];
     assert!(matches!(Cache::open(config), Err(OpenError::Foreign { .. })));
     device.tamper(|bytes| assert_eq!(&bytes[..11], b"My thesis.\0"));
 }

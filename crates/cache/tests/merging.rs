@@ -122,7 +122,19 @@ fn verify(client: &Client, model: &Model, when: &str) {
 
 #[test]
 fn requests_and_crashes_within_a_merge_change_nothing_else() {
-    let mut machine = Machine::new(config());
+    let passed = requests_and_crashes(Machine::new(config()));
+    assert!(passed["merge: committed"] > 20, "{passed:?}");
+}
+
+#[test]
+fn requests_and_crashes_within_a_descent_change_nothing_else() {
+    let passed = requests_and_crashes(Machine::with(config(), 3 << 20, Some(8 << 20)));
+    assert!(passed["descent: committed above"] > 20, "{passed:?}");
+}
+
+/// Overwrites, deletes and reads while segments are moved, crashes at every moment of it, and checks what is
+/// there then. Answers how often each moment was passed.
+fn requests_and_crashes(mut machine: Machine) -> BTreeMap<&'static str, u64> {
     let world = World {
         random: Random(1),
         next_version: 1,
@@ -132,7 +144,7 @@ fn requests_and_crashes_within_a_merge_change_nothing_else() {
         crashes: Vec::new(),
     };
     let world = Arc::new(Mutex::new(world));
-    let (device, state) = (Arc::clone(&machine.device), Arc::clone(&machine.state));
+    let hardware = machine.hardware();
     let during = Arc::clone(&world);
     let failure = Rc::new(RefCell::new(None));
     let noted = Rc::clone(&failure);
@@ -140,17 +152,14 @@ fn requests_and_crashes_within_a_merge_change_nothing_else() {
     set_crash_hook(Some(Box::new(move |moment| {
         records += u32::from(moment == "merge: a record handed over");
         let is_one_of_many = moment == "merge: a record handed over" && records % 64 != 0;
-        if !moment.starts_with("merge") || is_one_of_many {
+        let is_move = moment.starts_with("merge") || moment.starts_with("descent");
+        if !is_move || is_one_of_many {
             return;
         }
         // In a thread of its own: this one is within the cache.
         let passed = std::thread::scope(|scope| {
             let pass = || {
-                let remains = || {
-                    let state = Arc::new(state.snapshot().expect("memory"));
-                    Remains { device: device.copy(), state }
-                };
-                during.lock().expect("nobody panics before").pass(moment, remains);
+                during.lock().expect("nobody panics before").pass(moment, || hardware.copy());
             };
             scope.spawn(pass).join()
         });
@@ -179,7 +188,6 @@ fn requests_and_crashes_within_a_merge_change_nothing_else() {
     set_crash_hook(None);
     let mut world = world.lock().expect("nobody panicked");
     world.other.session.park();
-    assert!(world.passed["merge: committed"] > 20, "{:?}", world.passed);
     verify(&machine.client, &world.model, "at the end");
     for Crash { moment, remains, mut model } in world.crashes.drain(..) {
         let mut machine = Machine::start(config(), remains, [1; 16]);
@@ -192,4 +200,5 @@ fn requests_and_crashes_within_a_merge_change_nothing_else() {
         }
         verify(&machine.client, &model, moment);
     }
+    std::mem::take(&mut world.passed)
 }

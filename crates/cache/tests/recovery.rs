@@ -106,7 +106,8 @@ fn crashes_at_any_moment_bring_nothing_old_back() {
                 seen += 1;
                 if seen == moment {
                     let state = Arc::new(state.snapshot().unwrap());
-                    *left.borrow_mut() = Some(Remains { device: device.copy(), state });
+                    *left.borrow_mut() =
+                        Some(Remains { device: device.copy(), below: None, state });
                 }
             })));
             let mut in_doubt = None;
@@ -173,7 +174,7 @@ fn another_boot_is_warm_after_a_clean_stop_only() {
             machine.stop_cleanly();
         }
         let state = Arc::new(StateFile::volatile().unwrap());
-        let remains = Remains { device: machine.device.copy(), state };
+        let remains = Remains { device: machine.device.copy(), below: None, state };
         let machine = Machine::start(config(), remains, [2; 16]);
         machine.recover();
         let found = (0..5000).filter(|&n| {
@@ -204,7 +205,7 @@ fn strict_mode_survives_the_loss_of_the_machine() {
         }
     }
     let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device: machine.device.copy(), state };
+    let remains = Remains { device: machine.device.copy(), below: None, state };
     let machine = Machine::start(config, remains, [2; 16]);
     machine.recover();
     let (back, all) = compare(&machine, &oracle, None, (0, 0));
@@ -218,6 +219,7 @@ fn a_record_caught_between_segment_and_memory_is_there_once() {
     for moment in [1, 5, 9] {
         let remains = Remains {
             device: RamDevice::new(3 << 20),
+            below: None,
             state: Arc::new(StateFile::volatile().unwrap()),
         };
         let mut machine = Machine::start(config(), remains, [1; 16]);
@@ -236,7 +238,8 @@ fn a_record_caught_between_segment_and_memory_is_there_once() {
                 seen += u64::from(name == "a record: after its commit");
                 if seen == moment && left.borrow().is_none() {
                     let state = Arc::new(state.snapshot().unwrap());
-                    *left.borrow_mut() = Some(Remains { device: device.copy(), state });
+                    *left.borrow_mut() =
+                        Some(Remains { device: device.copy(), below: None, state });
                 }
             })));
             machine.client.cache.maintain(machine.client.now);
@@ -316,7 +319,7 @@ fn cas_numbers_do_not_repeat_after_one_loss_of_power_upon_the_other() {
         }
         machine.client.session.make_durable().unwrap();
         let state = Arc::new(StateFile::volatile().unwrap());
-        let remains = Remains { device: machine.device.copy(), state };
+        let remains = Remains { device: machine.device.copy(), below: None, state };
         machine = Machine::start(config.clone(), remains, [boot; 16]);
     }
 }
@@ -364,7 +367,7 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     let mut refusing = config();
     refusing.on_mismatch = OnMismatch::Refuse;
     let device = Arc::clone(&remains.device) as Arc<dyn Device>;
-    refusing.tiers = vec![Tier { device }];
+    refusing.tiers = vec![Tier::new(device)];
     assert!(matches!(Cache::open(refusing), Err(OpenError::Mismatch(_))));
     let machine = machine.again(remains);
     machine.recover();

@@ -60,7 +60,7 @@ fn an_overwrite_that_is_lost_does_not_expose_its_predecessor() {
     assert!(machine.client.set(&key(K), &value(K, 2)));
     machine.client.session.make_durable().unwrap();
     let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device: machine.device.copy(), state };
+    let remains = Remains { device: machine.device.copy(), below: None, state };
     let machine = Machine::start(strict, remains, [2; 16]);
     machine.recover();
     assert_eq!(get(&machine), None);
@@ -215,7 +215,7 @@ fn a_drive_that_returns_with_old_content_is_not_believed() {
     machine.stop_cleanly();
     // The state knows of the second start, the drive does not.
     let state = machine.remains().state;
-    let machine = machine.again(Remains { device: old, state });
+    let machine = machine.again(Remains { device: old, below: None, state });
     machine.recover();
     assert_eq!(get(&machine), None);
     assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
@@ -275,7 +275,7 @@ fn a_planned_flush_survives() {
     assert_eq!(machine.client.cache.flush_due(), 1_000_500);
     machine.stop_cleanly();
     let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device: machine.device.copy(), state };
+    let remains = Remains { device: machine.device.copy(), below: None, state };
     let machine = Machine::start(config(), remains, [2; 16]);
     assert_eq!(machine.client.cache.flush_due(), 1_000_500);
 }
@@ -298,7 +298,7 @@ fn cas_numbers_do_not_repeat() {
             _ => {
                 machine.stop_cleanly();
                 let state = Arc::new(StateFile::volatile().unwrap());
-                let remains = Remains { device: machine.device.copy(), state };
+                let remains = Remains { device: machine.device.copy(), below: None, state };
                 let machine = Machine::start(config(), remains, [restart as u8; 16]);
                 machine.recover();
                 machine

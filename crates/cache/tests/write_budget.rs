@@ -70,7 +70,7 @@ fn a_machine_that_loses_power_again_and_again_stays_inside_its_budget() {
         let (now, device) = (machine.client.now, machine.device.copy());
         drop(machine);
         let state = Arc::new(StateFile::volatile().expect("memory"));
-        let mut next = Machine::start(thrifty(), Remains { device, state }, [2; 16]);
+        let mut next = Machine::start(thrifty(), Remains { device, below: None, state }, [2; 16]);
         next.client.now = now;
         next
     });

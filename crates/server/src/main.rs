@@ -14,7 +14,7 @@ use std::sync::Arc;
 use terrace::admin::Admin;
 use terrace::say;
 use terrace::server::{self, Listener};
-use terrace::settings::{self, Invocation, Print, Settings};
+use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
 use terrace_cache::{Cache, Config, Tier, WriteRate};
 use terrace_device::Device;
@@ -107,6 +107,14 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+fn tiers(settings: &Settings, devices: &[Arc<dyn Device>]) -> Vec<Tier> {
+    let tier = |(spec, device): (&TierSpec, &Arc<dyn Device>)| Tier {
+        device: Arc::clone(device),
+        is_below: spec.is_below,
+    };
+    settings.tiers.iter().zip(devices).map(tier).collect()
+}
+
 fn open_cache(
     settings: &Settings,
     devices: &[Arc<dyn Device>],
@@ -117,7 +125,7 @@ fn open_cache(
         boot: state::boot_id(),
         durability: settings.durability,
         on_mismatch: settings.on_mismatch,
-        tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
+        tiers: tiers(settings, devices),
         write_rates: write_rates(settings),
         full_gear: settings.gear,
         evict: settings.evict,

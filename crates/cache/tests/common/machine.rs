@@ -8,6 +8,7 @@ use terrace_device::Device;
 /// A cache, its drive and its state, which can die and come back.
 pub(crate) struct Machine {
     pub(crate) device: Arc<RamDevice>,
+    pub(crate) below: Option<Arc<RamDevice>>,
     pub(crate) state: Arc<StateFile>,
     boot: [u8; 16],
     config: Config,
@@ -17,7 +18,20 @@ pub(crate) struct Machine {
 /// What is left of a machine when its process is gone.
 pub(crate) struct Remains {
     pub(crate) device: Arc<RamDevice>,
+    /// A drive on a lower rung, if there is one.
+    pub(crate) below: Option<Arc<RamDevice>>,
     pub(crate) state: Arc<StateFile>,
+}
+
+impl Remains {
+    /// As it is at this moment.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            device: self.device.copy(),
+            below: self.below.as_ref().map(|below| below.copy()),
+            state: Arc::new(self.state.snapshot().expect("memory")),
+        }
+    }
 }
 
 pub(crate) fn config() -> Config {
@@ -34,16 +48,23 @@ pub(crate) fn config() -> Config {
 
 impl Machine {
     pub(crate) fn new(config: Config) -> Self {
-        let device = RamDevice::new(8 << 20);
+        Self::with(config, 8 << 20, None)
+    }
+
+    /// One with a drive of so many bytes, and perhaps one on a lower rung.
+    pub(crate) fn with(config: Config, bytes: usize, below: Option<usize>) -> Self {
+        let (device, below) = (RamDevice::new(bytes), below.map(RamDevice::new));
         let state = Arc::new(StateFile::volatile().expect("memory"));
-        Self::start(config, Remains { device, state }, [1; 16])
+        Self::start(config, Remains { device, below, state }, [1; 16])
     }
 
     pub(crate) fn start(config: Config, remains: Remains, boot: [u8; 16]) -> Self {
-        let Remains { device, state } = remains;
+        let Remains { device, below, state } = remains;
         let with_state = Config { state: Some(Arc::clone(&state)), boot, ..config.clone() };
-        let client = Client::open(with_state, vec![Arc::clone(&device) as Arc<dyn Device>]);
-        Self { device, state, boot, config, client }
+        let mut devices = vec![Arc::clone(&device) as Arc<dyn Device>];
+        devices.extend(below.clone().map(|below| below as Arc<dyn Device>));
+        let client = Client::open_ladder(with_state, devices);
+        Self { device, below, state, boot, config, client }
     }
 
     pub(crate) fn recover(&self) {
@@ -51,11 +72,14 @@ impl Machine {
         assert_eq!(self.client.cache.recovering(), 0);
     }
 
+    /// The drives and the state that it runs on.
+    pub(crate) fn hardware(&self) -> Remains {
+        let (device, below) = (Arc::clone(&self.device), self.below.clone());
+        Remains { device, below, state: Arc::clone(&self.state) }
+    }
+
     pub(crate) fn remains(&self) -> Remains {
-        Remains {
-            device: self.device.copy(),
-            state: Arc::new(self.state.snapshot().expect("memory")),
-        }
+        self.hardware().copy()
     }
 
     /// Starts again with what is left, on the same boot of the machine.

@@ -146,7 +146,17 @@ pub(crate) struct Seen {
 
 impl Client {
     pub(crate) fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
-        config.tiers = devices.iter().map(|d| Tier { device: Arc::clone(d) }).collect();
+        config.tiers = devices.iter().map(|d| Tier::new(Arc::clone(d))).collect();
+        Self::open_with(config, devices)
+    }
+
+    /// Each device is on a rung of its own.
+    pub(crate) fn open_ladder(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+        config.tiers = devices.iter().map(|d| Tier::below(Arc::clone(d))).collect();
+        Self::open_with(config, devices)
+    }
+
+    fn open_with(config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
         let cache = Cache::open(config).expect("opens");
         let session = cache.session();
         Self { cache, session, devices, now: 1_000_000 }

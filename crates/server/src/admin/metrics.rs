@@ -200,6 +200,8 @@ const METRICS: &[Metric] = &[
     metric("tier_life_years", Gauge, "tier", "years until the drive has written its size 1,826 times (once a day for five years), at the rate since the start", &["tier:life_years"], |v, s| tier_floats(v, s, |t| Some(t.life_years))),
     metric("tier_let_go_records_total", Counter, "tier", "records that left DRAM unwritten, by the gear or for want of budget", &["tier:let_go_records"], |v, s| tiers(v, s, |t| t.let_go_records)),
     metric("tier_let_go_bytes_total", Counter, "tier", "bytes of those", &["tier:let_go_bytes"], |v, s| tiers(v, s, |t| t.let_go_bytes)),
+    metric("tier_rung", Gauge, "tier", "the tier's rung on the ladder, 0 for the fastest", &["tier:rung"], |v, s| tiers(v, s, |t| t.rung.into())),
+    metric("tier_descended_records_total", Counter, "tier", "records that came down from the rung above", &["tier:descended_records"], |v, s| tiers(v, s, |t| t.descended_records)),
     metric("tier_reinserted_records_total", Counter, "tier", "records that reclaim wrote again", &["tier:reinserted_records", "extstore_compact_rescues"], |v, s| tiers(v, s, |t| t.reinserted_records)),
     metric("tier_expired_segments_total", Counter, "tier", "segments given back unread, since all of their records had expired", &["tier:expired_segments"], |v, s| tiers(v, s, |t| t.expired_segments)),
     metric("tier_kill_log_written_bytes_total", Counter, "tier", "bytes written for the kill log", &["tier:kill_log_written_bytes"], |v, s| tiers(v, s, |t| t.log_written_bytes)),

@@ -62,18 +62,23 @@ fn prefixes<'t>(mut text: &'t str, listen: &mut ListenAddress) -> Result<&'t str
     }
 }
 
-/// `KIND:PATH[:SIZE][,profile=FILE]` of `--tier`. The file is read here, so that a wrong one is wrong
-/// usage.
+/// `KIND:PATH[:SIZE][,below][,profile=FILE]` of `--tier`. The file is read here, so that a wrong one is
+/// wrong usage.
 pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
-    let (text, profile) = match text.split_once(",profile=") {
+    const BELOW: &str = ",below";
+    let last = text.strip_suffix(BELOW);
+    let (text, profile) = match last.unwrap_or(text).split_once(",profile=") {
         Some((text, file)) => (text, Some(Profile::read(file.as_ref()))),
-        None => (text, None),
+        None => (last.unwrap_or(text), None),
     };
+    let first = text.strip_suffix(BELOW);
+    let (is_below, text) = (first.or(last).is_some(), first.unwrap_or(text));
     let profile = profile.transpose().map_err(|error| error.to_string())?;
     match text.split_once(':') {
         Some(("ssd", rest)) => {
             let spec = path_and_size(rest)?;
-            Ok(TierSpec { read_depth: profile.map(|profile| profile.queue_depth), ..spec })
+            let read_depth = profile.map(|profile| profile.queue_depth);
+            Ok(TierSpec { read_depth, is_below, ..spec })
         }
         Some((kind @ ("pmem" | "nvme-tcp"), _)) => {
             Err(format!("{kind} tiers are not in this version; use ssd:PATH:SIZE"))
@@ -112,7 +117,7 @@ fn path_and_size(text: &str) -> Result<TierSpec, String> {
     if bytes == Some(0) {
         return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
     }
-    Ok(TierSpec { path: PathBuf::from(path), bytes, read_depth: None })
+    Ok(TierSpec { path: PathBuf::from(path), bytes, read_depth: None, is_below: false })
 }
 
 #[cfg(test)]
@@ -165,7 +170,9 @@ mod tests {
 
     #[test]
     fn reads_tiers() {
-        let spec = |path: &str, bytes| Ok(TierSpec { path: path.into(), bytes, read_depth: None });
+        let spec = |path: &str, bytes| {
+            Ok(TierSpec { path: path.into(), bytes, read_depth: None, is_below: false })
+        };
         assert_eq!(tier("ssd:/data/a:512G"), spec("/data/a", Some(512 << 30)));
         assert_eq!(tier("ssd:/dev/nvme1n1"), spec("/dev/nvme1n1", None));
         assert_eq!(
@@ -193,6 +200,12 @@ mod tests {
         std::fs::write(&wrong, "memory-limit = \"4g\"\n").unwrap();
         let spec = tier(&format!("ssd:/a:1g,profile={}", good.display())).unwrap();
         assert_eq!((spec.bytes, spec.read_depth), (Some(1 << 30), Some(16)));
+        for text in ["below,profile=", "profile="] {
+            let end = if text.starts_with("below") { "" } else { ",below" };
+            let spec = tier(&format!("ssd:/a:1g,{text}{}{end}", good.display())).unwrap();
+            assert!(spec.is_below && spec.read_depth.is_some(), "{text}");
+        }
+        assert!(tier("ssd:/a,below").unwrap().is_below && !tier("ssd:/a:1g").unwrap().is_below);
         let error = tier(&format!("ssd:/a:1g,profile={}", wrong.display())).unwrap_err();
         assert!(error.contains("no device profile") && error.contains("terrace probe"), "{error}");
         assert!(!error.contains('\n'), "{error}");
@@ -202,7 +215,12 @@ mod tests {
 
     #[test]
     fn reads_memcached_paths() {
-        let spec = TierSpec { path: "/a".into(), bytes: Some(64 << 20), read_depth: None };
+        let spec = TierSpec {
+            path: "/a".into(),
+            bytes: Some(64 << 20),
+            read_depth: None,
+            is_below: false,
+        };
         assert_eq!(ext_path("/a:64m"), Ok(spec));
         assert_eq!(ext_path("/a:1G:compact").map(|t| t.bytes), Ok(Some(1 << 30)));
         assert!(ext_path("/a").unwrap_err().contains("ext_path=/a:64g"));

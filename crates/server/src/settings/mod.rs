@@ -194,7 +194,7 @@ impl Default for Settings {
     }
 }
 
-/// One `--tier ssd:PATH[:SIZE][,profile=FILE]`.
+/// One `--tier ssd:PATH[:SIZE][,below][,profile=FILE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierSpec {
     /// The file or block device.
@@ -203,6 +203,8 @@ pub struct TierSpec {
     pub bytes: Option<u64>,
     /// Reads in flight beyond which more only queue, from the drive's profile.
     pub read_depth: Option<u32>,
+    /// It stands below the tiers named before it, and takes what those have no room for.
+    pub is_below: bool,
 }
 
 /// What a command line asks for.

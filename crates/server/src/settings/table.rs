@@ -115,7 +115,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("t", "threads", "NUM", "4", "worker threads, 1 to 256", Cache, Set(threads)),
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
 
-    flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive below DRAM, fastest first, repeatable: ssd:/data/cache:512g, ssd:/dev/nvme1n1,profile=FILE", Tiers, Set(tier)),
+    flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before", Tiers, Set(tier)),
     flag("", "state", "DIR", "/dev/shm, or beside the tier", "where the file lies that makes a crash come back warm; best on a tmpfs", Tiers, Set(state_dir)),
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
     flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),

@@ -85,8 +85,13 @@ fn every_common_flag_lands_in_its_field() {
         cas: false,
         item_bytes_max: 2 << 20,
         tiers: vec![
-            TierSpec { path: "/a".into(), bytes: Some(1 << 30), read_depth: None },
-            TierSpec { path: "/b".into(), bytes: Some(64 << 20), read_depth: None },
+            TierSpec { path: "/a".into(), bytes: Some(1 << 30), read_depth: None, is_below: false },
+            TierSpec {
+                path: "/b".into(),
+                bytes: Some(64 << 20),
+                read_depth: None,
+                is_below: false,
+            },
         ],
         write_rates: vec![WriteRate::DrivesPerDay(1.0), WriteRate::Unlimited],
         gear: Gear::C,
@@ -424,7 +429,8 @@ fn a_file_means_what_the_flags_mean() {
 fn the_command_line_wins_over_the_file() {
     let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
     assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (Port::At(1), 1, true));
-    let spec = TierSpec { path: "/c".into(), bytes: Some(1 << 30), read_depth: None };
+    let spec =
+        TierSpec { path: "/c".into(), bytes: Some(1 << 30), read_depth: None, is_below: false };
     assert_eq!(s.tiers, vec![spec]);
     assert_eq!((s.memory_bytes, s.idle_timeout_s), (1 << 30, 7));
 }

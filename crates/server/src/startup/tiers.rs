@@ -18,7 +18,8 @@ pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
         let device = FileDevice::open_unless(&spec.path, spec.bytes, &terrace_cache::is_foreign)
             .map_err(Failure::system)?;
         let size = display_bytes(device.geometry().bytes);
-        tiers.lines.push(format!("tier ssd: {}, {size}", device.label()));
+        let below = if spec.is_below && !tiers.devices.is_empty() { ", below" } else { "" };
+        tiers.lines.push(format!("tier ssd: {}, {size}{below}", device.label()));
         tiers.lines.extend(device.notes().iter().map(|note| format!("  note: {note}")));
         if let Some(depth) = spec.read_depth {
             tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));

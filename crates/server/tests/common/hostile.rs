@@ -24,7 +24,7 @@ struct Door {
 }
 
 fn serve(settings: &Settings, drives: &[Arc<dyn Device>]) -> (Server, Vec<Door>) {
-    let tiers = drives.iter().map(|device| Tier { device: Arc::clone(device) }).collect();
+    let tiers = drives.iter().map(|device| Tier::new(Arc::clone(device))).collect();
     let cache =
         Cache::open(Config { tiers, ..Config::new(settings.memory_bytes) }).expect("a cache");
     let listeners = Listener::bind_all(settings).expect("ports");

@@ -47,7 +47,7 @@ impl TestServer {
             }
         };
         let cache = Cache::open(Config {
-            tiers: devices.iter().map(|device| Tier { device: Arc::clone(device) }).collect(),
+            tiers: devices.iter().map(|device| Tier::new(Arc::clone(device))).collect(),
             evict: settings.evict,
             cas: settings.cas,
             item_bytes_max: settings.item_bytes_max,

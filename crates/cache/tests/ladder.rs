@@ -1,0 +1,143 @@
+//! Two tiers, one below the other.
+
+mod common;
+
+use common::machine::{Machine, config, key, value};
+use std::sync::atomic::Ordering;
+use terrace_cache::{Config, TierStats, WriteRate};
+
+/// Bytes of the tier above and of the one below.
+const ABOVE: usize = 3 << 20;
+const BELOW: usize = 12 << 20;
+/// Some four times what the tier above holds, and half of what both do.
+const KEYS: u64 = 25_000;
+
+fn ladder(config: Config) -> Machine {
+    Machine::with(config, ABOVE, Some(BELOW))
+}
+
+/// Stores keys, with background work between, and calls `between` after each.
+fn fill(machine: &mut Machine, keys: std::ops::Range<u64>, between: impl Fn(&Machine, u64)) {
+    for n in keys {
+        assert!(machine.client.set(&key(n), &value(n, 1)), "{n} is refused");
+        between(machine, n);
+        if n % 64 == 0 {
+            machine.client.settle();
+        }
+    }
+    machine.client.settle();
+}
+
+fn tiers(machine: &Machine) -> Vec<TierStats> {
+    machine.client.cache.stats().tiers
+}
+
+fn count_right(machine: &Machine, keys: impl Iterator<Item = u64>) -> usize {
+    let right = |n: &u64| match machine.client.get(&key(*n)) {
+        Some(found) => {
+            assert_eq!(found.value, value(*n, 1), "{n}");
+            true
+        }
+        None => false,
+    };
+    keys.filter(right).count()
+}
+
+fn reads_below(machine: &Machine) -> u64 {
+    machine.below.as_ref().map_or(0, |below| below.reads.load(Ordering::Relaxed))
+}
+
+#[test]
+fn what_the_upper_tier_has_no_room_for_goes_down_and_nothing_is_lost() {
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..KEYS, |_, _| {});
+    let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
+    assert_eq!((above.rung, below.rung), (0, 1));
+    assert!(above.records > 0 && below.descended_records > KEYS / 2, "{above:?} {below:?}");
+    assert_eq!((above.let_go_records, below.let_go_records), (0, 0));
+    let before = reads_below(&machine);
+    assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000);
+    assert_eq!(reads_below(&machine), before, "what is new is above");
+    assert_eq!(count_right(&machine, 0..KEYS), KEYS as usize);
+    assert_eq!(machine.client.cache.stats().evictions, 0);
+    let machine = machine.crash();
+    machine.recover();
+    assert_eq!(count_right(&machine, 0..KEYS), KEYS as usize, "after a crash");
+}
+
+#[test]
+fn what_is_used_stays_above() {
+    const HOT: u64 = 500;
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..KEYS, |machine, n| {
+        assert!(n < HOT || machine.client.get(&key(n * 7 % HOT)).is_some());
+    });
+    let before = reads_below(&machine);
+    assert_eq!(count_right(&machine, 0..HOT), HOT as usize);
+    let read = reads_below(&machine) - before;
+    assert!(read < HOT / 10, "{read} of {HOT} hot records had to be read below");
+    let before = reads_below(&machine);
+    assert_eq!(count_right(&machine, HOT..2 * HOT), HOT as usize);
+    let read = reads_below(&machine) - before;
+    assert!(read > HOT / 2, "the same number of others: {read}");
+}
+
+#[test]
+fn when_all_is_full_the_lower_tier_lets_the_oldest_go() {
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..3 * KEYS, |_, _| {});
+    assert!(machine.client.cache.stats().evictions > 0);
+    assert_eq!(count_right(&machine, 3 * KEYS - 10_000..3 * KEYS), 10_000, "the newest");
+    let oldest = count_right(&machine, 0..KEYS / 2);
+    assert!(oldest < 100, "{oldest} of the oldest");
+}
+
+#[test]
+fn when_the_lower_tier_fails_the_upper_one_is_the_last() {
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..KEYS, |_, _| {});
+    let below = machine.below.clone().expect("a lower tier");
+    below.fail_writes.store(true, Ordering::Relaxed);
+    fill(&mut machine, KEYS..3 * KEYS, |_, _| {});
+    assert!(tiers(&machine)[1].failed);
+    // What is below can still be read.
+    assert_eq!(count_right(&machine, 3 * KEYS - 2000..3 * KEYS), 2000);
+    assert!(count_right(&machine, 0..1000) > 900);
+}
+
+#[test]
+fn what_the_write_budget_below_does_not_hold_is_let_go() {
+    let mut config = config();
+    config.tuning.budgets_by_told_time = true;
+    config.write_rates = vec![WriteRate::Unlimited, WriteRate::BytesPerSecond(1.0)];
+    let mut machine = ladder(config);
+    fill(&mut machine, 0..KEYS, |_, _| {});
+    let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
+    assert!(below.written_bytes <= 2 * below.segment_bytes, "{below:?}");
+    assert!(below.let_go_records > KEYS / 2 && above.let_go_records == 0, "{below:?}");
+    assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000, "the newest are above");
+}
+
+/// Read-only, so that nothing comes up by being stored.
+#[test]
+fn what_is_read_often_below_comes_up() {
+    const HOT: u64 = 5000;
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..KEYS, |_, _| {});
+    let before = reads_below(&machine);
+    assert_eq!(count_right(&machine, 0..HOT), HOT as usize);
+    let cold = reads_below(&machine) - before;
+    assert!(cold > HOT / 10 * 9, "the oldest are below: {cold}");
+    for _ in 0..40 {
+        assert_eq!(count_right(&machine, 0..HOT), HOT as usize);
+        machine.client.settle();
+    }
+    // Without the copies in DRAM.
+    let machine = machine.crash();
+    machine.recover();
+    let before = reads_below(&machine);
+    assert_eq!(count_right(&machine, 0..HOT), HOT as usize);
+    let warm = reads_below(&machine) - before;
+    assert!(warm < HOT / 2, "{warm} of {HOT} are still below");
+    assert_eq!(count_right(&machine, 0..KEYS), KEYS as usize, "nothing is lost");
+}
