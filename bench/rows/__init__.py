@@ -1,7 +1,7 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
 from . import (
-    capacity, cpu, flash_gets, generator, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    capacity, cpu, flash_gets, generator, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
     speed_instructions, speed_latency, speed_sets, trace, write_budget, writes,
 )  # fmt: skip
 
@@ -23,8 +23,8 @@ SPEED = {
 # Names that stand for several rows.
 GROUPS = {"speed": list(SPEED)}
 
-# Measured only if named: an hour, six minutes, ten or more, and two hours.
-LONG = {"policy", "budget", "trace", *SPEED}
+# Measured only if named: an hour, six minutes, ten or more, four (as root), and two hours.
+LONG = {"policy", "budget", "trace", "ladder", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -41,6 +41,7 @@ ROWS = {
     "budget": write_budget.overload,
     "rewrites": rewrites.rewrites,
     "trace": trace.trace,
+    "ladder": ladder.ladder,
     "restart": restart.restart,
     "killlog": restart.kill_log,
     "strict": restart.strict,
