@@ -13,6 +13,7 @@ for package in terrace-protocol terrace-device terrace-cache terrace-load terrac
 done
 suite terrace-sim 300 cargo test --quiet --package terrace-sim
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
+suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --seeds 300
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_
 suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast

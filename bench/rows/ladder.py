@@ -8,7 +8,7 @@ from measure.load import load, sized
 from measure.server import ROOT, terrace
 from measure.slow_drive import SlowDrive
 
-RECORDS, FAST_MIB, SLOW_MIB = 1_000_000, 24, 256
+RECORDS, FAST_MIB, SLOW_MIB = 200_000, 6, 64
 # A tenth or less of what a drive does here.
 SLOW_READS = 5000
 LOAD = {"popularity": "zipf", "exponent": 0.99, "connections": 16, "depth": 8, **sized(100)}
@@ -36,7 +36,7 @@ def _measure(name, option, warm_up):
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         with SlowDrive(os.path.join(folder, "slow"), SLOW_MIB << 20, SLOW_READS) as drive:
             tiers = ["--tier", f"ssd:DIR/fast:{FAST_MIB}m", "--tier", f"ssd:{drive.device}{option}"]
-            with terrace("-m", "24", "-t", "1", *tiers, group=drive) as server:
+            with terrace("-m", "8", "-t", "1", *tiers, group=drive) as server:
                 say(server.command)
                 load(server, "fill", records=RECORDS, **{**LOAD, "popularity": None, "exponent": None})
                 server.settle()

@@ -246,7 +246,7 @@ impl<'e> Sieve<'e> {
         let mut locked = self.shard.lock(&self.engine.pool, self.guard);
         let before = locked.state.fresh.full.len();
         (0..COMPACTIONS).any(|_| {
-            dram::compact(&mut locked, self.now);
+            dram::compact_one(&mut locked, self.now);
             locked.state.fresh.full.len() < before
         })
     }

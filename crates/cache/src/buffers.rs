@@ -63,14 +63,11 @@ pub(crate) fn relieve(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: 
 }
 
 fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> bool {
-    let arena = &engine.pool.arena;
-    let sparsest = locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id));
-    let Some(&FullBlock { id, fill }) = sparsest else { return false };
-    // Not counted from the block's end: what left a gap there may leave the same one elsewhere.
-    let dead = u64::from(fill.saturating_sub(arena.live(id)));
-    dead * SPARSE.1 >= u64::from(engine.geometry.block_bytes) * SPARSE.0
-        && dram::compact(locked, now)
-        && locked.state.fresh.full.iter().all(|block| block.id != id)
+    let Some(block) = dram::sparsest(locked) else { return false };
+    u64::from(block.dead(&engine.pool.arena)) * SPARSE.1
+        >= u64::from(engine.geometry.block_bytes) * SPARSE.0
+        && dram::compact(locked, block, now)
+        && locked.state.fresh.full.iter().all(|full| full.id != block.id)
 }
 
 impl Engine {
@@ -97,7 +94,7 @@ impl Engine {
         if full.len() as u64 * block > 2 * self.seal_bytes() {
             return true;
         }
-        let dead = |b: &FullBlock| u64::from(b.fill.saturating_sub(self.pool.arena.live(b.id)));
+        let dead = |block: &FullBlock| u64::from(block.dead(&self.pool.arena));
         self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
     }
 }

@@ -133,9 +133,8 @@ pub(crate) fn drop_hot_block(
     each_shard(engine, guard, turn, |locked| {
         let Some(block) = choose_hot_block(locked, gain) else { return false };
         let live = locked.pool.arena.live(block.id);
-        // What is dead in the block is gained already. Counted from its fill: moving what left a gap
-        // behind it could leave the same gap elsewhere, and so go on for ever.
-        let room = live.saturating_sub(gain.saturating_sub(block.fill.saturating_sub(live)));
+        // What is dead in the block is gained already.
+        let room = live.saturating_sub(gain.saturating_sub(block.dead(&locked.pool.arena)));
         let epoch = engine.pool.promotion.epoch();
         let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
         let segments = &locked.shard.segments;
@@ -174,9 +173,9 @@ fn is_short_of_blocks(engine: &Engine) -> bool {
 
 fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
     let full = &locked.state.hot.full;
-    let dead = |block: &FullBlock| block.fill.saturating_sub(locked.pool.arena.live(block.id));
-    let sparsest = full.iter().max_by_key(|block| dead(block));
-    sparsest.filter(|block| dead(block) >= gain).or(full.front()).copied()
+    let arena = &locked.pool.arena;
+    let sparsest = full.iter().max_by_key(|block| block.dead(arena));
+    sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
 }
 
 /// Bytes of the live copies of a block by how hot they are.
@@ -223,15 +222,23 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
     }
     let Some((live, at)) = best else { return false };
     let sparse = u64::from(live) * 100 < u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
-    sparse && compact(&mut engine.shards[at].lock(&engine.pool, guard), now)
+    sparse && compact_one(&mut engine.shards[at].lock(&engine.pool, guard), now)
 }
 
-/// Empties the sparsest full block of a shard's fresh lane into its open block.
-pub(crate) fn compact(locked: &mut Locked<'_>, now: u32) -> bool {
+/// The full block of a shard's fresh lane of which least is alive.
+pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
     let arena = &locked.pool.arena;
-    let sparsest = locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied();
-    let Some(block) = sparsest else { return false };
+    locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied()
+}
+
+/// Empties a full block of a shard's fresh lane into its open block.
+pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
     empty(locked, Lane::Fresh, block, now, |_| Fate::Move)
+}
+
+/// Empties the sparsest one.
+pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
+    sparsest(locked).is_some_and(|block| compact(locked, block, now))
 }
 
 fn keep_if_used(resident: &Resident<'_>, room: &mut u32) -> Fate {

@@ -221,7 +221,7 @@ impl Maintenance {
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
-            return engine.wastes_blocks(&locked) && dram::compact(&mut locked, now);
+            return engine.wastes_blocks(&locked) && dram::compact_one(&mut locked, now);
         }
         let is_urgent = patience == Patience::None || engine.pool.admission.is_sifting();
         if !is_urgent && engine.may_wait(&locked) {

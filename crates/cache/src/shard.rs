@@ -7,7 +7,7 @@ use crate::hot::Origin;
 use crate::key::{Key, Name};
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Block, Guard, Stamp};
+use crate::memory::{Arena, Block, Guard, Stamp};
 use crate::pool::Pool;
 use crate::published::Published;
 use crate::record::{Encoder, Record};
@@ -36,6 +36,14 @@ pub(crate) enum Lane {
 pub(crate) struct FullBlock {
     pub(crate) id: u32,
     pub(crate) fill: u32,
+}
+
+impl FullBlock {
+    /// Bytes that records took which are dead by now. Not counted from the block's end: what left a gap there
+    /// may leave the same one elsewhere.
+    pub(crate) fn dead(&self, arena: &Arena) -> u32 {
+        self.fill.saturating_sub(arena.live(self.id))
+    }
 }
 
 /// The blocks of one lane: the one being filled, and the full ones, oldest first.

@@ -97,10 +97,11 @@ impl Suspended {
     pub(crate) fn find(&self, name: Name) -> impl Iterator<Item = Entry> {
         let bucket = self.bucket(name.pos);
         let entries = self.from(bucket).map_while(|word| Entry::from_bits(*word));
-        let up_to_bucket = entries.take_while(move |entry| self.bucket(entry.name.pos) <= bucket);
-        up_to_bucket.filter(move |entry| {
-            entry.name.fingerprint == name.fingerprint && self.bucket(entry.name.pos) == bucket
-        })
+        let placed = entries.map(move |entry| (self.bucket(entry.name.pos), entry));
+        let up_to_bucket = placed.take_while(move |(at, _)| *at <= bucket);
+        let same = up_to_bucket
+            .filter(move |(at, entry)| *at == bucket && entry.name.fingerprint == name.fingerprint);
+        same.map(|(_, entry)| entry)
     }
 
     /// Whether there is this very entry.
@@ -189,8 +190,9 @@ impl Suspended {
     fn remove(&mut self, entry: Entry) {
         let word = entry.to_bits();
         let home = self.home(self.bucket(entry.name.pos));
-        let run = self.words.iter().enumerate().skip(home).take_while(|(_, other)| **other != 0);
-        let Some((hole, _)) = run.into_iter().find(|(_, other)| **other == word) else { return };
+        let mut run =
+            self.words.iter().enumerate().skip(home).take_while(|(_, other)| **other != 0);
+        let Some((hole, _)) = run.find(|(_, other)| **other == word) else { return };
         self.len -= 1;
         self.counts[usize::from(entry.segment)] -= 1;
         let is_moved = |at: usize| {
