@@ -17,6 +17,8 @@ const SEGMENTS_PER_SHARD: u64 = 1024;
 /// Capacity for which one more shard pays.
 const BYTES_PER_SHARD: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 256;
+/// More mebibytes of memory, as a power of two, than any machine has.
+const MEMORY_BITS_MAX: u32 = 30;
 /// Segments that a tier of a ladder has room for at least, its log included.
 const RUNG_SEGMENTS_MIN: u64 = 16;
 
@@ -63,30 +65,15 @@ impl Geometry {
     }
 
     fn of_tiers(config: &Config, capacity: u64) -> Result<Self, OpenError> {
-        let mut shards = power_of_two_below((capacity / BYTES_PER_SHARD).clamp(1, SHARDS_MAX));
-        // Every shard fills a segment's worth of DRAM blocks before it is sealed, and some more;
-        // a quarter of the memory is enough for that.
-        let segment_for = |shards: u64| {
-            let even = (capacity / shards / SEGMENTS_PER_SHARD).max(1).next_power_of_two();
-            even.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
-        };
-        while shards > 1 && shards * segment_for(shards) * 2 > config.memory_bytes / 4 {
-            shards /= 2;
-        }
-        let shards = config.tuning.shards.map_or(shards, u64::from);
-        let segment_bytes = config.tuning.segment_bytes.map_or(segment_for(shards), u64::from);
-        let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
-        // Twice the even share, so that a shard is never out of numbers before the tier is full.
-        let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
-        let buffers = shards * segment_bytes * 2;
-        if buffers > config.memory_bytes / 2 || segments / shards > rows * 9 / 10 {
+        let Some(division) = Division::of(config, capacity, config.memory_bytes) else {
             return Err(OpenError::Config(format!(
                 "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m)",
                 config.memory_bytes >> 20,
                 capacity >> 20,
-                ((buffers * 4) >> 20).max((capacity / 1024) >> 20) + 1,
+                Division::least_mebibytes(config, capacity),
             )));
-        }
+        };
+        let Division { shards, segment_bytes, segments, rows } = division;
         if segments < shards * 4 {
             let labels: Vec<_> = config.tiers.iter().map(|tier| tier.device.label()).collect();
             return Err(OpenError::Config(format!(
@@ -120,6 +107,55 @@ impl Geometry {
     }
 }
 
+/// How the room on tiers is divided.
+struct Division {
+    shards: u64,
+    segment_bytes: u64,
+    segments: u64,
+    /// Numbers for segments, per shard.
+    rows: u64,
+}
+
+impl Division {
+    /// `None` if so much memory is too little for the buffers that it would take.
+    fn of(config: &Config, capacity: u64, memory_bytes: u64) -> Option<Self> {
+        let mut shards = power_of_two_below((capacity / BYTES_PER_SHARD).clamp(1, SHARDS_MAX));
+        // Every shard fills a segment's worth of DRAM blocks before it is sealed, and some more;
+        // a quarter of the memory is enough for that.
+        let segment_for = |shards: u64| {
+            let even = (capacity / shards / SEGMENTS_PER_SHARD).max(1).next_power_of_two();
+            even.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
+        };
+        while shards > 1 && shards * segment_for(shards) * 2 > memory_bytes / 4 {
+            shards /= 2;
+        }
+        let shards = config.tuning.shards.map_or(shards, u64::from);
+        let segment_bytes = config.tuning.segment_bytes.map_or(segment_for(shards), u64::from);
+        let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
+        // Twice the even share, so that a shard is never out of numbers before the tier is full.
+        let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
+        let buffers = shards * segment_bytes * 2;
+        let fits = buffers <= memory_bytes / 2 && segments / shards <= rows * 9 / 10;
+        fits.then_some(Self { shards, segment_bytes, segments, rows })
+    }
+
+    /// The least mebibytes of memory that are enough for tiers of this capacity; 2^30 where none are, since a
+    /// test has set sizes that do not go together.
+    fn least_mebibytes(config: &Config, capacity: u64) -> u64 {
+        let is_enough = |mib: u64| Self::of(config, capacity, mib << 20).is_some();
+        let doubled = (0..MEMORY_BITS_MAX).map(|bits| 1 << bits).find(|&mib| is_enough(mib));
+        let (mut enough, mut little) = (doubled.unwrap_or(1 << MEMORY_BITS_MAX), 0);
+        while enough - little > 1 {
+            let middle = little.midpoint(enough);
+            match is_enough(middle) {
+                true => enough = middle,
+                false => little = middle,
+            }
+        }
+        enough
+    }
+}
+
 /// Tiers that are alike stand in for each other; on a ladder each has to do for itself.
 fn check_rungs(config: &Config, capacity: u64, segment_bytes: u64) -> Result<(), OpenError> {
     let least = RUNG_SEGMENTS_MIN * segment_bytes + SEGMENTS_AT;
@@ -136,4 +172,19 @@ fn check_rungs(config: &Config, capacity: u64, segment_bytes: u64) -> Result<(),
 
 fn power_of_two_below(n: u64) -> u64 {
     1 << n.max(1).ilog2()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_that_is_asked_for_is_enough_and_less_is_not() {
+        let config = Config::new(64 << 20);
+        for capacity in [1u64 << 30, 64 << 30, 1 << 40, 2980 << 30] {
+            let least = Division::least_mebibytes(&config, capacity);
+            assert!(Division::of(&config, capacity, least << 20).is_some(), "{capacity}");
+            assert!(Division::of(&config, capacity, (least - 1) << 20).is_none(), "{capacity}");
+        }
+    }
 }
