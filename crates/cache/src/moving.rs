@@ -14,7 +14,7 @@ use crate::kill_log::Seat;
 use crate::layout::Footer;
 use crate::memory::Guard;
 use crate::packing::{self, assemble, defer_equal_names, fit};
-use crate::reclaim::{self, Unreadable, spans};
+use crate::reclaim::{self, Unreadable, Victim, spans};
 use crate::record::Record;
 use crate::segment::{Sealed, SlotId};
 use crate::settle;
@@ -224,7 +224,8 @@ impl<'e> Job<'e> {
         self.put_back(&leftover, left_max)?;
         let outputs = self.write_all(parts, output, generation)?;
         self.publish(&outputs, generation)?;
-        self.end(&outputs, names, generation)
+        self.end(&outputs, generation)?;
+        self.leave(names, output, generation)
     }
 
     /// Puts records back into DRAM, unless they are more bytes than this.
@@ -366,7 +367,7 @@ impl<'e> Job<'e> {
     }
 
     /// The commit: the new segments count, the old ones end.
-    fn end(&self, outputs: &[Output<'_, '_>], names: &[Vec<Name>], generation: u64) -> Option<()> {
+    fn end(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, slots) = (self.engine, &self.engine.pool.slots);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
@@ -398,10 +399,18 @@ impl<'e> Job<'e> {
         locked.state.arriving.clear();
         drop(locked);
         engine.make_frees_durable();
+        Some(())
+    }
+
+    /// Gives the places of the old segments back, which are of these `names`.
+    fn leave(&self, names: &[Vec<Name>], buffer: &mut AlignedBuf, generation: u64) -> Option<()> {
+        let Self { engine, shard, guard, at, now, .. } = *self;
         for (&sealed, names) in self.group.iter().zip(names) {
             // What was left behind to go, and entries without a record.
-            if self.shard.segments.usage(sealed.number).live_records > 0 {
-                reclaim::drop_entries(engine, self.shard, self.guard, sealed, names);
+            if shard.segments.usage(sealed.number).live_records > 0 {
+                let victim = Victim { shard: at, sealed };
+                engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
+                reclaim::drop_entries(engine, shard, guard, sealed, names);
             }
         }
         let mut locked = self.lock_unless_flushed(generation)?;
