@@ -61,16 +61,13 @@ pub(crate) fn descend(
         let mut sorter = Sorter::new(engine, &plan, &job);
         let (mut stay, mut down, mut names) = (lists.take(), lists.take(), Vec::new());
         for (from, input) in inputs.iter_mut().enumerate() {
-            let sort = |locked: &Locked<'_>, uses, item| match sorter.fate(
-                locked,
-                uses,
-                &item,
-                plan.group[from],
-            ) {
-                Fate::Stay => stay.push(item),
-                Fate::Down => down.push(item),
-                Fate::Go => {}
-            };
+            let sealed = plan.group[from];
+            let sort =
+                |locked: &Locked<'_>, uses, item| match sorter.fate(locked, uses, &item, sealed) {
+                    Fate::Stay => stay.push(item),
+                    Fate::Down => down.push(item),
+                    Fate::Go => {}
+                };
             names.push(job.gather(from, input, generation, sort)?);
         }
         let room = room_of_one(engine);
@@ -108,7 +105,13 @@ fn choose(
         if is_busy { 0 } else { locked.state.numbers.len() }
     };
     let free = |tier: u16| pool.slots.tiers[usize::from(tier)].free() as usize;
-    let most = segments_max.max(1).min(numbers).min(free(below));
+    let admission = &pool.admission;
+    let may_write =
+        |tier, segments| admission.ledger.allows(tier, segments as u64 * engine.seal_bytes());
+    let mut most = segments_max.max(1).min(numbers).min(free(below));
+    while most > 1 && !may_write(below, most) {
+        most /= 2;
+    }
     let mut group: Vec<_> = shard
         .segments
         .iter()
@@ -119,9 +122,6 @@ fn choose(
         .collect();
     group.sort_unstable_by_key(|sealed| sealed.seq);
     group.truncate(most);
-    let admission = &pool.admission;
-    let may_write =
-        |tier, segments| admission.ledger.allows(tier, segments as u64 * engine.seal_bytes());
     let stay_max = free(tier).min(group.len() * KEEP_PERCENT / 100);
     let may_descend = may_write(below, group.len());
     let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts);

@@ -371,12 +371,9 @@ impl<'e> Job<'e> {
         let (engine, slots) = (self.engine, &self.engine.pool.slots);
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
-        if engine.is_strict {
+        for output in outputs.iter().filter(|_| engine.is_strict) {
             // Where that fails, so will the log.
-            let _: Vec<_> = outputs
-                .iter()
-                .map(|new| slots.tiers[usize::from(new.slot.tier)].device.flush())
-                .collect();
+            let _ = slots.tiers[usize::from(output.slot.tier)].device.flush();
         }
         let mut locked = self.lock_unless_flushed(generation)?;
         self.commit(&here, &elsewhere);
