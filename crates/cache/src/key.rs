@@ -3,8 +3,8 @@
 use crate::manifest::ItemId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// So many consecutive chunks of an item lie beside each other on a drive, if they were written at once.
-/// A power of two.
+/// So many consecutive chunks of an item lie beside each other on a drive, if they were written at once and
+/// segments are not tiny. A power of two.
 pub const CHUNKS_TOGETHER: u32 = 4;
 
 /// A key with its hash; made by [`crate::Session::key`] or [`crate::Session::chunk_key`].
@@ -51,6 +51,9 @@ pub(crate) struct Hasher {
     pub(crate) seed: u64,
     pub(crate) shard_bits: u32,
     pub(crate) fingerprint_bits: u32,
+    /// Chunks have hashes beside those of their neighbours. Only where each is an extent: more than two pages of
+    /// records as near to each other as that would be more than a page table can tell apart.
+    pub(crate) chunks_together: bool,
 }
 
 impl Hasher {
@@ -77,6 +80,9 @@ impl Hasher {
     /// Chunks of an item whose indices differ in the lowest bits only differ in the lowest bits of
     /// position and fingerprint only: so they stand beside each other in hash order, and on the drive.
     fn hash_of_chunk(&self, name: &[u8; 12]) -> u64 {
+        if !self.chunks_together {
+            return xxh3_64_with_seed(name, !self.seed);
+        }
         let member = u32::from(name[8]) % CHUNKS_TOGETHER;
         let mut common = *name;
         common[8] -= member as u8;
@@ -96,5 +102,23 @@ impl Hasher {
         let mask = (1u16 << self.fingerprint_bits) - 1;
         let fingerprint = hash as u16 & mask;
         Name { pos: ((hash << self.shard_bits) >> 32) as u32, fingerprint: fingerprint.max(1) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_neighbours_only_where_they_may_be() {
+        let apart = |chunks_together| {
+            let hasher = Hasher { seed: 1, shard_bits: 2, fingerprint_bits: 15, chunks_together };
+            let position =
+                |index| hasher.name(hasher.chunk_key(ItemId(7), index, &mut [0; 12]).hash).pos;
+            let near = |index| position(index + 1).abs_diff(position(index)) == 1;
+            [0, 1, 2, 3, 4].map(near)
+        };
+        assert_eq!(apart(true), [true, true, true, false, true]);
+        assert_eq!(apart(false), [false; 5]);
     }
 }

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::geometry::Geometry;
 use crate::key::Hasher;
 use crate::kill_log::KillLog;
+use crate::layout::PACKED_MAX;
 use crate::ledger::{Carried, Ledger};
 use crate::memory::{Arena, Guard};
 use crate::mount::{Mount, boot_words};
@@ -214,6 +215,7 @@ fn assemble(
         seed,
         shard_bits: geometry.shard_bits(),
         fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
+        chunks_together: geometry.record_bytes_max as usize >= 2 * PACKED_MAX,
     };
     let get = |field| state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed));
     let (clock_floor, flush_due) = (get(Field::Clock) as u32, get(Field::FlushDue) as u32);
