@@ -6,7 +6,7 @@
 //! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
 //! are refused, and what overwrites others is written all the same.
 
-use crate::bucket::USED_EARLIER;
+use crate::bucket::since_seal;
 use crate::cache::{Cache, Engine};
 use crate::config::Config;
 use crate::counters::count;
@@ -16,7 +16,6 @@ use crate::ledger::Ledger;
 use crate::lock;
 use crate::manifest::Manifest;
 use crate::memory::Guard;
-use crate::merge;
 use crate::record::Record;
 use crate::resident::{Resident, mark};
 use crate::shard::{FullBlock, Shard};
@@ -111,7 +110,7 @@ impl Admission {
 impl Engine {
     /// Whether reclaim keeps a record of a tier; `uses` as its entry says.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
-        let uses = if uses == USED_EARLIER { 0 } else { uses };
+        let uses = since_seal(uses);
         let is_full = self.pool.counters.is_full();
         let gear = self.pool.admission.gear(tier, is_full);
         !is_full || gear.keeps(uses, false) || has_copy()
@@ -127,10 +126,9 @@ impl Cache {
     }
 }
 
-/// Whether a tier's write budget holds what merging a segment with others may write.
-pub(crate) fn may_merge(engine: &Engine, tier: u16) -> bool {
-    let bytes = u64::from(merge::OUTPUTS_MAX) * engine.seal_bytes();
-    engine.pool.admission.ledger.allows(tier, bytes)
+/// Whether a tier's write budget holds so many segments.
+pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
+    engine.pool.admission.ledger.allows(tier, segments as u64 * engine.seal_bytes())
 }
 
 /// Whether gears or budgets choose what is written at present.
@@ -142,7 +140,7 @@ pub(crate) fn is_choosy(engine: &Engine) -> bool {
 fn choice(engine: &Engine, tier: u16) -> Option<(Gear, bool)> {
     let admission = &engine.pool.admission;
     let gear = admission.gear(tier, engine.pool.counters.is_full());
-    let may_write = admission.ledger.allows(tier, engine.seal_bytes());
+    let may_write = may_write(engine, tier, 1);
     (engine.evicts && (gear > Gear::B || !may_write)).then_some((gear, may_write))
 }
 

@@ -26,6 +26,11 @@ const LANES_OF_16: u64 = 0x0001_0001_0001_0001;
 /// Not used since it was sealed, but before; counts as one of two uses.
 pub(crate) const USED_EARLIER: u8 = 3;
 
+/// Uses since the seal, of [`Entry::uses`].
+pub(crate) fn since_seal(uses: u8) -> u8 {
+    if uses == USED_EARLIER { 0 } else { uses }
+}
+
 /// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {

@@ -1,22 +1,12 @@
 //! The chunks of large items: how they are named, and how those of items that are gone are removed.
 
 use crate::cache::Engine;
-use crate::key::Key;
 use crate::lock;
 use crate::manifest::{ItemId, Run};
 use crate::memory::Guard;
 use crate::segment::Sealed;
 
 impl Engine {
-    pub(crate) fn chunk_key<'k>(
-        &self,
-        item: ItemId,
-        index: u32,
-        name: &'k mut [u8; 12],
-    ) -> Key<'k> {
-        self.hasher.chunk_key(item, index, name)
-    }
-
     /// Has the chunks of items that are gone removed in the background.
     pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
         lock(&self.doomed).extend(runs.filter(|run| run.chunks > 0));
@@ -39,7 +29,7 @@ impl Engine {
     /// page is suspended, so that the footer decides.
     fn discard_chunk(&self, item: ItemId, index: u32) -> bool {
         let mut name = [0; 12];
-        let key = self.chunk_key(item, index, &mut name);
+        let key = self.hasher.chunk_key(item, index, &mut name);
         let shard = &self.shards[self.hasher.shard(key.hash)];
         let name = self.hasher.name(key.hash);
         let guard = Guard::new();

@@ -4,7 +4,8 @@
 //! if its gear takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
 //! long as there is room below.
 
-use crate::bucket::USED_EARLIER;
+use crate::admission::may_write;
+use crate::bucket::since_seal;
 use crate::cache::Engine;
 use crate::layout::{EXTENT_HEADER, EXTENT_UNIT, Footer, PACKED_MAX, PAGE, PAGE_ROOM};
 use crate::memory::Guard;
@@ -83,9 +84,7 @@ pub(crate) fn descend(
             }
             lists.give(items);
         }
-        let done = job.carry_out(&mut parts, output, &names, generation, left_max);
-        parts.into_iter().for_each(|part| lists.give(part.items));
-        done
+        job.carry_out(parts, lists, output, &names, generation, left_max)
     })
 }
 
@@ -106,10 +105,8 @@ fn choose(
     };
     let free = |tier: u16| pool.slots.tiers[usize::from(tier)].free() as usize;
     let admission = &pool.admission;
-    let may_write =
-        |tier, segments| admission.ledger.allows(tier, segments as u64 * engine.seal_bytes());
     let mut most = segments_max.max(1).min(numbers).min(free(below));
-    while most > 1 && !may_write(below, most) {
+    while most > 1 && !may_write(engine, below, most) {
         most /= 2;
     }
     let mut group: Vec<_> = shard
@@ -123,11 +120,11 @@ fn choose(
     group.sort_unstable_by_key(|sealed| sealed.seq);
     group.truncate(most);
     let stay_max = free(tier).min(group.len() * KEEP_PERCENT / 100);
-    let may_descend = may_write(below, group.len());
+    let may_descend = may_write(engine, below, group.len());
     let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts);
     is_possible.then(|| Plan {
         gear: admission.gear(tier, true),
-        may_stay: may_write(tier, stay_max + 1),
+        may_stay: may_write(engine, tier, stay_max + 1),
         stay_max,
         below,
         takes: may_descend.then(|| match engine.evicts {
@@ -157,10 +154,9 @@ impl<'e> Sorter<'e> {
     }
 
     fn fate(&mut self, locked: &Locked<'_>, uses: u8, item: &Item<'_>, sealed: Sealed) -> Fate {
-        let since = if uses == USED_EARLIER { 0 } else { uses };
         let may_stay = self.records > 0 && self.bytes >= item.bytes.len();
         let has_copy = reclaim::has_copy(locked, item.name, sealed);
-        if may_stay && (has_copy || self.plan.gear.keeps(since, false)) {
+        if may_stay && (has_copy || self.plan.gear.keeps(since_seal(uses), false)) {
             self.records -= 1;
             self.bytes -= item.bytes.len();
             return Fate::Stay;
@@ -185,7 +181,7 @@ impl<'e> Sorter<'e> {
 
 /// Deals records out to new segments, so that those of each are spread evenly over all positions.
 fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>) -> Vec<Part<'b>> {
-    let mut parts: Vec<_> = (0..outputs).map(|_| Part { tier, items: lists.take() }).collect();
+    let mut parts = lists.parts(tier, outputs);
     for (n, item) in items.iter().enumerate() {
         parts[n % outputs].items.push(*item);
     }

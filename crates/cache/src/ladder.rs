@@ -65,7 +65,7 @@ impl<'e> Raise<'e> {
         let may_write = is_ladder
             && !engine.is_short_of_buffers()
             && (0..slots.tiers.len()).all(|tier| ledger.gear(tier as u16) == Gear::A);
-        let next = slots.next().filter(|_| may_write);
+        let next = if may_write { slots.next() } else { None };
         let rung = next.map(|tier| slots.tiers[usize::from(tier)].rung);
         Self { slots, rung, bytes: engine.geometry.block_bytes / 2 }
     }

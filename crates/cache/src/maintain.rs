@@ -175,7 +175,7 @@ impl Maintenance {
             return descent::descend(space, engine, guard, victim, &mut self.segment, now);
         }
         if is_alive
-            && admission::may_merge(engine, tier)
+            && admission::may_write(engine, tier, merge::OUTPUTS_MAX as usize)
             && merge::merge(space, engine, guard, victim, &mut self.segment, now)
         {
             return true;

@@ -6,7 +6,7 @@
 use crate::cache::Engine;
 use crate::layout::{Footer, PAGE, PAGE_ROOM};
 use crate::memory::Guard;
-use crate::moving::{Job, Part, Space};
+use crate::moving::{Job, Space};
 use crate::reclaim::Victim;
 use crate::segment::Sealed;
 use crate::shard::Locked;
@@ -57,7 +57,7 @@ pub(crate) fn merge(
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
     job.run(space, |inputs, lists| {
         let (tier, generation) = (job.tier(), job.generation());
-        let mut parts: Vec<_> = (0..outputs).map(|_| Part { tier, items: lists.take() }).collect();
+        let mut parts = lists.parts(tier, outputs);
         let mut names = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
             // Those of each new segment are spread evenly over all positions.
@@ -68,9 +68,7 @@ pub(crate) fn merge(
             };
             names.push(job.gather(from, input, generation, deal)?);
         }
-        let done = job.carry_out(&mut parts, output, &names, generation, gained / LEFTOVER_PART);
-        parts.into_iter().for_each(|part| lists.give(part.items));
-        done
+        job.carry_out(parts, lists, output, &names, generation, gained / LEFTOVER_PART)
     })
 }
 

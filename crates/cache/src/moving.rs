@@ -72,6 +72,11 @@ impl<'b> Lists<'b> {
         self.0.pop().unwrap_or_default()
     }
 
+    /// New segments of a tier, without records.
+    pub(crate) fn parts(&mut self, tier: u16, count: usize) -> Vec<Part<'b>> {
+        (0..count).map(|_| Part { tier, items: self.take() }).collect()
+    }
+
     pub(crate) fn give(&mut self, list: Vec<Item<'b>>) {
         self.0.push(emptied(list));
     }
@@ -211,7 +216,21 @@ impl<'e> Job<'e> {
 
     /// Makes every part a new segment, and ends the old ones, which have these `names`. Gives up where more
     /// than so many bytes of records find no room: those go through DRAM once more.
-    pub(crate) fn carry_out(
+    pub(crate) fn carry_out<'b>(
+        &self,
+        mut parts: Vec<Part<'b>>,
+        lists: &mut Lists<'b>,
+        output: &mut AlignedBuf,
+        names: &[Vec<Name>],
+        generation: u64,
+        left_max: u64,
+    ) -> Option<()> {
+        let done = self.replace(&mut parts, output, names, generation, left_max);
+        parts.into_iter().for_each(|part| lists.give(part.items));
+        done
+    }
+
+    fn replace(
         &self,
         parts: &mut [Part<'_>],
         output: &mut AlignedBuf,

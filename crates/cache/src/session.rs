@@ -357,7 +357,7 @@ impl Session {
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
     /// `name` is scratch space that the key borrows.
     pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
-        self.engine().chunk_key(item, index, name)
+        self.engine().hasher.chunk_key(item, index, name)
     }
 
     /// Whether every chunk of the item is still there (no I/O, so up to equal fingerprints); to be
