@@ -449,6 +449,9 @@ impl Block {
         // Under the owner's lock too; an atomic addition would wait for the record's cache lines.
         let live = &arena.meta[self.id as usize].live;
         live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
+        // Where the next record will lie: else its writer waits until memory has given the lines.
+        let next = start.as_ptr().wrapping_add(taken as usize);
+        NonNull::new(next).inspect(|next| crate::prefetch::lines::<RECORD_LINES>(*next));
         Some(Addr::from_offset(offset))
     }
 }

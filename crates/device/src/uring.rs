@@ -11,13 +11,14 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::Duration;
 
 const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
 /// Reads that are handed to the kernel without waiting for the flush: the drive begins with them
 /// while the worker prepares the next.
-const BATCH: usize = 8;
+const BATCH: usize = 32;
 /// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
 const SLAB_BUFFER_BYTES: usize = 8 << 10;
 /// At most so many of them, since all are resident: 2 MiB.
@@ -184,24 +185,29 @@ impl UringQueue {
             if self.broken.is_some() || !self.has_deferred() {
                 return;
             }
-            match self.run_deferred() {
-                // Posting them has signalled once more, to no purpose.
-                Ok(()) => self.event.clear(),
-                failed => self.note_failure(failed),
-            }
+            let posted = self.run_deferred();
+            self.note_failure(posted);
         }
-        // There are still more, whose signal may just have been cleared. Or there are none: the
-        // kernel marks work a little after it has linked it, so that a mark can be late, for work
-        // that an entry had found already; then it stays until the next completion, and a loop that
-        // waits for it to go would never end.
+        // There are still more, which have signalled nothing. Or there are none: the kernel marks work
+        // a little after it has linked it, so that a mark can be late, for work that an entry had found
+        // already; then it stays until the next completion, and a loop that waits for it to go would
+        // never end.
         if self.has_deferred() {
             self.event.signal();
         }
     }
 
+    /// Posts some of what is deferred. The event stays quiet meanwhile: posting would signal it, to no
+    /// purpose. Whether more was deferred in that time is for the caller to look.
     fn run_deferred(&mut self) -> io::Result<()> {
+        self.ring.completion().disable_eventfd();
         // SAFETY: an entry that submits nothing and passes no argument.
-        match unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS.bits(), None) } {
+        let entered = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS.bits(), None) };
+        self.ring.completion().enable_eventfd();
+        // The kernel marks what it defers before it looks whether it may signal; so whoever looks for the
+        // mark behind this either sees it, or the kernel sees that it may.
+        fence(Ordering::SeqCst);
+        match entered {
             Err(error) if !is_passing(&error) => Err(error),
             _ => Ok(()),
         }

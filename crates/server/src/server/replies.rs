@@ -9,9 +9,14 @@ mod streams;
 use super::socket::Socket;
 use super::stream::Stream;
 use crate::commands::listing::Listing;
+use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 use terrace_device::AlignedBuf;
+
+/// Memory of emptied slots that is kept for the next ones: so many, of so many bytes at most.
+const SPARE_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 8 << 10;
 
 /// Names a slot of one connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +40,9 @@ pub(crate) struct Replies {
     output: Vec<u8>,
     sent: usize,
     slots: VecDeque<Slot>,
+    /// Memory of slots that were emptied, while there are others: to have runs of replies grow from
+    /// nothing again and again takes longer than to write them.
+    spare: ArrayVec<Vec<u8>, SPARE_MAX>,
     /// The id of `slots[0]`.
     front: u64,
     /// Bytes in slots.
@@ -68,7 +76,7 @@ impl Replies {
     /// Where the next reply is to be appended. How much was is then told to [`Replies::note_written`].
     #[inline]
     pub(crate) fn open(&mut self) -> &mut Vec<u8> {
-        if self.slots.is_empty() { &mut self.output } else { last_done(&mut self.slots) }
+        if self.slots.is_empty() { &mut self.output } else { self.last_done() }
     }
 
     #[inline]
@@ -90,7 +98,17 @@ impl Replies {
         SlotId(self.front + self.slots.len() as u64 - 1)
     }
 
-    /// Puts the reply in its place. Takes the memory of `reply` only where it must wait there.
+    /// Where replies behind the last unfinished one go.
+    #[inline(never)]
+    fn last_done(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.slots.back(), Some(Slot::Done(_))) {
+            self.slots.push_back(Slot::Done(self.spare.pop().unwrap_or_default()));
+        }
+        let Some(Slot::Done(bytes)) = self.slots.back_mut() else { unreachable!("just pushed") };
+        bytes
+    }
+
+    /// Puts the reply in its place. Takes the memory of `reply` only where it is long and must wait there.
     pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>) {
         let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
         if let Slot::Unfinished(bytes) = slot {
@@ -99,7 +117,13 @@ impl Replies {
         self.unfinished -= 1;
         if id.0 != self.front {
             self.slot_bytes += reply.len();
-            *slot = Slot::Done(std::mem::take(reply));
+            *slot = Slot::Done(match self.spare.pop() {
+                Some(mut memory) if reply.len() <= SPARE_BYTES_MAX => {
+                    memory.append(reply);
+                    memory
+                }
+                _ => std::mem::take(reply),
+            });
             return;
         }
         self.output.append(reply);
@@ -113,6 +137,11 @@ impl Replies {
         while let Some(Slot::Done(bytes)) = self.slots.front_mut() {
             self.slot_bytes -= bytes.len();
             self.output.append(bytes);
+            let memory = std::mem::take(bytes);
+            if (1..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
+                // One too many is freed.
+                let _ = self.spare.try_push(memory);
+            }
             self.slots.pop_front();
             self.front += 1;
         }
@@ -145,7 +174,8 @@ impl Replies {
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
-        self.output.capacity() + self.slot_bytes
+        let spare: usize = self.spare.iter().map(Vec::capacity).sum();
+        self.output.capacity() + self.slot_bytes + spare
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
@@ -185,8 +215,11 @@ impl Replies {
         }
     }
 
-    /// Takes the memory of an empty output.
+    /// Takes the memory of an empty output. Who is owed nothing keeps no memory at all.
     pub(crate) fn take_memory(&mut self) -> Option<Vec<u8>> {
+        if self.slots.is_empty() {
+            self.spare.clear();
+        }
         (self.output.is_empty() && self.output.capacity() > 0)
             .then(|| std::mem::take(&mut self.output))
     }
@@ -201,16 +234,6 @@ impl Replies {
     pub(crate) fn has_memory(&self) -> bool {
         self.output.capacity() > 0
     }
-}
-
-/// Where replies behind the last unfinished one go.
-#[inline(never)]
-fn last_done(slots: &mut VecDeque<Slot>) -> &mut Vec<u8> {
-    if !matches!(slots.back(), Some(Slot::Done(_))) {
-        slots.push_back(Slot::Done(Vec::new()));
-    }
-    let Some(Slot::Done(bytes)) = slots.back_mut() else { unreachable!("just pushed") };
-    bytes
 }
 
 #[cfg(test)]
