@@ -10,8 +10,8 @@ use std::time::Instant;
 use terrace_cache::ReadPlan;
 use terrace_device::{AlignedBuf, Depth, Done, Read, ReadQueue};
 
-/// Reads that the queue takes at once, and thus a drive that was not measured.
-pub(crate) const DEPTH: u32 = 128;
+/// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
+const DEPTH: u32 = 128;
 /// Bytes of buffers that are kept for later reads.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 /// Longer reads use spare buffers; shorter ones have the queue's own.
@@ -25,6 +25,17 @@ const SPARE_STEP: usize = 16 << 10;
 /// together have 16 MiB as far as 2 MiB each allow.
 pub(crate) fn buffer_bytes_max(workers: u32) -> usize {
     ((16 << 20) / workers.max(1) as usize).clamp(2 << 20, 8 << 20)
+}
+
+/// Reads that the queue over so many drives takes at once: none of them takes another's share, even if it
+/// answers nothing.
+pub(crate) fn queue_depth(drives: usize) -> u32 {
+    DEPTH * drives.max(1) as u32
+}
+
+/// The depth to begin with for a drive with such a knee, which all workers share.
+pub(crate) fn depth(knee: u32, workers: u32) -> Depth {
+    Depth::new(knee.div_ceil(workers), DEPTH)
 }
 
 /// A read that came back.
@@ -47,13 +58,13 @@ struct Tier {
     /// Reads that found no room.
     waiting: VecDeque<(ReadPlan, Id)>,
     in_flight: u32,
-    /// Where the drive was measured; else the queue's own depth is the bound.
+    /// Where the drive was measured.
     depth: Option<Depth>,
 }
 
 impl Tier {
     fn is_full(&self) -> bool {
-        self.depth.is_some_and(|depth| self.in_flight >= depth.now())
+        self.in_flight >= self.depth.map_or(DEPTH, |depth| depth.now())
     }
 }
 

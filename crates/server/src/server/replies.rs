@@ -217,7 +217,7 @@ impl Replies {
 
     /// Takes the memory of an empty output. Who is owed nothing keeps no memory at all.
     pub(crate) fn take_memory(&mut self) -> Option<Vec<u8>> {
-        if self.slots.is_empty() {
+        if self.slots.is_empty() && !self.spare.is_empty() {
             self.spare.clear();
         }
         (self.output.is_empty() && self.output.capacity() > 0)

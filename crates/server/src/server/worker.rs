@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Depth, Device, Engine};
+use terrace_device::{Device, Engine};
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
 const INBOX: u64 = u64::MAX;
@@ -79,14 +79,15 @@ impl Worker {
             IoEngine::IoUring => Engine::IoUring,
             IoEngine::Pool => Engine::Pool,
         };
-        let opened = terrace_device::open_queue(devices, engine, reads::DEPTH)?;
+        let opened =
+            terrace_device::open_queue(devices, engine, reads::queue_depth(devices.len()))?;
         if let (0, Some(reason)) = (index, opened.fallback) {
             shared
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
         }
         // A drive's knee is shared by those who read from it.
         let workers = shared.settings.threads.max(1);
-        let depth = |knee: u32| Depth::new(knee.div_ceil(workers), reads::DEPTH);
+        let depth = |knee: u32| reads::depth(knee, workers);
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
         let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
         let bytes_max = reads::buffer_bytes_max(workers);
