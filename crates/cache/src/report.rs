@@ -79,6 +79,7 @@ impl Engine {
             stored_total: counters.stored.load(Ordering::Relaxed),
             evictions: get(&counters.evictions),
             reclaimed_expired: get(&counters.expired),
+            met_expired: get(&counters.met_expired),
             expired_unwritten: get(&counters.expired_unwritten),
             evicted_unfetched: get(&counters.evicted_unfetched),
             lost_to_collisions: get(&counters.collisions),

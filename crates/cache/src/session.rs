@@ -211,7 +211,7 @@ impl Session {
         let pool = &self.engine().pool;
         let (resident, record, _) = shard.find_resident(pool, self.guard(), key, name.pos)?;
         if record.is_expired(now) {
-            return Some(Lookup::Miss);
+            return Some(self.missed_expired());
         }
         if access == Access::Use && self.engine().has_tiers() {
             self.note_hit(&resident);
@@ -243,7 +243,7 @@ impl Session {
                 && candidates.contains(&sealed)
             {
                 if record.is_expired(now) {
-                    return Lookup::Miss;
+                    return self.missed_expired();
                 }
                 let place = (name, sealed);
                 return Lookup::Hit(self.hit_on_flash(key, place, evidence, record, now, access));
@@ -262,6 +262,12 @@ impl Session {
                 return lookup;
             }
         }
+    }
+
+    #[cold]
+    fn missed_expired(&self) -> Lookup<'_> {
+        count(&self.engine().pool.counters.met_expired);
+        Lookup::Miss
     }
 
     /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.

@@ -132,3 +132,29 @@ fn what_is_overwritten_again_and_again_is_hardly_written() {
     let written = tier.written_bytes + tier.log_written_bytes;
     assert!(written * 2 < stored, "{written} bytes written for {stored}; {tier:#?}");
 }
+
+#[test]
+fn a_miss_for_the_sake_of_expiry_is_counted() {
+    let mut machine = Machine::new(config());
+    let soon = machine.client.now + 1000;
+    set_until(&mut machine.client, 0, soon);
+    assert!(machine.client.get(&key(0)).is_some());
+    assert!(machine.client.get(&key(1)).is_none(), "never stored");
+    assert_eq!(stats(&machine).met_expired, 0);
+    machine.client.now = soon;
+    assert!(machine.client.get(&key(0)).is_none());
+    assert_eq!(stats(&machine).met_expired, 1, "in DRAM");
+    machine.client.now = soon - 1000;
+    // The others live a little longer, and so do the segments.
+    let is_short = |n: &u64| n.is_multiple_of(16);
+    for n in 0..8000 {
+        set_until(&mut machine.client, n, soon + 500 * u32::from(!is_short(&n)));
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    let reads = machine.device.reads.load(Ordering::Relaxed);
+    machine.client.now = soon;
+    assert!((0..8000).filter(is_short).all(|n| machine.client.get(&key(n)).is_none()));
+    assert!(machine.device.reads.load(Ordering::Relaxed) > reads + 100, "many are on the drive");
+    assert_eq!(stats(&machine).met_expired, 1 + 500, "there too");
+}

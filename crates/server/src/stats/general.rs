@@ -42,7 +42,7 @@ pub(crate) const ROWS: &[Row] = &[
     ("cmd_meta", Number(|v| v.totals.cmd_meta)),
     ("get_hits", Number(|v| v.totals.get_hits)),
     ("get_misses", Number(|v| v.totals.get_misses)),
-    ("get_expired", Never),
+    ("get_expired", Number(|v| v.cache.met_expired)),
     ("get_flushed", Never),
 ];
 
