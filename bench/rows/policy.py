@@ -1,5 +1,6 @@
 """What of the popular records is in DRAM, beside the ideal; and how soon a new hot set is."""
 
+import os
 import socket
 
 from measure.figure import at_least, at_most, say
@@ -8,7 +9,8 @@ from measure.server import terrace
 from measure.tiers import of_terrace
 
 RECORDS, SHARES = 4_000_000, [12.5, 10, 7, 5, 3]
-RECORD = sized(100)
+RECORD_BYTES = 100
+RECORD = sized(RECORD_BYTES)
 # Of `-m`: a copy with its word in the table; index and sketch; the program's buffers.
 BYTES_PER_COPY, INDEX_BYTES, BESIDES_MIB = 145, 5, 24
 # Of the tier for each record: it is not to be full.
@@ -21,17 +23,32 @@ LOAD = {"popularity": "zipf-mandelbrot", "connections": 16, "depth": 32, "any_ve
 SHIFTED = 0.99
 # Requests before each measurement, and in it, as multiples of the records.
 WARM_UP, MEASURED = 8, 2
+# Before a shift, in hot sets.
+HOT_SETS_BEFORE, HOT_SETS_MOST = 40, 30
+# Measures these rooms instead, such as "10,3".
+ONLY = "TERRACE_BENCH_ROOMS"
 OF_IDEAL = 0.97
 
 
 def policy(quick):
+    """What of the ideal DRAM answers, in the steady state."""
+    return _of_all(quick, _of_ideal)
+
+
+def adaptation(quick):
+    """How soon another hot set is followed."""
+    return _of_all(quick, _shift)
+
+
+def _of_all(quick, measure):
     records = RECORDS // (16 if quick else 1)
     shares = SHARES[::4] if quick else SHARES
-    return [figure for share in shares for figure in _of_share(records, share)]
+    if ONLY in os.environ:
+        shares = [float(share) for share in os.environ[ONLY].split(",")]
+    return [figure for share in shares for figure in _of_share(records, share, measure)]
 
 
-def _of_share(records, share):
-    figures = []
+def _of_share(records, share, measure):
     mib = round(records * (INDEX_BYTES + share / 100 * BYTES_PER_COPY) / (1 << 20) + BESIDES_MIB)
     tier = records * TIER_BYTES >> 20
     with terrace("-m", str(mib), "-t", "2", "--tier", f"ssd:DIR/tier:{tier}m") as server:
@@ -39,18 +56,24 @@ def _of_share(records, share):
         load(server, "fill", records=records, connections=8, depth=32, **RECORD)
         server.settle()
         fit(server, records, share / 100)
-        for mix in MIXES:
-            found = steady(server, records, mix)
-            ideal = ideal_share(found["held"], found["waiting"])
-            note = (
-                f"{found['share']:.4f} of GETs, copies of {found['held']:.2%}, "
-                f"{found['waiting']:.2%} not yet written out, ideal {ideal:.4f}, {found['rate']:,.0f}/s; "
-                f"{found['share'] / ideal_share(found['held'] + found['waiting'], 0):.3f} of the ideal for both"
-            )
-            what = f"{mix}, DRAM for {share} % of {records:,} records: hits in DRAM of the ideal"
-            figures.append(at_least(what, found["share"] / ideal, OF_IDEAL, "{:.3f}", note))
-            say(f"{what}: {found['share'] / ideal:.3f}; {note}")
-        figures.append(_shift(server, records, share))
+        return measure(server, records, share)
+
+
+def _of_ideal(server, records, share):
+    figures = []
+    for mix in MIXES:
+        found = steady(server, records, mix)
+        ideal = ideal_share(found["held"], found["waiting"])
+        all_room = server.stats("tiers")["memory_limit"] / (records * RECORD_BYTES)
+        note = (
+            f"{found['share']:.4f} of GETs, copies of {found['held']:.2%}, "
+            f"{found['waiting']:.2%} not yet written out, ideal {ideal:.4f}, {found['rate']:,.0f}/s; "
+            f"{found['share'] / ideal_share(found['held'] + found['waiting'], 0):.3f} of the ideal for both, "
+            f"{found['share'] / ideal_share(all_room, 0):.3f} if all of -m were records ({all_room:.1%})"
+        )
+        what = f"{mix}, DRAM for {share} % of {records:,} records: hits in DRAM of the ideal"
+        figures.append(at_least(what, found["share"] / ideal, OF_IDEAL, "{:.3f}", note))
+        say(f"{what}: {found['share'] / ideal:.3f}; {note}")
     return figures
 
 
@@ -75,18 +98,23 @@ def steady(server, records, mix):
 
 def _shift(server, records, share):
     """Requests after which 90 % of the steady share is back, in hot sets."""
-    _round(server, records, "GET", WARM_UP // 2 * records)
+    _round(server, records, "GET", round(HOT_SETS_BEFORE * share / 100 * records))
     steady = _round(server, records, "GET", records)
     hot = round(steady["held"] * records)
+    of_ideal = steady["share"] / ideal_share(steady["held"], steady["waiting"])
+    say(f"before the shift: {steady['share']:.4f}, {of_ideal:.3f} of the ideal; copies of {steady['held']:.2%}")
     step, done = hot, 0
-    while done < 30 * hot:
+    while done < HOT_SETS_MOST * hot:
         found = _round(server, records, "GET", step, SHIFTED)
         done += step
-        say(f"{done / hot:.0f} hot sets after the shift: {found['share']:.4f}")
+        say(
+            f"{done / hot:.0f} hot sets after the shift: {found['share']:.4f}, {found['promotions']:,} copies "
+            f"made, {found['rate']:,.0f}/s"
+        )
         if found["share"] >= 0.9 * steady["share"]:
             break
     what = f"DRAM for {share} %: requests until 90 % of the steady hits are back, in hot sets"
-    return at_most(what, done / hot, 10, "{:.0f}")
+    return [at_most(what, done / hot, 10, "{:.0f}", f"steady hits {of_ideal:.3f} of the ideal")]
 
 
 def _round(server, records, mix, requests, part=1):

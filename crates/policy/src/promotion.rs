@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Unit of the edge: a count of 1.
 const ONE: u32 = 256;
+/// Unit of shares: all hits.
+const ALL: u32 = 1 << 16;
 /// Reads per copy in an epoch, in units of [`ONE`].
 const READS_PER_COPY_MIN: u32 = ONE;
 const READS_PER_COPY_MAX: u32 = 6 * ONE;
@@ -13,10 +15,20 @@ const EDGE_MIN: u32 = 3 * ONE;
 const EDGE_MAX: u32 = 10 * ONE;
 /// While what is hot changes, copies are cooled twice per as many reads as there are copies.
 const UPSET_COOLINGS: u64 = 2;
+/// Copies have lost what they were for when they answer less than one hit in so many that they did ...
+const LOST_PART: u32 = 3;
+/// ... and they did answer so many of all, in units of [`ALL`].
+const LOST_FROM: u32 = ALL / 8;
+/// Halvings that leave nothing of a count.
+const COOLINGS_TO_NOTHING: u32 = Sketch::MAX.count_ones();
 /// Emptying a block of copies gains one part of it in so many.
 const DROPPED_OF: u32 = 12;
 /// By how much a candidate must pass the edge, in units of [`ONE`].
 const MARGIN: u32 = ONE + ONE / 2;
+/// While what is hot changes.
+const MARGIN_OF_UPSET: u32 = ONE;
+/// While all is counted anew, and a count of two is all that is known of most that is hot.
+const MARGIN_OF_NEW: u32 = ONE / 2;
 /// By how much instead, while records on flash are read about alike: what passes then does so by chance.
 const MARGIN_OF_EVEN: u32 = 6 * ONE;
 /// Records are alike whose counts, met by reads, are on average below so many times those of equals: the
@@ -50,8 +62,13 @@ pub struct Promotion {
     reads_per_copy: AtomicU32,
     /// Reads as of the last comparison with hits.
     reads_seen: AtomicU64,
+    /// Of hits that flash answers, in units of [`ALL`].
     usual_share: AtomicU32,
+    /// The same when it was last looked at.
+    last_share: AtomicU32,
     is_upset: AtomicBool,
+    /// All was forgotten at the beginning of this epoch, and hits are not yet what they were.
+    is_new: AtomicBool,
     is_even: AtomicBool,
     /// The count that a record on flash would have at the beginning of the epoch if all were read
     /// alike, in units of [`ONE`].
@@ -98,8 +115,10 @@ impl Promotion {
             epoch: AtomicU32::new(0),
             reads_per_copy: AtomicU32::new(4 * ONE),
             reads_seen: AtomicU64::new(0),
-            usual_share: AtomicU32::new(ONE * 256),
+            usual_share: AtomicU32::new(ALL),
+            last_share: AtomicU32::new(ALL),
             is_upset: AtomicBool::new(false),
+            is_new: AtomicBool::new(false),
             is_even: AtomicBool::new(false),
             count_of_equals: AtomicU32::new(0),
             cooled_at: AtomicU64::new(0),
@@ -148,8 +167,10 @@ impl Promotion {
     /// more than chance explains, lest records that are all alike push each other out.
     pub fn admits(&self, heat: Heat, has_room: bool) -> bool {
         let edge = self.edge.load(Ordering::Relaxed);
-        let margin = if self.is_upset.load(Ordering::Relaxed) {
-            ONE
+        let margin = if self.is_new.load(Ordering::Relaxed) {
+            MARGIN_OF_NEW
+        } else if self.is_upset.load(Ordering::Relaxed) {
+            MARGIN_OF_UPSET
         } else if self.is_even.load(Ordering::Relaxed) {
             MARGIN_OF_EVEN
         } else {
@@ -179,39 +200,84 @@ impl Promotion {
     /// when it does. Says whether it did.
     pub fn turn(&self, copies: u64, others: u64) -> bool {
         let reads = self.told.reads.load(Ordering::Relaxed);
-        self.watch(reads, copies);
-        let epoch_reads = self.epoch_reads.load(Ordering::Relaxed);
-        if reads >= epoch_reads {
-            let edge = self.edge.load(Ordering::Relaxed);
-            let epoch_reads = copies * u64::from(self.pace(edge)) / u64::from(ONE);
-            self.epoch_reads.store(epoch_reads.max(READS_MIN), Ordering::Relaxed);
-            self.compare_with_equals(reads, others);
-            self.restart_at(reads);
-            self.sketch.halve();
-            self.cool();
+        if self.watch(reads, copies) {
+            self.begin_anew(reads, copies);
             return true;
         }
+        if reads >= self.epoch_reads.load(Ordering::Relaxed)
+            || self.is_in_vain(reads, copies, others)
+        {
+            self.end_epoch(reads, copies, others);
+            return true;
+        }
+        let is_upset =
+            self.is_upset.load(Ordering::Relaxed) && !self.is_new.load(Ordering::Relaxed);
         let cooled_at = self.cooled_at.load(Ordering::Relaxed);
-        if self.is_upset.load(Ordering::Relaxed) && reads >= cooled_at + copies / UPSET_COOLINGS {
+        if is_upset && reads >= cooled_at + copies / UPSET_COOLINGS {
             self.cooled_at.store(reads, Ordering::Relaxed);
             self.cool();
         }
         false
     }
 
-    /// Whether the counts that reads met in this epoch were about those of records that are all read
+    fn end_epoch(&self, reads: u64, copies: u64, others: u64) {
+        let edge = self.edge.load(Ordering::Relaxed);
+        self.set_epoch(copies, self.pace(edge));
+        let is_even = self.looks_even(reads, others);
+        self.is_even.store(is_even, Ordering::Relaxed);
+        let after = (self.before() + reads as f64 / others.max(1) as f64) / 2.0 * f64::from(ONE);
+        self.count_of_equals.store(after as u32, Ordering::Relaxed);
+        if self.is_new.swap(false, Ordering::Relaxed) {
+            // Hits are not what they were, and won't be: this is how things are now.
+            let share = self.last_share.load(Ordering::Relaxed);
+            self.usual_share.store(share, Ordering::Relaxed);
+        }
+        self.restart_at(reads);
+        self.sketch.halve();
+        self.cool();
+    }
+
+    fn set_epoch(&self, copies: u64, reads_per_copy: u32) {
+        let reads = copies * u64::from(reads_per_copy) / u64::from(ONE);
+        self.epoch_reads.store(reads.max(READS_MIN), Ordering::Relaxed);
+    }
+
+    /// Another set of records is hot: what was counted is forgotten, and all is counted from nothing until
+    /// hits are what they were, for as long as the longest epoch. What is hot now is known from its second
+    /// read, which epochs that are short would put off, since they forget the first; and copies that nobody
+    /// asked for since are told from those that were made since.
+    fn begin_anew(&self, reads: u64, copies: u64) {
+        self.set_epoch(copies, READS_PER_COPY_MAX);
+        self.count_of_equals.store(0, Ordering::Relaxed);
+        self.is_even.store(false, Ordering::Relaxed);
+        self.is_new.store(true, Ordering::Relaxed);
+        self.restart_at(reads);
+        self.sketch.clear();
+        self.epoch.fetch_add(COOLINGS_TO_NOTHING, Ordering::Relaxed);
+        self.edge.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether all is counted anew, and nothing seems to be hot.
+    fn is_in_vain(&self, reads: u64, copies: u64, others: u64) -> bool {
+        self.is_new.load(Ordering::Relaxed)
+            && reads >= copies.max(READS_MIN)
+            && self.looks_even(reads, others)
+    }
+
+    /// Whether the counts that reads met in this epoch are about those of records that are all read
     /// alike. A record that is read more is met more often, and with a higher count: so the mean is
     /// several times that of equals where some are popular. Not counted is what any name would have, because
     /// names share counters.
-    fn compare_with_equals(&self, reads: u64, others: u64) {
-        let before = f64::from(self.count_of_equals.load(Ordering::Relaxed)) / f64::from(ONE);
+    fn looks_even(&self, reads: u64, others: u64) -> bool {
         let each = reads as f64 / others.max(1) as f64;
-        let met = self.told.met.swap(0, Ordering::Relaxed);
-        let by_chance = self.told.stray.swap(0, Ordering::Relaxed) * STRAY_PART;
-        let met = met.saturating_sub(by_chance) as f64 / reads.max(1) as f64;
-        self.is_even.store(met < EVEN * (before + each / 2.0), Ordering::Relaxed);
-        let after = (before + each) / 2.0 * f64::from(ONE);
-        self.count_of_equals.store(after as u32, Ordering::Relaxed);
+        let by_chance = self.told.stray.load(Ordering::Relaxed) * STRAY_PART;
+        let met = self.told.met.load(Ordering::Relaxed).saturating_sub(by_chance);
+        (met as f64 / reads.max(1) as f64) < EVEN * (self.before() + each / 2.0)
+    }
+
+    /// The count that a record on flash would have had at the beginning of the epoch if all were read alike.
+    fn before(&self) -> f64 {
+        f64::from(self.count_of_equals.load(Ordering::Relaxed)) / f64::from(ONE)
     }
 
     /// Halves what copies have.
@@ -223,22 +289,26 @@ impl Promotion {
 
     fn restart_at(&self, reads: u64) {
         self.told.reads.fetch_sub(reads, Ordering::Relaxed);
+        self.told.met.store(0, Ordering::Relaxed);
+        self.told.stray.store(0, Ordering::Relaxed);
         self.cooled_at.store(0, Ordering::Relaxed);
         let seen = self.reads_seen.load(Ordering::Relaxed);
         self.reads_seen.store(seen.wrapping_sub(reads), Ordering::Relaxed);
     }
 
-    /// Compares the share of hits that flash answers with what it was over a longer time.
-    fn watch(&self, reads: u64, copies: u64) {
+    /// Compares the share of hits that flash answers with what it was over a longer time. Says whether
+    /// copies have all but lost what they were for.
+    fn watch(&self, reads: u64, copies: u64) -> bool {
         let hits = self.told.hits.load(Ordering::Relaxed);
         let new_reads = reads.wrapping_sub(self.reads_seen.load(Ordering::Relaxed));
         let all = hits + new_reads;
         if all < (copies / 4).max(READS_MIN) {
-            return;
+            return false;
         }
         self.told.hits.fetch_sub(hits, Ordering::Relaxed);
         self.reads_seen.store(reads, Ordering::Relaxed);
-        let share = (new_reads * u64::from(ONE) * 256 / all) as u32;
+        let share = (new_reads * u64::from(ALL) / all) as u32;
+        self.last_share.store(share, Ordering::Relaxed);
         let usual = self.usual_share.load(Ordering::Relaxed);
         let is_upset = share > usual + usual / 4;
         self.is_upset.store(is_upset, Ordering::Relaxed);
@@ -246,8 +316,15 @@ impl Promotion {
             // Epochs are long now, and this one may have begun with requests of quite another kind.
             self.is_even.store(false, Ordering::Relaxed);
         }
+        if share <= usual + usual / 8 {
+            self.is_new.store(false, Ordering::Relaxed);
+        } else if self.is_new.load(Ordering::Relaxed) {
+            return false;
+        }
         let moved = usual - usual / 64 + share / 64;
         self.usual_share.store(moved, Ordering::Relaxed);
+        let usual_hits = ALL.saturating_sub(usual);
+        usual_hits >= LOST_FROM && (ALL - share) * LOST_PART < usual_hits
     }
 
     /// Makes epochs as long as it takes to count the coldest copies to what 4 bits tell apart well.
@@ -272,6 +349,10 @@ impl Promotion {
     /// Divides a block of copies, of which `room` bytes may stay, and moves the edge.
     pub fn cut(&self, copies: &Weights, room: u64) -> Cut {
         let mut left = room;
+        if self.is_new.load(Ordering::Relaxed) {
+            // All that nobody asked for since goes at once, lest it be moved again and again.
+            left = left.min(copies[1..].iter().sum());
+        }
         let mut at = Sketch::MAX;
         while at > 0 && copies[usize::from(at)] <= left {
             left -= copies[usize::from(at)];

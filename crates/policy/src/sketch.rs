@@ -79,6 +79,14 @@ impl Sketch {
         }
     }
 
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.lines
+            .iter()
+            .flat_map(|line| &line.0)
+            .for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
     fn places(&self, hash: u64) -> (&Line, [Place; ROWS]) {
         // Shards and buckets are picked by other parts of the same hash; mixed, it serves here too.
         let mixed = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -148,6 +156,14 @@ mod tests {
         sketch.halve();
         let halved = (0..10_000).filter(|&key| sketch.estimate(key) == 3).count();
         assert!(halved >= exact, "{halved} after {exact}");
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_was_forgotten() {
+        let sketch = Sketch::new(1024);
+        (0..10_000).for_each(|key| _ = sketch.add(key));
+        sketch.clear();
+        assert!((0..10_000).all(|key| sketch.estimate(key) == 0));
     }
 
     #[test]

@@ -58,11 +58,36 @@ fn a_loop_and_uniform_requests_replace_few_copies() {
 #[test]
 fn a_new_hot_set_is_followed_soon() {
     let stream = Stream::make(Kind::Shift, OBJECTS, 2_000_000, 0);
-    let hot = OBJECTS as usize / 8;
-    let (_, series, _) = all_on_flash(&stream, 12.5, hot);
-    let shift = series.len() / 2;
-    let (steady, after) = (series[shift - 2], series[shift + 9]);
-    assert!(after >= 0.9 * steady, "{after:.3} after 10 times the hot set, {steady:.3} before");
+    for (percent, most) in [(12.5, 6), (7.0, 6), (3.0, 10)] {
+        let hot = (f64::from(OBJECTS) * percent / 100.0) as usize;
+        let (_, series, _) = all_on_flash(&stream, percent, hot);
+        let shift = stream.len() / 2 / hot;
+        let steady = series[shift - 10..shift].iter().sum::<f64>() / 10.0;
+        let after = series[shift + most - 1..=shift + most].iter().sum::<f64>() / 2.0;
+        let back = after / steady;
+        assert!(back >= 0.9, "{percent} %: {back:.3} back after {most} times the hot set");
+    }
+}
+
+#[test]
+fn requests_that_are_all_alike_replace_few_copies_after_popular_ones() {
+    let popular = Stream::make(Kind::ZipfMandelbrot, OBJECTS, 1_000_000, 0);
+    let alike = Stream::make(Kind::Uniform, OBJECTS, 1_000_000, 0);
+    let copies = OBJECTS as usize / 10;
+    let sizes = Sizes {
+        fresh: copies / 20,
+        copies,
+        flash: popular.objects * 4 / 3,
+        ghost: 0,
+        counters: 8.0,
+    };
+    let mut tiers = Tiers::new(sizes, Gear::A, popular.objects);
+    tiers.load(0..OBJECTS);
+    run(&mut tiers, &popular, 0, 0);
+    let before = tiers.promotions;
+    run(&mut tiers, &alike, 0, 0);
+    let replaced = (tiers.promotions - before) as f64 / copies as f64;
+    assert!(replaced < 2.0, "{replaced:.2} times as many as there are");
 }
 
 #[test]
