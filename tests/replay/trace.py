@@ -29,7 +29,7 @@ def load(length):
     """Objects and sizes of the trace of `1m` or `10m` requests; fetches it if need be."""
     path = os.path.join(CACHE, f"{length}.bin")
     if not os.path.exists(path):
-        _convert(_fetch(FILES[length]), path)
+        _convert(fetch(FILES[length]), path)
     count = os.path.getsize(path) // 12
     objects, sizes = array.array("Q"), array.array("I")
     with open(path, "rb") as file:
@@ -38,7 +38,8 @@ def load(length):
     return objects, sizes
 
 
-def _fetch(name):
+def fetch(name):
+    """The path of a file of the package."""
     path = os.path.join(CACHE, name)
     if os.path.exists(path):
         return path
@@ -75,8 +76,8 @@ def _persist(command):
 def _convert(source, path):
     """Lines are `time, object, size, next access`."""
     objects, sizes = array.array("Q"), array.array("I")
-    with _lines(source) as lines:
-        for line in lines:
+    with lines(source) as all_lines:
+        for line in all_lines:
             if line[:1].isdigit():
                 fields = line.split(",")
                 objects.append(int(fields[1]))
@@ -87,7 +88,8 @@ def _convert(source, path):
     os.rename(path + ".part", path)
 
 
-def _lines(source):
+def lines(source):
+    """The lines of a CSV trace, packed or not; to be closed."""
     if not source.endswith(".zst"):
         return open(source)
     try:
@@ -98,4 +100,4 @@ def _lines(source):
 
 if __name__ == "__main__":
     for name in [*FILES.values(), BLOCKS]:
-        print(_fetch(name))
+        print(fetch(name))

@@ -9,7 +9,7 @@ use super::sieve::Sieve;
 use super::stream::{Kind, Stream};
 use super::tiers::{Sizes, Tiers};
 use super::tinylfu::TinyLfu;
-use crate::{PlanError, Popularity};
+use crate::{PlanError, Popularity, Trace};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -55,6 +55,9 @@ struct Arguments {
     /// Counters of the sketch per copy in DRAM.
     #[arg(long, default_value_t = 8.0)]
     counters: f64,
+    /// Print what a least-recently-used cache of so many bytes would miss of the trace, and nothing else.
+    #[arg(long, value_name = "BYTES", requires = "trace")]
+    lru_bytes: Option<f64>,
     /// Gears to run.
     #[arg(long, default_value = "ABCD")]
     gears: String,
@@ -102,6 +105,10 @@ struct Row {
 
 impl Arguments {
     fn run(&self) -> Result<(), PlanError> {
+        if let (Some(room), Some(path)) = (self.lru_bytes, &self.trace) {
+            println!("{}", of_bytes(&Trace::read(path)?, room));
+            return Ok(());
+        }
         let stream = self.stream()?;
         println!("{} requests for {} objects", stream.len(), stream.objects);
         println!(
@@ -239,6 +246,14 @@ impl Arguments {
     }
 }
 
+fn of_bytes(trace: &Trace, room: f64) -> String {
+    let Trace { requests, objects, bytes, .. } = trace;
+    let misses = 1.0 - trace.hits(room);
+    format!(
+        "{requests} requests for {objects} objects of {bytes} bytes; LRU of {room} bytes: misses {misses:.4}"
+    )
+}
+
 /// All objects, so that the popular ones do not lie together.
 fn scattered(objects: usize) -> impl Iterator<Item = u32> {
     let step = (objects * 5 / 8..).find(|step| gcd(*step, objects) == 1).unwrap_or(1);
@@ -274,5 +289,19 @@ impl Row {
             let series: Vec<_> = self.series.iter().map(|share| format!("{share:.3}")).collect();
             println!("        DRAM share over time: {}", series.join(" "));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_of_bytes_misses_what_came_back_too_late() {
+        // 7 comes back after 30 bytes, itself included, 8 after 50.
+        let trace = Trace::of(&[(7, 10), (8, 20), (7, 10), (9, 20), (8, 20)]);
+        let of_40 = "5 requests for 3 objects of 50 bytes; LRU of 40 bytes: misses 0.8000";
+        assert_eq!(of_bytes(&trace, 40.0), of_40);
+        assert!(of_bytes(&trace, 50.0).ends_with("misses 0.6000"));
     }
 }
