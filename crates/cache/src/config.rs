@@ -81,6 +81,8 @@ pub struct Config {
     /// [`crate::Cache::set_memory_limit`]: address space is set aside for it, but no memory. Not
     /// looked at without tiers where `state` is given, since all blocks lie in the state then.
     pub memory_bytes_max: u64,
+    /// Asks for huge pages where records lie in memory of the process, so not in the state (`-L`).
+    pub huge_pages: bool,
     /// Tiers in order, fastest first; empty for a plain DRAM cache.
     pub tiers: Vec<Tier>,
     /// One per tier; those that are missing are unlimited.
@@ -114,6 +116,7 @@ impl Config {
         Self {
             memory_bytes,
             memory_bytes_max: memory_bytes,
+            huge_pages: false,
             tiers: Vec::new(),
             write_rates: Vec::new(),
             full_gear: Gear::default(),

@@ -268,6 +268,9 @@ fn assemble(
         state.clone(),
         !config.tiers.is_empty(),
     )?;
+    if config.huge_pages {
+        arena.ask_for_huge_pages();
+    }
     let blocks = (config.memory_bytes / u64::from(geometry.block_bytes))
         .max(1)
         .max(arena.surviving().into());

@@ -100,6 +100,9 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if settings.lock_memory {
         say_all(&limits::lock_memory());
     }
+    if settings.huge_pages {
+        say_all(&limits::without_huge_pages());
+    }
     if let Some(daemon) = daemon {
         daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
     }
@@ -121,6 +124,7 @@ fn open_cache(
     chosen: &state::Chosen,
 ) -> Result<Arc<Cache>, Failure> {
     let config = Config {
+        huge_pages: settings.huge_pages,
         state: chosen.file.clone(),
         boot: state::boot_id(),
         durability: settings.durability,

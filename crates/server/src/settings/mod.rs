@@ -123,6 +123,8 @@ pub struct Settings {
     pub core_dumps: bool,
     /// Lock all memory (`-k`).
     pub lock_memory: bool,
+    /// Huge pages for records in DRAM (`-L`).
+    pub huge_pages: bool,
     /// `stats sizes` counts sizes from the start (`-o track_sizes`).
     pub track_sizes: bool,
     /// memcached's way to choose threads (`-N`): no effect here, 0 if not given.
@@ -184,6 +186,7 @@ impl Default for Settings {
             user: None,
             core_dumps: false,
             lock_memory: false,
+            huge_pages: false,
             track_sizes: false,
             napi_ids: 0,
             slab_growth_factor: 1.25,

@@ -114,6 +114,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("C", "disable-cas", "", "", "keep no CAS numbers", Cache, Set(|s, _| set(&mut s.cas, false))),
     flag("t", "threads", "NUM", "4", "worker threads, 1 to 256", Cache, Set(threads)),
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
+    flag("L", "enable-largepages", "", "", "huge pages for records in DRAM that are the process's own, not the state's", Cache, Set(|s, _| set(&mut s.huge_pages, true))),
 
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before", Tiers, Set(tier)),
     flag("", "state", "DIR", "/dev/shm, or beside the tier", "where the file lies that makes a crash come back warm; best on a tmpfs", Tiers, Set(state_dir)),
@@ -146,7 +147,6 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("f", "slab-growth-factor", "NUM", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
     flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
-    flag("L", "enable-largepages", "", "", "the kernel uses huge pages as it is set up to", NoEffect, Note("the kernel uses huge pages as it is set up to")),
     flag("e", "memory-file", "FILE", "", "every restart keeps the tiers' content: see --tier and --state", NoEffect, Note("every restart keeps the content of the tiers; see --tier and --state")),
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Set(napi_ids)),
 

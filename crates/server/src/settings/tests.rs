@@ -52,7 +52,7 @@ fn getopt_forms_mean_the_same() {
 #[test]
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
-        "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -A -F -X -W \
+        "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
          -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --io-engine pool --admin /a/s --admin-token-file /t \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
@@ -112,6 +112,7 @@ fn every_common_flag_lands_in_its_field() {
         user: Some("nobody".into()),
         core_dumps: true,
         lock_memory: true,
+        huge_pages: true,
         track_sizes: true,
         slab_growth_factor: 1.1,
         slab_chunk_bytes_min: 64,
@@ -124,7 +125,7 @@ fn every_common_flag_lands_in_its_field() {
 
 #[test]
 fn options_without_effect_are_noted() {
-    let s = settings("-L -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
+    let s = settings("-e /e -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
     assert_eq!(s.notes.len(), 6, "{:?}", s.notes);
     assert!(s.notes[1].starts_with("-o hashpower=20: "), "{:?}", s.notes);
     assert_eq!(s.shown["hashpower_init"], "20");

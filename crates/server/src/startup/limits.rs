@@ -62,6 +62,16 @@ pub(crate) fn take_file_size_signal() -> Result<(), Failure> {
     }
 }
 
+/// A warning where the kernel has no huge pages to give.
+pub(crate) fn without_huge_pages() -> Option<String> {
+    const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let modes = std::fs::read_to_string(SWITCH).unwrap_or_default();
+    let gives = modes.contains("[madvise]") || modes.contains("[always]");
+    (!gives).then(|| {
+        format!("warning: -L: no huge pages: the kernel gives none; write `madvise` to {SWITCH}")
+    })
+}
+
 /// Locks memory; what went wrong comes back as a warning, as in memcached.
 pub(crate) fn lock_memory() -> Option<String> {
     use rustix::mm::{MlockAllFlags, mlockall};
