@@ -11,6 +11,7 @@ mod drive;
 mod error;
 mod lab;
 mod layout;
+mod network;
 mod peers;
 mod plan;
 mod popularity;

@@ -2,7 +2,7 @@
 
 use crate::layout::INDEX_SHARE_MAX;
 use crate::peers::{extstore_dram_bytes, memcached_item_bytes};
-use crate::{Data, Drive, Layout, PlanError};
+use crate::{Data, Drive, Layout, PlanError, network};
 
 /// Live bytes a tier is planned for; above this share the server counts it as full.
 const FILL_MAX: f64 = 0.8;
@@ -15,8 +15,6 @@ const READS_PER_MISS: f64 = 0.002;
 /// from flash; pipelines and multigets need less.
 const CPU_DRAM: f64 = 10e-6;
 const CPU_FLASH: f64 = 19e-6;
-/// Words of request and reply besides key and value, and headers of TCP, IP and Ethernet both ways.
-const WIRE_BESIDES: f64 = 40.0 + 2.0 * 78.0;
 /// Where the search for the least memory begins, and its steps.
 const MEMORY_LEAST: f64 = (1 << 20) as f64;
 const MEMORY_STEP: f64 = 1.01;
@@ -102,6 +100,8 @@ pub struct Plan {
     pub drive_reads: f64,
     /// Bytes per second written to each drive.
     pub drive_write_bytes: f64,
+    /// Bytes per second on the network, headers included: into each node and out of it. At most these.
+    pub network_bytes: (f64, f64),
     /// Bytes written per byte of key and value stored: at most this.
     pub write_amplification: f64,
     /// Whole drives written per day.
@@ -261,10 +261,8 @@ impl Model<'_> {
         let written = sets * data.payload_bytes() * amplification / drives;
         let per_day = written * DAY / node.drive.capacity_bytes;
         let cpu = gets * flash_hits * CPU_FLASH + (gets * (1.0 - flash_hits) + sets) * CPU_DRAM;
-        // The direction that carries more: replies with values out, or values in.
-        let out = gets * (all_hits * data.payload_bytes() + WIRE_BESIDES) + sets * WIRE_BESIDES;
-        let into =
-            sets * (data.payload_bytes() + WIRE_BESIDES) + gets * (data.key_bytes + WIRE_BESIDES);
+        let requests = [gets * all_hits, gets * (1.0 - all_hits), sets].map(|rate| rate / nodes);
+        let network = network::bytes(data, requests);
 
         let rated = node.drive.drive_writes_per_day;
         let mut limits = vec![
@@ -280,7 +278,8 @@ impl Model<'_> {
             },
             Limit {
                 name: "network",
-                used: out.max(into) * 8.0 / nodes / node.network_bits / LOAD_MAX,
+                // The direction that carries more.
+                used: network.0.max(network.1) * 8.0 / node.network_bits / LOAD_MAX,
             },
             Limit { name: "processor", used: cpu / nodes / node.cores / LOAD_MAX },
         ];
@@ -304,6 +303,7 @@ impl Model<'_> {
             cpu_us: cpu / load.per_second.max(f64::MIN_POSITIVE) * 1e6,
             drive_reads,
             drive_write_bytes: written,
+            network_bytes: network,
             write_amplification: amplification,
             drive_writes_per_day: per_day,
             endurance_bytes: node.drive.endurance_bytes(),

@@ -45,6 +45,8 @@ impl fmt::Display for Plan {
             ),
         )?;
         row("processor per request", format!("{:.1} us, without pipelines", self.cpu_us))?;
+        let (into, out) = self.network_bytes;
+        row("network per node", format!("{}/s in, {}/s out, at most", bytes(into), bytes(out)))?;
         row("reads per drive", format!("{}/s", count(self.drive_reads)))?;
         row("written per drive", format!("{}/s", bytes(self.drive_write_bytes)))?;
         row(

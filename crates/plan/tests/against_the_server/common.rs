@@ -62,6 +62,12 @@ impl Measured {
         run(plan, Some(&process)).expect("reads").server_cpu_us.expect("it was looked at")
     }
 
+    /// Bytes that the kernel wrote for it.
+    pub(crate) fn written(&self) -> f64 {
+        let process = Process::new(self.0.pid()).expect("a running server");
+        process.usage().drive_write_bytes as f64
+    }
+
     /// For messages: a server that died said why.
     fn said(&self) -> String {
         format!("the server said: {}", self.0.output())

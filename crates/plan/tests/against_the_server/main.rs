@@ -2,6 +2,9 @@
 
 mod common;
 mod memcached;
+mod network;
+mod trace;
+mod wear;
 
 use common::{
     FLASH, MEMORY, MIB, Measured, data, fill, is_other_server, near, plan, plan_on, requests,
@@ -163,37 +166,6 @@ fn hits_and_reads_of_each_tier_are_as_planned() {
     let per_miss = (counts()[1] - before) / 100_000.0;
     println!("reads per miss: at most 0.002, server {per_miss:.5}");
     assert!(per_miss <= 0.002, "{per_miss}");
-}
-
-#[test]
-fn bytes_on_the_network_are_no_more_than_planned() {
-    if is_other_server("bytes_on_the_network_are_no_more_than_planned") {
-        return;
-    }
-    // Of 196 bytes per request and direction besides key and value, headers of TCP, IP and Ethernet
-    // are 156 with their acknowledgements, which no counter of the server sees; the words are 40.
-    const WORDS: f64 = 40.0;
-    let (records, data) = (50_000, data(20.0, 80.0));
-    let server = Measured::start(MEMORY, FLASH);
-    let count = || ["bytes_read", "bytes_written"].map(|name| server.general(name));
-    let mut before = count();
-    for (what, reads) in [("SET", false), ("GET", true)] {
-        if reads {
-            let workload = Workload::Get(Popularity::Uniform);
-            run(&requests(&server, &data, workload, records, records), None).expect("reads");
-        } else {
-            fill(&server, &data, 0, records);
-        }
-        let after = count();
-        let per = [0, 1].map(|at| (after[at] - before[at]) / records as f64);
-        before = after;
-        let payload = if reads { [20.0, 100.0] } else { [100.0, 0.0] };
-        for (way, at) in [("in", 0), ("out", 1)] {
-            let words = per[at] - payload[at];
-            println!("{what}, {way}: {WORDS} bytes of words at most, server {words:.1}");
-            assert!((5.0..=WORDS).contains(&words), "{what}, {way}: {words}");
-        }
-    }
 }
 
 #[test]
