@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
 /// Longest latency told apart, in nanoseconds.
@@ -83,11 +84,14 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Over `bytes` in blocks of `block_bytes`; walks of other `seed`s begin elsewhere.
+    /// Over `bytes` in blocks of `block_bytes`; sequential walks of other `seed`s begin elsewhere. No
+    /// two random ones are alike: blocks that a walk before has read may lie in some cache.
     pub(crate) fn new(access: Access, bytes: u64, block_bytes: usize, seed: u64) -> Option<Self> {
         use rand::SeedableRng;
         let blocks = bytes / block_bytes as u64;
-        let random = rand::rngs::SmallRng::seed_from_u64(seed);
+        // The hasher's keys are random, and others each time.
+        let random =
+            rand::rngs::SmallRng::seed_from_u64(RandomState::new().build_hasher().finish());
         let next = blocks.checked_div(32).unwrap_or(0) * seed;
         (blocks > 0).then_some(Self { access, blocks, next, random })
     }
@@ -102,5 +106,25 @@ impl Walk {
                 self.next % self.blocks
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blocks(access: Access, seed: u64) -> Vec<u64> {
+        let mut walk = Walk::new(access, 1 << 30, 4096, seed).unwrap();
+        (0..100).map(|_| walk.next()).collect()
+    }
+
+    #[test]
+    fn no_random_walk_reads_what_another_has_read() {
+        let [one, other] = [0, 1].map(|_| blocks(Access::Random, 1));
+        let again = one.iter().filter(|block| other.contains(block)).count();
+        // One pair in 26 has any by chance.
+        assert!(again < 10, "{again} of 100 of 262144 blocks");
+        assert!(one.iter().all(|&block| block < 1 << 18));
+        assert_eq!(blocks(Access::Sequential, 1), blocks(Access::Sequential, 1));
     }
 }

@@ -33,6 +33,9 @@ fn fio(path: &Path) -> Option<f64> {
     let output = Command::new("fio")
         .args(["--name=r", "--ioengine=io_uring", "--direct=1", "--rw=randread", "--bs=4k"])
         .args(["--registerfiles", "--fixedbufs", "--time_based", "--output-format=json"])
+        // Any block, as the probe, and others in each round: those that it has read already may lie in
+        // a cache of the host.
+        .args(["--norandommap", "--randrepeat=0"])
         .arg(format!("--iodepth={DEPTH}"))
         .arg(format!("--runtime={}ms", TIME.as_millis()))
         .arg(format!("--filename={}", path.display()))
