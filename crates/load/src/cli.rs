@@ -9,6 +9,7 @@ use crate::{Address, Client, LoadError, Plan, Process, Series, cores, html, run,
 use clap::Parser;
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -46,14 +47,22 @@ fn measure(arguments: &Arguments) -> Result<Series, LoadError> {
         }
     }
     if let Some(goal) = &arguments.search {
-        let (points, best) = search(first, Goal::parse(goal)?, server.as_ref())?;
-        return Ok(Series { points, best, goal: Some(goal.clone()) });
+        let found = search(first, Goal::parse(goal)?, server.as_ref())?;
+        return Ok(Series { goal: Some(goal.clone()), ..found });
     }
-    let points = plans.iter().enumerate().map(|(at, plan)| match at {
-        0 => run(plan, server.as_ref()),
-        _ => run(&plan.clone().after_others(), server.as_ref()),
-    });
-    Ok(Series { points: points.collect::<Result<_, _>>()?, best: None, goal: None })
+    let mut series =
+        Series { points: vec![run(first, server.as_ref())?], best: None, goal: None, failed: None };
+    for plan in &plans[1..] {
+        match run(&plan.clone().after_others(), server.as_ref()) {
+            Ok(point) => series.points.push(point),
+            // What was measured until then is not lost.
+            Err(error) => {
+                series.failed = Some(error.to_string());
+                break;
+            }
+        }
+    }
+    Ok(series)
 }
 
 fn compared(arguments: &Arguments, peer: &str) -> Result<Comparison, LoadError> {
@@ -71,6 +80,11 @@ fn compared(arguments: &Arguments, peer: &str) -> Result<Comparison, LoadError> 
 /// Prints what was found; gives back how many values were wrong.
 fn report(arguments: &Arguments) -> Result<u64, LoadError> {
     cores::keep_to(&arguments.cpus)?;
+    if let Some(path) = &arguments.html {
+        // Known to be possible before it is measured what it is to hold.
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map_err(|error| LoadError::Plan(format!("{}: {error}", path.display())))?;
+    }
     if let Some(peer) = &arguments.compare {
         let comparison = compared(arguments, peer)?;
         match arguments.json {
@@ -81,7 +95,7 @@ fn report(arguments: &Arguments) -> Result<u64, LoadError> {
     }
     let series = measure(arguments)?;
     match (arguments.json, &series.points[..]) {
-        (true, [only]) if series.goal.is_none() => {
+        (true, [only]) if series.goal.is_none() && series.failed.is_none() => {
             print(format_args!("{}\n", serde_json::json!(only)));
         }
         (true, _) => print(format_args!("{}\n", serde_json::json!(series))),
@@ -92,7 +106,10 @@ fn report(arguments: &Arguments) -> Result<u64, LoadError> {
         let title = plans.first().map(series::told).unwrap_or_default();
         std::fs::write(path, html::page(&title, &series))?;
     }
-    Ok(series.wrong())
+    match series.failed {
+        Some(ref text) => Err(LoadError::Plan(text.clone())),
+        None => Ok(series.wrong()),
+    }
 }
 
 /// Runs with these arguments (the first is the program's name). Exit code 0: every value was right;

@@ -9,6 +9,8 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 130.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 50.0;
+/// Height of a line of text.
+const LINE: f64 = 14.0;
 const COLOURS: [&str; 4] = ["#1b6ca8", "#d1495b", "#2e8b57", "#8a6d3b"];
 
 /// A curve's name and points.
@@ -71,7 +73,7 @@ fn chart(curves: &[Curve]) -> String {
     let (low, high) = (least.log10().floor(), most.log10().ceil().max(least.log10().floor() + 1.0));
     let x = |value: f64| LEFT + value / x_max * (WIDTH - LEFT - RIGHT);
     let y = |value: f64| {
-        let share = (value.max(least).log10() - low) / (high - low);
+        let share = (value.log10().max(low) - low) / (high - low);
         HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
     };
     let mut svg = format!(
@@ -105,7 +107,7 @@ fn chart(curves: &[Curve]) -> String {
         HEIGHT - 10.0,
         TOP - 12.0
     );
-    for ((name, points), colour) in curves.iter().zip(COLOURS) {
+    for ((_, points), colour) in curves.iter().zip(COLOURS) {
         let line: Vec<String> =
             points.iter().map(|point| format!("{:.1},{:.1}", x(point.0), y(point.1))).collect();
         let _ = writeln!(
@@ -117,17 +119,59 @@ fn chart(curves: &[Curve]) -> String {
             let (cx, cy) = place.split_once(',').unwrap_or_default();
             let _ = write!(svg, "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"3\" fill=\"{colour}\"/>");
         }
-        if let Some(last) = points.last() {
-            let (at_x, at_y) = (x(last.0) + 8.0, y(last.1) + 4.0);
-            let _ = writeln!(
-                svg,
-                "<text x=\"{at_x:.1}\" y=\"{at_y:.1}\" fill=\"{colour}\">{name}</text>"
-            );
-        }
+    }
+    for (((name, _), colour), (at_x, at_y)) in curves.iter().zip(COLOURS).zip(ends(curves, x, y)) {
+        let _ =
+            writeln!(svg, "<text x=\"{at_x:.1}\" y=\"{at_y:.1}\" fill=\"{colour}\">{name}</text>");
     }
     svg + "</svg>\n"
 }
 
+/// Where the names of curves stand: behind their last points, none over another.
+fn ends(curves: &[Curve], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+    let last = |(_, points): &Curve| points.last().copied().unwrap_or_default();
+    let mut ends: Vec<_> =
+        curves.iter().map(last).map(|(rate, us)| (x(rate) + 8.0, y(us) + 4.0)).collect();
+    let mut order: Vec<usize> = (0..ends.len()).collect();
+    order.sort_by(|&one, &other| ends[one].1.total_cmp(&ends[other].1));
+    for pair in order.windows(2) {
+        ends[pair[1]].1 = ends[pair[1]].1.max(ends[pair[0]].1 + LINE);
+    }
+    ends
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that stand in `attribute`s of the chart's elements of this name.
+    fn numbers(svg: &str, element: &str, attribute: &str) -> Vec<f64> {
+        let (element, attribute) = (format!("<{element} "), format!("{attribute}=\""));
+        let elements = svg.split(&element).skip(1);
+        let value = |text: &str| text.split_once(&attribute)?.1.split('"').next()?.parse().ok();
+        elements.filter_map(value).collect()
+    }
+
+    #[test]
+    fn decades_are_as_far_apart_and_names_do_not_touch() {
+        let svg = chart(&[
+            ("50 %", vec![(10.0, 5.0), (1000.0, 4000.0)]),
+            ("99 %", vec![(10.0, 70.0), (1000.0, 4100.0)]),
+        ]);
+        // 1, 10, 100, 1000, 10000.
+        let lines = numbers(&svg, "line", "y1");
+        let steps: Vec<_> = lines.windows(2).map(|pair| pair[0] - pair[1]).collect();
+        assert_eq!(steps.len(), 4);
+        assert!(steps.iter().all(|step| (step - steps[0]).abs() < 0.11), "{steps:?}");
+        // 5 is between 1 and 10.
+        let first = numbers(&svg, "circle", "cy")[0];
+        assert!(lines[1] < first && first < lines[0], "{first} {lines:?}");
+        let texts = numbers(&svg, "text", "y");
+        let [one, other] = [texts[texts.len() - 2], texts[texts.len() - 1]];
+        assert!((one - other).abs() >= LINE - 0.11, "{texts:?}");
+    }
 }

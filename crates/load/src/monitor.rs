@@ -48,7 +48,7 @@ pub(crate) fn watch(
     mut samples: Vec<Sample>,
 ) -> Vec<Sample> {
     let slots = Slots::of(plan);
-    let mut progress = plan.progress.then(|| Progress::new(&format!("{:?}", plan.workload)));
+    let mut progress = plan.progress.then(|| Progress::new(&plan.point()));
     loop {
         let is_over = shared.is_over.load(Ordering::Relaxed);
         let due = slots.start(samples.len() + 1);

@@ -1,6 +1,7 @@
 //! What a run sends.
 
 use crate::{Address, LoadError, Replay, Sizes, Tls};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,34 @@ pub enum Popularity {
         /// The offset, as a share of the key range, above 0.
         beta: f64,
     },
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fill => write!(f, "fill"),
+            Self::Verify => write!(f, "verify"),
+            Self::Get(popularity) => write!(f, "get, {popularity}"),
+            Self::Overwrite(popularity) => write!(f, "overwrite, {popularity}"),
+            Self::Mixed { popularity, get_percent, delete_percent } => {
+                write!(f, "mixed, {get_percent} % get, {delete_percent} % delete, {popularity}")
+            }
+            Self::Replay(trace) => write!(f, "replay of {trace:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Popularity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => write!(f, "uniform"),
+            Self::Hot => write!(f, "80 % of requests for 20 % of records"),
+            Self::Zipf(s) => write!(f, "Zipf s = {s}"),
+            Self::ZipfMandelbrot { s, beta } => {
+                write!(f, "Zipf-Mandelbrot s = {s}, beta = {beta}")
+            }
+        }
+    }
 }
 
 /// The protocol that is spoken.
@@ -167,6 +196,13 @@ impl Plan {
             window: None,
             progress: false,
         }
+    }
+
+    /// What it is among the points of a series.
+    pub(crate) fn point(&self) -> String {
+        let Self { workload, connections, depth, .. } = self;
+        let rate = self.rate.map_or(String::new(), |rate| format!(", {rate:.0}/s"));
+        format!("{workload}; {connections} connections, depth {depth}{rate}")
     }
 
     /// The same for a run after others: what those have overwritten has versions that it can't know.

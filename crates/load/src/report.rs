@@ -9,6 +9,9 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 
+/// An open loop that answers less of what was due has too high a rate, whatever its latencies.
+const ANSWERED: f64 = 0.97;
+
 /// The outcome of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -99,6 +102,11 @@ impl Latency {
 }
 
 impl Report {
+    /// Whether about as much was answered as was asked for; in a closed loop always.
+    pub fn keeps_up(&self) -> bool {
+        self.rate_asked.is_none_or(|asked| self.requests_per_second >= asked * ANSWERED)
+    }
+
     /// Of what came back; the samples are those at the starts of the windows and at the end.
     pub(crate) fn new(plan: &Plan, tallies: Tallies, samples: &[Sample]) -> Self {
         let stretch = Stretch::find(plan, &tallies, samples);
@@ -109,7 +117,7 @@ impl Report {
         let seconds = stretch.seconds;
         let per_request = |ns: u64| ns as f64 / 1000.0 / tally.requests.max(1) as f64;
         Self {
-            workload: format!("{:?}", plan.workload),
+            workload: plan.workload.to_string(),
             connections: plan.connections,
             depth: plan.depth,
             rate_asked: plan.rate,
@@ -176,7 +184,16 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.workload)?;
         let rate = self.requests_per_second;
-        writeln!(f, "  requests     {} in {:.2} s, {rate:.0}/s", self.requests, self.seconds)?;
+        let asked =
+            self.rate_asked.map_or(String::new(), |asked| format!(" of {asked:.0}/s asked for"));
+        writeln!(
+            f,
+            "  requests     {} in {:.2} s, {rate:.0}/s{asked}",
+            self.requests, self.seconds
+        )?;
+        if !self.keeps_up() {
+            writeln!(f, "  BEHIND       what was due waits, the longer the run, the longer")?;
+        }
         if self.hits + self.misses + self.wrong > 0 {
             let Self { hits, misses, wrong, .. } = self;
             writeln!(f, "  read         {hits} right, {misses} missed, {wrong} wrong")?;

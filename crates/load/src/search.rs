@@ -1,12 +1,10 @@
 //! The highest rate at which a server still keeps a latency.
 
-use crate::{LoadError, Plan, Process, Report, run};
+use crate::{LoadError, Plan, Process, Report, Series, run};
 
 /// Where the search ends: the bounds lie so near each other, as a share of the upper one.
 const NEAR: f64 = 0.03;
 const STEPS_MAX: usize = 12;
-/// An open loop that answers less of what was due has too high a rate, whatever its latencies.
-const ANSWERED: f64 = 0.97;
 
 /// A latency to be kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,22 +55,25 @@ impl Goal {
             Which::P99 => latency.p99_us,
             Which::P999 => latency.p999_us,
         };
-        let answered = report.requests_per_second / report.rate_asked.unwrap_or(f64::INFINITY);
-        us <= self.most_us && answered >= ANSWERED
+        us <= self.most_us && report.keeps_up()
     }
 }
 
 /// Runs with rate after rate; gives back all runs in the order of their rates, and which of them was
 /// the fastest that kept the goal.
+///
+/// # Errors
+/// Not even the closed loop that it begins with came to its end.
 pub(crate) fn search(
     plan: &Plan,
     goal: Goal,
     server: Option<&Process>,
-) -> Result<(Vec<Report>, Option<usize>), LoadError> {
+) -> Result<Series, LoadError> {
     // What a closed loop reaches is above what an open one can.
     let most = run(plan, server)?.requests_per_second;
     let mut points: Vec<(Report, bool)> = Vec::new();
     let (mut kept, mut missed) = (0.0, most * 1.1);
+    let mut failed = None;
     for step in 0..STEPS_MAX {
         if missed - kept < NEAR * missed {
             break;
@@ -80,7 +81,13 @@ pub(crate) fn search(
         // The rates in question are rather high ones.
         let rate = if step == 0 { most * 0.7 } else { f64::midpoint(kept, missed) };
         let open = Plan { rate: Some(rate), ..plan.clone() }.after_others();
-        let report = run(&open, server)?;
+        let report = match run(&open, server) {
+            Ok(report) => report,
+            Err(error) => {
+                failed = Some(error.to_string());
+                break;
+            }
+        };
         let keeps = goal.is_kept(&report);
         if keeps {
             kept = rate;
@@ -92,7 +99,8 @@ pub(crate) fn search(
     let rate = |report: &Report| report.rate_asked.unwrap_or_default();
     points.sort_by(|(one, _), (other, _)| rate(one).total_cmp(&rate(other)));
     let best = points.iter().rposition(|(_, keeps)| *keeps);
-    Ok((points.into_iter().map(|(report, _)| report).collect(), best))
+    let points = points.into_iter().map(|(report, _)| report).collect();
+    Ok(Series { points, best, goal: None, failed })
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub struct Series {
     pub best: Option<usize>,
     /// What was searched for.
     pub goal: Option<String>,
+    /// What ended it early.
+    pub failed: Option<String>,
 }
 
 impl Series {
@@ -24,8 +26,10 @@ impl Series {
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [only] = &self.points[..] {
-            return only.fmt(f);
+        match (&self.points[..], &self.failed) {
+            ([only], None) => return only.fmt(f),
+            (_, Some(failed)) => writeln!(f, "ENDED EARLY: {failed}")?,
+            _ => {}
         }
         if let Some(first) = self.points.first() {
             writeln!(f, "{}", first.workload)?;
@@ -67,6 +71,7 @@ impl fmt::Display for Series {
                 share(point.hits),
                 point.wrong,
                 match point.windows {
+                    _ if !point.keeps_up() => "  behind",
                     Some(windows) if !windows.is_steady => "  not steady",
                     _ if self.best == Some(at) => "  <- best",
                     _ => "",
@@ -86,5 +91,5 @@ impl fmt::Display for Series {
 
 /// A line that says what was sent.
 pub(crate) fn told(plan: &Plan) -> String {
-    format!("{:?}, {} records, {:?}", plan.workload, plan.records, plan.protocol)
+    format!("{}, {} records, {:?}", plan.workload, plan.records, plan.protocol)
 }

@@ -84,6 +84,55 @@ fn the_highest_rate_that_keeps_a_latency_is_found() {
 }
 
 #[test]
+fn a_rate_that_the_server_cannot_keep_is_told() {
+    let test = "a_rate_that_the_server_cannot_keep_is_told";
+    let Some(server) = Memcached::start(test, &[]) else { return };
+    let address = server.address.to_string();
+    let options = ["--server", &address, "--records", "5000"];
+    bench(&[&["fill"][..], &options].concat());
+    let get = [&["get"][..], &options, &["--seconds", "0.5", "--rate", "50000000"]].concat();
+    let told = json(&bench(&[&get[..], &["--json"]].concat()));
+    // What was answered last was due when one of hundreds had been sent: it waited nearly all the time.
+    assert!(told["latency"]["max_us"].as_f64() > Some(300_000.0), "{told}");
+    let told = bench(&get);
+    let told = String::from_utf8_lossy(&told.stdout);
+    assert!(told.contains("of 50000000/s asked for") && told.contains("BEHIND"), "{told}");
+}
+
+#[test]
+fn what_was_measured_before_a_server_died_is_told() {
+    let test = "what_was_measured_before_a_server_died_is_told";
+    let Some(mut server) = Memcached::start(test, &[]) else { return };
+    let address = server.address.to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_terrace-load"));
+    command.args(["get", "--server", &address, "--records", "5000", "--seconds", "0.5"]);
+    // More points than anybody waits for.
+    let depths: Vec<_> = (1..500).map(|depth| depth.to_string()).collect();
+    command.args(["-d", &depths.join(","), "--json", "--html", page.to_str().unwrap()]);
+    let bench = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    // In the middle of the third point, or of one of those around it.
+    std::thread::sleep(std::time::Duration::from_millis(1300));
+    server.child.kill().unwrap();
+    let output = bench.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("terrace bench: "));
+    let series: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(!series["points"].as_array().unwrap().is_empty(), "{series}");
+    assert!(series["failed"].is_string(), "{series}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("ENDED EARLY"));
+}
+
+#[test]
+fn a_page_that_cannot_be_written_is_told_before_anything_is_sent() {
+    let nobody = "127.0.0.1:1";
+    let told = bench(&["get", "--server", nobody, "--html", "/nowhere/page.html"]);
+    assert_eq!(told.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("/nowhere/page.html"), "{told:?}");
+}
+
+#[test]
 fn two_servers_are_compared_by_turns() {
     let Some(_) = Memcached::start("two_servers_are_compared_by_turns", &[]) else { return };
     let dir = tempfile::tempdir().unwrap();
