@@ -89,7 +89,8 @@ pub(crate) fn into_chunks(
 impl Unpublished<'_> {
     /// Stores `value` as chunks; `None` if there is no room and nothing may be evicted.
     fn store(&mut self, value: &[u8]) -> Result<Option<Run>, Unfinished> {
-        let Executor { session, now, chunk_bytes, .. } = *self.executor;
+        let Executor { session, now, .. } = *self.executor;
+        let chunk_bytes = self.executor.chunk_bytes(value.len() as u64);
         let item = session.begin_item();
         let mut run = Run { item, chunks: 0, chunk_bytes: chunk_bytes as u32, last_bytes: 0 };
         for (index, chunk) in (0..).zip(value.chunks(chunk_bytes)) {

@@ -37,7 +37,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn executor(&self) -> Executor<'_> {
-        let Limits { inline_bytes_max, chunk_bytes, item_bytes_max } = self.limits;
+        let Limits { inline_bytes_max, chunk_bytes_max, item_bytes_max } = self.limits;
         Executor {
             session: &self.session,
             shared: &self.shared,
@@ -45,7 +45,7 @@ impl Context {
             counters: &self.stats.counters,
             now: self.now,
             inline_bytes_max,
-            chunk_bytes,
+            chunk_bytes_max,
             item_bytes_max,
         }
     }

@@ -43,9 +43,9 @@ impl Upload {
         block: DataBlock,
     ) -> Self {
         let item = executor.session.begin_item();
-        let chunk_bytes = executor.chunk_bytes as u32;
-        let run = Run { item, chunks: 0, chunk_bytes, last_bytes: 0 };
         let DataBlock { value_bytes, terminator } = block;
+        let chunk_bytes = executor.chunk_bytes(value_bytes.into()) as u32;
+        let run = Run { item, chunks: 0, chunk_bytes, last_bytes: 0 };
         Self { key: key.into(), line: line.into(), run, left: value_bytes.into(), terminator }
     }
 
