@@ -120,9 +120,12 @@ fn has_room(pool: &Pool) -> bool {
 }
 
 /// Counts a use of a sealed record that had `uses` before, and says whether it deserves a copy.
-pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8) -> bool {
+///
+/// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
+/// and none of those can be read before it was. Whether it stays is decided as with all others.
+pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8, record: &Record<'_>) -> bool {
     let heat = pool.promotion.note_read(key.hash);
-    uses > 0 && pool.promotion.admits(heat, has_room(pool))
+    record.is_manifest || uses > 0 && pool.promotion.admits(heat, has_room(pool))
 }
 
 /// The original of a copy moved to another segment: a copy that was made of it follows.

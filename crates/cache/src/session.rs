@@ -301,7 +301,7 @@ impl Session {
             let tier = shard.segments.slot(sealed.number).tier;
             count(&pool.counters.tier(tier).hits);
         }
-        if access == Access::Use && hot::deserves_copy(pool, key, uses) {
+        if access == Access::Use && hot::deserves_copy(pool, key, uses, &record) {
             let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
             hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
         }

@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::{Client, RamDevice};
+use common::{Client, RamDevice, record};
 use std::time::{Duration, Instant};
-use terrace_cache::{CacheStats, Config, Gear, TierStats, Tuning, WriteRate};
+use terrace_cache::{
+    Access, CacheStats, Change, Config, Evidence, Gear, Lookup, Manifest, NewRecord, NewValue, Run,
+    TierStats, Tuning, WriteRate,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -70,6 +73,34 @@ fn a_scan_leaves_hot_records_in_dram() {
     assert!(promoted < 1_000, "{promoted} of 100,000 records that were read once");
     assert!(hot_hits(&mut client) > 4_900, "{after:#?}");
     assert_eq!(tier(&client).written_bytes, written, "moving copies writes nothing");
+}
+
+#[test]
+fn the_manifest_of_a_large_item_is_in_dram_once_it_was_read() {
+    let mut client = client(16, 256, |_| {});
+    let item = client.session.begin_item();
+    let run = Run { item, chunks: 1, chunk_bytes: 20_000, last_bytes: 20_000 };
+    client.session.store_chunk(item, 0, &[7; 20_000], client.now);
+    let manifest = Manifest { runs: vec![run] };
+    let value = NewValue::Chunked(&manifest);
+    assert!(client.update(b"large", true, |_| Change::Store(NewRecord { value, ..record(b"") })));
+    store(&mut client, 0..120_000, 400);
+    client.settle();
+    assert!(client.get(&key(0)).is_some_and(|found| !found.from_dram));
+    assert!(
+        client.get(&key(0)).is_some_and(|found| !found.from_dram),
+        "no room for what is like others"
+    );
+    let key = client.session.key(b"large");
+    let Lookup::Read(probe) = client.session.get(key, client.now, Access::Use, None) else {
+        panic!("not sealed")
+    };
+    let seen = client.read(b"large", probe);
+    let evidence = Evidence { probe: &seen.probe, bytes: &seen.bytes };
+    let first = client.session.get(key, client.now, Access::Use, Some(evidence));
+    assert!(matches!(first, Lookup::Hit(hit) if !hit.from_dram));
+    let second = client.session.get(key, client.now, Access::Use, None);
+    assert!(matches!(second, Lookup::Hit(hit) if hit.from_dram));
 }
 
 #[test]
