@@ -3,7 +3,7 @@
 use crate::OpenError;
 use crate::bucket::SEGMENTS_MAX;
 use crate::config::Config;
-use crate::layout::{EXTENT_HEADER, PAGE, SEGMENTS_AT};
+use crate::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
 use crate::record::HEADER_BYTES_MAX;
 
 /// Longest key, in bytes.
@@ -32,6 +32,8 @@ pub(crate) struct Geometry {
     pub(crate) segments_per_shard: usize,
     /// Bytes per DRAM block.
     pub(crate) block_bytes: u32,
+    /// Reads of extents are multiples of this: the longest block of the tiers' devices.
+    pub(crate) read_unit: u32,
     /// Longest encoded record.
     pub(crate) record_bytes_max: u32,
     pub(crate) item_bytes_max: u64,
@@ -59,6 +61,7 @@ impl Geometry {
             segment_bytes: 0,
             segments_per_shard: 0,
             block_bytes,
+            read_unit: PAGE as u32,
             record_bytes_max: (block_bytes / 2).min(RECORD_BYTES_MAX),
             item_bytes_max: config.item_bytes_max.min(memory / 8),
         })
@@ -87,11 +90,14 @@ impl Geometry {
         let record_bytes_max =
             (segment_bytes as u32 / 8).min(RECORD_BYTES_MAX) - EXTENT_HEADER as u32;
         let block_bytes = (segment_bytes as u32 / 4).clamp(PAGE as u32, 4 * RECORD_BYTES_MAX);
+        let device_blocks = config.tiers.iter().map(|tier| tier.device.geometry().block_bytes);
+        let read_unit = device_blocks.fold(EXTENT_UNIT as u32, u32::max);
         Ok(Self {
             shards: shards as usize,
             segment_bytes: segment_bytes as u32,
             segments_per_shard: rows as usize,
             block_bytes,
+            read_unit,
             record_bytes_max,
             item_bytes_max: config.item_bytes_max.min(capacity / 8),
         })

@@ -1,9 +1,7 @@
 //! Looking for a record in the pages that were read.
 
 use crate::key::Key;
-use crate::layout::{
-    EXTENT_UNIT, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent, check_page,
-};
+use crate::layout::{NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent, check_page};
 use crate::pages::PageRange;
 use crate::record::Record;
 use crate::segment::{Place, Sealed};
@@ -66,13 +64,12 @@ pub(crate) enum Sight {
 /// overwritten), so that a record that straddles them is in one piece.
 pub(crate) fn look(key: &Key<'_>, sealed: Sealed, place: Place, bytes: &mut [u8]) -> Sight {
     match place {
-        Place::Extent(unit) => look_at_extent(key, sealed, unit, bytes),
+        Place::Extent { unit, start } => look_at_extent(key, sealed, unit, start as usize, bytes),
         Place::Pages(range) => look_at_pages(key, sealed, range, bytes),
     }
 }
 
-fn look_at_extent(key: &Key<'_>, sealed: Sealed, unit: u32, bytes: &[u8]) -> Sight {
-    let start = unit as usize * EXTENT_UNIT % PAGE;
+fn look_at_extent(key: &Key<'_>, sealed: Sealed, unit: u32, start: usize, bytes: &[u8]) -> Sight {
     let Some((seq, record)) = bytes.get(start..).and_then(|bytes| check_extent(bytes, unit)) else {
         return Sight::Corrupt;
     };

@@ -3,6 +3,7 @@
 //! Readers look without a lock. A row's seal sequence is set last and cleared first, so reading it
 //! before and after tells whether what was read in between belongs together.
 
+use crate::geometry::Geometry;
 use crate::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
 use crate::mapped::Mapped;
 use crate::pages::{PageRange, PageTable};
@@ -39,8 +40,8 @@ pub(crate) struct Sealed {
 pub(crate) enum Place {
     /// In one or two pages.
     Pages(PageRange),
-    /// In the extent that begins with this unit.
-    Extent(u32),
+    /// In the extent that begins with unit `unit`, `start` bytes into what is read for it.
+    Extent { unit: u32, start: u32 },
 }
 
 #[derive(bytemuck::Zeroable)]
@@ -78,6 +79,8 @@ pub(crate) struct SegmentTable {
     rows: Mapped<Row>,
     pages_max: usize,
     extents_max: usize,
+    /// Bytes of which reads of extents are multiples.
+    read_unit: usize,
     starts: Mapped<AtomicU16>,
     straddlers: Mapped<AtomicU16>,
     extents: Mapped<AtomicU64>,
@@ -85,13 +88,15 @@ pub(crate) struct SegmentTable {
 
 impl SegmentTable {
     /// Room for `rows` segments; memory is touched only as they come into use.
-    pub(crate) fn new(rows: usize, segment_bytes: u32) -> Self {
+    pub(crate) fn new(rows: usize, geometry: &Geometry) -> Self {
+        let segment_bytes = geometry.segment_bytes;
         let pages_max = segment_bytes as usize / PAGE;
         let extents_max = segment_bytes as usize / PACKED_MAX + 1;
         Self {
             rows: Mapped::zeroed(rows),
             pages_max,
             extents_max,
+            read_unit: geometry.read_unit as usize,
             starts: Mapped::zeroed(rows * pages_max),
             straddlers: Mapped::zeroed(rows * pages_max),
             extents: Mapped::zeroed(rows * extents_max),
@@ -267,7 +272,7 @@ impl SegmentTable {
         let extent = extents.get(first).map(|word| Extent::from_bits(word.load(Ordering::Relaxed)));
         let slot = self.slot(sealed.number);
         let planned = if let Some(extent) = extent.filter(|extent| extent.pos == pos) {
-            Some((Place::Extent(extent.unit), extent_plan(slot, extent)))
+            Some(self.extent_plan(slot, extent))
         } else {
             let equal = extents[..first.min(extents.len())].iter().rev();
             let looked_at = equal.take_while(|word| position(word) == pos).count();
@@ -286,6 +291,17 @@ impl SegmentTable {
         fence(Ordering::Acquire);
         planned.filter(|_| self.is_current(sealed))
     }
+
+    /// The read of the blocks that an extent touches.
+    fn extent_plan(&self, slot: SlotId, extent: Extent) -> (Place, ReadPlan) {
+        let start = extent.unit as usize * EXTENT_UNIT;
+        let end = (start + extent.units as usize * EXTENT_UNIT).next_multiple_of(self.read_unit);
+        let before = start % self.read_unit;
+        let (offset, bytes) =
+            (slot.offset + (start - before) as u64, (end - start + before) as u32);
+        let place = Place::Extent { unit: extent.unit, start: before as u32 };
+        (place, ReadPlan { tier: slot.tier.into(), offset, bytes })
+    }
 }
 
 fn copy(to: &[AtomicU16], from: &[u16]) {
@@ -296,13 +312,4 @@ fn copy(to: &[AtomicU16], from: &[u16]) {
 pub(crate) fn page_plan(slot: SlotId, range: PageRange) -> ReadPlan {
     let offset = slot.offset + u64::from(range.first) * PAGE as u64;
     ReadPlan { tier: slot.tier.into(), offset, bytes: range.pages * PAGE as u32 }
-}
-
-/// The read of the pages that an extent touches.
-fn extent_plan(slot: SlotId, extent: Extent) -> ReadPlan {
-    let start = extent.unit as usize * EXTENT_UNIT;
-    let end = (start + extent.units as usize * EXTENT_UNIT).next_multiple_of(PAGE);
-    let start = start / PAGE * PAGE;
-    let bytes = (end - start) as u32;
-    ReadPlan { tier: slot.tier.into(), offset: slot.offset + start as u64, bytes }
 }

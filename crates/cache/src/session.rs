@@ -62,7 +62,7 @@ pub struct ReadPlan {
     pub tier: usize,
     /// Byte offset on the device.
     pub offset: u64,
-    /// Bytes to read; a multiple of 4096.
+    /// Bytes to read, whole blocks of the device; a multiple of 4096 where records lie in pages.
     pub bytes: u32,
 }
 
@@ -471,7 +471,7 @@ fn reject(
     unreadable: bool,
 ) -> Checked {
     probe.unreadable |= unreadable;
-    if matches!(probe.place, Place::Extent(_))
+    if matches!(probe.place, Place::Extent { .. })
         && let Some((place, plan)) = shard.segments.plan(probe.sealed, name.pos, probe.skip + 1)
     {
         (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);

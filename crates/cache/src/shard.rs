@@ -139,7 +139,7 @@ impl Shard {
         Self {
             table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
             index: Published::new(SealedIndex::new(buckets)),
-            segments: SegmentTable::new(rows, geometry.segment_bytes),
+            segments: SegmentTable::new(rows, geometry),
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
             state: Apart(Mutex::new(state)),
