@@ -1,20 +1,23 @@
 //! Heap memory that direct I/O accepts.
 
 use crate::slab::Slab;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use rustix::mm::{Advice, madvise};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Address alignment of every [`AlignedBuf`], in bytes; enough for any drive's direct I/O.
 pub const ALIGNMENT: usize = 4096;
+/// Of x86-64, and of others with pages of 4 KiB.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A byte buffer whose address is a multiple of [`ALIGNMENT`].
 pub struct AlignedBuf {
     ptr: NonNull<u8>,
-    /// Never 0, so that the allocator is never asked for an empty block.
-    capacity: usize,
-    /// Invariant: `len <= capacity`.
+    /// Of what was allocated. Never empty, so that the allocator is never asked for nothing.
+    layout: Layout,
+    /// Invariant: at most what was allocated.
     len: usize,
     /// Whose memory it is; its own if nobody's.
     slab: Option<Arc<Slab>>,
@@ -29,12 +32,25 @@ unsafe impl Sync for AlignedBuf {}
 impl AlignedBuf {
     /// A zeroed buffer of `len` bytes.
     pub fn zeroed(len: usize) -> Self {
-        let capacity = len.max(1).next_multiple_of(ALIGNMENT);
-        let layout = Self::layout(capacity);
+        let layout = Self::layout(len.max(1).next_multiple_of(ALIGNMENT), ALIGNMENT);
         // SAFETY: the layout has a non-zero size.
         let ptr = unsafe { alloc_zeroed(layout) };
         let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
-        Self { ptr, capacity, len, slab: None }
+        Self { ptr, layout, len, slab: None }
+    }
+
+    /// As many zeroed bytes as a huge page has, in one where the system has one to spare.
+    pub(crate) fn huge_page() -> Self {
+        let layout = Self::layout(HUGE_PAGE_BYTES, HUGE_PAGE_BYTES);
+        // SAFETY: the layout has a non-zero size.
+        let ptr = unsafe { alloc(layout) };
+        let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
+        // SAFETY: this memory was just allocated, all pages of it whole; the advice changes no byte.
+        // Without it the memory is as good, but slower.
+        let _ = unsafe { madvise(ptr.as_ptr().cast(), HUGE_PAGE_BYTES, Advice::LinuxHugepage) };
+        // SAFETY: so many bytes were allocated.
+        unsafe { ptr.as_ptr().write_bytes(0, HUGE_PAGE_BYTES) };
+        Self { ptr, layout, len: HUGE_PAGE_BYTES, slab: None }
     }
 
     /// A buffer in the memory of a slab, which gets it back when it is dropped.
@@ -48,7 +64,7 @@ impl AlignedBuf {
         len: usize,
         slab: Arc<Slab>,
     ) -> Self {
-        Self { ptr, capacity, len, slab: Some(slab) }
+        Self { ptr, layout: Self::layout(capacity, ALIGNMENT), len, slab: Some(slab) }
     }
 
     /// Its address, which stays the same wherever the buffer is moved.
@@ -58,7 +74,7 @@ impl AlignedBuf {
 
     /// Bytes that [`AlignedBuf::set_len`] can reach.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.layout.size()
     }
 
     /// Changes the length within the capacity; bytes that come into view keep what they held.
@@ -66,12 +82,12 @@ impl AlignedBuf {
     /// # Panics
     /// If `len` exceeds the capacity.
     pub fn set_len(&mut self, len: usize) {
-        assert!(len <= self.capacity, "length {len} beyond capacity {}", self.capacity);
+        assert!(len <= self.capacity(), "length {len} beyond capacity {}", self.capacity());
         self.len = len;
     }
 
-    fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGNMENT).expect("capacity below isize::MAX")
+    fn layout(capacity: usize, alignment: usize) -> Layout {
+        Layout::from_size_align(capacity, alignment).expect("capacity below isize::MAX")
     }
 }
 
@@ -94,8 +110,8 @@ impl Drop for AlignedBuf {
     fn drop(&mut self) {
         match self.slab.take() {
             Some(slab) => slab.give(self.ptr),
-            // SAFETY: allocated in `zeroed` with the same layout.
-            None => unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.capacity)) },
+            // SAFETY: allocated with this layout.
+            None => unsafe { dealloc(self.ptr.as_ptr(), self.layout) },
         }
     }
 }

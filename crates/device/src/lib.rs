@@ -11,6 +11,7 @@ mod depth;
 mod error;
 mod event;
 mod file;
+mod long;
 mod pool;
 mod queue;
 pub mod sim;
@@ -22,6 +23,7 @@ pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use depth::Depth;
 pub use error::OpenError;
 pub use file::FileDevice;
+pub use long::LongBuffers;
 pub use queue::{Engine, Opened, open_queue};
 pub use wear::Wear;
 

@@ -18,10 +18,25 @@ pub(crate) struct Slab {
 impl Slab {
     /// A slab of `buffers` buffers, of [`ALIGNMENT`]-fold size `buffer_bytes`.
     pub(crate) fn new(buffers: usize, buffer_bytes: usize) -> Arc<Self> {
+        Self::cut(AlignedBuf::zeroed(buffers * buffer_bytes), buffer_bytes)
+    }
+
+    /// As many buffers as fit into a huge page.
+    pub(crate) fn in_huge_page(buffer_bytes: usize) -> Arc<Self> {
+        Self::cut(AlignedBuf::huge_page(), buffer_bytes)
+    }
+
+    fn cut(memory: AlignedBuf, buffer_bytes: usize) -> Arc<Self> {
         debug_assert!(buffer_bytes.is_multiple_of(ALIGNMENT));
+        let buffers = memory.capacity() / buffer_bytes;
         let free = (0..buffers).rev().map(|at| at * buffer_bytes).collect();
-        let memory = AlignedBuf::zeroed(buffers * buffer_bytes);
         Arc::new(Self { memory, buffer_bytes, free: Mutex::new(free) })
+    }
+
+    /// Whether nobody has a buffer of it.
+    pub(crate) fn is_whole(self: &Arc<Self>) -> bool {
+        // Every buffer holds the slab.
+        Arc::strong_count(self) == 1
     }
 
     /// A buffer with the length `len`, holding anything; none if all are out or `len` exceeds them.
@@ -36,6 +51,11 @@ impl Slab {
         // makes this buffer their only owner until it comes back; the slab that it holds keeps the
         // memory.
         Some(unsafe { AlignedBuf::within(ptr, self.buffer_bytes, len, Arc::clone(self)) })
+    }
+
+    /// Bytes of each buffer.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
     }
 
     /// Takes back a buffer that came from [`Slab::take`], by its address.

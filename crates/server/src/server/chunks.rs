@@ -152,10 +152,6 @@ impl Context {
             };
             outcomes.push((chunk, piece));
         }
-        // Nothing of it is sent from here.
-        if let Ok(read) = Arc::try_unwrap(read) {
-            self.reads.recycle(read);
-        }
     }
 }
 

@@ -8,17 +8,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::ReadPlan;
-use terrace_device::{AlignedBuf, Depth, Done, Read, ReadQueue};
+use terrace_device::{AlignedBuf, Depth, Done, LongBuffers, Read, ReadQueue};
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
 const DEPTH: u32 = 128;
-/// Bytes of buffers that are kept for later reads.
-const SPARE_BYTES_MAX: usize = 1 << 20;
-/// Longer reads use spare buffers; shorter ones have the queue's own.
+/// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
-/// The capacity of buffers for longer reads is a multiple of this, so that most can be used again for
-/// most.
-const SPARE_STEP: usize = 16 << 10;
 
 /// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
 /// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
@@ -77,9 +72,7 @@ pub(crate) struct Reads {
     /// Bytes of buffers given out.
     buffer_bytes: usize,
     buffer_bytes_max: usize,
-    /// Buffers of longer reads, to be used again.
-    spare: Vec<AlignedBuf>,
-    spare_bytes: usize,
+    long: LongBuffers,
     started: Vec<Option<Started>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
@@ -107,8 +100,7 @@ impl Reads {
             turn: 0,
             buffer_bytes: 0,
             buffer_bytes_max,
-            spare: Vec::new(),
-            spare_bytes: 0,
+            long: LongBuffers::new(buffer_bytes_max),
             started: Vec::new(),
             unfinished: 0,
             vacant: Vec::new(),
@@ -176,40 +168,17 @@ impl Reads {
 
     /// Room for a read, holding anything.
     fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        if bytes <= SHORT_BYTES_MAX {
-            return self.queue.buffer(bytes);
-        }
-        let fits = |buffer: &AlignedBuf| buffer.capacity() >= bytes;
-        let mut buffer = match self.spare.iter().rposition(fits) {
-            Some(at) => {
-                let buffer = self.spare.swap_remove(at);
-                self.spare_bytes -= buffer.capacity();
-                buffer
-            }
-            None => AlignedBuf::zeroed(bytes.next_multiple_of(SPARE_STEP)),
-        };
-        buffer.set_len(bytes);
-        buffer
+        if bytes <= SHORT_BYTES_MAX { self.queue.buffer(bytes) } else { self.long.take(bytes) }
     }
 
     /// Takes a buffer back.
     pub(crate) fn release(&mut self, buffer: AlignedBuf) {
         self.hand_over(&buffer);
-        self.recycle(buffer);
     }
 
-    /// The buffer is another's from now on, who may hand it back with [`Reads::recycle`].
+    /// The buffer is another's from now on, until that drops it.
     pub(crate) fn hand_over(&mut self, buffer: &AlignedBuf) {
         self.buffer_bytes -= buffer.len();
-    }
-
-    /// Keeps memory for later reads: to have new memory cleared takes longer than some reads.
-    pub(crate) fn recycle(&mut self, buffer: AlignedBuf) {
-        let bytes = buffer.capacity();
-        if bytes > SHORT_BYTES_MAX && self.spare_bytes + bytes <= SPARE_BYTES_MAX {
-            self.spare_bytes += bytes;
-            self.spare.push(buffer);
-        }
     }
 
     /// Bytes of buffers, at most.

@@ -12,7 +12,6 @@ use crate::commands::listing::Listing;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
-use terrace_device::AlignedBuf;
 
 /// Memory of emptied slots that is kept for the next ones: so many, of so many bytes at most.
 const SPARE_MAX: usize = 4;
@@ -55,8 +54,6 @@ pub(crate) struct Replies {
     listings: usize,
     /// Key hashes of streams that are through, until someone asks.
     finished: Vec<u64>,
-    /// Buffers of streams that were sent, until someone asks.
-    spent: Vec<AlignedBuf>,
     /// Bytes that unfinished replies will take, about.
     expected: usize,
 }

@@ -166,9 +166,8 @@ impl Stream {
         self.has_begun_all()
     }
 
-    /// Notes that up to so many bytes were sent, and answers how many of them were its own. Buffers that
-    /// were read into end in `spent`.
-    pub(crate) fn take(&mut self, bytes: usize, spent: &mut Vec<AlignedBuf>) -> usize {
+    /// Notes that up to so many bytes were sent, and answers how many of them were its own.
+    pub(crate) fn take(&mut self, bytes: usize) -> usize {
         let mut left = bytes;
         while let Some(Part::There(piece)) = self.window.front() {
             let length = piece.bytes().len();
@@ -181,9 +180,7 @@ impl Stream {
             self.bytes -= length;
             self.sent += 1;
             self.sent_bytes = 0;
-            if let Some(Part::There(Piece::Read(buffer, _))) = self.window.pop_front() {
-                spent.extend(Arc::try_unwrap(buffer));
-            }
+            self.window.pop_front();
         }
         bytes - left
     }
@@ -235,7 +232,7 @@ mod tests {
     }
 
     /// Sends what can be sent, `step` bytes at once.
-    fn send(stream: &mut Stream, step: usize, output: &mut Vec<u8>, spent: &mut Vec<AlignedBuf>) {
+    fn send(stream: &mut Stream, step: usize, output: &mut Vec<u8>) {
         loop {
             let all: Vec<u8> = {
                 let mut slices = Slices::new();
@@ -247,7 +244,7 @@ mod tests {
             }
             let bytes = all.len().min(step);
             output.extend_from_slice(&all[..bytes]);
-            assert_eq!(stream.take(bytes, spent), bytes);
+            assert_eq!(stream.take(bytes), bytes);
         }
     }
 
@@ -262,9 +259,9 @@ mod tests {
     #[test]
     fn sends_in_order_and_without_room_reads_no_more_than_one_group() {
         for step in [1, 3, 100] {
-            let (mut stream, mut output, mut spent) = (stream(), Vec::new(), Vec::new());
+            let (mut stream, mut output) = (stream(), Vec::new());
             assert!(stream.begin_next(true, 0).is_none(), "the head was not sent");
-            send(&mut stream, step, &mut output, &mut spent);
+            send(&mut stream, step, &mut output);
             assert_eq!(output, b"VA 11\r\n");
             assert!(stream.begin_next(false, 0).is_none(), "others come first");
             let first = begin(&mut stream, true, 0);
@@ -274,16 +271,17 @@ mod tests {
             assert!(!stream.is_ready() && stream.begin_next(true, 0).is_none());
             let mut buffer = AlignedBuf::zeroed(4096);
             buffer[7..9].copy_from_slice(b"ab");
-            stream.put(first[0].number, Some(Piece::Read(Arc::new(buffer), 7..9)));
-            send(&mut stream, step, &mut output, &mut spent);
-            assert_eq!((&output[..], spent.len()), (&b"VA 11\r\nabc"[..], 1));
+            let read = Arc::new(buffer);
+            stream.put(first[0].number, Some(Piece::Read(Arc::clone(&read), 7..9)));
+            send(&mut stream, step, &mut output);
+            assert_eq!((&output[..], Arc::strong_count(&read)), (&b"VA 11\r\nabc"[..], 1));
             let rest = begin(&mut stream, true, 0);
             assert_eq!(rest.len(), 4);
             for (at, bytes) in [(3, b"jk"), (0, b"de"), (1, b"fg"), (2, b"hi")] {
                 assert!(!stream.is_through());
                 stream.put(rest[at].number, copied(bytes));
             }
-            send(&mut stream, step, &mut output, &mut spent);
+            send(&mut stream, step, &mut output);
             assert_eq!(output, b"VA 11\r\nabcdefghijk\r\n");
             assert_eq!((stream.is_through(), stream.bytes()), (true, 0));
         }
@@ -298,9 +296,9 @@ mod tests {
         assert_eq!((second.len(), stream.bytes()), (4, 7 + 11 + 2));
         stream.put(2, None);
         stream.put(1, copied(b"ab"));
-        let (mut output, mut spent) = (Vec::new(), Vec::new());
+        let mut output = Vec::new();
         assert!(!stream.is_broken());
-        send(&mut stream, 100, &mut output, &mut spent);
+        send(&mut stream, 100, &mut output);
         assert_eq!(output, b"VA 11\r\nab");
         assert!(stream.is_broken() && !stream.is_ready() && !stream.is_through());
     }

@@ -96,9 +96,6 @@ impl Connection {
             self.conflicts.remove(hash, false);
             has_finished = true;
         }
-        for buffer in self.replies.take_spent() {
-            cx.reads.recycle(buffer);
-        }
         self.note_streamed(self.replies.stream_bytes(), cx);
         if takes_more {
             self.read_ahead(id, cx);

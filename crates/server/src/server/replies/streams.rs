@@ -4,7 +4,6 @@ use super::{Replies, Slot, SlotId};
 use crate::commands::listing::Listing;
 use crate::server::stream::{ChunkName, Slices, Stream};
 use std::io::IoSlice;
-use terrace_device::AlignedBuf;
 
 impl Replies {
     /// Keeps a place for a reply of any length.
@@ -115,11 +114,6 @@ impl Replies {
         self.finished.drain(..)
     }
 
-    /// Buffers whose bytes were sent since the last call.
-    pub(crate) fn take_spent(&mut self) -> impl Iterator<Item = AlignedBuf> {
-        self.spent.drain(..)
-    }
-
     /// What can be sent, where large items are a part of it.
     pub(super) fn gather(&self) -> Slices<'_> {
         let mut slices = Slices::new();
@@ -151,7 +145,7 @@ impl Replies {
             self.output.clear();
             self.sent = 0;
             let Some(Slot::Stream(stream)) = self.slots.front_mut() else { return };
-            bytes -= stream.take(bytes, &mut self.spent);
+            bytes -= stream.take(bytes);
             if !stream.is_through() {
                 return;
             }
