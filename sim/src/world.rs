@@ -448,6 +448,10 @@ impl World {
         if cx.scenario.ample && !cx.is_hurt() && stats.evictions > 0 {
             cx.fail(0, format!("{} evictions, and there is room", stats.evictions));
         }
+        let damaged: u64 = stats.tiers.iter().map(|tier| tier.corrupt_pages).sum();
+        if !cx.is_hurt() && damaged > 0 {
+            cx.fail(0, format!("{damaged} pages count as damaged, and no drive failed"));
+        }
     }
 }
 

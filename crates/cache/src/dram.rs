@@ -269,8 +269,9 @@ fn empty(
         let key = locked.pool.hasher.key(record.key, record.is_chunk);
         let pos = locked.pool.hasher.name(key.hash).pos;
         let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
-        // Who drops the manifest of a large item has to see to its chunks, which is done before it is written.
-        let has_chunks = record.is_manifest && lane == Lane::Fresh;
+        // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
+        // or when the segment of the original is taken back.
+        let has_chunks = record.is_manifest;
         if record.is_expired(now) && !has_chunks {
             note_expired(locked, lane);
             locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);

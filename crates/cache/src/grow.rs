@@ -175,6 +175,11 @@ fn carry_segment(
     generation: u64,
     buffer: &mut AlignedBuf,
 ) -> bool {
+    // Those to come were listed when the growth began; some were taken back since, and their places may
+    // hold others.
+    if !shard.segments.is_current(sealed) {
+        return true;
+    }
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(sealed.number) > 0;
     if shard.segments.usage(sealed.number).live_records == 0 && !is_suspended {
         return true;
