@@ -15,7 +15,7 @@ _SEEDS = itertools.count(1)
 def load(server, workload, cpus=None, **options):
     """The report of one run, as a dictionary; options are the flags' names.
 
-    Wrong values are in the report; a run that can't be finished raises.
+    Raises where a value is wrong or the run can't be finished.
     """
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     command = [os.path.join(target, "release", "terrace-load"), workload, "--json"]
@@ -31,7 +31,19 @@ def load(server, workload, cpus=None, **options):
     )
     if result.returncode > 1:
         raise RuntimeError(f"{result.stderr.strip()}; the server said: {server.output()}")
-    return json.loads(result.stdout)
+    report = json.loads(result.stdout)
+    if report["wrong"]:
+        raise RuntimeError(f"{server.name}: {report['wrong']} wrong: {report['examples']}")
+    return report
+
+
+def load_held(server, workload, **options):
+    """The same, of records that the server holds: it raises where one is missed, too."""
+    report = load(server, workload, **options)
+    if report["misses"] or report["errors"]:
+        counts = f"{report['misses']} missed, {report['errors']} errors"
+        raise RuntimeError(f"{server.name}: {counts}: {report['examples']}")
+    return report
 
 
 def sized(record):

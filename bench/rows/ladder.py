@@ -4,7 +4,7 @@ import os
 import tempfile
 
 from measure.figure import Figure, at_least, say
-from measure.load import load, sized
+from measure.load import load, load_held, sized
 from measure.server import ROOT, terrace
 from measure.slow_drive import SlowDrive
 
@@ -56,7 +56,4 @@ def _measure(name, option, warm_up):
 
 
 def _get(server, seconds):
-    report = load(server, "get", records=RECORDS, seconds=seconds, **LOAD)
-    if report["wrong"] or report["misses"]:
-        raise RuntimeError(f"{report['wrong']} wrong, {report['misses']} missed: {report['examples']}")
-    return report
+    return load_held(server, "get", records=RECORDS, seconds=seconds, **LOAD)

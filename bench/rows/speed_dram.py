@@ -8,7 +8,7 @@ import time
 from measure import peer
 from measure.figure import Figure, at_least, at_most, median, ratio, say, take_turns
 from measure.floor import Floor, build_examples
-from measure.load import load
+from measure.load import load, load_held
 from measure.server import terrace
 
 SERVER_CPU, LOAD_CPU, BOTH_CPUS = {0}, {1}, {0, 1}
@@ -99,14 +99,10 @@ def run(server, mix, depth, seconds, cpus, **options):
     """One run of a mix; its report. Nothing is missed, and nothing is wrong."""
     workload, of_mix, _ = MIXES[mix]
     how = {"blind": True} if server.name == "floor" else {"any_version": True}
-    report = load(
+    return (load if server.name == "floor" else load_held)(
         server, workload, cpus=cpus, records=RECORDS, seconds=seconds, depth=depth,
         **{"connections": CONNECTIONS, "batch": True, **of_mix, **how, **options},
     )  # fmt: skip
-    bad = report["wrong"] + report["misses"] + report["errors"]
-    if bad and server.name != "floor":
-        raise RuntimeError(f"{server.name}: {bad} bad answers: {report['examples']}")
-    return report
 
 
 def cores(quick):

@@ -71,10 +71,10 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
     pub(crate) evicted_unfetched: AtomicU64,
     pub(crate) expired: AtomicU64,
-    /// Lookups that met a record which had expired.
-    pub(crate) met_expired: AtomicU64,
     /// Of those, never written.
     pub(crate) expired_unwritten: AtomicU64,
+    /// Lookups that met a record which had expired.
+    pub(crate) met_expired: AtomicU64,
     pub(crate) collisions: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) promotions: AtomicU64,

@@ -379,7 +379,7 @@ impl Arena {
 
     /// Asks the processor for the record at `addr`, or as much of it as most records are long.
     pub(crate) fn prefetch(&self, addr: Addr) {
-        crate::prefetch::lines::<RECORD_LINES>(self.at(addr.offset()));
+        crate::prefetch::lines::<RECORD_LINES>(self.at(addr.offset()).as_ptr());
     }
 
     /// The records of a block in arrival order, void ones too. `fill` is the block's
@@ -464,8 +464,7 @@ impl Block {
         let live = &arena.meta[self.id as usize].live;
         live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
         // Where the next record will lie: else its writer waits until memory has given the lines.
-        let next = start.as_ptr().wrapping_add(taken as usize);
-        NonNull::new(next).inspect(|next| crate::prefetch::lines::<RECORD_LINES>(*next));
+        crate::prefetch::lines::<RECORD_LINES>(start.as_ptr().wrapping_add(taken as usize));
         Some(Addr::from_offset(offset))
     }
 }

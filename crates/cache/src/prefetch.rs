@@ -1,23 +1,21 @@
 //! Hints to the processor's caches.
 
-use std::ptr::NonNull;
-
 const LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at `value`.
 #[inline]
 pub(crate) fn line<T>(value: &T) {
-    lines::<1>(NonNull::from_ref(value).cast());
+    lines::<1>(std::ptr::from_ref(value).cast());
 }
 
 /// Asks for so many cache lines from that at `start` on.
 #[inline]
-pub(crate) fn lines<const COUNT: usize>(start: NonNull<u8>) {
+pub(crate) fn lines<const COUNT: usize>(start: *const u8) {
     #[cfg(target_arch = "x86_64")]
     for at in 0..COUNT {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.as_ptr().wrapping_add(at * LINE_BYTES).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(at * LINE_BYTES).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (start, LINE_BYTES);

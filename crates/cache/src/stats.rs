@@ -17,10 +17,10 @@ pub struct CacheStats {
     pub evictions: u64,
     /// Records dropped because they had expired.
     pub reclaimed_expired: u64,
+    /// Of those, never written to a drive.
+    pub expired_unwritten: u64,
     /// Lookups that missed because what they found had expired.
     pub met_expired: u64,
-    /// Of the records dropped, never written to a drive.
-    pub expired_unwritten: u64,
     /// Unread among the evicted.
     pub evicted_unfetched: u64,
     /// Records that lost their place to one of equal bucket and fingerprint, and found none when they

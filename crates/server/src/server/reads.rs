@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::ReadPlan;
-use terrace_device::{AlignedBuf, Depth, Done, LongBuffers, Read, ReadQueue};
+use terrace_device::{
+    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Opened, Read, ReadQueue, open_queue,
+};
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
 const DEPTH: u32 = 128;
@@ -22,10 +24,9 @@ pub(crate) fn buffer_bytes_max(workers: u32) -> usize {
     ((16 << 20) / workers.max(1) as usize).clamp(2 << 20, 8 << 20)
 }
 
-/// Reads that the queue over so many drives takes at once: none of them takes another's share, even if it
-/// answers nothing.
-pub(crate) fn queue_depth(drives: usize) -> u32 {
-    DEPTH * drives.max(1) as u32
+/// A queue in which no drive takes another's share, even if it answers nothing.
+pub(crate) fn open(drives: &[Arc<dyn Device>], engine: Engine) -> io::Result<Opened> {
+    open_queue(drives, engine, DEPTH * drives.len().max(1) as u32)
 }
 
 /// The depth to begin with for a drive with such a knee, which all workers share.
@@ -59,7 +60,12 @@ struct Tier {
 
 impl Tier {
     fn is_full(&self) -> bool {
-        self.in_flight >= self.depth.map_or(DEPTH, |depth| depth.now())
+        self.in_flight >= self.depth_now()
+    }
+
+    /// Reads that it gets at once.
+    fn depth_now(&self) -> u32 {
+        self.depth.map_or(DEPTH, |depth| depth.now())
     }
 }
 
@@ -91,8 +97,9 @@ impl Reads {
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
-            latency.note_depth(number, depth.map_or(DEPTH, |depth| depth.now()));
-            Tier { waiting: VecDeque::new(), in_flight: 0, depth }
+            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, depth };
+            latency.note_depth(number, tier.depth_now());
+            tier
         };
         Self {
             queue,
@@ -249,7 +256,7 @@ impl Reads {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-    use terrace_device::{Device, Engine, FileDevice, open_queue};
+    use terrace_device::FileDevice;
 
     /// A queue that the system refuses when it is first used.
     struct Refused {

@@ -18,8 +18,7 @@ impl Worker {
         if self.engine == Engine::Pool {
             return Err(error);
         }
-        let depth = reads::queue_depth(self.devices.len());
-        let opened = terrace_device::open_queue(&self.devices, Engine::Pool, depth)?;
+        let opened = reads::open(&self.devices, Engine::Pool)?;
         self.engine = opened.engine;
         self.cx.reads.move_to(opened.queue);
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
