@@ -2,7 +2,8 @@
 
 from . import (
     capacity, cpu, flash_gets, generator, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
-    speed_instructions, speed_latency, speed_sets, trace, traces, write_budget, writes,
+    speed_instructions, speed_latency, speed_sets, trace, traces, write_budget,
+    write_budgets, writes,
 )  # fmt: skip
 
 # Faster than memcached, as fast as the drive: see docs/speed.md. `bench/run speed` measures all of them.
@@ -23,8 +24,8 @@ SPEED = {
 # Names that stand for several rows.
 GROUPS = {"speed": list(SPEED)}
 
-# Measured only if named: an hour, twenty minutes, six, ten or more twice, four (as root), and two hours.
-LONG = {"policy", "adaptation", "budget", "trace", "traces", "ladder", *SPEED}
+# Measured only if named: an hour, twenty minutes, six, nine, ten or more twice, four (as root), and two hours.
+LONG = {"policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -40,6 +41,7 @@ ROWS = {
     "policy": policy.policy,
     "adaptation": policy.adaptation,
     "budget": write_budget.overload,
+    "budgets": write_budgets.falling,
     "rewrites": rewrites.rewrites,
     "trace": trace.trace,
     "traces": traces.traces,

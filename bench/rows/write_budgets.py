@@ -1,0 +1,68 @@
+"""What is lost with ever smaller write budgets: requests and misses at the same rate, side by side."""
+
+import concurrent.futures
+import contextlib
+import time
+
+from measure.figure import Figure, at_most, say
+from measure.load import load
+from measure.server import terrace
+
+FLAGS = ["-m", "6", "-t", "1", "--tier", "ssd:DIR/tier:12m"]
+# Facebook's ETC: popularity, one SET to 30 GETs, what is missed is stored, and 231 bytes to a record.
+ETC = {
+    "popularity": "zipf-mandelbrot", "get_percent": 97, "back_end": 0, "any_version": True,
+    "records": 500_000, "key_bytes": 20, "value_bytes": 211, "connections": 4, "depth": 4,
+}  # fmt: skip
+WARM_UP = 600_000
+# Requests per second: all servers together take less than one core for them.
+RATE = 6_000
+SECONDS = 300
+# Of what is written without a budget.
+PARTS = [1 / 2, 1 / 5, 1 / 10]
+
+
+def falling(quick):
+    """Hits and latency under a half, a fifth and a tenth of what would be written."""
+    seconds = SECONDS // (10 if quick else 1)
+    with _server("unlimited") as server:
+        asked = _measure(server, seconds / 3)["written"]
+    budgets = ["unlimited"] + [f"{round(asked * part / 1000)}KB/s" for part in PARTS]
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(_server(budget)) for budget in budgets]
+        with concurrent.futures.ThreadPoolExecutor(len(servers)) as together:
+            free, *held = together.map(lambda server: _measure(server, seconds), servers)
+    figures = [Figure("without a budget", _text(free))]
+    for part, found in zip(PARTS, held):
+        name, written = f"a budget of {part:.0%} of {asked:,.0f} bytes/s", found["written"] / (asked * part)
+        figures.append(at_most(f"{name}: bytes at the drive, of it", written, 1.05, "{:.3f}", _text(found)))
+        figures.append(Figure(f"{name}: hits, of those without", f"{found['hits'] / free['hits']:.3f}"))
+    return figures
+
+
+def _text(found):
+    return (
+        f"hits {found['hits']:.4f}, {found['written']:,.0f} bytes/s, p50 {found['p50']:.0f} us, "
+        f"p99 {found['p99']:.0f} us, gear {found['gear']}"
+    )
+
+
+def _server(budget):
+    server = terrace(*FLAGS, "--write-budget", budget)
+    say(server.command)
+    return server
+
+
+def _measure(server, seconds):
+    load(server, "mixed", requests=WARM_UP, **ETC)
+    start, before = time.monotonic(), server.usage().drive_written
+    report = load(server, "mixed", seconds=round(seconds), rate=RATE, **ETC)
+    written = (server.usage().drive_written - before) / (time.monotonic() - start)
+    latency = report["latency"]
+    return {
+        "hits": report["hits"] / (report["hits"] + report["misses"]),
+        "written": written,
+        "p50": latency["p50_us"],
+        "p99": latency["p99_us"],
+        "gear": server.stats("tiers").get("tier:0:gear", ""),
+    }
