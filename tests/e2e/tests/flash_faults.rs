@@ -47,7 +47,23 @@ fn works(client: &mut Client) {
 }
 
 fn tier_file(server: &Server) -> std::fs::File {
-    OpenOptions::new().write(true).open(server.dir.path().join("tier")).expect("the file")
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(server.dir.path().join("tier"))
+        .expect("the file")
+}
+
+/// Flips one bit in one of `of` pages of the server's drive.
+fn flip_bits(server: &Server, of: usize) {
+    let file = tier_file(server);
+    let mut byte = [0];
+    for page in (2..TIER_BYTES / 4096).step_by(of) {
+        let offset = page * 4096 + (page * 977) % 4096;
+        file.read_exact_at(&mut byte, offset).expect("the drive");
+        byte[0] ^= 1 << (page % 8);
+        file.write_all_at(&byte, offset).expect("the drive");
+    }
 }
 
 #[test]
@@ -60,20 +76,7 @@ fn single_flipped_bits_are_counted_misses() {
             return;
         };
         assert_eq!(present(&mut client), RECORDS);
-        // One bit in every other page of the file.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(server.dir.path().join("tier"))
-            .expect("the file");
-        let mut byte = [0];
-        for page in (2..TIER_BYTES / 4096).step_by(2) {
-            let offset = page * 4096 + (page * 977) % 4096;
-            file.read_exact_at(&mut byte, offset).unwrap();
-            byte[0] ^= 1 << (page % 8);
-            file.write_all_at(&byte, offset).unwrap();
-        }
-        file.sync_all().unwrap();
+        flip_bits(&server, 2);
         let hits = present(&mut client);
         assert!(hits < RECORDS, "no record was hit by the flips");
         assert!(hits > RECORDS / 5, "only {hits} of {RECORDS} are left after half the pages");
@@ -81,6 +84,36 @@ fn single_flipped_bits_are_counted_misses() {
         works(&mut client);
         server.assert_alive();
     }
+}
+
+#[test]
+fn large_values_that_lost_a_part_are_misses_and_the_connection_stays() {
+    const VALUES: usize = 60;
+    if !is_terrace() {
+        return skip(
+            "large_values_that_lost_a_part_are_misses_and_the_connection_stays",
+            "it is about tiers",
+        );
+    }
+    let mut server = flash_server("");
+    let mut client = server.client();
+    for (prefix, bytes) in [("k", 200_000), ("m", 1_000_000)] {
+        fill(&mut client, prefix, VALUES, bytes);
+    }
+    push_to_flash(&mut client);
+    flip_bits(&server, 10);
+    let mut missed = 0;
+    for (prefix, bytes) in [("k", 200_000), ("m", 1_000_000)] {
+        for at in 0..VALUES {
+            let key = format!("{prefix}{at}");
+            let got = client.get(&key);
+            missed += usize::from(got.is_none());
+            assert!(got.is_none_or(|value| value == value_of(&key, 0, bytes)), "{key}");
+        }
+    }
+    assert!(missed > VALUES, "only {missed} of {} are missed", 2 * VALUES);
+    works(&mut client);
+    server.assert_alive();
 }
 
 #[test]

@@ -19,12 +19,21 @@ pub(crate) struct LargeValue {
     pub(crate) manifest: Manifest,
     /// What stands behind it in the reply.
     pub(crate) terminator: &'static [u8],
+    /// The whole reply if it turns out to be lost in time.
+    pub(crate) miss: Vec<u8>,
 }
 
 impl Executed {
-    /// The reply goes on with the chunks of a large item, and with what stands behind a value.
-    pub(crate) fn streams(manifest: Manifest, terminator: &'static [u8]) -> Self {
-        Self::Streams(Box::new(LargeValue { manifest, terminator }))
+    /// The reply goes on with the chunks of a large item, and with what stands behind a value; or it is
+    /// what `write_miss` writes.
+    pub(crate) fn streams(
+        manifest: Manifest,
+        terminator: &'static [u8],
+        write_miss: impl FnOnce(&mut Vec<u8>),
+    ) -> Self {
+        let mut miss = Vec::new();
+        write_miss(&mut miss);
+        Self::Streams(Box::new(LargeValue { manifest, terminator, miss }))
     }
 }
 

@@ -122,7 +122,8 @@ fn write(kind: KeysKind, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
         }
         Body::Chunked(manifest) => {
             put_line(manifest.bytes());
-            Executed::streams(manifest, reply::LINE_END)
+            // Of a key that is not there nothing is said.
+            Executed::streams(manifest, reply::LINE_END, |_| {})
         }
     }
 }

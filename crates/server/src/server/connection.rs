@@ -23,6 +23,7 @@ use crate::stats::latency::Command;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use terrace_protocol::Parser;
 
 /// No further request is begun while so many bytes wait for the client to take them, or are being
@@ -38,6 +39,8 @@ const STREAM_BYTES_MAX: usize = 256 << 10;
 const SEND_BYTES: usize = 16 << 10;
 /// What a client is told whose buffers no longer fit below `-o read_buf_mem_limit`.
 const OUT_OF_BUFFERS: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
+/// How long replies may wait for those behind them, which drives are about to bring.
+pub(super) const HOLD: Duration = Duration::from_millis(1);
 /// Receives per turn.
 const RECEIVES_MAX: usize = 4;
 
@@ -118,6 +121,8 @@ pub(crate) struct Connection {
     is_listed: bool,
     /// The cache has no buffers.
     is_waiting: bool,
+    /// Since when there is something to send that waits for what drives are about to bring.
+    pub(super) held_since: Option<Instant>,
     /// The listing at the front has nothing at the moment.
     awaits_listing: bool,
     /// Listed for a turn; kept by the worker.
@@ -151,6 +156,7 @@ impl Connection {
             has_failed: false,
             is_listed: false,
             is_waiting: false,
+            held_since: None,
             awaits_listing: false,
             is_ready: false,
             held: 0,
@@ -251,6 +257,9 @@ impl Connection {
             cx.stats.counters.conn_yields.add(1);
             return Ok(Turn::More);
         }
+        if matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(id, cx) {
+            return Ok(Turn::Idle);
+        }
         // An answer must not reach the client before what it acknowledges is safe.
         if self.replies.sendable() > 0 || has_streams {
             cx.session.make_durable()?;
@@ -288,6 +297,28 @@ impl Connection {
             _ if has_more_to_stream && is_sent => Turn::More,
             Stop::Blocked | Stop::Starved => Turn::Idle,
         })
+    }
+
+    /// Whether what could be sent waits a moment for the replies behind it, as it does in memcached: to send
+    /// each of them alone takes the kernel longer than all of them take us.
+    fn holds_replies(&mut self, id: Id, cx: &mut Context) -> bool {
+        let may_hold = (1..SEND_BYTES).contains(&self.replies.sendable())
+            && !self.replies.is_settled()
+            && self.replies.streams() == 0
+            && !self.replies.has_listing();
+        match self.held_since {
+            Some(since) if may_hold && since.elapsed() < HOLD => true,
+            None if may_hold => {
+                let now = Instant::now();
+                self.held_since = Some(now);
+                cx.held.push_back((id, now));
+                true
+            }
+            _ => {
+                self.held_since = None;
+                false
+            }
+        }
     }
 
     /// Executes what was received, and receives more.

@@ -8,7 +8,9 @@ use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
 use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Limits};
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 use terrace_cache::{Probe, Session};
 
 /// One per worker.
@@ -23,6 +25,8 @@ pub(crate) struct Context {
     pub(crate) pending: Slab<Job>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
+    /// Connections that hold replies back, and since when; those that have sent since are still here.
+    pub(crate) held: VecDeque<(Id, Instant)>,
     /// Connections that watch: something may be to be told to them whenever the inbox is woken.
     pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,

@@ -83,6 +83,16 @@ impl Replies {
         }
     }
 
+    /// Takes the last bytes back that were written.
+    pub(crate) fn take_back(&mut self, bytes: usize) -> Vec<u8> {
+        let out = self.open();
+        let taken = out.split_off(out.len().saturating_sub(bytes));
+        if !self.slots.is_empty() {
+            self.slot_bytes -= taken.len();
+        }
+        taken
+    }
+
     /// Keeps a place for a reply that is not known yet, but that will be about so long.
     pub(crate) fn reserve(&mut self, bytes: usize) -> SlotId {
         self.expected += bytes;
@@ -114,12 +124,13 @@ impl Replies {
         self.unfinished -= 1;
         if id.0 != self.front {
             self.slot_bytes += reply.len();
-            *slot = Slot::Done(match self.spare.pop() {
-                Some(mut memory) if reply.len() <= SPARE_BYTES_MAX => {
+            let spare = if reply.len() <= SPARE_BYTES_MAX { self.spare.pop() } else { None };
+            *slot = Slot::Done(match spare {
+                Some(mut memory) => {
                     memory.append(reply);
                     memory
                 }
-                _ => std::mem::take(reply),
+                None => std::mem::take(reply),
             });
             return;
         }
@@ -177,6 +188,10 @@ impl Replies {
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
     pub(crate) fn send(&mut self, socket: &mut Socket, sent: &mut u64) -> io::Result<bool> {
+        if self.streams > 0 {
+            // One that turned out to be lost may have nothing to say.
+            self.note_sent(0);
+        }
         loop {
             let result = match self.streams {
                 0 if self.sendable() == 0 => break,
@@ -214,7 +229,7 @@ impl Replies {
 
     /// Takes the memory of an empty output. Who is owed nothing keeps no memory at all.
     pub(crate) fn take_memory(&mut self) -> Option<Vec<u8>> {
-        if self.slots.is_empty() && !self.spare.is_empty() {
+        if self.slots.is_empty() {
             self.spare.clear();
         }
         (self.output.is_empty() && self.output.capacity() > 0)

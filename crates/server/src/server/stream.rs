@@ -10,6 +10,10 @@ use std::sync::Arc;
 use terrace_cache::{CHUNKS_TOGETHER, ItemId, Manifest, Run};
 use terrace_device::AlignedBuf;
 
+/// Shorter values, such as all that memcached takes unless told otherwise, are sent when all of their
+/// chunks are there, as far as there is memory: so one whose chunk is evicted just then is still a miss.
+const WHOLE_BYTES_MAX: u64 = 1 << 20;
+
 /// What is handed to a socket at once.
 pub(crate) type Slices<'s> = ArrayVec<IoSlice<'s>, 32>;
 
@@ -65,6 +69,10 @@ pub(crate) struct Stream {
     manifest: Manifest,
     /// What stands behind the value; none once it is in `window`.
     terminator: &'static [u8],
+    /// The reply if a chunk is lost before anything was sent.
+    miss: Vec<u8>,
+    /// Nothing is sent before all of it is there.
+    is_held: bool,
     /// Index of the run, and within it of the chunk, that is to be looked up next.
     next: (usize, u32),
     /// Number of the part at the front of `window`.
@@ -79,11 +87,13 @@ pub(crate) struct Stream {
 impl Stream {
     /// `head` is what stands before the value.
     pub(crate) fn new(hash: u64, head: Vec<u8>, value: LargeValue) -> Self {
-        let LargeValue { manifest, terminator } = value;
+        let LargeValue { manifest, terminator, miss } = value;
         let mut stream = Self {
             hash,
+            is_held: manifest.bytes() <= WHOLE_BYTES_MAX,
             manifest,
             terminator,
+            miss,
             next: (0, 0),
             sent: 0,
             sent_bytes: 0,
@@ -145,6 +155,9 @@ impl Stream {
 
     /// Puts a chunk in its place, or says that there is none.
     pub(crate) fn put(&mut self, number: u64, piece: Option<Piece>) {
+        if self.is_held && piece.is_none() && number >= self.sent {
+            return self.turn_into_miss();
+        }
         let place = number.checked_sub(self.sent).map(|place| place as usize);
         if let Some(part) = place.and_then(|place| self.window.get_mut(place)) {
             let before = part.bytes();
@@ -153,8 +166,41 @@ impl Stream {
         }
     }
 
+    /// Nothing of it was sent, and nothing will be but that it is not there.
+    fn turn_into_miss(&mut self) {
+        // Chunks that are still being read have no place any more.
+        self.sent += self.window.len() as u64;
+        self.window.clear();
+        self.bytes = 0;
+        self.next = (self.manifest.runs.len(), 0);
+        self.terminator = b"";
+        self.is_held = false;
+        let miss = std::mem::take(&mut self.miss);
+        if !miss.is_empty() {
+            self.push(Part::There(Piece::Copied(miss)));
+        }
+    }
+
+    /// Has it sent as it comes: there is no memory for all of it at once.
+    pub(crate) fn stop_holding(&mut self) {
+        self.is_held = false;
+    }
+
+    /// Whether chunks of it are on their way.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.window.iter().any(|part| matches!(part, Part::Reading(_)))
+    }
+
+    /// Whether it waits for chunks before anything is sent.
+    fn is_incomplete(&self) -> bool {
+        self.is_held && (!self.has_begun_all() || self.is_reading())
+    }
+
     /// Appends what can be sent; `true` if that is all.
     pub(crate) fn gather<'s>(&'s self, slices: &mut Slices<'s>) -> bool {
+        if self.is_incomplete() {
+            return false;
+        }
         let mut sent = self.sent_bytes;
         for part in &self.window {
             let Part::There(piece) = part else { return false };
@@ -185,9 +231,12 @@ impl Stream {
         bytes - left
     }
 
-    /// Whether something can be sent.
-    pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.window.front(), Some(Part::There(_)))
+    /// Whether something can be sent, or looked up.
+    pub(crate) fn can_go_on(&self) -> bool {
+        match self.is_incomplete() {
+            true => !self.is_reading(),
+            false => matches!(self.window.front(), Some(Part::There(_))),
+        }
     }
 
     /// Whether what is to be sent next is lost.
@@ -226,9 +275,17 @@ mod tests {
         Manifest { runs: vec![run(7, 2, 1), run(8, 4, 2)] }
     }
 
-    fn stream() -> Stream {
-        let large = LargeValue { manifest: manifest(), terminator: b"\r\n" };
+    fn held_stream() -> Stream {
+        let miss = b"EN\r\n".to_vec();
+        let large = LargeValue { manifest: manifest(), terminator: b"\r\n", miss };
         Stream::new(1, b"VA 11\r\n".to_vec(), large)
+    }
+
+    /// One that is sent as it comes.
+    fn stream() -> Stream {
+        let mut stream = held_stream();
+        stream.stop_holding();
+        stream
     }
 
     /// Sends what can be sent, `step` bytes at once.
@@ -268,7 +325,7 @@ mod tests {
             let parts: Vec<_> = first.iter().map(|n| (n.item.0, n.index, n.bytes)).collect();
             assert_eq!(parts, [(7, 0, 2), (7, 1, 1)]);
             stream.put(first[1].number, copied(b"c"));
-            assert!(!stream.is_ready() && stream.begin_next(true, 0).is_none());
+            assert!(!stream.can_go_on() && stream.begin_next(true, 0).is_none());
             let mut buffer = AlignedBuf::zeroed(4096);
             buffer[7..9].copy_from_slice(b"ab");
             let read = Arc::new(buffer);
@@ -300,6 +357,50 @@ mod tests {
         assert!(!stream.is_broken());
         send(&mut stream, 100, &mut output);
         assert_eq!(output, b"VA 11\r\nab");
-        assert!(stream.is_broken() && !stream.is_ready() && !stream.is_through());
+        assert!(stream.is_broken() && !stream.can_go_on() && !stream.is_through());
+    }
+
+    #[test]
+    fn a_short_value_is_sent_when_all_of_it_is_there() {
+        let (mut stream, mut output) = (held_stream(), Vec::new());
+        assert!(stream.can_go_on(), "nothing else would begin it");
+        let first = begin(&mut stream, true, 3);
+        assert!(first.is_empty() && stream.can_go_on(), "four bytes do not fit");
+        let chunks = begin(&mut stream, true, 100);
+        assert_eq!(chunks.len(), 6);
+        for (at, chunk) in chunks.iter().enumerate() {
+            send(&mut stream, 100, &mut output);
+            assert!(output.is_empty() && !stream.can_go_on(), "{at}");
+            stream.put(chunk.number, copied(&b"abcdefghijk"[..chunk.bytes as usize]));
+        }
+        assert!(stream.can_go_on());
+        send(&mut stream, 3, &mut output);
+        assert_eq!(output, b"VA 11\r\nabaabababab\r\n");
+        assert!(stream.is_through());
+    }
+
+    #[test]
+    fn a_short_value_of_which_a_chunk_is_lost_is_a_miss() {
+        let (mut stream, mut output) = (held_stream(), Vec::new());
+        let chunks = begin(&mut stream, true, 100);
+        stream.put(chunks[0].number, copied(b"ab"));
+        stream.put(chunks[3].number, None);
+        // What comes too late has no place.
+        stream.put(chunks[1].number, copied(b"c"));
+        stream.put(chunks[2].number, None);
+        assert!(stream.can_go_on() && !stream.is_broken());
+        send(&mut stream, 100, &mut output);
+        assert_eq!((&output[..], stream.is_through(), stream.bytes()), (&b"EN\r\n"[..], true, 0));
+    }
+
+    #[test]
+    fn without_room_for_all_of_it_a_short_value_is_sent_as_it_comes() {
+        let (mut stream, mut output) = (held_stream(), Vec::new());
+        let chunks = begin(&mut stream, true, 3);
+        assert_eq!(chunks.len(), 0);
+        stream.stop_holding();
+        send(&mut stream, 100, &mut output);
+        assert_eq!(output, b"VA 11\r\n");
+        assert_eq!(begin(&mut stream, true, 0).len(), 2);
     }
 }

@@ -4,7 +4,7 @@ mod clients;
 mod operations;
 
 use super::chunks::Outcome;
-use super::connection::{Connection, Turn};
+use super::connection::{Connection, HOLD, Turn};
 use super::context::Context;
 use super::listener::Listener;
 use super::pending::Waiter;
@@ -79,8 +79,7 @@ impl Worker {
             IoEngine::IoUring => Engine::IoUring,
             IoEngine::Pool => Engine::Pool,
         };
-        let opened =
-            terrace_device::open_queue(devices, engine, reads::queue_depth(devices.len()))?;
+        let opened = reads::open(devices, engine)?;
         if let (0, Some(reason)) = (index, opened.fallback) {
             shared
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
@@ -103,6 +102,7 @@ impl Worker {
             shared,
             pending: Slab::new(),
             waiting: Vec::new(),
+            held: VecDeque::new(),
             watching: Vec::new(),
             buffers: Default::default(),
             stream_bytes: 0,
@@ -151,6 +151,7 @@ impl Worker {
         self.welcome_datagrams();
         self.finish_reads();
         self.retry_waiting();
+        self.release_held();
         self.serve();
         self.close_idle();
         self.cx.reads.flush().or_else(|error| self.read_with_threads(error))
@@ -159,7 +160,7 @@ impl Worker {
     fn wait(&mut self) -> io::Result<()> {
         let timeout = if !self.ready.is_empty() || self.udp.has_more() {
             Some(Duration::ZERO)
-        } else if self.waiting_since.is_some() || self.cx.shared.is_stopping() {
+        } else if self.is_anything_late() {
             Some(RETRY_AFTER)
         } else if self.cx.shared.settings.idle_timeout_s > 0 || self.cx.reads.is_busy() {
             // A drive whose completion got lost must not silence the worker too.
@@ -173,6 +174,25 @@ impl Worker {
             self.cx.session.park();
         }
         self.poll.wait(timeout)
+    }
+
+    /// Whether something is to be looked at again soon, whatever happens.
+    fn is_anything_late(&self) -> bool {
+        self.waiting_since.is_some() || !self.cx.held.is_empty() || self.cx.shared.is_stopping()
+    }
+
+    /// Has connections send that have held replies back for long enough.
+    fn release_held(&mut self) {
+        while let Some(&(id, since)) = self.cx.held.front()
+            && since.elapsed() >= HOLD
+        {
+            self.cx.held.pop_front();
+            if let Some(connection) = self.connections.get_mut(id)
+                && connection.held_since == Some(since)
+            {
+                mark_ready(&mut self.ready, connection, id);
+            }
+        }
     }
 
     fn take_events(&mut self) {

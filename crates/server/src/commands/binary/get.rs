@@ -22,9 +22,7 @@ pub(super) fn get(
     if let Some(executed) = keys::fetch(executor, key, touch, evidence, out, write)? {
         return Ok(executed);
     }
-    if !request.quiet {
-        write_miss(request, get, out);
-    }
+    write_miss(request, get, out);
     Ok(Executed::Replied)
 }
 
@@ -50,13 +48,16 @@ fn write(
     request.echo.put(out, &response);
     match body {
         Body::Inline(_) => Executed::Replied,
-        Body::Chunked(manifest) => Executed::streams(manifest, b""),
+        Body::Chunked(manifest) => {
+            Executed::streams(manifest, b"", |out| write_miss(request, get, out))
+        }
     }
 }
 
-/// A miss repeats the key in place of a text, where the key was asked for.
+/// A miss, unless it is not to be told, repeats the key in place of a text, where the key was asked for.
 fn write_miss(request: &BinaryRequest<'_>, get: &Get<'_>, out: &mut Vec<u8>) {
     match get.with_key {
+        _ if request.quiet => {}
         false => request.echo.put_error(out, Status::NotFound),
         true => {
             let response = Response { key: get.key, ..Response::default() };

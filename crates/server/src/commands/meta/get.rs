@@ -140,7 +140,9 @@ fn write(
     reply.end();
     match body {
         _ if !with_value => Executed::Replied,
-        Body::Chunked(manifest) => Executed::streams(manifest, reply::LINE_END),
+        Body::Chunked(manifest) => {
+            Executed::streams(manifest, reply::LINE_END, |out| write_miss(request, out))
+        }
         Body::Inline(value) => {
             reply::put_block(out, value);
             Executed::Replied
@@ -183,10 +185,14 @@ fn missing(
     out: &mut Vec<u8>,
 ) -> Executed {
     count_miss(executor, request, was_read);
+    write_miss(request, out);
+    Executed::Replied
+}
+
+fn write_miss(request: &MetaRequest<'_>, out: &mut Vec<u8>) {
     if !request.flags.has(b'q') {
         write_code(out, b"EN", request);
     }
-    Executed::Replied
 }
 
 fn found(executor: &Executor<'_>, request: &MetaRequest<'_>, from_dram: bool) {

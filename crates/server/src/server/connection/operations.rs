@@ -41,7 +41,8 @@ impl Connection {
             }
             Ok(Executed::Streams(large)) => {
                 self.conflicts.add(key.hash(), false);
-                let stream = Stream::new(key.hash(), Vec::new(), *large);
+                let head = self.replies.take_back(written);
+                let stream = Stream::new(key.hash(), head, *large);
                 self.replies.reserve_stream(Box::new(stream));
                 Ok(())
             }

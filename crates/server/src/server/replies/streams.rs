@@ -62,6 +62,9 @@ impl Replies {
                 begun.push((SlotId(self.front + at as u64), chunk));
             }
             if !stream.has_begun_all() {
+                if must && !stream.is_reading() {
+                    stream.stop_holding();
+                }
                 return;
             }
         }
@@ -101,7 +104,7 @@ impl Replies {
 
     /// Whether the large item at the front can be gone on with.
     pub(crate) fn has_ready_stream(&self) -> bool {
-        matches!(self.slots.front(), Some(Slot::Stream(stream)) if stream.is_ready())
+        matches!(self.slots.front(), Some(Slot::Stream(stream)) if stream.can_go_on())
     }
 
     /// Whether what was promised to the client can't be kept.
