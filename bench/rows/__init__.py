@@ -24,7 +24,7 @@ SPEED = {
 # Names that stand for several rows.
 GROUPS = {"speed": list(SPEED)}
 
-# Measured only if named: an hour, twenty minutes, six, nine, ten or more twice, four (as root), and two hours.
+# Measured only if named: an hour, twenty minutes, six, seven, ten or more twice, four (as root), and two hours.
 LONG = {"policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.

@@ -162,7 +162,7 @@ def _popular(ours, theirs, records, mix, rounds, seconds):
     what = f"{mix}, Zipf-Mandelbrot, {held:.1%} of records in DRAM, of memcached's rate with all"
     note = (
         f"{median(own):,.0f}/s and {median(other):,.0f}/s; {ratio(own, drive):.2f} of {median(drive):,.0f}/s, "
-        f"for which fio's reads would be enough"
+        "for which fio's reads would be enough"
     )
     return at_least(what, ratio(own, other), 1.0, "{:.2f}", note)
 

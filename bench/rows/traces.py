@@ -75,11 +75,17 @@ def _trace(name, path):
     return at_most(f"{name}: misses in gear A, of LRU's with as many bytes", misses / peer, MUST, "{:.3f}", note)
 
 
+def etc(objects):
+    """The generator's flags for this mix; what is missed is stored."""
+    return {
+        "popularity": "zipf-mandelbrot", "get_percent": ETC_GET_PERCENT, "back_end": 0, "any_version": True,
+        "records": objects, "key_bytes": KEY_BYTES, "value_bytes": ETC_VALUE_BYTES, "connections": 4, "depth": 4,
+    }  # fmt: skip
+
+
 def _etc(scale):
     objects, requests = ETC_OBJECTS // scale, ETC_REQUESTS // scale
-    how = {"popularity": "zipf-mandelbrot", "get_percent": ETC_GET_PERCENT, "back_end": 0, "any_version": True}
-    how |= {"records": objects, "requests": requests // 2, "connections": 4, "depth": 4}
-    how |= {"key_bytes": KEY_BYTES, "value_bytes": ETC_VALUE_BYTES}
+    how = {"requests": requests // 2, **etc(objects)}
     with _server(*_sizes(objects * (KEY_BYTES + ETC_VALUE_BYTES))) as server:
         load(server, "mixed", **how)
         misses = _misses(load(server, "mixed", **how))

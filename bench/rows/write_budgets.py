@@ -7,15 +7,12 @@ import time
 from measure.figure import Figure, at_most, say
 from measure.load import load
 from measure.server import terrace
+from rows import traces
 
 FLAGS = ["-m", "6", "-t", "1", "--tier", "ssd:DIR/tier:12m"]
-# Facebook's ETC: popularity, one SET to 30 GETs, what is missed is stored, and 231 bytes to a record.
-ETC = {
-    "popularity": "zipf-mandelbrot", "get_percent": 97, "back_end": 0, "any_version": True,
-    "records": 500_000, "key_bytes": 20, "value_bytes": 211, "connections": 4, "depth": 4,
-}  # fmt: skip
+ETC = traces.etc(traces.ETC_OBJECTS)
 WARM_UP = 600_000
-# Requests per second: all servers together take less than one core for them.
+# Requests per second, of each server.
 RATE = 6_000
 SECONDS = 300
 # Of what is written without a budget.

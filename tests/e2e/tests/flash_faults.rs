@@ -64,6 +64,7 @@ fn flip_bits(server: &Server, of: usize) {
         byte[0] ^= 1 << (page % 8);
         file.write_all_at(&byte, offset).expect("the drive");
     }
+    file.sync_all().expect("the drive");
 }
 
 #[test]
