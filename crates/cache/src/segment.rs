@@ -111,6 +111,11 @@ impl SegmentTable {
         (seq != 0).then_some(Sealed { number, seq })
     }
 
+    /// Asks the processor for the row of a segment.
+    pub(crate) fn prefetch(&self, number: u16) {
+        crate::prefetch::line(&self.rows[usize::from(number)]);
+    }
+
     pub(crate) fn is_current(&self, sealed: Sealed) -> bool {
         self.sealed(sealed.number) == Some(sealed)
     }

@@ -8,6 +8,7 @@ use crate::key::{Key, Name};
 use crate::manifest::{ItemId, Manifest, Run};
 use crate::memory::Guard;
 use crate::pages::PageRange;
+use crate::prefetch;
 use crate::probe::{Probe, Rejected, Sight, look};
 use crate::quiesce::Participant;
 use crate::record::Record;
@@ -21,6 +22,9 @@ use std::sync::atomic::Ordering;
 
 /// So many hits in DRAM are told together, lest sessions share a line more often.
 const HITS_TOLD: u32 = 64;
+
+/// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
+const PAGE_LINES: usize = 4;
 
 /// Whether a read counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +178,20 @@ impl Session {
             None if self.engine().has_tiers() => shard.index.load(guard).prefetch(name.pos),
             None => {}
         }
+    }
+
+    /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
+    /// called for all reads that came back before the first of them is checked.
+    pub fn prefetch_check(&self, probe: &Probe, hash: u64, bytes: &[u8]) {
+        let engine = self.engine();
+        let guard = self.guard();
+        prefetch::lines::<PAGE_LINES>(bytes.as_ptr());
+        let shard = &engine.shards[engine.hasher.shard(hash)];
+        let name = engine.hasher.name(hash);
+        shard.segments.prefetch(probe.sealed.number);
+        shard.table.load(guard).prefetch(name.pos);
+        shard.index.load(guard).prefetch(name.pos);
+        prefetch::lines::<1>(engine.pool.promotion.line_of(hash));
     }
 
     /// Looks `key` up at time `now` (unix seconds). Expired records are misses.

@@ -21,7 +21,8 @@ const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
 const BATCH: usize = 32;
 /// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
 const SLAB_BUFFER_BYTES: usize = 8 << 10;
-/// At most so many of them, since all are resident: 2 MiB.
+/// At most so many of them, since all are resident: 2 MiB. Twice as many as there are reads, where that is less:
+/// a drive gets its next reads before what it brought was looked at.
 const SLAB_BUFFERS_MAX: usize = 256;
 /// Entries of one reap. The kernel posts some twenty completions at an entry.
 const ENTRIES_MAX: usize = 8;
@@ -78,7 +79,7 @@ impl UringQueue {
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
         let waits_in_kernel = ring.params().is_feature_ext_arg();
-        let slab = register_slab(&ring, slots.min(SLAB_BUFFERS_MAX));
+        let slab = register_slab(&ring, (2 * slots).min(SLAB_BUFFERS_MAX));
         Ok(Self {
             ring,
             event,

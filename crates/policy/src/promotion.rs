@@ -148,6 +148,11 @@ impl Promotion {
         Heat::new(count, self.epoch())
     }
 
+    /// The memory that [`Promotion::note_read`] of this hash looks at, to be asked for ahead.
+    pub fn line_of(&self, hash: u64) -> *const u8 {
+        self.sketch.line_of(hash)
+    }
+
     /// What is known of a record from its reads on flash.
     pub fn known(&self, hash: u64) -> Heat {
         Heat::new(self.sketch.estimate(hash), self.epoch())

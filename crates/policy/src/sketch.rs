@@ -68,6 +68,11 @@ impl Sketch {
         places.map(|place| line.count(place)).into_iter().min().unwrap_or(0)
     }
 
+    /// The memory that [`Sketch::add`] of this hash changes, to be asked for ahead.
+    pub fn line_of(&self, hash: u64) -> *const u8 {
+        std::ptr::from_ref(self.places(hash).0).cast()
+    }
+
     /// Halves all counters.
     pub fn halve(&self) {
         const LOWER_BITS: u64 = 0x7777_7777_7777_7777;

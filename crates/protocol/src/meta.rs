@@ -40,6 +40,16 @@ pub struct MetaRequest<'a> {
     pub flags: MetaFlags<'a>,
 }
 
+impl<'a> MetaRequest<'a> {
+    /// `mg` of this key, for its value and nothing else.
+    #[inline]
+    pub fn of_value(key: &'a [u8]) -> Self {
+        const PRESENT: u64 = letter_bits(b"v");
+        let flags = MetaFlags { present: PRESENT, words: b" v", delta: 1, ..MetaFlags::default() };
+        Self { command: MetaCommand::Get, key: MetaKey { raw: key, decoded: None }, flags }
+    }
+}
+
 /// A key, as sent and as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaKey<'a> {
@@ -151,22 +161,15 @@ const fn letter_bits(letters: &[u8]) -> u64 {
     bits
 }
 
-/// A whole `mg` of a value and nothing else at the front of `buf`, and how long it is. As plain as a request
-/// can be, and told from all others by looking at each byte once.
+/// The key of a whole `mg` of a value and nothing else at the front of `buf`, and how long the request is. As
+/// plain as a request can be, and told from all others by looking at each byte once.
 #[inline]
-pub(crate) fn plain_get(buf: &[u8]) -> Option<(MetaRequest<'_>, usize)> {
-    const FLAGS: usize = b" v".len();
-    const PRESENT: u64 = letter_bits(b"v");
+pub(crate) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
+    const END: &[u8] = b" v\r\n";
     let rest = buf.strip_prefix(b"mg ")?;
-    let (raw, end) = rest.split_at(plain_end(rest));
-    if raw.is_empty() || raw.len() > KEY_BYTES_MAX || !end.starts_with(b" v\r\n") {
-        return None;
-    }
-    let flags =
-        MetaFlags { present: PRESENT, words: &end[..FLAGS], delta: 1, ..MetaFlags::default() };
-    let key = MetaKey { raw, decoded: None };
-    let request = MetaRequest { command: MetaCommand::Get, key, flags };
-    Some((request, buf.len() - end.len() + FLAGS + reply::LINE_END.len()))
+    let (key, end) = rest.split_at(plain_end(rest));
+    let is_key = (1..=KEY_BYTES_MAX).contains(&key.len());
+    (is_key && end.starts_with(END)).then(|| (key, buf.len() - end.len() + END.len()))
 }
 
 /// Why flags are no good, in the words of `mg`, `ms`, `md` and `me`.

@@ -1,9 +1,10 @@
 //! Finds the request at the front of what was received.
 
+use crate::Request;
 use crate::binary::{self, MAGIC_REQUEST};
 use crate::classic::{self, Keys, KeysKind};
+use crate::meta::{self, MetaRequest};
 use crate::token::Tokens;
-use crate::{Request, meta};
 
 /// A line may be this long, if it is not a `get` or `gets`.
 const LINE_BYTES_MAX: usize = 2048;
@@ -97,8 +98,8 @@ impl Parser {
             let keys = Keys::single(KeysKind::GET, key);
             return Parse::Request { request: Request::Keys(keys), consumed };
         }
-        if let Some((request, consumed)) = meta::plain_get(buf) {
-            return Parse::Request { request: Request::Meta(request), consumed };
+        if let Some((key, consumed)) = meta::plain_get(buf) {
+            return Parse::Request { request: Request::Meta(MetaRequest::of_value(key)), consumed };
         }
         let Some(end) = memchr::memchr(b'\n', buf) else { return self.without_end(buf) };
         let line = &buf[..end];
@@ -109,14 +110,15 @@ impl Parser {
         }
     }
 
-    /// The key of a `get` of one key at the front of `buf`, if that is written as most clients do, and how
-    /// many bytes it takes: what [`Parser::parse`] would find, sooner. `None` for anything else.
+    /// The key of a request for one value at the front of `buf`, a `get` or an `mg`, if that is written as most
+    /// clients do, and how many bytes it takes: what [`Parser::parse`] would find, sooner. `None` for anything
+    /// else.
     #[inline]
-    pub fn plain_get<'a>(&mut self, buf: &'a [u8]) -> Option<(&'a [u8], usize)> {
+    pub fn plain_get<'a>(&mut self, buf: &'a [u8], is_meta: bool) -> Option<(&'a [u8], usize)> {
         if self.protocol == Protocol::Binary || self.keys.is_some() {
             return None;
         }
-        let get = classic::plain_get(buf)?;
+        let get = if is_meta { meta::plain_get(buf) } else { classic::plain_get(buf) }?;
         self.protocol = Protocol::Ascii;
         Some(get)
     }

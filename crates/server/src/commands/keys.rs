@@ -1,14 +1,46 @@
-//! `get`, `gets`, `gat`, `gats`: one key of them at a time. Reading a record to send its value.
+//! `get`, `gets`, `gat`, `gats`, and the plainest `mg`: one key at a time. Reading a record to send its value.
 
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
 use super::lookup::{self, Effects, Outcome};
+use super::meta;
 use terrace_cache::{Access, Body, Evidence, Key, Record};
 use terrace_protocol::{KeysKind, reply};
 
-/// Reads one key; writes nothing if there is no record.
+/// How a key is asked for, and so how it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReadKind {
+    /// In a line of keys.
+    Classic(KeysKind),
+    /// `mg <key> v`.
+    MetaValue,
+}
+
+impl ReadKind {
+    /// Whether it may change the record.
+    pub(crate) fn is_write(self) -> bool {
+        matches!(self, Self::Classic(kind) if kind.touch.is_some())
+    }
+}
+
+/// Reads one key.
+#[inline]
 pub(crate) fn execute(
+    kind: ReadKind,
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    match kind {
+        ReadKind::Classic(kind) => classic(kind, executor, key, evidence, out),
+        ReadKind::MetaValue => meta::get_value(executor, key, evidence, out),
+    }
+}
+
+/// Reads one key of a line; writes nothing if there is no record.
+fn classic(
     kind: KeysKind,
     executor: &Executor<'_>,
     key: Key<'_>,

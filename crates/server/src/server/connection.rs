@@ -187,6 +187,7 @@ impl Connection {
     }
 
     /// Executes what was received, within limits, and sends what there is to send.
+    #[inline(never)]
     pub(crate) fn turn(&mut self, id: Id, cx: &mut Context) -> Turn {
         if !self.replies.has_memory() {
             self.replies.give_memory(cx.buffers.take());
@@ -257,7 +258,8 @@ impl Connection {
             cx.stats.counters.conn_yields.add(1);
             return Ok(Turn::More);
         }
-        if matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(id, cx) {
+        let may_hold = !self.replies.is_settled() || self.held_since.is_some();
+        if may_hold && matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(id, cx) {
             return Ok(Turn::Idle);
         }
         // An answer must not reach the client before what it acknowledges is safe.

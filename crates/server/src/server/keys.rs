@@ -1,13 +1,13 @@
-//! Reading keys: those of plain `get`s that stand one behind the other, and those of a long line.
+//! Reading keys: those of plain requests that stand one behind the other, and those of a long line.
 //!
-//! Most requests are a `get` of one key. They have a way of their own here, on which nothing of them is
+//! Most requests are a `get` or an `mg` of one value. They have a way of their own here, on which nothing of them is
 //! kept but the key: a whole pipeline of them is hashed, then asked of memory, then read.
 
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use super::pending::Work;
 use super::slab::Id;
-use crate::commands::keys;
+use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
 use terrace_cache::Key;
@@ -45,9 +45,10 @@ impl Connection {
             return (0, Ok(()));
         }
         let limit = BATCH.min(*budget as usize);
+        let is_meta = input.first() == Some(&b'm');
         let (mut batch, mut at) = (Batch::new(), 0);
         while batch.len() < limit
-            && let Some((key, bytes)) = self.parser.plain_get(&input[at..])
+            && let Some((key, bytes)) = self.parser.plain_get(&input[at..], is_meta)
         {
             at += bytes;
             batch.push((cx.session.key(key), at));
@@ -56,7 +57,10 @@ impl Connection {
             return (0, Ok(()));
         }
         self.command = Command::Get;
-        let (read, result) = self.read_keys(KeysKind::GET, &batch, reply::END, id, cx);
+        let (read, result) = match is_meta {
+            true => self.read_keys(ReadKind::MetaValue, &batch, b"", id, cx),
+            false => self.read_keys(ReadKind::Classic(KeysKind::GET), &batch, reply::END, id, cx),
+        };
         // No more than the limit, see above.
         *budget -= read as u32;
         (taken(&batch[..read]), result)
@@ -73,7 +77,7 @@ impl Connection {
         cx: &mut Context,
     ) -> Result<usize, Stop> {
         if let (Some(key), true) = (first, keys.is_single) {
-            self.read_key(keys.kind, key, id, cx)?;
+            self.read_key(ReadKind::Classic(keys.kind), key, id, cx)?;
             self.replies.append(|out| out.extend_from_slice(reply::END));
             return Ok(bytes.len());
         }
@@ -117,7 +121,7 @@ impl Connection {
         {
             batch.push((cx.session.key(word), text.len() - words.rest().len()));
         }
-        let (read, result) = self.read_keys(left.kind, &batch, b"", id, cx);
+        let (read, result) = self.read_keys(ReadKind::Classic(left.kind), &batch, b"", id, cx);
         let mut consumed = taken(&batch[..read]);
         self.mode = Mode::Keys(KeysLeft { text: left.text - consumed, ..left });
         if result.is_ok() && !batch.is_full() {
@@ -134,7 +138,7 @@ impl Connection {
     #[inline]
     fn read_keys(
         &mut self,
-        kind: KeysKind,
+        kind: ReadKind,
         batch: &Batch<'_>,
         end: &[u8],
         id: Id,
@@ -161,7 +165,7 @@ impl Connection {
 
     fn read_key(
         &mut self,
-        kind: KeysKind,
+        kind: ReadKind,
         key: Key<'_>,
         id: Id,
         cx: &mut Context,
@@ -169,7 +173,7 @@ impl Connection {
         self.begin(
             cx,
             id,
-            (key, kind.touch.is_some()),
+            (key, kind.is_write()),
             |executor, out| keys::execute(kind, executor, key, None, out),
             || Work::Key { kind, key: key.bytes().into() },
         )

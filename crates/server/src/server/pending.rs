@@ -7,12 +7,11 @@ use super::replies::SlotId;
 use super::slab::Id;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::{self, Executed, LargeValue};
-use crate::commands::keys;
+use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use std::time::Instant;
 use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe};
 use terrace_device::AlignedBuf;
-use terrace_protocol::KeysKind;
 
 /// Who is to be tried again after a while.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +48,8 @@ pub(crate) struct Pending {
 
 /// What there is to do; an owned copy of the request.
 pub(crate) enum Work {
-    /// One key of a `get` (`gets`, `gat`, `gats`).
-    Key { kind: KeysKind, key: Box<[u8]> },
+    /// A read of one key, or of one of several.
+    Key { kind: ReadKind, key: Box<[u8]> },
     /// A whole request, as it was received. A long value was left out: it stands in chunks.
     Request { key: Box<[u8]>, bytes: Box<[u8]>, chunks: Option<Manifest> },
 }

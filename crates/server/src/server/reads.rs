@@ -140,7 +140,7 @@ impl Reads {
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
         self.unfinished += 1;
-        if self.has_room(plan) && self.tiers.iter().all(|tier| tier.waiting.is_empty()) {
+        if self.has_room(plan) && !self.has_waiting() {
             self.start(plan, operation);
         } else {
             self.tiers[plan.tier].waiting.push_back((plan, operation));
@@ -197,12 +197,7 @@ impl Reads {
     ///
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
-    #[inline]
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        if self.is_busy() { self.start_waiting() } else { Ok(()) }
-    }
-
-    fn start_waiting(&mut self) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
             while let Some(&(plan, operation)) = self.tiers[tier].waiting.front() {
@@ -217,6 +212,11 @@ impl Reads {
             self.queue.flush()?;
         }
         Ok(())
+    }
+
+    /// Whether a read waits for room.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.tiers.iter().any(|tier| !tier.waiting.is_empty())
     }
 
     /// Whether anything is on its way.

@@ -149,12 +149,14 @@ impl Worker {
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
-        self.finish_reads();
+        if self.cx.reads.is_busy() {
+            self.finish_reads()?;
+        }
         self.retry_waiting();
         self.release_held();
         self.serve();
         self.close_idle();
-        self.cx.reads.flush().or_else(|error| self.read_with_threads(error))
+        if self.cx.reads.is_busy() { self.hand_over_reads() } else { Ok(()) }
     }
 
     fn wait(&mut self) -> io::Result<()> {

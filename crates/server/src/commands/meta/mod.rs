@@ -35,6 +35,20 @@ pub(crate) fn execute(
     Ok(executed)
 }
 
+/// Executes `mg <key> v`.
+#[inline(never)]
+pub(crate) fn get_value(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let request = MetaRequest::of_value(key.bytes());
+    let executed = get::execute(executor, &request, key, evidence, out)?;
+    executor.counters.cmd_meta.add(1);
+    Ok(executed)
+}
+
 /// The operand of a flag, if the flag was given.
 fn operand<T>(flags: &MetaFlags<'_>, letter: u8, value: T) -> Option<T> {
     flags.has(letter).then_some(value)

@@ -30,16 +30,36 @@ impl Worker {
     }
 
     /// Goes on with the operations whose reads came back.
-    pub(super) fn finish_reads(&mut self) {
-        if !self.cx.reads.is_busy() {
-            return;
-        }
+    pub(super) fn finish_reads(&mut self) -> io::Result<()> {
         let mut finished = std::mem::take(&mut self.finished);
         self.cx.reads.reap(&mut finished);
+        // The drive gets what waited for it before we look at what it brought: it would be idle meanwhile.
+        let refilled = match self.cx.reads.has_waiting() {
+            true => self.hand_over_reads(),
+            false => Ok(()),
+        };
+        self.look_ahead_at(&finished);
         for read in finished.drain(..) {
             self.finish_read(read);
         }
         self.finished = finished;
+        refilled
+    }
+
+    /// Asks for what finishing these reads will need, so that it comes from memory while others are finished.
+    fn look_ahead_at(&mut self, finished: &[Finished]) {
+        for read in finished {
+            if let Some(Job::Operation(operation)) = self.cx.pending.get(read.operation)
+                && let Some(probe) = &operation.probe
+            {
+                self.cx.session.prefetch_check(probe, operation.hash, &read.buffer);
+            }
+        }
+    }
+
+    /// Hands what was submitted to the drives.
+    pub(super) fn hand_over_reads(&mut self) -> io::Result<()> {
+        self.cx.reads.flush().or_else(|error| self.read_with_threads(error))
     }
 
     fn finish_read(&mut self, mut read: Finished) {
