@@ -1,5 +1,5 @@
-"""memcached at its best settings: one server for each that may be, and each comparison takes the one
-that does best in it."""
+"""Servers at their best settings: one for each that may be, and each comparison takes the one that does
+best in it."""
 
 import contextlib
 
@@ -12,13 +12,13 @@ SETTINGS = [[], ["-R", "1000"], ["-R", "1000", "-L"]]
 
 
 @contextlib.contextmanager
-def candidates(*flags, settings=SETTINGS, **how):
-    """A running memcached for each of the settings that work here."""
+def candidates(*flags, settings=SETTINGS, make=memcached, **how):
+    """A running server for each of the settings that work here: memcached, or what else `make` makes."""
     with contextlib.ExitStack() as stack:
         servers = []
         for setting in settings:
             try:
-                servers.append(stack.enter_context(memcached(*flags, *setting, **how)))
+                servers.append(stack.enter_context(make(*flags, *setting, **how)))
             except RuntimeError as error:
                 say(f"left out: {error}")
         yield servers
@@ -28,7 +28,7 @@ def best(servers, measure, choose=min):
     """The one of which `measure` is the least, or the most."""
     if len(servers) == 1:
         return servers[0]
-    say(f"memcached's best settings of {len(servers)}")
+    say(f"the best of {len(servers)} settings of {servers[0].name}")
     tried = take_turns(TRIES, *[lambda server=server: measure(server) for server in servers])
     found = choose(range(len(servers)), key=lambda at: median(tried[at]))
     say(f"taken: {servers[found].command}")

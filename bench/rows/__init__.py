@@ -21,9 +21,6 @@ SPEED = {
     "speed-sets": speed_sets.sustained,
 }
 
-# Names that stand for several rows.
-GROUPS = {"speed": list(SPEED)}
-
 # Measured only if named: an hour, twenty minutes, six, seven, ten or more twice, four (as root), and two hours.
 LONG = {"policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
 
@@ -52,3 +49,6 @@ ROWS = {
     "generator": generator.generator,
     **SPEED,
 }
+
+# Names that stand for several rows.
+GROUPS = {"usual": [name for name in ROWS if name not in LONG], "speed": list(SPEED)}

@@ -18,7 +18,8 @@ TIER_BYTES = 160
 # How near to the room that was asked for is near enough.
 NEAR = 0.03
 MIXES = {"GET": ("get", {}), "80/20": ("mixed", {"get_percent": 80})}
-LOAD = {"popularity": "zipf-mandelbrot", "connections": 16, "depth": 32, "any_version": True}
+# In a mixed load each connection has records of its own, so their number says which are popular.
+LOAD = {"popularity": "zipf-mandelbrot", "connections": 24, "depth": 32, "any_version": True}
 # Among so many of the records others are hot: their order depends on their number.
 SHIFTED = 0.99
 # Requests before each measurement, and in it, as multiples of the records.

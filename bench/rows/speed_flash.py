@@ -220,13 +220,14 @@ def _large(server, name, bytes_, how, rounds, seconds):
 
 # Records, and what a figure per record may grow by from the least to the most.
 GROWTH, GROWTH_MOST = [1_000_000, 10_000_000], 1.15
-GROWTH_INDEX_BYTES, GROWTH_BESIDES_MIB, GROWTH_TIER_BYTES = 4.6, 40, 150
+# Of `-m` and of the tier for each record: as many GETs are to be answered from DRAM, however many records there are.
+GROWTH_MEMORY_BYTES, GROWTH_TIER_BYTES = 48, 150
 
 
 def growth(quick):
     """Processor time per operation and DRAM per record, as records become more; 100,000,000 too if
     TERRACE_BENCH_GROWTH=100m, which takes 15 GB of drive."""
-    counts = [100_000, 1_000_000] if quick else list(GROWTH)
+    counts = [1_000_000, 4_000_000] if quick else list(GROWTH)
     if os.environ.get("TERRACE_BENCH_GROWTH") == "100m":
         counts.append(100_000_000)
     seconds = 2 if quick else 9 * 3
@@ -237,15 +238,16 @@ def growth(quick):
         growth_ = found[counts[-1]][what] / found[counts[0]][what]
         name = f"CPU per {what} with {counts[-1]:,} records on flash, of that with {counts[0]:,}"
         figures.append(at_most(name, growth_, GROWTH_MOST, "{:.2f}", f"{each} us"))
+    each = ", ".join(f"{found[count]['share']:.1%}" for count in counts)
+    figures.append(Figure("GETs answered from flash, as records become more", each))
     each = ", ".join(f"{found[count]['index']:.2f}" for count in counts)
     figures.append(Figure("index and page tables, bytes of DRAM per record, as it grows", each))
     return figures
 
 
 def _grown(count, seconds):
-    mib = round(count * GROWTH_INDEX_BYTES / (1 << 20)) + GROWTH_BESIDES_MIB
-    tier = max(count * GROWTH_TIER_BYTES >> 20, 64)
-    flags = ["-m", str(mib), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
+    tier = count * GROWTH_TIER_BYTES >> 20
+    flags = ["-m", str(count * GROWTH_MEMORY_BYTES >> 20), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
     with terrace(*flags, cpus=SERVER_CPU) as server:
         say(server.command)
         start = time.monotonic()
@@ -260,8 +262,12 @@ def _grown(count, seconds):
             for name in ("memory_sealed_index", "memory_page_tables", "memory_segment_table")
         )
         how = {"records": count, "seconds": seconds, "cpus": LOAD_CPU, "depth": 16, **sized(100)}
+        answered = lambda: (flash(server)["hits"], server.stats()["cmd_get"])
+        before = answered()
         get = load(server, "get", protocol="meta", **how)
+        from_flash, gets = (after - since for after, since in zip(answered(), before))
         if get["wrong"] or get["misses"]:
             raise RuntimeError(f"{get['misses']} missed, {get['wrong']} wrong: {get['examples']}")
         set_ = load(server, "overwrite", **{**how, "seconds": min(seconds, 5), "depth": 32})
-    return {"GET": get["server_cpu_us"], "SET": set_["server_cpu_us"], "index": index / count}
+    found = {"GET": get["server_cpu_us"], "SET": set_["server_cpu_us"], "index": index / count}
+    return {**found, "share": from_flash / gets}
