@@ -23,9 +23,10 @@ sim: FROM ?= 1000000
 sim:
 	cargo run --release --package terrace-sim -- --from $(FROM) --seconds $(SECONDS)
 
-# The figures of the README.
+# The rows of docs/measured.md that take no hour, and those of docs/speed.md, in about two and a half hours;
+# `bench/run` alone takes 20 minutes.
 bench: tools
-	bench/run
+	bench/run usual speed
 
 # The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB, in about 25 minutes; QUICK=1
 # for a few, RESUME=1 for those that are missing.
