@@ -23,7 +23,7 @@ sim: FROM ?= 1000000
 sim:
 	cargo run --release --package terrace-sim -- --from $(FROM) --seconds $(SECONDS)
 
-# The rows of docs/measured.md that take no hour, and those of docs/speed.md, in about two and a half hours;
+# The rows of docs/measured.md that take no hour, and those of docs/speed.md, which takes hours;
 # `bench/run` alone takes 20 minutes.
 bench: tools
 	bench/run usual speed

@@ -57,11 +57,6 @@ impl<T> Slab<T> {
         Id::new(self.entries.len() - 1, 0)
     }
 
-    pub(crate) fn get(&self, id: Id) -> Option<&T> {
-        let entry = self.entries.get(id.place())?;
-        if entry.generation == id.generation() { entry.value.as_ref() } else { None }
-    }
-
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
         let entry = self.entries.get_mut(id.place())?;
         if entry.generation != id.generation() {

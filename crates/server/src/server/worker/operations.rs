@@ -49,7 +49,7 @@ impl Worker {
     /// Asks for what finishing these reads will need, so that it comes from memory while others are finished.
     fn look_ahead_at(&mut self, finished: &[Finished]) {
         for read in finished {
-            if let Some(Job::Operation(operation)) = self.cx.pending.get(read.operation)
+            if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.operation)
                 && let Some(probe) = &operation.probe
             {
                 self.cx.session.prefetch_check(probe, operation.hash, &read.buffer);
