@@ -5,14 +5,17 @@ use terrace_load::{Plan as Requests, Popularity, Report, Workload, run};
 use terrace_plan::{Data, Layout, Load, Plan};
 
 const SECONDS_PER_YEAR: f64 = 86_400.0 * 365.0;
-/// Stores per second.
-const RATE: f64 = 4000.0;
+/// How long stores are looked at, and how many times each record is stored in that time. What a tier is
+/// written for fewer is as chance has it: segments are reclaimed several at a time.
+const SECONDS: f64 = 12.0;
+const STORED_SHARE: f64 = 1.5;
 
-/// Stores at that rate, and what the kernel says was written for it, in bytes per second.
+/// Those requests, as a steady load, and what the kernel says was written for it, in bytes per second.
 fn written(server: &Measured, requests: Requests) -> (Report, f64) {
     settle(server);
     let before = server.written();
-    let report = run(&Requests { rate: Some(RATE), ..requests }, None).expect("a run to its end");
+    let rate = requests.records as f64 * STORED_SHARE / SECONDS;
+    let report = run(&Requests { rate: Some(rate), ..requests }, None).expect("a run to its end");
     assert_eq!(report.errors, 0);
     settle(server);
     let per_second = (server.written() - before) / report.seconds;
@@ -39,7 +42,7 @@ fn a_drive_lives_as_long_as_planned() {
         // The first rounds over the tier still find free places.
         let workload = || Workload::Overwrite(Popularity::Uniform);
         run(&requests(&server, &data, workload(), records, records), None).expect("overwrites");
-        let number = (RATE * 8.0) as u64;
+        let number = (records as f64 * STORED_SHARE) as u64;
         let (report, per_second) =
             written(&server, requests(&server, &data, workload(), records, number));
 
