@@ -202,11 +202,15 @@ def _large(server, name, bytes_, how, rounds, seconds):
         return report["requests_per_second"] * bytes_
 
     checked = load(server, "get", requests=2 * how["records"], protocol="meta", **gets)
-    say(f"{name}: bytes per second of terrace and of fio's sequential reads")
+    say(f"{name}: bytes per second of terrace, of fio's sequential reads, and of its random reads of that size")
     how_fio = {"rw": "read", "size": "256k", "depth": LARGE_IN_FLIGHT // (256 << 10)}
     drive = lambda: _drive(server, seconds, **how_fio).bytes_per_second
-    own, other = take_turns(rounds, rate, drive)
+    # Clients ask for values in any order, which the drive may like less.
+    of_size = {"size": str(bytes_), "depth": max(1, LARGE_IN_FLIGHT // bytes_)}
+    at_random = lambda: _drive(server, seconds, **of_size).bytes_per_second
+    own, other, scattered = take_turns(rounds, rate, drive, at_random)
     note = f"{median(own) / 1e6:,.0f} and {median(other) / 1e6:,.0f} MB/s"
+    at_random_text = f"{ratio(own, scattered):.2f} ({median(scattered) / 1e6:,.0f} MB/s)"
     resident = server.usage().resident_max / (1 << 20)
     most = RESIDENT_MIB + LARGE_CONNECTIONS * TRANSFER_MIB
     bad = checked["misses"] + checked["wrong"] + checked["errors"]
@@ -214,6 +218,7 @@ def _large(server, name, bytes_, how, rounds, seconds):
     return [
         at_most(f"{what}: missed or wrong of {checked['requests']:,}", bad, 0, "{:.0f}"),
         at_least(f"{what}, of fio's sequential reads", ratio(own, other), OF_FIO, "{:.2f}", note),
+        Figure(f"{what}, of fio's random reads of that size", at_random_text),
         at_most(f"{what}: MiB resident, {LARGE_CONNECTIONS} at once", resident, most, "{:.0f}"),
     ]
 

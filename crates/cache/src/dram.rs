@@ -10,11 +10,14 @@ use crate::record::Record;
 use crate::resident::{Addr, Resident, mark};
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
 use crate::table::DramTable;
+use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering;
 use terrace_policy::{Promotion, Weights};
 
 /// Blocks freed per call at most, so that other background work gets its turn.
 const BLOCKS_PER_SLICE: usize = 8;
+/// Records of a block that are taken out together.
+const BATCH: usize = 32;
 /// Blocks looked at to find a sparse one.
 const SAMPLE: usize = 64;
 /// A block with more of it alive than this is not worth compacting, in percent.
@@ -260,47 +263,66 @@ fn empty(
     now: u32,
     mut fate: impl FnMut(&Resident<'_>) -> Fate,
 ) -> bool {
-    let (guard, arena) = (locked.guard, &locked.pool.arena);
-    for resident in arena.records(guard, block.id, block.fill) {
-        if resident.has(mark::VOID) {
-            continue;
+    let (guard, arena, hasher) = (locked.guard, &locked.pool.arena, &locked.pool.hasher);
+    let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
+        let (record, _) = Record::decode(resident.bytes).filter(|_| !resident.has(mark::VOID))?;
+        let hash = hasher.key(record.key, record.is_chunk).hash;
+        Some((resident, record, hash))
+    });
+    loop {
+        let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
+        // Their lines of the table come together.
+        batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
+        if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
+            return false;
         }
-        let Some((record, _)) = Record::decode(resident.bytes) else { continue };
-        let key = locked.pool.hasher.key(record.key, record.is_chunk);
-        let pos = locked.pool.hasher.name(key.hash).pos;
-        let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
-        // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
-        // or when the segment of the original is taken back.
-        let has_chunks = record.is_manifest;
-        if record.is_expired(now) && !has_chunks {
-            note_expired(locked, lane);
-            locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
-            locked.forget(pos, &resident, at);
-            continue;
+        if !batch.is_full() {
+            return true;
         }
-        let moved = match fate(&resident) {
-            Fate::Move => relocate(locked, lane, &resident).map(|addr| (addr, lane)),
-            Fate::Raise => relocate(locked, Lane::Fresh, &resident).map(|addr| (addr, Lane::Fresh)),
-            Fate::Drop => {
-                note_drop(locked, lane, &resident, key.hash);
-                locked.forget(pos, &resident, at);
-                continue;
-            }
-        };
-        match moved {
-            Ok((addr, to)) => {
-                locked.supersede(pos, &resident, at, addr, to);
-                if to != lane {
-                    locked.unlink_origin(locked.pool.hasher.name(key.hash), &resident);
-                }
-            }
-            // Where a lower limit has left no block to move to, emptying this one gives the first.
-            Err(_) if lane == Lane::Hot => {
-                note_drop(locked, lane, &resident, key.hash);
-                locked.forget(pos, &resident, at);
-            }
-            Err(_) => return false,
+    }
+}
+
+/// Takes one record, of such a hash, out of its block.
+fn take_out(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
+    now: u32,
+    fate: &mut impl FnMut(&Resident<'_>) -> Fate,
+) -> bool {
+    let name = locked.pool.hasher.name(*hash);
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
+    // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
+    // or when the segment of the original is taken back.
+    let has_chunks = record.is_manifest;
+    if record.is_expired(now) && !has_chunks {
+        note_expired(locked, lane);
+        locked.unlink_origin(name, resident);
+        locked.forget(name.pos, resident, at);
+        return true;
+    }
+    let moved = match fate(resident) {
+        Fate::Move => relocate(locked, lane, resident).map(|addr| (addr, lane)),
+        Fate::Raise => relocate(locked, Lane::Fresh, resident).map(|addr| (addr, Lane::Fresh)),
+        Fate::Drop => {
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+            return true;
         }
+    };
+    match moved {
+        Ok((addr, to)) => {
+            locked.supersede(name.pos, resident, at, addr, to);
+            if to != lane {
+                locked.unlink_origin(name, resident);
+            }
+        }
+        // Where a lower limit has left no block to move to, emptying this one gives the first.
+        Err(_) if lane == Lane::Hot => {
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+        }
+        Err(_) => return false,
     }
     true
 }

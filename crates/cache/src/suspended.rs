@@ -104,6 +104,13 @@ impl Suspended {
         same.map(|(_, entry)| entry)
     }
 
+    /// Asks the processor for the line that [`Suspended::find`] begins with.
+    #[inline]
+    pub(crate) fn prefetch(&self, name: Name) {
+        let start = self.words.as_ptr().wrapping_add(self.home(self.bucket(name.pos)));
+        crate::prefetch::lines::<1>(start.cast());
+    }
+
     /// Whether there is this very entry.
     pub(crate) fn contains(&self, name: Name, segment: u16) -> bool {
         self.find(name).any(|entry| entry == Entry { name, segment })

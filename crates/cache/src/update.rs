@@ -97,6 +97,10 @@ impl Session {
         let (shard, name) = self.shard(&key);
         let mut locked = shard.lock(&engine.pool, guard);
         let (mut doomed, mut unread) = (Vec::new(), Unread::new());
+        if engine.has_tiers() {
+            // What a look on flash needs comes from memory during that into DRAM.
+            locked.state.suspended.prefetch(name);
+        }
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
