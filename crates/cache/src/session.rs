@@ -131,8 +131,13 @@ impl Session {
     }
 
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
+        self.shard_of(key.hash)
+    }
+
+    /// The same for a key of which only the hash is known.
+    fn shard_of(&self, hash: u64) -> (&Shard, Name) {
         let engine = self.engine();
-        (&engine.shards[engine.hasher.shard(key.hash)], engine.hasher.name(key.hash))
+        (&engine.shards[engine.hasher.shard(hash)], engine.hasher.name(hash))
     }
 
     pub(crate) fn note_change(&self) {
@@ -183,15 +188,13 @@ impl Session {
     /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
     /// called for all reads that came back before the first of them is checked.
     pub fn prefetch_check(&self, probe: &Probe, hash: u64, bytes: &[u8]) {
-        let engine = self.engine();
+        let (shard, name) = self.shard_of(hash);
         let guard = self.guard();
         prefetch::lines::<PAGE_LINES>(bytes.as_ptr());
-        let shard = &engine.shards[engine.hasher.shard(hash)];
-        let name = engine.hasher.name(hash);
         shard.segments.prefetch(probe.sealed.number);
         shard.table.load(guard).prefetch(name.pos);
         shard.index.load(guard).prefetch(name.pos);
-        prefetch::lines::<1>(engine.pool.promotion.line_of(hash));
+        prefetch::lines::<1>(self.engine().pool.promotion.line_of(hash));
     }
 
     /// Looks `key` up at time `now` (unix seconds). Expired records are misses.
