@@ -41,6 +41,8 @@ const STRAY_PART: u64 = 16;
 const STRAY: u64 = 0xa076_1d64_78bd_642f;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
 const READS_MIN: u64 = 1024;
+/// And at least one per so many bytes of the sketch: its end looks at all of them, however few copies there are.
+const SKETCH_BYTES_PER_READ: u64 = 64;
 
 /// Compares candidates with copies by how often they were used, as TinyLFU does at its door
 /// (Einziger, Friedman and Manes, 2017): a record that was read from flash replaces a copy only if it
@@ -108,10 +110,10 @@ pub struct Cut {
 impl Promotion {
     /// With a sketch of so many bytes.
     pub fn new(sketch_bytes: usize) -> Self {
-        Self {
+        let promotion = Self {
             sketch: Sketch::new(sketch_bytes),
             told: Told::default(),
-            epoch_reads: AtomicU64::new(READS_MIN),
+            epoch_reads: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
             reads_per_copy: AtomicU32::new(4 * ONE),
             reads_seen: AtomicU64::new(0),
@@ -123,7 +125,9 @@ impl Promotion {
             count_of_equals: AtomicU32::new(0),
             cooled_at: AtomicU64::new(0),
             edge: AtomicU32::new(0),
-        }
+        };
+        promotion.set_epoch(0, 0);
+        promotion
     }
 
     /// Bytes of memory.
@@ -244,7 +248,11 @@ impl Promotion {
 
     fn set_epoch(&self, copies: u64, reads_per_copy: u32) {
         let reads = copies * u64::from(reads_per_copy) / u64::from(ONE);
-        self.epoch_reads.store(reads.max(READS_MIN), Ordering::Relaxed);
+        self.epoch_reads.store(reads.max(self.epoch_reads_min()), Ordering::Relaxed);
+    }
+
+    fn epoch_reads_min(&self) -> u64 {
+        READS_MIN.max(self.sketch.bytes() as u64 / SKETCH_BYTES_PER_READ)
     }
 
     /// Another set of records is hot: what was counted is forgotten, and all is counted from nothing until
@@ -265,7 +273,7 @@ impl Promotion {
     /// Whether all is counted anew, and nothing seems to be hot.
     fn is_in_vain(&self, reads: u64, copies: u64, others: u64) -> bool {
         self.is_new.load(Ordering::Relaxed)
-            && reads >= copies.max(READS_MIN)
+            && reads >= copies.max(self.epoch_reads_min())
             && self.looks_even(reads, others)
     }
 
@@ -383,5 +391,35 @@ impl Cut {
             return true;
         }
         count > self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads until an epoch ends, of records that are all read alike.
+    fn reads_of_an_epoch(promotion: &Promotion, copies: u64) -> u64 {
+        let reads = (1..).find(|&read| {
+            promotion.note_read(read);
+            promotion.turn(copies, 1 << 30)
+        });
+        reads.unwrap_or(0)
+    }
+
+    #[test]
+    fn an_epoch_is_as_long_as_copies_are_many() {
+        let promotion = Promotion::new(1 << 10);
+        assert_eq!(reads_of_an_epoch(&promotion, 100_000), READS_MIN);
+        let reads = reads_of_an_epoch(&promotion, 100_000);
+        assert!((100_000..=600_000).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn few_copies_do_not_have_a_large_sketch_looked_at_again_and_again() {
+        let promotion = Promotion::new(4 << 20);
+        for _ in 0..4 {
+            assert_eq!(reads_of_an_epoch(&promotion, 10), (4 << 20) / SKETCH_BYTES_PER_READ);
+        }
     }
 }
