@@ -21,7 +21,7 @@ pub use classic::{Admin, AdminKind, Arith, Delete, Keys, KeysKind, Store, Touch,
 pub use expiry::{Expiry, expiry, expiry_unsigned};
 pub use glimpse::glimpse_key;
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
-pub use parser::{Parse, Parser, Protocol, Reject};
+pub use parser::{Parse, Parser, PlainGet, Protocol, Reject};
 pub use token::{Tokens, number_exptime, number_i32, number_u32, number_u64};
 
 #[doc(hidden)]

@@ -58,6 +58,28 @@ pub enum Protocol {
     Binary,
 }
 
+/// A request for one value, as most clients write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlainGet {
+    /// `get <key>`
+    Classic,
+    /// `mg <key> v`
+    Meta,
+    /// GET
+    Binary,
+}
+
+impl PlainGet {
+    /// The one that may begin with this byte.
+    pub fn of(first: u8) -> Self {
+        match first {
+            b'm' => Self::Meta,
+            MAGIC_REQUEST => Self::Binary,
+            _ => Self::Classic,
+        }
+    }
+}
+
 /// One connection's parser. Its state is what the connection speaks, and whether it is in the midst of
 /// a long line of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,16 +132,23 @@ impl Parser {
         }
     }
 
-    /// The key of a request for one value at the front of `buf`, a `get` or an `mg`, if that is written as most
-    /// clients do, and how many bytes it takes: what [`Parser::parse`] would find, sooner. `None` for anything
-    /// else.
+    /// The key of a request for one value at the front of `buf`, if that is written as most clients do, and how
+    /// many bytes it takes: what [`Parser::parse`] would find, sooner. `None` for anything else.
     #[inline]
-    pub fn plain_get<'a>(&mut self, buf: &'a [u8], is_meta: bool) -> Option<(&'a [u8], usize)> {
-        if self.protocol == Protocol::Binary || self.keys.is_some() {
+    pub fn plain_get<'a>(&mut self, buf: &'a [u8], form: PlainGet) -> Option<(&'a [u8], usize)> {
+        let protocol = match form {
+            PlainGet::Classic | PlainGet::Meta => Protocol::Ascii,
+            PlainGet::Binary => Protocol::Binary,
+        };
+        if self.keys.is_some() || self.protocol != protocol && self.protocol != Protocol::Auto {
             return None;
         }
-        let get = if is_meta { meta::plain_get(buf) } else { classic::plain_get(buf) }?;
-        self.protocol = Protocol::Ascii;
+        let get = match form {
+            PlainGet::Classic => classic::plain_get(buf),
+            PlainGet::Meta => meta::plain_get(buf),
+            PlainGet::Binary => binary::plain_get(buf),
+        }?;
+        self.protocol = protocol;
         Some(get)
     }
 

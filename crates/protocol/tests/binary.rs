@@ -1,7 +1,9 @@
 //! The opcodes, what belongs to each, and what becomes of packets that have something else.
 
 use terrace_protocol::binary::{Arith, Echo, Get, Refused, Response, Sasl, Status, Store};
-use terrace_protocol::{BinaryCommand, BinaryRequest, Parse, Parser, Protocol, Request, Verb};
+use terrace_protocol::{
+    BinaryCommand, BinaryRequest, Parse, Parser, PlainGet, Protocol, Request, Verb,
+};
 
 const OPAQUE: [u8; 4] = [0xde, 0xad, 0xbe, 0xef];
 
@@ -241,4 +243,38 @@ fn responses_repeat_what_they_should() {
         let header = [0x81, 0x0c, 0, 0, 0, 0, 0, code, 0, 0, 0, length, 0xde, 0xad, 0xbe, 0xef];
         assert_eq!(out, [&header[..], &[0; 8], text.as_bytes()].concat());
     }
+}
+
+/// The plainest GET is told sooner than others, and means the same; what is anything else is left to `parse`.
+#[test]
+fn plain_gets_mean_what_others_do() {
+    let plain = |packet: &[u8]| {
+        let get = Parser::default().plain_get(packet, PlainGet::Binary);
+        get.map(|(key, bytes)| (key.to_vec(), bytes))
+    };
+    for key in [&b"k"[..], b"key", &[b'x'; 250]] {
+        let whole = packet(0x00, &[], key, b"", 7);
+        assert_eq!(plain(&whole), Some((key.to_vec(), whole.len())));
+        assert_eq!(plain(&[&whole[..], b"more"].concat()), Some((key.to_vec(), whole.len())));
+        assert_eq!(Echo::of(&whole), parse(&whole).0.echo);
+        assert!((0..whole.len()).all(|end| plain(&whole[..end]).is_none()));
+    }
+    assert_eq!(plain(&packet(0x00, &[], b"", b"", 0)), None);
+    assert_eq!(plain(&packet(0x00, &[], &[b'x'; 251], b"", 0)), None);
+    let whole = packet(0x00, &[], b"key", b"", 0);
+    for (at, byte) in (0..24).flat_map(|at| (0..=255).map(move |byte| (at, byte))) {
+        let mut other = [&whole[..], &[b'y'; 300]].concat();
+        other[at] = byte;
+        let Some((key, bytes)) = plain(&other) else { continue };
+        let (request, consumed) = parse(&other);
+        let get = BinaryCommand::Get(Get { key: &key, with_key: false, touch: None });
+        assert_eq!((request.command, request.quiet, consumed), (get, false, bytes), "{at} {byte}");
+    }
+}
+
+#[test]
+fn a_connection_that_speaks_text_has_no_plain_gets_of_the_binary_protocol() {
+    let whole = packet(0x00, &[], b"key", b"", 0);
+    let plain = |protocol| Parser::new(protocol).plain_get(&whole, PlainGet::Binary).is_some();
+    assert_eq!([Protocol::Ascii, Protocol::Binary, Protocol::Auto].map(plain), [false, true, true]);
 }

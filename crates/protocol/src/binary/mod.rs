@@ -7,7 +7,7 @@ pub mod reply;
 mod status;
 
 pub(crate) use header::MAGIC_REQUEST;
-pub(crate) use parse::parse;
+pub(crate) use parse::{parse, plain_get};
 pub use reply::{Echo, Response};
 pub use status::Status;
 

@@ -2,6 +2,9 @@
 
 use crate::Verb;
 
+/// The opcode of what is asked most.
+pub(super) const GET: u8 = 0x00;
+
 /// What an opcode stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -45,7 +48,7 @@ impl Kind {
     pub(super) fn of(opcode: u8) -> Option<(Self, bool)> {
         use Kind::*;
         let kind = match opcode {
-            0x00 | 0x09 => Get { with_key: false },
+            GET | 0x09 => Get { with_key: false },
             0x0c | 0x0d => Get { with_key: true },
             0x1d | 0x1e => GetAndTouch { with_key: false },
             0x23 | 0x24 => GetAndTouch { with_key: true },

@@ -1,7 +1,7 @@
 //! Finds the request at the front of what was received.
 
 use super::header::{HEADER_BYTES, Header, MAGIC_REQUEST};
-use super::opcode::Kind;
+use super::opcode::{GET, Kind};
 use super::{Arith, BinaryCommand, BinaryRequest, Echo, Get, Refused, Sasl, Status, Store};
 use crate::parser::{Parse, Reject};
 use crate::{KEY_BYTES_MAX, Request};
@@ -31,6 +31,21 @@ pub(crate) fn parse(buf: &[u8]) -> Parse<'_> {
     let echo = Echo { opcode: header.opcode, opaque: header.opaque };
     let request = Request::Binary(BinaryRequest { echo, quiet, command });
     Parse::Request { request, consumed: HEADER_BYTES + body_bytes }
+}
+
+/// The key of a GET at the front of `buf`, if all of it is there, and how many bytes it takes. `None` for
+/// anything else, and for one that is not well-formed.
+#[inline]
+pub(crate) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
+    let (header, rest) = Header::split(buf)?;
+    let key_bytes = usize::from(header.key_bytes);
+    let is_plain = header.magic == MAGIC_REQUEST
+        && header.opcode == GET
+        && header.extras_bytes == 0
+        && header.body_bytes == u32::from(header.key_bytes)
+        && (1..=KEY_BYTES_MAX).contains(&key_bytes);
+    let key = if is_plain { rest.get(..key_bytes)? } else { return None };
+    Some((key, HEADER_BYTES + key_bytes))
 }
 
 /// The command, how many bytes of the body were looked at, and whether it is a quiet one. `None`

@@ -1,7 +1,7 @@
 //! Responses as bytes.
 
 use super::Status;
-use super::header::{HEADER_BYTES, MAGIC_RESPONSE};
+use super::header::{HEADER_BYTES, Header, MAGIC_RESPONSE};
 
 /// What a response repeats of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,13 @@ pub struct Response<'a> {
 }
 
 impl Echo {
+    /// Of the request at the front of `buf`; zeros where that is no whole header.
+    pub fn of(buf: &[u8]) -> Self {
+        let (opcode, opaque) = Header::split(buf)
+            .map_or_else(Default::default, |(header, _)| (header.opcode, header.opaque));
+        Self { opcode, opaque }
+    }
+
     /// Appends the response to a request that was carried out.
     pub fn put(self, out: &mut Vec<u8>, response: &Response<'_>) {
         self.put_with(out, Status::Ok, response);

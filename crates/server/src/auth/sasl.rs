@@ -36,9 +36,14 @@ impl SaslLogin {
         if is_needed { Self::Needed } else { Self::NotNeeded }
     }
 
+    /// Whether the client has yet to say who it is.
+    pub(crate) fn is_needed(self) -> bool {
+        !matches!(self, Self::NotNeeded | Self::Done)
+    }
+
     /// Whether a request may be carried out.
     pub(crate) fn admits(self, request: &BinaryRequest<'_>) -> bool {
-        matches!(self, Self::NotNeeded | Self::Done) || request.may_precede_login()
+        !self.is_needed() || request.may_precede_login()
     }
 
     /// Takes a step. Who begins anew is unknown until the end of it.

@@ -1,11 +1,12 @@
-//! `get`, `gets`, `gat`, `gats`, and the plainest `mg`: one key at a time. Reading a record to send its value.
+//! `get`, `gets`, `gat`, `gats`, the plainest `mg`, and GET of the binary protocol: one key at a time. Reading a record to send its value.
 
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
 use super::lookup::{self, Effects, Outcome};
-use super::meta;
+use super::{binary, meta};
 use terrace_cache::{Access, Body, Evidence, Key, Record};
+use terrace_protocol::binary::Echo;
 use terrace_protocol::{KeysKind, reply};
 
 /// How a key is asked for, and so how it is answered.
@@ -15,6 +16,8 @@ pub(crate) enum ReadKind {
     Classic(KeysKind),
     /// `mg <key> v`.
     MetaValue,
+    /// GET.
+    Binary(Echo),
 }
 
 impl ReadKind {
@@ -36,6 +39,7 @@ pub(crate) fn execute(
     match kind {
         ReadKind::Classic(kind) => classic(kind, executor, key, evidence, out),
         ReadKind::MetaValue => meta::get_value(executor, key, evidence, out),
+        ReadKind::Binary(echo) => binary::plain_get(executor, echo, key, evidence, out),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading keys: those of plain requests that stand one behind the other, and those of a long line.
 //!
-//! Most requests are a `get` or an `mg` of one value. They have a way of their own here, on which nothing of them is
+//! Most requests are a `get`, an `mg` or a GET of one value. They have a way of their own here, on which nothing of them is
 //! kept but the key: a whole pipeline of them is hashed, then asked of memory, then read.
 
 use super::connection::{Connection, Mode, Stop};
@@ -11,7 +11,8 @@ use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
 use terrace_cache::Key;
-use terrace_protocol::{Keys, KeysKind, Tokens, reply};
+use terrace_protocol::binary::Echo;
+use terrace_protocol::{Keys, KeysKind, PlainGet, Tokens, reply};
 
 /// Keys whose records are asked of memory before the first is read.
 pub(super) const BATCH: usize = 32;
@@ -44,11 +45,16 @@ impl Connection {
         if cx.shared.looks_at_commands() {
             return (0, Ok(()));
         }
+        let Some(form) = input.first().map(|first| PlainGet::of(*first)) else {
+            return (0, Ok(()));
+        };
+        if form == PlainGet::Binary && self.sasl.is_needed() {
+            return (0, Ok(()));
+        }
         let limit = BATCH.min(*budget as usize);
-        let is_meta = input.first() == Some(&b'm');
         let (mut batch, mut at) = (Batch::new(), 0);
         while batch.len() < limit
-            && let Some((key, bytes)) = self.parser.plain_get(&input[at..], is_meta)
+            && let Some((key, bytes)) = self.parser.plain_get(&input[at..], form)
         {
             at += bytes;
             batch.push((cx.session.key(key), at));
@@ -57,9 +63,15 @@ impl Connection {
             return (0, Ok(()));
         }
         self.command = Command::Get;
-        let (read, result) = match is_meta {
-            true => self.read_keys(ReadKind::MetaValue, &batch, b"", id, cx),
-            false => self.read_keys(ReadKind::Classic(KeysKind::GET), &batch, reply::END, id, cx),
+        let (read, result) = match form {
+            PlainGet::Classic => {
+                self.read_keys(|_| ReadKind::Classic(KeysKind::GET), &batch, reply::END, id, cx)
+            }
+            PlainGet::Meta => self.read_keys(|_| ReadKind::MetaValue, &batch, b"", id, cx),
+            PlainGet::Binary => {
+                let kind = |at: usize| ReadKind::Binary(Echo::of(&input[at..]));
+                self.read_keys(kind, &batch, b"", id, cx)
+            }
         };
         // No more than the limit, see above.
         *budget -= read as u32;
@@ -121,7 +133,7 @@ impl Connection {
         {
             batch.push((cx.session.key(word), text.len() - words.rest().len()));
         }
-        let (read, result) = self.read_keys(ReadKind::Classic(left.kind), &batch, b"", id, cx);
+        let (read, result) = self.read_keys(|_| ReadKind::Classic(left.kind), &batch, b"", id, cx);
         let mut consumed = taken(&batch[..read]);
         self.mode = Mode::Keys(KeysLeft { text: left.text - consumed, ..left });
         if result.is_ok() && !batch.is_full() {
@@ -134,11 +146,12 @@ impl Connection {
         (consumed, result)
     }
 
-    /// Reads keys until one has to wait; says how many were read. `end` is put behind the reply to each.
+    /// Reads keys until one has to wait; says how many were read. `kind` is told where a key's request begins,
+    /// and `end` is put behind the reply to each.
     #[inline]
     fn read_keys(
         &mut self,
-        kind: ReadKind,
+        kind: impl Fn(usize) -> ReadKind,
         batch: &Batch<'_>,
         end: &[u8],
         id: Id,
@@ -153,7 +166,8 @@ impl Connection {
             if self.is_held() {
                 return (read, Err(Stop::Blocked));
             }
-            if let Err(stop) = self.read_key(kind, *key, id, cx) {
+            let begin = read.checked_sub(1).map_or(0, |before| batch[before].1);
+            if let Err(stop) = self.read_key(kind(begin), *key, id, cx) {
                 return (read, Err(stop));
             }
             if !end.is_empty() {

@@ -7,32 +7,42 @@ use crate::commands::keys;
 use crate::commands::lookup::{self, Outcome};
 use terrace_cache::{Body, Evidence, Key, Record};
 use terrace_protocol::BinaryRequest;
-use terrace_protocol::binary::{Get, Response, Status};
+use terrace_protocol::binary::{Echo, Get, Response, Status};
 
+/// GET, which is asked for most.
+#[inline]
+pub(crate) fn plain_get(
+    executor: &Executor<'_>,
+    echo: Echo,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<Executed, Unfinished> {
+    let plain = Get { key: b"", with_key: false, touch: None };
+    get(executor, (echo, false), &plain, key, evidence, out)
+}
+
+/// Of `asker` what its response repeats, and whether it is a quiet request.
+#[inline]
 pub(super) fn get(
     executor: &Executor<'_>,
-    request: &BinaryRequest<'_>,
+    asker: (Echo, bool),
     get: &Get<'_>,
     key: Key<'_>,
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let touch = get.touch.map(|exptime| Expiry::unsigned(exptime, executor.now));
-    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(request, get, record, out);
+    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(asker, get, record, out);
     if let Some(executed) = keys::fetch(executor, key, touch, evidence, out, write)? {
         return Ok(executed);
     }
-    write_miss(request, get, out);
+    write_miss(asker, get, out);
     Ok(Executed::Replied)
 }
 
 /// Writes a record, or what stands before a value that is sent chunk by chunk.
-fn write(
-    request: &BinaryRequest<'_>,
-    get: &Get<'_>,
-    record: &Record<'_>,
-    out: &mut Vec<u8>,
-) -> Executed {
+fn write(asker: (Echo, bool), get: &Get<'_>, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
     let body = record.body();
     let (value, value_bytes_to_follow) = match &body {
         Body::Inline(value) => (*value, 0),
@@ -45,23 +55,23 @@ fn write(
         value,
         value_bytes_to_follow,
     };
-    request.echo.put(out, &response);
+    asker.0.put(out, &response);
     match body {
         Body::Inline(_) => Executed::Replied,
         Body::Chunked(manifest) => {
-            Executed::streams(manifest, b"", |out| write_miss(request, get, out))
+            Executed::streams(manifest, b"", |out| write_miss(asker, get, out))
         }
     }
 }
 
 /// A miss, unless it is not to be told, repeats the key in place of a text, where the key was asked for.
-fn write_miss(request: &BinaryRequest<'_>, get: &Get<'_>, out: &mut Vec<u8>) {
+fn write_miss((echo, quiet): (Echo, bool), get: &Get<'_>, out: &mut Vec<u8>) {
     match get.with_key {
-        _ if request.quiet => {}
-        false => request.echo.put_error(out, Status::NotFound),
+        _ if quiet => {}
+        false => echo.put_error(out, Status::NotFound),
         true => {
             let response = Response { key: get.key, ..Response::default() };
-            request.echo.put_with(out, Status::NotFound, &response);
+            echo.put_with(out, Status::NotFound, &response);
         }
     }
 }

@@ -4,6 +4,8 @@ pub(crate) mod admin;
 mod change;
 mod get;
 
+pub(crate) use get::plain_get;
+
 use super::executor::{Executor, Unfinished};
 use super::keyed::Executed;
 use terrace_cache::{Evidence, Key, NewValue};
@@ -21,7 +23,7 @@ pub(crate) fn execute(
 ) -> Result<Executed, Unfinished> {
     let ended = match &request.command {
         BinaryCommand::Get(get) => {
-            return get::get(executor, request, get, key, evidence, out);
+            return get::get(executor, (request.echo, request.quiet), get, key, evidence, out);
         }
         BinaryCommand::Touch { exptime, .. } => {
             return get::touch(executor, request, *exptime, key, evidence, out);
