@@ -63,6 +63,8 @@ pub struct Cache {
 /// What the parts of the cache share.
 pub(crate) struct Engine {
     pub(crate) geometry: Geometry,
+    /// See [`Config::full_percent`].
+    pub(crate) full_percent: u32,
     pub(crate) tuning: Tuning,
     pub(crate) hasher: Hasher,
     pub(crate) pool: Pool,
@@ -248,6 +250,7 @@ impl Engine {
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);
         Self {
             geometry,
+            full_percent: config.full_percent,
             tuning: config.tuning.clone(),
             hasher,
             pool,

@@ -87,6 +87,9 @@ pub struct Config {
     pub tiers: Vec<Tier>,
     /// One per tier; those that are missing are unlimited.
     pub write_rates: Vec<WriteRate>,
+    /// A tier counts as full when live bytes pass this share of it, in percent. What is taken back below that is
+    /// moved, the more of it the higher this is.
+    pub full_percent: u32,
     /// What a full tier writes and keeps; a write budget may ask for less.
     pub full_gear: Gear,
     /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
@@ -119,6 +122,7 @@ impl Config {
             huge_pages: false,
             tiers: Vec::new(),
             write_rates: Vec::new(),
+            full_percent: FULL_PERCENT,
             full_gear: Gear::default(),
             state: None,
             boot: [0; 16],
@@ -133,6 +137,9 @@ impl Config {
     }
 }
 
+/// [`Config::full_percent`] unless something else is asked for.
+pub const FULL_PERCENT: u32 = 80;
+
 /// Sizes that follow from the capacity unless a test sets them.
 #[derive(Clone, Debug)]
 pub struct Tuning {
@@ -144,8 +151,6 @@ pub struct Tuning {
     pub segment_bytes: Option<u32>,
     /// Fingerprint bits in the sealed index, 1 to 15.
     pub fingerprint_bits: u32,
-    /// A tier counts as full when live bytes pass this share of it, in percent.
-    pub full_percent: u32,
     /// The share of `memory_bytes` that the sealed index may take, in percent.
     pub index_percent: u32,
     /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
@@ -162,7 +167,6 @@ impl Default for Tuning {
             shards: None,
             segment_bytes: None,
             fingerprint_bits: 15,
-            full_percent: 80,
             index_percent: 75,
             log_ring_pages: 64,
             budgets_by_told_time: false,

@@ -1,6 +1,7 @@
 //! Whether the cache is full, and how many places on its tiers are kept free.
 
 use crate::cache::Engine;
+use crate::config::FULL_PERCENT;
 use crate::shard::Lane;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +41,7 @@ impl Engine {
             |(tier, _)| self.pool.counters.tier(tier as u16).live_bytes.load(Ordering::Relaxed);
         let capacity = u64::from(slots.total_on(rung)) * u64::from(self.geometry.segment_bytes);
         let live: u64 = slots.on(rung).map(live).sum();
-        live * 100 >= capacity * u64::from(self.full_percent())
+        live * 100 >= capacity * u64::from(self.full_percent)
     }
 
     /// Without tiers that work.
@@ -49,7 +50,7 @@ impl Engine {
         // Blocks are charged with the headers of their records.
         let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
         let live = counters.fresh_bytes.load(Ordering::Relaxed) + records * 20;
-        live * 100 >= self.dram_capacity() * u64::from(self.full_percent())
+        live * 100 >= self.dram_capacity() * u64::from(FULL_PERCENT)
     }
 
     /// Once no drive takes writes, fresh records have all of DRAM.
@@ -57,10 +58,6 @@ impl Engine {
         if self.has_tiers() && !self.has_working_tiers() {
             self.pool.fresh_max.store(u64::MAX, Ordering::Relaxed);
         }
-    }
-
-    fn full_percent(&self) -> u32 {
-        self.tuning.full_percent
     }
 
     /// Bytes that records can take.

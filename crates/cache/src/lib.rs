@@ -73,7 +73,7 @@ mod update;
 mod word;
 
 pub use cache::{Cache, OpenError};
-pub use config::{Config, Durability, OnMismatch, Tier, Tuning, WriteRate};
+pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
 #[cfg(feature = "crash-points")]
 pub use crash::set_crash_hook;
 pub use dump::{Dump, Listed};

@@ -177,6 +177,8 @@ impl Engine {
         }
         lines.extend(self.pool.admission.ledger.describe(&self.pool.slots));
         if self.has_tiers() {
+            lines
+                .push(format!("tiers are full when records take {} % of them", self.full_percent,));
             lines.push(format!(
                 "sealed index: up to {} % of the memory, about {} million records",
                 self.tuning.index_percent,

@@ -141,6 +141,25 @@ fn nothing_is_let_go_below_full_whatever_the_gear() {
 }
 
 #[test]
+fn a_tier_that_is_full_sooner_holds_less_and_is_written_less() {
+    let run = |percent| {
+        let mut client = client(8, 32, |config| config.full_percent = percent);
+        // About as many as fit at most.
+        store(&mut client, 0..70_000, 400);
+        let before = tier(&client).written_bytes;
+        let at_random = |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 70_000;
+        store(&mut client, (0..300_000).map(at_random), 400);
+        let after = tier(&client);
+        (after.live_bytes as f64 / (32 * MIB) as f64, after.written_bytes - before)
+    };
+    let (usual, much) = run(Config::new(0).full_percent);
+    let (half, little) = run(50);
+    assert!((0.7..0.82).contains(&usual), "{usual}");
+    assert!((0.5..0.7).contains(&half), "{half}: above full little is moved, and the rest dropped");
+    assert!(little * 4 < much * 3, "{little} and {much} bytes");
+}
+
+#[test]
 fn a_tenfold_overload_stays_inside_the_write_budget() {
     const RATE: u64 = 2 * MIB;
     const FOR: Duration = Duration::from_secs(4);

@@ -176,7 +176,7 @@ fn an_entry_lost_to_a_collision_does_not_come_back() {
     // Two bits of fingerprint: above *full* nearly every new record takes another's entry.
     let mut config = config();
     config.tuning.fingerprint_bits = 2;
-    config.tuning.full_percent = 1;
+    config.full_percent = 1;
     let mut machine = with_sealed_record(config);
     assert!(machine.client.set(&key(K), &value(K, 2)));
     push_out(&mut machine, 10_000);

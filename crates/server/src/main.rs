@@ -131,6 +131,7 @@ fn open_cache(
         on_mismatch: settings.on_mismatch,
         tiers: tiers(settings, devices),
         write_rates: write_rates(settings),
+        full_percent: settings.tier_full_percent,
         full_gear: settings.gear,
         evict: settings.evict,
         cas: settings.cas,

@@ -21,6 +21,7 @@ pub use error::UsageError;
 pub use help::{help, markdown};
 pub use listeners::{AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Verify};
 pub use size::display_bytes;
+use terrace_cache::FULL_PERCENT;
 pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
 pub use terrace_device::Engine as IoEngine;
 pub use terrace_protocol::Protocol;
@@ -87,6 +88,8 @@ pub struct Settings {
     pub tiers: Vec<TierSpec>,
     /// How much each tier may be written, or all of them (`--write-budget`).
     pub write_rates: Vec<WriteRate>,
+    /// The share of a tier that records take when it is full, in percent (`--tier-full`).
+    pub tier_full_percent: u32,
     /// What a full tier writes and keeps (`--gear`).
     pub gear: Gear,
     /// How drives are read and written (`--io-engine`).
@@ -168,6 +171,7 @@ impl Default for Settings {
             item_bytes_max: 1 << 20,
             tiers: Vec::new(),
             write_rates: Vec::new(),
+            tier_full_percent: FULL_PERCENT,
             gear: Gear::A,
             io_engine: IoEngine::Auto,
             state_dir: None,

@@ -121,6 +121,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
     flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),
     flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),
+    flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
     flag("", "gear", "LETTER", "a", "what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none", Tiers, Set(gear)),
     flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
@@ -291,6 +292,10 @@ fn on_mismatch(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn write_budget(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.write_rates, write_rate::rates(text)?)
+}
+
+fn tier_full(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.tier_full_percent, size::number(text, 10..=90, "the share")?)
 }
 
 fn gear(s: &mut Settings, text: &str) -> Result<(), String> {
