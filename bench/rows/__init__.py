@@ -19,6 +19,7 @@ SPEED = {
     "speed-large": speed_flash.large,
     "speed-growth": speed_flash.growth,
     "speed-sets": speed_sets.sustained,
+    "speed-full": speed_sets.fullness,
 }
 
 # Measured only if named: an hour, twenty minutes, six, seven, ten or more twice, four (as root), and two hours.

@@ -1,5 +1,6 @@
 """What flash answers, beside the drive itself; and popular records, most of them copied into DRAM."""
 
+import contextlib
 import os
 import time
 
@@ -227,31 +228,45 @@ def _large(server, name, bytes_, how, rounds, seconds):
 GROWTH, GROWTH_MOST = [1_000_000, 10_000_000], 1.15
 # Of `-m` and of the tier for each record.
 GROWTH_MEMORY_BYTES, GROWTH_TIER_BYTES = 48, 150
-# So many are read; where they lie has nothing to do with their order.
-GROWTH_READ = 10_000_000
+# So short that few of a million records are read twice, and copied into DRAM.
+GROWTH_GET_SECONDS, GROWTH_SET_SECONDS = 0.4, 1
+# SETs per record before they are measured: reclaim goes on by then.
+GROWTH_OVERWRITES = 0.5
 
 
 def growth(quick):
     """Processor time per operation and DRAM per record, as records become more; 100,000,000 too if
-    TERRACE_BENCH_GROWTH=100m, which takes 15 GB of drive."""
+    TERRACE_BENCH_GROWTH=100m, which takes 17 GB of drive and a quarter of an hour."""
     counts = [1_000_000, 4_000_000] if quick else list(GROWTH)
     if os.environ.get("TERRACE_BENCH_GROWTH") == "100m":
         counts.append(100_000_000)
-    found = {count: _grown(count, 2 if quick else 5) for count in counts}
-    figures = []
-    for what in ("GET", "SET"):
-        each = ", ".join(f"{found[count][what]:.2f}" for count in counts)
-        growth_ = found[counts[-1]][what] / found[counts[0]][what]
-        name = f"CPU per {what} with {counts[-1]:,} records on flash, of that with {counts[0]:,}"
-        figures.append(at_most(name, growth_, GROWTH_MOST, "{:.2f}", f"{each} us"))
-    each = ", ".join(f"{found[count]['share']:.1%}" for count in counts)
-    figures.append(Figure("GETs answered from flash, as records become more", each))
-    each = ", ".join(f"{found[count]['index']:.2f}" for count in counts)
-    figures.append(Figure("index and page tables, bytes of DRAM per record, as it grows", each))
-    return figures
+    with contextlib.ExitStack() as stack:
+        servers = {count: stack.enter_context(_grown(count)) for count in counts}
+        index = ", ".join(f"{_index_bytes(server) / count:.2f}" for count, server in servers.items())
+        answered = {count: _answered(server) for count, server in servers.items()}
+        rounds = 3 if quick else 9
+        figures, of_fio = _growth_of_gets(servers, rounds)
+        shares = []
+        for count, server in servers.items():
+            from_flash, gets = (b - a for a, b in zip(answered[count], _answered(server)))
+            shares.append(f"{from_flash / gets:.1%}")
+            overwrites = round(GROWTH_OVERWRITES * count)
+            _of_grown(count, server, "overwrite", requests=overwrites, depth=32, batch=True)
+        sets = lambda item: _of_grown(*item, "overwrite", seconds=GROWTH_SET_SECONDS, depth=32)
+        say(f"us of CPU per SET with {_counts(servers)} records")
+        measures = [lambda item=item: sets(item)["server_cpu_us"] for item in servers.items()]
+        figures += _growth_of("SET", servers, take_turns(rounds, *measures))
+    return [
+        *figures,
+        of_fio,
+        Figure("GETs answered from flash, as records become more", ", ".join(shares)),
+        Figure("index and page tables, bytes of DRAM per record, as it grows", index),
+    ]
 
 
-def _grown(count, seconds):
+@contextlib.contextmanager
+def _grown(count):
+    """A server with so many records on flash."""
     tier = count * GROWTH_TIER_BYTES >> 20
     flags = ["-m", str(count * GROWTH_MEMORY_BYTES >> 20), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
     with terrace(*flags, cpus=SERVER_CPU) as server:
@@ -262,20 +277,59 @@ def _grown(count, seconds):
             load(server, "fill", cpus=LOAD_CPU, batch=True, **part, **sized(100))
         server.settle()
         say(f"{count:,} records after {time.monotonic() - start:.0f} s")
-        stats = server.stats("tiers")
-        index = sum(
-            stats[name]
-            for name in ("memory_sealed_index", "memory_page_tables", "memory_segment_table")
-        )
-        how = {"records": count, "cpus": LOAD_CPU, **sized(100)}
-        answered = lambda: (flash(server)["hits"], server.stats()["cmd_get"])
-        before = answered()
-        # Each record once: of fewer records more would be read again, and be copied into DRAM.
-        read = {**how, "records": min(count, GROWTH_READ)}
-        get = load(server, "verify", protocol="meta", depth=16, **read)
-        from_flash, gets = (after - since for after, since in zip(answered(), before))
-        if get["wrong"] or get["misses"]:
-            raise RuntimeError(f"{get['misses']} missed, {get['wrong']} wrong: {get['examples']}")
-        set_ = load(server, "overwrite", seconds=seconds, depth=32, **how)
-    found = {"GET": get["server_cpu_us"], "SET": set_["server_cpu_us"], "index": index / count}
-    return {**found, "share": from_flash / gets}
+        yield server
+
+
+def _index_bytes(server):
+    tables = ("memory_sealed_index", "memory_page_tables", "memory_segment_table")
+    stats = server.stats("tiers")
+    return sum(stats[name] for name in tables)
+
+
+def _answered(server):
+    """GETs that flash answered, and all."""
+    return flash(server)["hits"], server.stats()["cmd_get"]
+
+
+def _of_grown(count, server, workload, **how):
+    held = load_held if workload == "get" else load
+    return held(
+        server, workload, records=count, cpus=LOAD_CPU, protocol="meta", any_version=True,
+        **sized(100), **how,
+    )  # fmt: skip
+
+
+def _growth_of_gets(servers, rounds):
+    """GETs, and beside them fio's reads of the same files: a drive that answers some of them sooner, as a virtual
+    one does those that its host keeps in memory, brings more at once, and each takes less of the processor."""
+    say(f"us of CPU per GET with {_counts(servers)} records, and per read of fio")
+    own, drive = [[] for _ in servers], [[] for _ in servers]
+    for number in range(rounds):
+        for (count, server), gets, reads in zip(servers.items(), own, drive):
+            how = {"seconds": GROWTH_GET_SECONDS, "depth": 16}
+            gets.append(_of_grown(count, server, "get", **how)["server_cpu_us"])
+            reads.append(_drive(server, GROWTH_GET_SECONDS, size="4k", depth=FIO_DEPTH).cpu_us)
+        texts = [f"{gets[-1]:.2f} {reads[-1]:.2f}" for gets, reads in zip(own, drive)]
+        say(f"round {number + 1} of {rounds}: {', '.join(texts)}")
+    of_fio = ", ".join(f"{median(reads):.2f}" for reads in drive)
+    above = ", ".join(
+        f"{median(a - b for a, b in zip(gets, reads)):.2f}" for gets, reads in zip(own, drive)
+    )
+    note = Figure("us of CPU per read of fio's of the same files; of GETs above that", f"{of_fio}; {above}")
+    return _growth_of("GET", servers, own), note
+
+
+def _counts(servers):
+    return ", ".join(f"{count:,}" for count in servers)
+
+
+def _growth_of(what, servers, results):
+    """Processor time per operation of each but the first server, of that."""
+    least, *others = results
+    first, *more = servers
+    figures = []
+    for count, own in zip(more, others):
+        name = f"CPU per {what} with {count:,} records on flash, of that with {first:,}"
+        note = f"{median(own):.2f} and {median(least):.2f} us"
+        figures.append(at_most(name, ratio(own, least), GROWTH_MOST, "{:.2f}", note))
+    return figures

@@ -3,16 +3,20 @@
 import contextlib
 
 from measure import peer
-from measure.figure import at_least, at_most, median, ratio, say
+from measure.figure import Figure, at_least, at_most, median, ratio, say
 from measure.load import load
 from measure.server import terrace
-from measure.tiers import of_terrace
+from measure.tiers import flash, of_terrace
 from rows.sets import DRAM, FULL, LOAD, STEP, TIER
 from rows.speed_dram import SERVER_CPU
 
 # Ten minutes of Terrace in so many parts; between two of them memcached has a short turn.
 SECONDS, PARTS, PEER_SECONDS = 600, 20, 3
 OF_MEMCACHED, LOAD_OF_PEAK = 1.4, 0.7
+# Shares of the tier that records take when it is full (`--tier-full`), the default first.
+FULL_AT = [80, 70, 60, 50]
+# Overwrites before anything is measured, in seconds: what is alive lies as it will from then on.
+WARM_SECONDS = 25
 
 
 def sustained(quick):
@@ -80,3 +84,51 @@ def _tail(ours, theirs, what, store, peaks, quick):
     note = f"{median(results[0]):,.0f} us and {median(results[1]):,.0f} us"
     name = f"p99 of {what} at {LOAD_OF_PEAK:.0%} of its own peak, of memcached's"
     return at_most(name, ratio(*results), 1.0, "{:.2f}", note)
+
+
+def fullness(quick):
+    """Overwrites of tiers that are full at different shares of their size, by turns."""
+    rounds, seconds = (3, 2) if quick else (9, 3)
+    with contextlib.ExitStack() as stack:
+        flags = lambda percent: [*TIER, "--tier-full", str(percent)]
+        ours = [stack.enter_context(terrace(*flags(percent), cpus=SERVER_CPU)) for percent in FULL_AT]
+        theirs = stack.enter_context(peer.candidates(*DRAM, cpus=SERVER_CPU))
+        for server in (*ours, *theirs):
+            say(server.command)
+            for first in range(0, FULL, STEP):
+                load(server, "fill", **{**LOAD, "first": first, "records": STEP})
+        for server in ours:
+            _overwrite(server, seconds=WARM_SECONDS)
+        best = peer.best(
+            theirs, lambda server: _overwrite(server, seconds=seconds)["requests_per_second"], max
+        )
+        say(f"SETs per second, full at {FULL_AT} %, and memcached's")
+        results = [[] for _ in ours]
+        other = []
+        for number in range(rounds):
+            for server, found in zip(ours, results):
+                found.append(_rate_and_written(server, seconds))
+            other.append(_overwrite(best, seconds=seconds)["requests_per_second"])
+            texts = [f"{found[-1][0]:,.0f}" for found in results]
+            say(f"round {number + 1} of {rounds}: {', '.join(texts)} and {other[-1]:,.0f}")
+        return [
+            _at_fullness(percent, of_terrace(server)["records"], found, other)
+            for percent, server, found in zip(FULL_AT, ours, results)
+        ]
+
+
+def _rate_and_written(server, seconds):
+    """SETs per second, and bytes that the drive is written for each."""
+    counted = lambda: (flash(server)["written"], server.stats()["cmd_set"])
+    before = counted()
+    rate = _overwrite(server, seconds=seconds)["requests_per_second"]
+    written, sets = (after - since for after, since in zip(counted(), before))
+    return rate, written / sets
+
+
+def _at_fullness(percent, records, found, other):
+    rates = [rate for rate, _ in found]
+    written = median(bytes_ for _, bytes_ in found)
+    text = f"{ratio(rates, other):.2f} ({median(rates):,.0f}/s and {median(other):,.0f}/s"
+    text = f"{text}; {written:.0f} bytes written per SET, {records:,} records held)"
+    return Figure(f"SET over records of a tier that is full at {percent} %, of memcached's rate", text)
