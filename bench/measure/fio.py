@@ -23,7 +23,7 @@ def reads(
     is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere, writes
     to it meanwhile."""
     common = ["--ioengine=io_uring", "--direct=1", "--registerfiles=1", "--fixedbufs=1"]
-    common += ["--time_based", f"--runtime={seconds}"]
+    common += ["--time_based", f"--runtime={round(1000 * seconds)}ms"]
     command = ["fio", "--output-format=json", *common]
     command += ["--name=reads", f"--filename={path}", "--readonly", f"--rw={rw}"]
     command += [f"--bssplit={size}" if "/" in size else f"--bs={size}"]
