@@ -251,11 +251,11 @@ def growth(quick):
             from_flash, gets = (b - a for a, b in zip(answered[count], _answered(server)))
             shares.append(f"{from_flash / gets:.1%}")
             overwrites = round(GROWTH_OVERWRITES * count)
-            _of_grown(count, server, "overwrite", requests=overwrites, depth=32, batch=True)
-        sets = lambda item: _of_grown(*item, "overwrite", seconds=GROWTH_SET_SECONDS, depth=32)
+            _cpu_of_grown(count, server, "overwrite", requests=overwrites, depth=32, batch=True)
         say(f"us of CPU per SET with {_counts(servers)} records")
-        measures = [lambda item=item: sets(item)["server_cpu_us"] for item in servers.items()]
-        figures += _growth_of("SET", servers, take_turns(rounds, *measures))
+        how = {"seconds": GROWTH_SET_SECONDS, "depth": 32}
+        sets = lambda item: lambda: _cpu_of_grown(*item, "overwrite", **how)
+        figures += _growth_of("SET", servers, take_turns(rounds, *map(sets, servers.items())))
     return [
         *figures,
         of_fio,
@@ -291,26 +291,27 @@ def _answered(server):
     return flash(server)["hits"], server.stats()["cmd_get"]
 
 
-def _of_grown(count, server, workload, **how):
+def _cpu_of_grown(count, server, workload, **how):
+    """Microseconds of processor time per request."""
     held = load_held if workload == "get" else load
-    return held(
+    report = held(
         server, workload, records=count, cpus=LOAD_CPU, protocol="meta", any_version=True,
         **sized(100), **how,
     )  # fmt: skip
+    return report["server_cpu_us"]
 
 
 def _growth_of_gets(servers, rounds):
     """GETs, and beside them fio's reads of the same files: a drive that answers some of them sooner, as a virtual
     one does those that its host keeps in memory, brings more at once, and each takes less of the processor."""
     say(f"us of CPU per GET with {_counts(servers)} records, and per read of fio")
-    own, drive = [[] for _ in servers], [[] for _ in servers]
-    for number in range(rounds):
-        for (count, server), gets, reads in zip(servers.items(), own, drive):
-            how = {"seconds": GROWTH_GET_SECONDS, "depth": 16}
-            gets.append(_of_grown(count, server, "get", **how)["server_cpu_us"])
-            reads.append(_drive(server, GROWTH_GET_SECONDS, size="4k", depth=FIO_DEPTH).cpu_us)
-        texts = [f"{gets[-1]:.2f} {reads[-1]:.2f}" for gets, reads in zip(own, drive)]
-        say(f"round {number + 1} of {rounds}: {', '.join(texts)}")
+    seconds = GROWTH_GET_SECONDS
+    measures = []
+    for item in servers.items():
+        measures.append(lambda item=item: _cpu_of_grown(*item, "get", seconds=seconds, depth=16))
+        measures.append(lambda item=item: _drive(item[1], seconds, size="4k", depth=FIO_DEPTH).cpu_us)
+    results = take_turns(rounds, *measures)
+    own, drive = results[::2], results[1::2]
     of_fio = ", ".join(f"{median(reads):.2f}" for reads in drive)
     above = ", ".join(
         f"{median(a - b for a, b in zip(gets, reads)):.2f}" for gets, reads in zip(own, drive)

@@ -25,9 +25,7 @@ def sustained(quick):
         ours = stack.enter_context(terrace(*TIER, cpus=SERVER_CPU))
         theirs = stack.enter_context(peer.candidates(*DRAM, cpus=SERVER_CPU))
         for server in (ours, *theirs):
-            say(server.command)
-            for first in range(0, FULL, STEP):
-                load(server, "fill", **{**LOAD, "first": first, "records": STEP})
+            _fill(server)
         stats = of_terrace(ours)
         say(f"{stats['records']:,} records live, {stats['evictions']:,} evicted")
         kinds = {"SET over records of a full tier": _overwrite, "SET of new keys": _NewKeys()}
@@ -36,6 +34,12 @@ def sustained(quick):
             for what, store in kinds.items()
             for figure in _sustained(ours, theirs, what, store, quick)
         ]
+
+
+def _fill(server):
+    say(server.command)
+    for first in range(0, FULL, STEP):
+        load(server, "fill", **{**LOAD, "first": first, "records": STEP})
 
 
 def _overwrite(server, **how):
@@ -94,9 +98,7 @@ def fullness(quick):
         ours = [stack.enter_context(terrace(*flags(percent), cpus=SERVER_CPU)) for percent in FULL_AT]
         theirs = stack.enter_context(peer.candidates(*DRAM, cpus=SERVER_CPU))
         for server in (*ours, *theirs):
-            say(server.command)
-            for first in range(0, FULL, STEP):
-                load(server, "fill", **{**LOAD, "first": first, "records": STEP})
+            _fill(server)
         for server in ours:
             _overwrite(server, seconds=WARM_SECONDS)
         best = peer.best(

@@ -1,4 +1,5 @@
-//! `get`, `gets`, `gat`, `gats`, the plainest `mg`, and GET of the binary protocol: one key at a time. Reading a record to send its value.
+//! `get`, `gets`, `gat`, `gats`, the plainest `mg`, and GET of the binary protocol: one key at a time. Reading a
+//! record to send its value.
 
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;

@@ -1,7 +1,7 @@
 //! Reading keys: those of plain requests that stand one behind the other, and those of a long line.
 //!
-//! Most requests are a `get`, an `mg` or a GET of one value. They have a way of their own here, on which nothing of them is
-//! kept but the key: a whole pipeline of them is hashed, then asked of memory, then read.
+//! Most requests are a `get`, an `mg` or a GET of one value. They have a way of their own here, on which nothing
+//! of them is kept but the key: a whole pipeline of them is hashed, then asked of memory, then read.
 
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
