@@ -1,28 +1,28 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
-use crate::bucket::SLOTS;
 use crate::config::{Config, Durability, Tuning};
+use crate::dram::memory::{Guard, Place};
+use crate::dram::table::DramTable;
 use crate::geometry::Geometry;
-use crate::key::Hasher;
+use crate::index::bucket::SLOTS;
+use crate::index::sealed::SealedIndex;
 use crate::kill_log::KillLog;
-use crate::layout::Superblock;
 use crate::lock;
 use crate::maintain::Maintenance;
-use crate::manifest::Run;
-use crate::memory::{Guard, Place};
-use crate::merge;
-use crate::mount::{Mount, write_superblock};
 use crate::pool::Pool;
-use crate::recover::{self, Recovery};
-use crate::sealed::SealedIndex;
-use crate::segment::SegmentTable;
-use crate::session::Session;
+use crate::reclaim::merge;
+use crate::records::key::Hasher;
+use crate::records::manifest::Run;
+use crate::recovery::mount::{Mount, write_superblock};
+use crate::recovery::recover::{self, Recovery};
+use crate::recovery::start::Parts;
+use crate::recovery::state::{Field, LogField};
+use crate::request::session::Session;
+use crate::segments::layout::Superblock;
+use crate::segments::segment::SegmentTable;
 use crate::shard::{Lane, Locked, Shard};
-use crate::slots::TierStore;
-use crate::start::Parts;
-use crate::state::{Field, LogField};
 use crate::stats::CacheStats;
-use crate::table::DramTable;
+use crate::tiers::slots::TierStore;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -101,7 +101,7 @@ impl Cache {
     /// # Errors
     /// See [`OpenError`]; a device that is not ours is not written.
     pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
-        let engine = crate::start::start(&config)?;
+        let engine = crate::recovery::start::start(&config)?;
         let participant = engine.pool.quiesce.join();
         if let Some(participant) = participant {
             let buffer_bytes = engine.geometry.segment_bytes as usize;
@@ -229,7 +229,7 @@ impl Cache {
 }
 
 impl Engine {
-    /// Puts the parts together; `parts` come from [`crate::start`].
+    /// Puts the parts together; `parts` come from [`crate::recovery::start`].
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();

@@ -1,6 +1,6 @@
 //! What a cache is opened with.
 
-use crate::state::StateFile;
+use crate::recovery::state::StateFile;
 use std::sync::Arc;
 use terrace_device::Device;
 use terrace_policy::Gear;

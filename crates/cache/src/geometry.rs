@@ -1,10 +1,10 @@
 //! The sizes that follow from memory and capacity.
 
 use crate::OpenError;
-use crate::bucket::SEGMENTS_MAX;
 use crate::config::Config;
-use crate::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
-use crate::record::HEADER_BYTES_MAX;
+use crate::index::bucket::SEGMENTS_MAX;
+use crate::records::record::HEADER_BYTES_MAX;
+use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u32 = 250;

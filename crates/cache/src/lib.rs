@@ -6,91 +6,63 @@
 //! what to read; the worker reads it, shows the bytes to [`Session::check`], and calls again with
 //! the result as [`Evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
 //! thread of their own.
+//!
+//! The folders follow the data, from a request to a drive:
+//!
+//! ```text
+//! request    what a worker does: look up, say what to read, check it, change a record
+//! records    what a record is: key, hash, bytes, and items too large for one
+//! dram       records in DRAM: blocks under one cap, the exact table, hot copies, what is let go
+//! index      the sealed index: from a name to a segment in about four bytes
+//! segments   from fresh records to sorted pages on a drive, and which page has which
+//! tiers      the drives: places, rungs, how full, what may be written, what is written
+//! reclaim    taking segments back: merging, moving, descent, expiry
+//! kill_log   what must not come back after a crash
+//! recovery   from what an earlier process left to an open cache
+//! stats      what is counted, and who is told
+//! platform   what processor, kernel and threads give; knows nothing of records
+//! ```
+//!
+//! Above them stand the engine ([`Cache`]), its shards and what these share (`pool`), the sizes that follow
+//! from its configuration (`geometry`), and the background work in slices (`maintain`).
 
-mod admission;
-mod bucket;
-mod budget;
-mod buffers;
 mod cache;
-mod chunks;
 mod config;
-mod counters;
-mod crash;
-mod descent;
 mod dram;
-mod dump;
-mod expiry;
-mod fullness;
 mod geometry;
-mod grow;
-mod hot;
-mod key;
+mod index;
 mod kill_log;
-mod ladder;
-mod layout;
-mod ledger;
-mod limit;
-mod log_page;
 mod maintain;
-mod manifest;
-mod mapped;
-mod media;
-mod memory;
-mod merge;
-mod mount;
-mod moving;
-mod observer;
-mod packing;
-mod pages;
-mod pick;
+mod platform;
 mod pool;
-mod prefetch;
-mod probe;
-mod published;
-mod quiesce;
-mod random;
 mod reclaim;
-mod record;
-mod recover;
-mod replay;
-mod report;
-mod resident;
-mod seal;
-mod sealed;
-mod segment;
-mod session;
-mod settle;
+mod records;
+mod recovery;
+mod request;
+mod segments;
 mod shard;
-mod slots;
-mod spread;
-mod start;
-mod state;
 mod stats;
-mod suspended;
-mod sync;
-mod table;
-mod update;
-mod word;
+mod tiers;
 
 pub use cache::{Cache, OpenError};
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
+pub use dram::limit::LimitError;
+pub use records::key::{CHUNKS_TOGETHER, Key};
+pub use records::manifest::{ItemId, Manifest, Run};
+pub use records::record::{Body, NewRecord, NewValue, Record};
 #[cfg(feature = "crash-points")]
-pub use crash::set_crash_hook;
-pub use dump::{Dump, Listed};
-pub use key::{CHUNKS_TOGETHER, Key};
-pub use limit::LimitError;
-pub use manifest::{ItemId, Manifest, Run};
+pub use recovery::crash::set_crash_hook;
 #[doc(hidden)]
-pub use media::read_media;
-pub use mount::is_foreign;
-pub use observer::{Observer, Reclaim};
-pub use probe::Probe;
-pub use record::{Body, NewRecord, NewValue, Record};
-pub use session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
-pub use state::StateFile;
+pub use recovery::media::read_media;
+pub use recovery::mount::is_foreign;
+pub use recovery::state::StateFile;
+pub use request::probe::Probe;
+pub use request::session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
+pub use request::update::{Change, Update};
+pub use stats::dump::{Dump, Listed};
+pub use stats::observer::{Observer, Reclaim};
 pub use stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
 pub use terrace_policy::Gear;
-pub use update::{Change, Update};
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data
 /// consistent at each step that can panic.

@@ -1,20 +1,20 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
-use crate::admission;
-use crate::buffers::{self, Relief};
 use crate::cache::Engine;
-use crate::descent;
-use crate::dram::{self, Compaction};
-use crate::expiry::Expiry;
-use crate::grow::{self, Growth, Pressure, Refused};
-use crate::memory::Guard;
-use crate::merge;
-use crate::moving::Space;
-use crate::quiesce::Participant;
+use crate::dram::eviction::{self, Compaction};
+use crate::dram::memory::Guard;
+use crate::index::grow::{self, Growth, Pressure, Refused};
+use crate::index::settle::Settling;
+use crate::platform::quiesce::Participant;
 use crate::reclaim;
-use crate::seal::{self, Outcome};
-use crate::settle::Settling;
+use crate::reclaim::descent;
+use crate::reclaim::expiry::Expiry;
+use crate::reclaim::merge;
+use crate::reclaim::moving::Space;
+use crate::segments::buffers::{self, Relief};
+use crate::segments::seal::{self, Outcome};
 use crate::shard::Lane;
+use crate::tiers::admission;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -76,7 +76,7 @@ impl Maintenance {
         engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
         let mut worked = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
-        worked |= dram::make_room(engine, guard, turn, now);
+        worked |= eviction::make_room(engine, guard, turn, now);
         worked |= engine.shrink_to_limit();
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
@@ -183,7 +183,7 @@ impl Maintenance {
         // When there is no room for the records to keep, their shard has to be sealed first.
         reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
             || self.seal(engine, guard, victim.shard, now, Patience::None)
-            || dram::drop_hot_block(engine, guard, &mut self.dram_turn, now)
+            || eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now)
     }
 
     /// Seals the next shard that has enough for a segment.
@@ -221,7 +221,7 @@ impl Maintenance {
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
-            return engine.wastes_blocks(&locked) && dram::compact_one(&mut locked, now);
+            return engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
         }
         let is_urgent = patience == Patience::None || engine.pool.admission.is_sifting();
         if !is_urgent && engine.may_wait(&locked) {
@@ -242,7 +242,7 @@ impl Maintenance {
                     return self.take_back(engine, guard, at..at + 1, now);
                 }
                 Err(Refused::NoMemory) if pressure == Pressure::Needed => {
-                    if dram::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
+                    if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
                         return true;
                     }
                     if engine.pool.arena.retired() > 0 {

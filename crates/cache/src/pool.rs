@@ -1,16 +1,16 @@
 //! What all shards share: memory and its budget, places on drives, logs, counters, policy.
 
-use crate::admission::Admission;
-use crate::budget::Budget;
-use crate::counters::Counters;
-use crate::key::Hasher;
+use crate::dram::budget::Budget;
+use crate::dram::memory::{Arena, Place};
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Arena, Place};
-use crate::quiesce::Quiesce;
+use crate::platform::quiesce::Quiesce;
+use crate::records::key::Hasher;
+use crate::recovery::state::State;
 use crate::shard::Lane;
-use crate::slots::Slots;
-use crate::state::State;
+use crate::stats::counters::Counters;
+use crate::tiers::admission::Admission;
+use crate::tiers::slots::Slots;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use terrace_policy::Promotion;

@@ -1,22 +1,22 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
-use crate::bucket::SLOTS;
-use crate::crash::crash_point;
+use crate::dram::hot::Origin;
+use crate::dram::memory::{Arena, Block, Guard, Stamp};
+use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::table::{DramTable, SlotAt};
 use crate::geometry::Geometry;
-use crate::hot::Origin;
-use crate::key::{Key, Name};
+use crate::index::bucket::SLOTS;
+use crate::index::sealed::{NoRoom, SealedIndex};
+use crate::index::suspended::Suspended;
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::memory::{Arena, Block, Guard, Stamp};
+use crate::platform::published::Published;
 use crate::pool::Pool;
-use crate::published::Published;
-use crate::record::{Encoder, Record};
-use crate::recover::Awaited;
-use crate::resident::{Addr, Resident, mark};
-use crate::sealed::{NoRoom, SealedIndex};
-use crate::segment::{Sealed, SegmentTable};
-use crate::suspended::Suspended;
-use crate::table::{DramTable, SlotAt};
+use crate::records::key::{Key, Name};
+use crate::records::record::{Encoder, Record};
+use crate::recovery::crash::crash_point;
+use crate::recovery::recover::Awaited;
+use crate::segments::segment::{Sealed, SegmentTable};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +78,7 @@ pub(crate) struct ShardState {
     pub(crate) gathered: u32,
     /// The segments that are being taken back: their entries are not suspended.
     pub(crate) leaving: Vec<Sealed>,
-    /// Those that their records are moving to, before their commit; see [`crate::merge`].
+    /// Those that their records are moving to, before their commit; see [`crate::reclaim::merge`].
     pub(crate) arriving: Vec<Sealed>,
 }
 
@@ -239,7 +239,7 @@ impl<'s> Locked<'s> {
     ) -> Result<Addr, NoBlock> {
         let pool = self.pool;
         let has_room = |block: &Block| {
-            crate::resident::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
+            crate::dram::resident::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
         };
         if !self.lane(lane).open.as_ref().is_some_and(has_room) {
             self.open_block(lane, asker)?;
@@ -360,7 +360,7 @@ impl<'s> Locked<'s> {
         addr: Addr,
         lane: Lane,
     ) {
-        crate::hot::hand_on(self.pool, old, &self.pool.arena.view(self.guard, addr));
+        crate::dram::hot::hand_on(self.pool, old, &self.pool.arena.view(self.guard, addr));
         self.table().replace(pos, at, addr);
         self.lane(lane).records += 1;
         self.pool.counters.records(lane).add(self.shard.at, 1);

@@ -12,10 +12,10 @@ const LONG_FILES: [(&str, &str); 2] = [("Cargo.lock", "written by cargo"), ("LIC
 /// Where `unsafe` may stand: all I/O of the device crate, and these files.
 const UNSAFE_DIRS: [&str; 1] = ["crates/device/src/"];
 const UNSAFE_FILES: [&str; 4] = [
-    "crates/cache/src/mapped.rs",
-    "crates/cache/src/memory.rs",
-    "crates/cache/src/prefetch.rs",
-    "crates/cache/src/published.rs",
+    "crates/cache/src/platform/mapped.rs",
+    "crates/cache/src/dram/memory.rs",
+    "crates/cache/src/platform/prefetch.rs",
+    "crates/cache/src/platform/published.rs",
 ];
 
 fn root() -> &'static Path {

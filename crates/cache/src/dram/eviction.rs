@@ -1,0 +1,396 @@
+//! Making room in DRAM: the coldest copies are dropped, sparse blocks are compacted, and
+//! without tiers the oldest unused records are evicted.
+
+use crate::cache::Engine;
+use crate::dram::hot;
+use crate::dram::memory::{Guard, Stamp};
+use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::table::DramTable;
+use crate::records::record::Record;
+use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
+use crate::stats::counters::{Counters, count};
+use crate::tiers::ladder::Raise;
+use arrayvec::ArrayVec;
+use std::sync::atomic::Ordering;
+use terrace_policy::{Promotion, Weights};
+
+/// Blocks freed per call at most, so that other background work gets its turn.
+const BLOCKS_PER_SLICE: usize = 8;
+/// Records of a block that are taken out together.
+const BATCH: usize = 32;
+/// Blocks looked at to find a sparse one.
+const SAMPLE: usize = 64;
+/// A block with more of it alive than this is not worth compacting, in percent.
+const SPARSE_PERCENT: u64 = 95;
+
+/// Bytes of the table per record above which it is halved: it is then three fifths full, and grows again
+/// when it is three quarters full.
+const ROOMY_BYTES: u64 = 30;
+
+/// So many compactions of which none gains a block are in vain, ...
+const ROUNDS: u32 = 16;
+/// ... and are not tried for so many times then.
+const REST: u32 = 64;
+
+/// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
+/// nothing fits into: then it can go on for ever.
+#[derive(Default)]
+pub(crate) struct Compaction {
+    rounds: u32,
+    gained: bool,
+    rest: u32,
+}
+
+/// What to do with a live record of a block that is being emptied.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    Move,
+    Drop,
+    /// A copy is to be written to a higher rung of the ladder than its original is on.
+    Raise,
+}
+
+/// Frees blocks until requests find some without waiting. Says whether there was anything to do.
+pub(crate) fn make_room(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (turn, compaction): (&mut usize, &mut Compaction),
+    now: u32,
+) -> bool {
+    let counters = &engine.pool.counters;
+    let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
+    let sealed =
+        counters.tiers().iter().map(|tier| tier.records.load(Ordering::Relaxed)).sum::<u64>();
+    engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
+    let mut worked = false;
+    for _ in 0..BLOCKS_PER_SLICE {
+        if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {
+            break;
+        }
+        worked = true;
+    }
+    worked
+}
+
+fn free_one(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    compaction: &mut Compaction,
+    now: u32,
+) -> bool {
+    let counters = &engine.pool.counters;
+    // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
+    let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
+    if has_copies && drop_hot_block(engine, guard, turn, now) {
+        return true;
+    }
+    if engine.has_working_tiers() {
+        return false;
+    }
+    let blocks = || counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    if !counters.is_full() && compaction.is_worth_trying() {
+        let before = blocks();
+        if compact_sparsest(engine, guard, turn, now) {
+            compaction.note(blocks() < before);
+            return true;
+        }
+    }
+    if !engine.evicts {
+        // Records that leave holes fill DRAM before their bytes add up to it.
+        engine.note_full();
+        return false;
+    }
+    evict_oldest(engine, guard, turn, now)
+}
+
+impl Compaction {
+    fn is_worth_trying(&mut self) -> bool {
+        let is_tired = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        !is_tired
+    }
+
+    fn note(&mut self, gained: bool) {
+        self.gained |= gained;
+        self.rounds += 1;
+        if self.rounds == ROUNDS {
+            let rest = if self.gained { 0 } else { REST };
+            *self = Self { rest, ..Self::default() };
+        }
+    }
+}
+
+/// Empties a block of hot copies of the next shard that has one: one that overwritten copies left
+/// sparse, or the oldest, of which the hottest move on and the others are dropped.
+pub(crate) fn drop_hot_block(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    now: u32,
+) -> bool {
+    let gain = match is_short_of_blocks(engine) {
+        true => engine.geometry.block_bytes / 2,
+        false => Promotion::gain(engine.geometry.block_bytes),
+    };
+    each_shard(engine, guard, turn, |locked| {
+        let Some(block) = choose_hot_block(locked, gain) else { return false };
+        let live = locked.pool.arena.live(block.id);
+        // What is dead in the block is gained already.
+        let room = live.saturating_sub(gain.saturating_sub(block.dead(&locked.pool.arena)));
+        let epoch = engine.pool.promotion.epoch();
+        let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
+        let segments = &locked.shard.segments;
+        let mut raise = Raise::new(engine);
+        empty(locked, Lane::Hot, block, now, |resident| {
+            let count = hot::Warmth::of(resident).heat().count(epoch);
+            if cut.keeps(count, resident.footprint().into()) {
+                Fate::Move
+            } else if count > 0 && raise.takes(segments, resident) {
+                Fate::Raise
+            } else {
+                Fate::Drop
+            }
+        });
+        shrink_table(locked);
+        true
+    })
+}
+
+/// A table that was made for more records than fit now gives half of itself to copies.
+fn shrink_table(locked: &mut Locked<'_>) {
+    let table = locked.table();
+    let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
+    let bytes = DramTable::bytes_for(bits);
+    let is_roomy = table.len() * ROOMY_BYTES < table.bytes();
+    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool.budget.take(bytes) {
+        locked.swap_table(table.resized(bits));
+    }
+}
+
+/// Whether moving many copies to gain a little could take the last blocks.
+fn is_short_of_blocks(engine: &Engine) -> bool {
+    let pool = &engine.pool;
+    pool.arena.available(&pool.budget, pool.place_for(Lane::Hot)) <= pool.reserve
+}
+
+fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
+    let full = &locked.state.hot.full;
+    let arena = &locked.pool.arena;
+    let sparsest = full.iter().max_by_key(|block| block.dead(arena));
+    sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
+}
+
+/// Bytes of the live copies of a block by how hot they are.
+fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
+    let mut weights = Weights::default();
+    for resident in locked.pool.arena.records(locked.guard, block.id, block.fill) {
+        if !resident.has(mark::VOID) {
+            let count = hot::Warmth::of(&resident).heat().count(epoch);
+            weights[usize::from(count)] += u64::from(resident.footprint());
+        }
+    }
+    weights
+}
+
+/// Without tiers: empties the oldest block of the next shard; records used since last looked at move on
+/// (CLOCK, Corbató 1968), the others are lost.
+fn evict_oldest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    each_shard(engine, guard, turn, |locked| {
+        let Some(&block) = locked.state.fresh.full.front() else { return false };
+        let mut room = engine.geometry.block_bytes / 2;
+        empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, &mut room));
+        true
+    })
+}
+
+/// Moves the live records of the sparsest of some blocks together; loses nothing.
+fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+    let mut best: Option<(u32, usize)> = None;
+    let mut seen = 0;
+    for _ in 0..engine.shards.len() {
+        let at = *turn % engine.shards.len();
+        *turn += 1;
+        let locked = engine.shards[at].lock(&engine.pool, guard);
+        for block in &locked.state.fresh.full {
+            let live = engine.pool.arena.live(block.id);
+            if best.is_none_or(|(least, _)| live < least) {
+                best = Some((live, at));
+            }
+            seen += 1;
+        }
+        if seen >= SAMPLE {
+            break;
+        }
+    }
+    let Some((live, at)) = best else { return false };
+    let sparse = u64::from(live) * 100 < u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
+    sparse && compact_one(&mut engine.shards[at].lock(&engine.pool, guard), now)
+}
+
+/// The full block of a shard's fresh lane of which least is alive.
+pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
+    let arena = &locked.pool.arena;
+    locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied()
+}
+
+/// Empties a full block of a shard's fresh lane into its open block.
+pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
+    empty(locked, Lane::Fresh, block, now, |_| Fate::Move)
+}
+
+/// Empties the sparsest one.
+pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
+    sparsest(locked).is_some_and(|block| compact(locked, block, now))
+}
+
+fn keep_if_used(resident: &Resident<'_>, room: &mut u32) -> Fate {
+    // At least half of a block is freed, however much of it was used.
+    if !resident.has(mark::USED) || resident.footprint() > *room {
+        return Fate::Drop;
+    }
+    *room -= resident.footprint();
+    Fate::Move
+}
+
+/// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
+/// back to the pool with the last of them. `false` if there was no room to move to; a copy is dropped
+/// then.
+fn empty(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    block: FullBlock,
+    now: u32,
+    mut fate: impl FnMut(&Resident<'_>) -> Fate,
+) -> bool {
+    let (guard, arena, hasher) = (locked.guard, &locked.pool.arena, &locked.pool.hasher);
+    let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
+        let (record, _) = Record::decode(resident.bytes).filter(|_| !resident.has(mark::VOID))?;
+        let hash = hasher.key(record.key, record.is_chunk).hash;
+        Some((resident, record, hash))
+    });
+    loop {
+        let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
+        // Their lines of the table come together.
+        batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
+        if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
+            return false;
+        }
+        if !batch.is_full() {
+            return true;
+        }
+    }
+}
+
+/// Takes one record, of such a hash, out of its block.
+fn take_out(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
+    now: u32,
+    fate: &mut impl FnMut(&Resident<'_>) -> Fate,
+) -> bool {
+    let name = locked.pool.hasher.name(*hash);
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
+    // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
+    // or when the segment of the original is taken back.
+    let has_chunks = record.is_manifest;
+    if record.is_expired(now) && !has_chunks {
+        note_expired(locked, lane);
+        locked.unlink_origin(name, resident);
+        locked.forget(name.pos, resident, at);
+        return true;
+    }
+    let moved = match fate(resident) {
+        Fate::Move => relocate(locked, lane, resident).map(|addr| (addr, lane)),
+        Fate::Raise => relocate(locked, Lane::Fresh, resident).map(|addr| (addr, Lane::Fresh)),
+        Fate::Drop => {
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+            return true;
+        }
+    };
+    match moved {
+        Ok((addr, to)) => {
+            locked.supersede(name.pos, resident, at, addr, to);
+            if to != lane {
+                locked.unlink_origin(name, resident);
+            }
+        }
+        // Where a lower limit has left no block to move to, emptying this one gives the first.
+        Err(_) if lane == Lane::Hot => {
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+        }
+        Err(_) => return false,
+    }
+    true
+}
+
+fn note_expired(locked: &Locked<'_>, lane: Lane) {
+    let pool = locked.pool;
+    count(&pool.counters.expired);
+    if lane == Lane::Fresh && !pool.slots.tiers.is_empty() {
+        count(&pool.counters.expired_unwritten);
+    }
+}
+
+fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
+    let counters = &locked.pool.counters;
+    match lane {
+        Lane::Hot => {
+            count(&counters.demotions);
+            locked.pool.promotion.remember(hash, hot::Warmth::of(resident).heat());
+        }
+        Lane::Fresh => note_evicted(counters, resident),
+    }
+}
+
+/// A record that was nowhere else is lost.
+pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
+    count(&counters.evictions);
+    counters.told.evicts(resident);
+    if !resident.has(mark::FETCHED) {
+        count(&counters.evicted_unfetched);
+    }
+}
+
+/// Copies a record to a lane's open block, as unused.
+pub(crate) fn relocate(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    resident: &Resident<'_>,
+) -> Result<Addr, NoBlock> {
+    let marks = resident.header.mark.load(Ordering::Relaxed) & !(mark::USED | mark::VOID);
+    let marks = match lane {
+        Lane::Hot => marks | mark::HOT,
+        Lane::Fresh if resident.has(mark::HOT) => marks & !mark::HOT | mark::REINSERTED,
+        Lane::Fresh => marks,
+    };
+    let stamp = Stamp {
+        mark: marks,
+        accessed: resident.header.accessed.load(Ordering::Relaxed),
+        origin: resident.header.origin.load(Ordering::Relaxed),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
+    let addr = locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)?;
+    if lane == Lane::Fresh {
+        locked.commit();
+    }
+    Ok(addr)
+}
+
+/// Offers shards, one after the other and from where the last call ended, until one has something to
+/// do.
+fn each_shard(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    mut act: impl FnMut(&mut Locked<'_>) -> bool,
+) -> bool {
+    (0..engine.shards.len()).any(|_| {
+        let at = *turn % engine.shards.len();
+        *turn += 1;
+        act(&mut engine.shards[at].lock(&engine.pool, guard))
+    })
+}

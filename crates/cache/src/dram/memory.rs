@@ -1,0 +1,523 @@
+//! The one memory cap, and the blocks of DRAM that records live in.
+//!
+//! All records in DRAM lie in equal blocks of one mapping. A block is filled by one owner in arrival
+//! order, its records are immutable once published, and it returns to the pool when none of them is
+//! live and every session has passed a quiescent point. This file, [`crate::platform::mapped`] and
+//! [`crate::platform::published`] hold all unsafe code of the crate (and [`crate::platform::prefetch`] a hint).
+//!
+//! The first blocks lie in the [`State`], so that records which are nowhere else outlive the process.
+//! Two words of the state say of each what a recovery needs to know:
+//!
+//! ```text
+//! arrival order u64 | shard + 1 u32, committed bytes u32   (second word 0: the block is free)
+//! ```
+//!
+//! A record counts from the store of "committed bytes" on, and no longer from its void mark on.
+
+use crate::dram::budget::Budget;
+use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
+use crate::lock;
+use crate::platform::quiesce::Quiesce;
+use crate::recovery::state::{Field, State};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::collections::VecDeque;
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Proof that its holder is between two quiescent points, so that published memory stays.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'s>(PhantomData<&'s ()>);
+
+impl Guard<'_> {
+    /// To be made only from a participant of [`Quiesce`] that refreshed and has not parked since,
+    /// borrowed for the guard's lifetime.
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+/// Cache lines that a record of 100 bytes with its headers lies on.
+const RECORD_LINES: usize = 3;
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the state: what is committed outlives the process.
+    Surviving,
+    /// In memory of the process.
+    Passing,
+}
+
+/// A block that its holder alone may fill.
+pub(crate) struct Block {
+    pub(crate) id: u32,
+    fill: u32,
+    shard: u32,
+}
+
+/// A sealed-off view of a block's records for walking, see [`Arena::records`].
+#[derive(Default)]
+struct Meta {
+    /// Bytes of records that are not void. Changed under the owner's lock only.
+    live: AtomicU32,
+}
+
+struct Pool {
+    /// Free and resident, by [`Place`]: counted in the budget.
+    free: [Vec<u32>; 2],
+    /// Free and given back to the system, or never touched.
+    absent: [Vec<u32>; 2],
+    /// Unlinked, each with the epoch that makes it reusable; oldest first.
+    retired: VecDeque<(u64, u32)>,
+}
+
+/// The mapping and its blocks.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    block_bytes: u32,
+    blocks: u32,
+    meta: Box<[Meta]>,
+    pool: Mutex<Pool>,
+    /// Lengths of `Pool::free`; read without the lock.
+    free: [AtomicU32; 2],
+    /// Blocks that lie in it come first.
+    state: Option<Arc<State>>,
+    surviving: u32,
+    /// Surviving blocks are set aside, beside others.
+    prepaid: bool,
+}
+
+// SAFETY: the mapping belongs to the arena alone; access to it follows the rules of `Block` (one
+// writer, unpublished bytes) and `Guard` (immutable bytes), see `Block::append` and `Arena::view`.
+unsafe impl Send for Arena {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves address space for `bytes` of records, the blocks of `state` among them, and for as
+    /// much as `bytes_max` if the system lets it; takes no memory yet. Where `prepaid`, the surviving
+    /// blocks are the caller's already and count as resident; else they are taken from the budget one
+    /// by one, as the others.
+    pub(crate) fn new(
+        (bytes, bytes_max): (u64, u64),
+        block_bytes: u32,
+        state: Option<Arc<State>>,
+        prepaid: bool,
+    ) -> io::Result<Self> {
+        let surviving = state.as_ref().map_or(0, |state| state.blocks().2);
+        let blocks_for = |bytes: u64| {
+            let addressable = Addr::UNIT << Addr::BITS;
+            let blocks = bytes.min(addressable) / u64::from(block_bytes);
+            (blocks.max(1) as u32).max(surviving)
+        };
+        let reserve = |blocks: u32| {
+            let length = blocks as usize * block_bytes as usize;
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a fresh anonymous mapping overlaps nothing.
+            let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
+            let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+            io::Result::Ok((base, blocks))
+        };
+        // A system that promises no more than it has, or caps address space, may refuse the rest.
+        let (base, blocks) =
+            reserve(blocks_for(bytes.max(bytes_max))).or_else(|_| reserve(blocks_for(bytes)))?;
+        let ids = [(0..surviving).rev().collect(), (surviving..blocks).rev().collect()];
+        let [in_state, others]: [Vec<u32>; 2] = ids;
+        let (paid, unpaid) = if prepaid { (in_state, Vec::new()) } else { (Vec::new(), in_state) };
+        let free = [AtomicU32::new(paid.len() as u32), AtomicU32::new(0)];
+        let pool =
+            Pool { free: [paid, Vec::new()], absent: [unpaid, others], retired: VecDeque::new() };
+        let meta = (0..blocks).map(|_| Meta::default()).collect();
+        // From here on a failure unmaps what there is.
+        let arena = Self {
+            base,
+            block_bytes,
+            blocks,
+            meta,
+            pool: Mutex::new(pool),
+            free,
+            state,
+            surviving,
+            prepaid,
+        };
+        arena.map_surviving()?;
+        Ok(arena)
+    }
+
+    /// Puts the state's blocks in the place of the first ones.
+    fn map_surviving(&self) -> io::Result<()> {
+        let Some(state) = self.state.as_ref().filter(|_| self.surviving > 0) else { return Ok(()) };
+        let (file, at, blocks) = state.blocks();
+        let length = blocks as usize * self.block_bytes as usize;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the range is the front of our own mapping, at least so long, and nothing in it was
+        // handed out yet.
+        unsafe { mmap(self.base.as_ptr().cast(), length, access, flags, file, at) }?;
+        Ok(())
+    }
+
+    /// Has the system back blocks of the process by huge pages, if it has some: fewer page tables to be
+    /// looked at for each record, and fewer faults while memory fills for the first time.
+    pub(crate) fn ask_for_huge_pages(&self) {
+        let from = u64::from(self.surviving) * u64::from(self.block_bytes);
+        let bytes = self.reserved_bytes() - from;
+        if bytes > 0 {
+            // SAFETY: the range lies in our mapping; the advice changes nothing of what is in it. It is
+            // refused only where there are none.
+            let _ = unsafe {
+                madvise(self.at(from).as_ptr().cast(), bytes as usize, Advice::LinuxHugepage)
+            };
+        }
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Bytes of all blocks that there is address space for.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        u64::from(self.blocks) * u64::from(self.block_bytes)
+    }
+
+    fn place_of(&self, id: u32) -> Place {
+        if id < self.surviving { Place::Surviving } else { Place::Passing }
+    }
+
+    /// Whether fresh records have blocks that survive.
+    pub(crate) fn has_surviving(&self) -> bool {
+        self.surviving > 0
+    }
+
+    pub(crate) fn surviving(&self) -> u32 {
+        self.surviving
+    }
+
+    /// What the state says of a surviving block: arrival order, shard and committed bytes; `None` of
+    /// a free one.
+    pub(crate) fn recovered(&self, id: u32) -> Option<(u64, usize, u32)> {
+        let table = self.state.as_ref()?.block_table();
+        let [order, owner] = [0, 1].map(|n| table[id as usize * 2 + n].load(Ordering::Acquire));
+        let shard = ((owner >> 32) as usize).checked_sub(1)?;
+        Some((order, shard, owner as u32))
+    }
+
+    /// Takes a surviving block, which held records before this process was, out of the free ones, and
+    /// says how much of it is alive.
+    pub(crate) fn adopt(&self, id: u32, live: u32, budget: &Budget) {
+        let mut pool = lock(&self.pool);
+        let place = Place::Surviving as usize;
+        if let Some(at) = pool.free[place].iter().position(|&free| free == id) {
+            pool.free[place].swap_remove(at);
+            self.free[place].fetch_sub(1, Ordering::Relaxed);
+        } else if let Some(at) = pool.absent[place].iter().position(|&absent| absent == id) {
+            pool.absent[place].swap_remove(at);
+            budget.force(self.block_bytes.into());
+        }
+        self.meta[id as usize].live.store(live, Ordering::Relaxed);
+    }
+
+    /// Notes in the state what a surviving block holds; see the module's head.
+    fn note(&self, id: u32, shard_and_fill: u64) {
+        if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
+            state.block_table()[id as usize * 2 + 1].store(shard_and_fill, Ordering::Release);
+        }
+    }
+
+    /// An empty block for a shard, or `None` when the pool and the budget are exhausted.
+    pub(crate) fn take(&self, budget: &Budget, place: Place, shard: usize) -> Option<Block> {
+        let mut pool = lock(&self.pool);
+        let at = place as usize;
+        let id = if let Some(id) = pool.free[at].pop() {
+            self.free[at].fetch_sub(1, Ordering::Relaxed);
+            id
+        } else if pool.absent[at].is_empty() || !budget.take(u64::from(self.block_bytes)) {
+            return None;
+        } else {
+            pool.absent[at].pop()?
+        };
+        drop(pool);
+        if let Some(state) = self.state.as_ref().filter(|_| place == Place::Surviving) {
+            let order = state.field(Field::NextOrder).fetch_add(1, Ordering::Relaxed);
+            state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
+        }
+        let block = Block { id, fill: 0, shard: shard as u32 };
+        block.commit(self);
+        Some(block)
+    }
+
+    /// How many blocks [`Arena::take`] would still give.
+    pub(crate) fn available(&self, budget: &Budget, place: Place) -> u64 {
+        let free = u64::from(self.free[place as usize].load(Ordering::Relaxed));
+        if place == Place::Surviving && self.prepaid {
+            return free;
+        }
+        free + budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes)
+    }
+
+    /// Where blocks lie that can go back to the system.
+    fn released_place(&self) -> Place {
+        match self.prepaid || self.surviving == 0 {
+            true => Place::Passing,
+            false => Place::Surviving,
+        }
+    }
+
+    /// Free blocks that can go back to the system.
+    pub(crate) fn releasable(&self) -> u64 {
+        self.free[self.released_place() as usize].load(Ordering::Relaxed).into()
+    }
+
+    /// Blocks that are resident and hold nothing.
+    pub(crate) fn idle(&self) -> u64 {
+        let pool = lock(&self.pool);
+        let free: usize = pool.free.iter().map(Vec::len).sum();
+        (free + pool.retired.len()) as u64
+    }
+
+    /// Blocks that are paid for from the start.
+    pub(crate) fn prepaid_blocks(&self) -> u64 {
+        if self.prepaid { self.surviving.into() } else { 0 }
+    }
+
+    /// Blocks that wait for a quiescent point.
+    pub(crate) fn retired(&self) -> usize {
+        lock(&self.pool).retired.len()
+    }
+
+    /// Takes back a block whose records are all unlinked.
+    pub(crate) fn retire(&self, id: u32, quiesce: &Quiesce) {
+        self.note(id, 0);
+        self.meta[id as usize].live.store(0, Ordering::Relaxed);
+        let mut pool = lock(&self.pool);
+        let epoch = quiesce.retire();
+        pool.retired.push_back((epoch, id));
+    }
+
+    /// Makes retired blocks free once nobody can look at them; says how many.
+    pub(crate) fn recycle(&self, quiesce: &Quiesce) -> u32 {
+        let mut pool = lock(&self.pool);
+        if pool.retired.is_empty() {
+            return 0;
+        }
+        let reached = quiesce.reached();
+        let mut freed = 0;
+        while let Some(&(epoch, id)) = pool.retired.front() {
+            if epoch > reached {
+                break;
+            }
+            let place = self.place_of(id) as usize;
+            pool.retired.pop_front();
+            pool.free[place].push(id);
+            self.free[place].fetch_add(1, Ordering::Relaxed);
+            freed += 1;
+        }
+        freed
+    }
+
+    /// Gives free blocks back to the system until `bytes` are returned to the budget or none is
+    /// left.
+    pub(crate) fn release(&self, bytes: u64, budget: &Budget) {
+        let mut pool = lock(&self.pool);
+        let mut given = 0;
+        let place = self.released_place();
+        let advice = match place {
+            Place::Passing => Advice::LinuxDontNeed,
+            Place::Surviving => Advice::LinuxRemove,
+        };
+        while given < bytes {
+            let Some(id) = pool.free[place as usize].pop() else { break };
+            self.free[place as usize].fetch_sub(1, Ordering::Relaxed);
+            let start = self.at(u64::from(id) * u64::from(self.block_bytes));
+            // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
+            let _ = unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
+            pool.absent[place as usize].push(id);
+            given += u64::from(self.block_bytes);
+        }
+        budget.give(given);
+    }
+
+    /// Bytes of records in block `id` that are not void.
+    pub(crate) fn live(&self, id: u32) -> u32 {
+        self.meta[id as usize].live.load(Ordering::Relaxed)
+    }
+
+    /// The block that a record lies in.
+    pub(crate) fn block_of(&self, addr: Addr) -> u32 {
+        (addr.offset() / u64::from(self.block_bytes)) as u32
+    }
+
+    /// Marks a record void, takes it from its block's live bytes, and says whether the block has no
+    /// live record left. Under the owner's lock.
+    pub(crate) fn void(&self, record: &Resident<'_>) -> bool {
+        record.header.mark.fetch_or(mark::VOID, Ordering::Release);
+        let live = &self.meta[self.block_of(record.addr) as usize].live;
+        let left = live.load(Ordering::Relaxed).saturating_sub(record.footprint());
+        live.store(left, Ordering::Relaxed);
+        left == 0
+    }
+
+    /// The record at `addr`, which must have been read from a table under this guard.
+    pub(crate) fn view<'g>(&self, _guard: Guard<'g>, addr: Addr) -> Resident<'g> {
+        // SAFETY: `addr` came from a table under the guard, so it was published by
+        // `Block::append`'s caller after the bytes were written (release store, acquire load), and
+        // its block is not reused before the guard ends. Published bytes do not change; the header's
+        // changing fields are atomics. The mapping lives as long as the cache, which outlives its
+        // sessions and so the guard.
+        unsafe {
+            let start = self.at(addr.offset());
+            let header: &Header = start.cast().as_ref();
+            let record = start.add(HEADER_BYTES as usize);
+            let bytes = std::slice::from_raw_parts(record.as_ptr(), header.bytes as usize);
+            Resident { addr, header, bytes }
+        }
+    }
+
+    /// Asks the processor for the record at `addr`, or as much of it as most records are long.
+    pub(crate) fn prefetch(&self, addr: Addr) {
+        crate::platform::prefetch::lines::<RECORD_LINES>(self.at(addr.offset()).as_ptr());
+    }
+
+    /// The records of a block in arrival order, void ones too. `fill` is the block's
+    /// [`Block::fill`] at a moment when its records were published.
+    pub(crate) fn records<'g>(
+        &'g self,
+        guard: Guard<'g>,
+        id: u32,
+        fill: u32,
+    ) -> impl Iterator<Item = Resident<'g>> {
+        let start = u64::from(id) * u64::from(self.block_bytes);
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            if offset >= fill {
+                return None;
+            }
+            let record = self.view(guard, Addr::from_offset(start + u64::from(offset)));
+            offset += record.footprint();
+            Some(record)
+        })
+    }
+
+    fn at(&self, offset: u64) -> NonNull<u8> {
+        debug_assert!(offset < u64::from(self.blocks) * u64::from(self.block_bytes));
+        // SAFETY: within the mapping, by the assertion's condition, which `Addr` and block numbers
+        // uphold.
+        unsafe { self.base.add(offset as usize) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let length = self.blocks as usize * self.block_bytes as usize;
+        // SAFETY: our mapping; dropping the arena means that no session is left.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), length) };
+    }
+}
+
+impl Block {
+    /// Bytes used so far.
+    pub(crate) fn fill(&self) -> u32 {
+        self.fill
+    }
+
+    /// Everything appended so far outlives the process from now on, if the block does.
+    pub(crate) fn commit(&self, arena: &Arena) {
+        arena.note(self.id, u64::from(self.shard + 1) << 32 | u64::from(self.fill));
+    }
+
+    /// Appends a record and returns it, to be committed and published; `None` if the block has no
+    /// room. `write` fills the encoded bytes.
+    pub(crate) fn append(
+        &mut self,
+        arena: &Arena,
+        bytes: usize,
+        stamp: Stamp,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Option<Addr> {
+        let taken = footprint(bytes);
+        if taken > arena.block_bytes - self.fill {
+            return None;
+        }
+        let block = u64::from(self.id) * u64::from(arena.block_bytes);
+        let offset = block + u64::from(self.fill);
+        let start = arena.at(offset);
+        // SAFETY: the range lies in this block beyond `fill`: nothing there is published, `&mut self`
+        // is its only writer, and the block was quiescent before it was taken. `start` is aligned to
+        // 8 bytes since fills and block sizes are multiples of 8.
+        unsafe {
+            start.cast::<Header>().write(Header {
+                mark: AtomicU16::new(stamp.mark),
+                warmth: AtomicU16::new(0),
+                accessed: AtomicU32::new(stamp.accessed),
+                bytes: bytes as u32,
+                origin: AtomicU32::new(stamp.origin),
+            });
+            let record = start.add(HEADER_BYTES as usize);
+            write(std::slice::from_raw_parts_mut(record.as_ptr(), bytes));
+        }
+        self.fill += taken;
+        // Under the owner's lock too; an atomic addition would wait for the record's cache lines.
+        let live = &arena.meta[self.id as usize].live;
+        live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
+        // Where the next record will lie: else its writer waits until memory has given the lines.
+        crate::platform::prefetch::lines::<RECORD_LINES>(
+            start.as_ptr().wrapping_add(taken as usize),
+        );
+        Some(Addr::from_offset(offset))
+    }
+}
+
+/// The changing part of a new record's [`Header`].
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Stamp {
+    pub(crate) mark: u16,
+    pub(crate) accessed: u32,
+    pub(crate) origin: u32,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_come_back_after_a_quiescent_point_and_the_budget_holds() {
+        let (arena, budget) =
+            (Arena::new((3 * 4096, 0), 4096, None, false).unwrap(), Budget::new(2 * 4096));
+        let quiesce = Quiesce::new(1);
+        let reader = quiesce.join().unwrap();
+        quiesce.refresh(&reader);
+        let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
+        let _other = arena.take(&budget, Place::Passing, 0).unwrap();
+        assert!(arena.take(&budget, Place::Passing, 0).is_none(), "the budget is spent");
+        let stamp = Stamp { accessed: 7, ..Stamp::default() };
+        let addr = block.append(&arena, 5, stamp, |out| out.copy_from_slice(b"hello")).unwrap();
+        let record = arena.view(Guard::new(), addr);
+        assert_eq!((record.bytes, record.has(mark::VOID)), (&b"hello"[..], false));
+        assert!(block.append(&arena, 4096, stamp, |_| ()).is_none());
+        assert!(arena.void(&record), "it was the only one");
+        arena.retire(block.id, &quiesce);
+        assert_eq!(arena.recycle(&quiesce), 0, "the reader may still look");
+        quiesce.refresh(&reader);
+        assert_eq!(arena.recycle(&quiesce), 1);
+        arena.release(1, &budget);
+        assert_eq!(budget.used(), 4096);
+    }
+
+    #[test]
+    fn records_are_walked_in_order() {
+        let (arena, budget) =
+            (Arena::new((4096, 0), 4096, None, false).unwrap(), Budget::new(4096));
+        let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
+        for i in 1..=9u8 {
+            let stamp = Stamp::default();
+            block.append(&arena, usize::from(i), stamp, |out| out.fill(i)).unwrap();
+        }
+        let seen: Vec<_> = arena.records(Guard::new(), block.id, block.fill()).collect();
+        assert_eq!(seen.len(), 9);
+        assert!(seen.iter().zip(1..).all(|(r, i)| r.bytes == vec![i; usize::from(i)]));
+    }
+}

@@ -1,0 +1,10 @@
+//! Records in DRAM: the blocks that they live in under one memory cap, the exact table that finds them,
+//! copies of hot flash records, and what is let go when memory is short.
+
+pub(crate) mod budget;
+pub(crate) mod eviction;
+pub(crate) mod hot;
+pub(crate) mod limit;
+pub(crate) mod memory;
+pub(crate) mod resident;
+pub(crate) mod table;

@@ -1,0 +1,537 @@
+//! The sealed index: which segment holds the record of a name, in about four bytes per record.
+//!
+//! Buckets of 18 entries in hash order. An entry that finds its home bucket full is a guest in one
+//! alternate bucket, which bucket number and fingerprint determine (Fan et al., "Cuckoo Filter",
+//! CoNEXT 2014), so that it can be found and moved without its hash. Writers hold the shard's lock;
+//! readers take none: a version per 16 buckets, odd while one changes, tells them to look again.
+
+use crate::index::bucket::{self, Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
+use crate::platform::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, table};
+use crate::records::key::Name;
+use arrayvec::ArrayVec;
+
+/// Buckets that share a version.
+const GROUP: usize = 16;
+
+/// Segments that a name may stand for; as many as two buckets can hold.
+pub(crate) type Segments = ArrayVec<u16, { 2 * SLOTS }>;
+
+#[repr(align(64))]
+#[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
+struct Line([AtomicU64; WORDS]);
+
+#[cfg(loom)]
+impl crate::platform::sync::Zeros for Line {
+    fn empty() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+/// One shard's index at one size.
+pub(crate) struct SealedIndex {
+    lines: Table<Line>,
+    versions: Table<AtomicU32>,
+    entries: AtomicU64,
+}
+
+/// The entry could not be placed: neither of its buckets has or can make room.
+#[derive(Debug)]
+pub(crate) struct NoRoom;
+
+impl SealedIndex {
+    pub(crate) fn new(buckets: usize) -> Self {
+        let buckets = buckets.max(2);
+        Self {
+            lines: table(buckets),
+            versions: table(buckets.div_ceil(GROUP)),
+            entries: AtomicU64::new(0),
+        }
+    }
+
+    /// Bytes of DRAM of an index of so many buckets, versions included.
+    pub(crate) fn bytes_for(buckets: usize) -> u64 {
+        (buckets * size_of::<Line>() + buckets.div_ceil(GROUP) * size_of::<AtomicU32>()) as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        Self::bytes_for(self.lines.len())
+    }
+
+    pub(crate) fn buckets(&self) -> usize {
+        self.lines.len()
+    }
+
+    pub(crate) fn slots(&self) -> u64 {
+        (self.lines.len() * SLOTS) as u64
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// The range of `Name::pos` that falls into one bucket, rounded up. It only shrinks as the index
+    /// grows, so names that are further apart never come to share a bucket.
+    pub(crate) fn bucket_width(&self) -> u32 {
+        Self::width_of(self.lines.len())
+    }
+
+    /// As [`SealedIndex::bucket_width`], of an index of so many buckets.
+    pub(crate) fn width_of(buckets: usize) -> u32 {
+        ((1u64 << 32).div_ceil(buckets.max(1) as u64)).min(u64::from(u32::MAX)) as u32
+    }
+
+    fn home(&self, pos: u32) -> usize {
+        ((u64::from(pos) * self.lines.len() as u64) >> 32) as usize
+    }
+
+    /// The other bucket of an entry; its own inverse.
+    fn alternate(&self, bucket: usize, fingerprint: u16) -> usize {
+        let buckets = self.lines.len() as u64;
+        let mixed = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let sum = (mixed * buckets) >> 32;
+        let sum = sum + buckets - bucket as u64;
+        (if sum < buckets { sum } else { sum - buckets }) as usize
+    }
+
+    fn load(&self, bucket: usize) -> Bucket {
+        Bucket(std::array::from_fn(|word| self.lines[bucket].0[word].load(Ordering::Relaxed)))
+    }
+
+    /// The version of a bucket's group, waiting out a change.
+    fn version(&self, bucket: usize) -> u32 {
+        loop {
+            let version = self.versions[bucket / GROUP].load(Ordering::Acquire);
+            if version & 1 == 0 {
+                return version;
+            }
+            spin();
+        }
+    }
+
+    fn is_unchanged(&self, bucket: usize, version: u32) -> bool {
+        fence(Ordering::Acquire);
+        self.versions[bucket / GROUP].load(Ordering::Relaxed) == version
+    }
+
+    /// Every segment that an entry of this name points to. Lock-free.
+    pub(crate) fn find(&self, name: Name) -> Segments {
+        let home = self.home(name.pos);
+        loop {
+            let mut found = Segments::new();
+            let version = self.version(home);
+            let bucket = self.load(home);
+            collect(&bucket, name.fingerprint, false, &mut found);
+            if bucket.away() == 0 {
+                if self.is_unchanged(home, version) {
+                    return found;
+                }
+                continue;
+            }
+            let other = self.alternate(home, name.fingerprint);
+            let other_version = self.version(other);
+            collect(&self.load(other), name.fingerprint, true, &mut found);
+            if self.is_unchanged(home, version) && self.is_unchanged(other, other_version) {
+                return found;
+            }
+        }
+    }
+
+    /// The bucket and slot of the entry (name, segment).
+    fn locate(&self, name: Name, segment: u16) -> Option<(usize, usize)> {
+        let within = |bucket: &Bucket, guest| {
+            let mut slots = bucket.matches(name.fingerprint).iter();
+            slots.find(|&slot| {
+                bucket.is_guest(slot) == guest
+                    && bucket.entry(slot).is_some_and(|entry| entry.segment == segment)
+            })
+        };
+        let at = self.home(name.pos);
+        let home = self.load(at);
+        if let Some(slot) = within(&home, false) {
+            return Some((at, slot));
+        }
+        if home.away() == 0 {
+            return None;
+        }
+        let other = self.alternate(at, name.fingerprint);
+        within(&self.load(other), true).map(|slot| (other, slot))
+    }
+
+    /// The entry (name, segment). Under the shard's lock.
+    pub(crate) fn get(&self, name: Name, segment: u16) -> Option<Entry> {
+        let (bucket, slot) = self.locate(name, segment)?;
+        self.load(bucket).entry(slot)
+    }
+
+    /// Counts a use and says what [`Entry::uses`] was before. Lock-free; may miss an entry that is being
+    /// moved.
+    pub(crate) fn note_use(&self, name: Name, segment: u16) -> u8 {
+        let Some((bucket, slot)) = self.locate(name, segment) else { return 0 };
+        let words = Bucket::use_bits(slot).map(|(word, bit)| (&self.lines[bucket].0[word], bit));
+        let [once, twice] = words.map(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
+        let (before, next) = match (once, twice) {
+            (true, true) => return 2,
+            (true, false) => (1, words[1]),
+            (false, true) => (USED_EARLIER, words[0]),
+            (false, false) => (0, words[0]),
+        };
+        let (word, bit) = next;
+        word.fetch_or(bit, Ordering::Relaxed);
+        before
+    }
+
+    /// Adds an entry. Under the shard's lock.
+    pub(crate) fn insert(&self, name: Name, segment: u16, uses: u8) -> Result<(), NoRoom> {
+        let entry = Entry { fingerprint: name.fingerprint, segment, uses };
+        let home = self.home(name.pos);
+        let placed =
+            self.place(home, entry) || (self.make_room(home, entry) && self.place(home, entry));
+        if !placed {
+            return Err(NoRoom);
+        }
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the entry (name, segment) one of another segment; `false` if there is none. Under the shard's
+    /// lock. A reader finds the one or the other. A guest goes home on this occasion, if there is room by
+    /// now: a home that has guests elsewhere costs every lookup a second line. One that `forgets` counts its
+    /// uses from the start.
+    pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16, forgets: bool) -> bool {
+        let Some((at, slot)) = self.locate(name, segment) else { return false };
+        let mut bucket = self.load(at);
+        let Some(entry) = bucket.entry(slot) else { return false };
+        let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
+        let entry = Entry { segment: to, uses, ..entry };
+        if !bucket.is_guest(slot) || !self.bring_home(at, slot, entry) {
+            bucket.set(slot, Some(entry));
+            self.store(&[(at, bucket)]);
+        }
+        true
+    }
+
+    /// Removes the entry (name, segment) and says whether there was one. Under the shard's lock.
+    pub(crate) fn remove(&self, name: Name, segment: u16) -> bool {
+        let Some((bucket, slot)) = self.locate(name, segment) else { return false };
+        self.remove_at(bucket, slot);
+        true
+    }
+
+    /// Removes every entry of a segment and says how many; looks at the whole index.
+    pub(crate) fn purge(&self, segment: u16) -> u64 {
+        let mut removed = 0;
+        self.purge_buckets(0..self.buckets(), |of| of == segment, |_| removed += 1);
+        removed
+    }
+
+    /// Removes the entries in some buckets whose segments are `gone`, and shows the segment of each.
+    pub(crate) fn purge_buckets(
+        &self,
+        buckets: std::ops::Range<usize>,
+        gone: impl Fn(u16) -> bool,
+        mut removed: impl FnMut(u16),
+    ) {
+        for at in buckets {
+            let of_gone =
+                |slot: &usize| self.load(at).entry(*slot).is_some_and(|entry| gone(entry.segment));
+            while let Some(slot) = (0..SLOTS).find(of_gone) {
+                if let Some(entry) = self.load(at).entry(slot) {
+                    removed(entry.segment);
+                }
+                self.remove_at(at, slot);
+            }
+        }
+    }
+
+    fn remove_at(&self, at: usize, slot: usize) {
+        let mut bucket = self.load(at);
+        let Some(entry) = bucket.entry(slot) else { return };
+        let was_guest = bucket.is_guest(slot);
+        bucket.remove(slot);
+        if was_guest {
+            let home_at = self.alternate(at, entry.fingerprint);
+            let mut home = self.load(home_at);
+            home.came_back();
+            self.store(&[(at, bucket), (home_at, home)]);
+        } else {
+            self.store(&[(at, bucket)]);
+        }
+        self.entries.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Puts an entry into its home, or as a guest into its alternate.
+    fn place(&self, home_at: usize, entry: Entry) -> bool {
+        let mut home = self.load(home_at);
+        if let Some(slot) = home.free_home_slot() {
+            home.set(slot, Some(entry));
+            self.store(&[(home_at, home)]);
+            return true;
+        }
+        let other_at = self.alternate(home_at, entry.fingerprint);
+        if other_at == home_at {
+            return false;
+        }
+        let mut other = self.load(other_at);
+        if !other.add_guest(entry) || !home.sent_away() {
+            return false;
+        }
+        self.store(&[(other_at, other), (home_at, home)]);
+        true
+    }
+
+    /// Moves one entry out of either bucket of `entry`, to its own other bucket.
+    fn make_room(&self, home_at: usize, entry: Entry) -> bool {
+        let other_at = self.alternate(home_at, entry.fingerprint);
+        [home_at, other_at].into_iter().any(|at| (0..SLOTS).any(|slot| self.move_away(at, slot)))
+    }
+
+    /// Moves the entry in a slot to its other bucket, if that has room.
+    fn move_away(&self, at: usize, slot: usize) -> bool {
+        let mut bucket = self.load(at);
+        let Some(entry) = bucket.entry(slot) else { return false };
+        let other_at = self.alternate(at, entry.fingerprint);
+        if other_at == at {
+            return false;
+        }
+        if bucket.is_guest(slot) {
+            return self.bring_home(at, slot, entry);
+        }
+        let mut other = self.load(other_at);
+        if !other.add_guest(entry) || !bucket.sent_away() {
+            return false;
+        }
+        bucket.remove(slot);
+        self.store(&[(at, bucket), (other_at, other)]);
+        true
+    }
+
+    /// Moves the guest in a slot to its home, as `entry`, if there is room.
+    fn bring_home(&self, at: usize, slot: usize, entry: Entry) -> bool {
+        let home_at = self.alternate(at, entry.fingerprint);
+        let (mut bucket, mut home) = (self.load(at), self.load(home_at));
+        let Some(free) = home.free_home_slot() else { return false };
+        home.set(free, Some(entry));
+        home.came_back();
+        bucket.remove(slot);
+        self.store(&[(at, bucket), (home_at, home)]);
+        true
+    }
+
+    /// Stores changed buckets so that readers see all of the change or none.
+    fn store(&self, changes: &[(usize, Bucket)]) {
+        let groups: ArrayVec<usize, 2> = changes.iter().map(|(at, _)| at / GROUP).collect();
+        let both = groups.len() == 2 && groups[0] != groups[1];
+        let groups = if both { &groups[..] } else { &groups[..1] };
+        for &group in groups {
+            let version = self.versions[group].load(Ordering::Relaxed);
+            self.versions[group].store(version.wrapping_add(1), Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+        for (at, bucket) in changes {
+            for (word, &value) in self.lines[*at].0.iter().zip(&bucket.0) {
+                if word.load(Ordering::Relaxed) != value {
+                    word.store(value, Ordering::Relaxed);
+                }
+            }
+        }
+        for &group in groups {
+            let version = self.versions[group].load(Ordering::Relaxed);
+            self.versions[group].store(version.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Asks for all lines that lookups of many names need, so that they come together.
+    pub(crate) fn prefetch_all<'n>(&self, names: impl Iterator<Item = &'n Name> + Clone) {
+        names.clone().for_each(|name| self.prefetch(name.pos));
+        names.for_each(|name| self.prefetch_alternate(*name));
+    }
+
+    /// Asks the processor for the line that a lookup begins with.
+    pub(crate) fn prefetch(&self, pos: u32) {
+        let home = self.home(pos);
+        crate::platform::prefetch::line(&self.lines[home]);
+        crate::platform::prefetch::line(&self.versions[home / GROUP]);
+    }
+
+    /// Asks for the line that a lookup may go on with. Looks at the first one, which was asked for before.
+    pub(crate) fn prefetch_alternate(&self, name: Name) {
+        let home = self.home(name.pos);
+        if bucket::away(self.lines[home].0[WORDS - 1].load(Ordering::Relaxed)) > 0 {
+            let other = self.alternate(home, name.fingerprint);
+            crate::platform::prefetch::line(&self.lines[other]);
+            crate::platform::prefetch::line(&self.versions[other / GROUP]);
+        }
+    }
+}
+
+fn collect(bucket: &Bucket, fingerprint: u16, guests: bool, found: &mut Segments) {
+    for slot in bucket.matches(fingerprint).iter() {
+        if bucket.is_guest(slot) == guests
+            && let Some(entry) = bucket.entry(slot)
+            && !found.is_full()
+        {
+            found.push(entry.segment);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed =
+            seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *seed >> 16
+    }
+
+    /// The load that the sealed index is grown at must be reachable with room to spare.
+    #[test]
+    fn fills_to_96_percent() {
+        let index = SealedIndex::new(4001);
+        let mut seed = 7;
+        let mut next = || {
+            let r = random(&mut seed);
+            Name { pos: r as u32, fingerprint: (r >> 32) as u16 & 0x7fff | 1 }
+        };
+        let placed = (0..index.slots()).take_while(|_| index.insert(next(), 3, 0).is_ok()).count();
+        let load = placed as f64 / index.slots() as f64;
+        assert!(load > 0.96, "first failure at a load of {load:.3}");
+    }
+
+    proptest! {
+        /// Three fingerprint bits and a few buckets: equal names, guests and moves all the time.
+        #[test]
+        fn agrees_with_a_set(
+            buckets in 2usize..9,
+            ops in prop::collection::vec((any::<bool>(), 0u32..40, 1u16..8, 0u16..12), 1..600),
+        ) {
+            let index = SealedIndex::new(buckets);
+            let mut model = HashSet::new();
+            let key = |n: &Name, s: u16| (index.home(n.pos), n.fingerprint, s);
+            for (add, place, fingerprint, segment) in ops {
+                let name = Name { pos: place * 107_374_182, fingerprint };
+                let known = model.contains(&key(&name, segment));
+                if add && !known {
+                    if index.insert(name, segment, 0).is_ok() {
+                        model.insert(key(&name, segment));
+                    } else {
+                        prop_assert!(index.len() * 10 > index.slots() * 5, "refused while empty");
+                    }
+                } else if !add && segment % 3 == 0 {
+                    let to = segment + 1;
+                    if !model.contains(&key(&name, to)) {
+                        prop_assert_eq!(index.retarget(name, segment, to, false), known);
+                        if model.remove(&key(&name, segment)) {
+                            model.insert(key(&name, to));
+                        }
+                    }
+                } else if !add {
+                    prop_assert_eq!(index.remove(name, segment), known);
+                    model.remove(&key(&name, segment));
+                }
+                prop_assert_eq!(index.len(), model.len() as u64);
+                let mut found: Vec<_> = index.find(name).to_vec();
+                found.sort_unstable();
+                let mut expected: Vec<_> = model.iter()
+                    .filter(|k| (k.0, k.1) == (index.home(name.pos), fingerprint))
+                    .map(|k| k.2).collect();
+                expected.sort_unstable();
+                prop_assert_eq!(found, expected);
+            }
+            for segment in 0..12 {
+                let of_segment = model.iter().filter(|k| k.2 == segment).count() as u64;
+                prop_assert_eq!(index.purge(segment), of_segment);
+            }
+            prop_assert_eq!(index.len(), 0);
+            let empty = (0..buckets).all(|b| index.load(b) == Bucket::default());
+            prop_assert!(empty, "away and guest counts return to nothing");
+        }
+    }
+
+    #[test]
+    fn uses_are_counted_up_to_two() {
+        let index = SealedIndex::new(4);
+        let name = Name { pos: 1 << 30, fingerprint: 9 };
+        index.insert(name, 5, 0).unwrap();
+        assert_eq!([0; 4].map(|_| index.note_use(name, 5)), [0, 1, 2, 2]);
+        assert_eq!(index.get(name, 5).unwrap().uses, 2);
+    }
+
+    #[test]
+    fn readers_see_an_entry_while_others_move() {
+        let index = SealedIndex::new(64);
+        let fixed = Name { pos: 12345 << 16, fingerprint: 77 };
+        index.insert(fixed, 1000, 0).unwrap();
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| (0..200_000).all(|_| index.find(fixed).contains(&1000)));
+            let mut seed = 3;
+            while !reader.is_finished() {
+                let mut names = Vec::new();
+                while let r = random(&mut seed)
+                    && let name = (Name { pos: r as u32, fingerprint: (r >> 32) as u16 & 0xff | 1 })
+                    && index.insert(name, 2, 0).is_ok()
+                {
+                    names.push(name);
+                }
+                names.into_iter().for_each(|name| assert!(index.remove(name, 2)));
+            }
+            assert!(reader.join().unwrap(), "an entry was invisible for a moment");
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// A reader never misses an entry while a writer makes it a guest elsewhere and brings it back.
+    #[test]
+    fn loom_an_entry_is_visible_while_it_moves() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.check(|| {
+            let index = Arc::new(SealedIndex::new(2));
+            let name = Name { pos: 1, fingerprint: 9 };
+            index.insert(name, 3, 0).unwrap();
+            let home = index.home(name.pos);
+            let slot = index.load(home).matches(9).iter().next().unwrap();
+            if index.alternate(home, 9) == home {
+                return;
+            }
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || assert!(index.find(name).contains(&3), "invisible"))
+            };
+            assert!(index.move_away(home, slot));
+            reader.join().unwrap();
+        });
+    }
+
+    /// A reader sees an entry's old or new segment, nothing in between.
+    #[test]
+    fn loom_a_replaced_entry_is_never_torn() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.check(|| {
+            let index = Arc::new(SealedIndex::new(2));
+            let name = Name { pos: 1, fingerprint: 9 };
+            index.insert(name, 0x555, 0).unwrap();
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.find(name).to_vec())
+            };
+            index.insert(name, 0x2aa, 0).unwrap();
+            index.remove(name, 0x555);
+            let seen = reader.join().unwrap();
+            assert!(
+                !seen.is_empty() && seen.iter().all(|s| [0x555, 0x2aa].contains(s)),
+                "{seen:?}"
+            );
+        });
+    }
+}

@@ -1,0 +1,287 @@
+//! Settling what SETs left undecided: background work reads the footers of the segments that have most
+//! suspended entries, see [`crate::index::suspended`].
+
+use crate::cache::Engine;
+use crate::dram::memory::Guard;
+use crate::index::bucket::Entry;
+use crate::index::sealed::SealedIndex;
+use crate::reclaim::{Unreadable, purge, read_footer};
+use crate::records::key::Name;
+use crate::segments::layout::Footer;
+use crate::segments::segment::Sealed;
+use crate::shard::{Candidates, Locked, Shard};
+use std::sync::atomic::Ordering;
+use terrace_device::AlignedBuf;
+
+/// Footers read per slice.
+const FOOTERS_PER_SLICE: usize = 8;
+/// Slices without a store, a millisecond each, after which everything is settled that is left.
+const IDLE_SLICES: u32 = 100;
+
+/// One entry in so many may be suspended: up to two thirds of a byte of DRAM per record, while records are
+/// overwritten.
+const SUSPENDED_SHARE: u64 = 16;
+/// Entries that may be suspended however small the index is.
+const SUSPENDED_MIN: u64 = 64;
+
+fn suspended_max(index: &SealedIndex) -> u64 {
+    (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
+}
+
+/// A round over the segments of one shard.
+#[derive(Default)]
+pub(crate) struct Settling {
+    shard: usize,
+    left: Vec<Sealed>,
+    /// Shards to be settled although they have room for more.
+    leftovers: Vec<usize>,
+    /// Records stored so far, and slices since there were fewer.
+    stored: u64,
+    idle: u32,
+}
+
+impl Settling {
+    /// Settles a few segments; says whether there were any.
+    pub(crate) fn step(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        buffer: &mut AlignedBuf,
+    ) -> bool {
+        self.note_idleness(engine);
+        if self.left.is_empty() && !self.begin(engine, guard) {
+            return false;
+        }
+        for _ in 0..FOOTERS_PER_SLICE {
+            let Some(sealed) = self.left.pop() else { break };
+            settle(engine, &engine.shards[self.shard], guard, sealed, buffer);
+        }
+        true
+    }
+
+    /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
+    fn note_idleness(&mut self, engine: &Engine) {
+        let stored = engine.pool.counters.stored.load(Ordering::Relaxed);
+        self.idle = if stored == self.stored { self.idle.saturating_add(1) } else { 0 };
+        self.stored = stored;
+        match self.idle {
+            0 => self.leftovers.clear(),
+            IDLE_SLICES => self.leftovers = (0..engine.shards.len()).collect(),
+            _ => {}
+        }
+    }
+
+    /// Begins a round in the next shard that has used up most of its room, or that is left over.
+    fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
+        let shards = engine.shards.len();
+        let turns = (1..=shards).map(|step| (self.shard + step) % shards);
+        let is_due = |at: &usize| engine.shards[*at].is_to_be_settled(guard);
+        let due = turns.into_iter().find(is_due);
+        // Those that have most now; what is merged or taken back meanwhile needs no settling.
+        let wanted = if due.is_some() { FOOTERS_PER_SLICE } else { usize::MAX };
+        let mut is_left = || {
+            std::iter::from_fn(|| self.leftovers.pop())
+                .find(|&at| engine.shards[at].has_suspended())
+        };
+        let Some(at) = due.or_else(&mut is_left) else { return false };
+        let shard = &engine.shards[at];
+        let locked = shard.lock(&engine.pool, guard);
+        let numbers = locked.state.suspended.segments();
+        self.left = numbers.filter_map(|number| shard.segments.sealed(number)).collect();
+        self.left.sort_unstable_by_key(|sealed| locked.state.suspended.count(sealed.number));
+        self.left.drain(..self.left.len().saturating_sub(wanted));
+        self.shard = at;
+        !self.left.is_empty()
+    }
+}
+
+fn settle(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) {
+    if !shard.segments.is_current(sealed) {
+        return;
+    }
+    match read_footer(engine, shard, sealed, buffer) {
+        Ok(footer) => _ = by_footer(engine, shard, guard, sealed, &footer),
+        // The drive may answer another time; until then there is less room.
+        Err(Unreadable::Device) => {}
+        Err(Unreadable::Corrupt) => purge(engine, shard, guard, sealed),
+    }
+}
+
+/// Decides about the suspended entries of a segment whose footer this is. Answers the names of those that
+/// are to come back, and for which the index has no room.
+pub(crate) fn by_footer(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    footer: &Footer,
+) -> Vec<Name> {
+    let mut locked = shard.lock(&engine.pool, guard);
+    match shard.segments.is_current(sealed) {
+        true => locked.settle(sealed.number, &footer.names),
+        false => Vec::new(),
+    }
+}
+
+impl Shard {
+    /// Whether a record may be there although the index has nothing for its name, see
+    /// [`Locked::candidates`].
+    pub(crate) fn has_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether three quarters of the room for suspended entries are used up: the more there are of a
+    /// segment, the less a reading of its footer costs for each.
+    pub(crate) fn is_to_be_settled(&self, guard: Guard<'_>) -> bool {
+        let entries = u64::from(self.suspended.load(Ordering::Relaxed));
+        entries > 0 && entries * 4 >= suspended_max(self.index.load(guard)) * 3
+    }
+}
+
+impl Locked<'_> {
+    /// The sealed segments that may hold the record of a name, suspended entries included. What was
+    /// suspended by this very name is its own older copy, if it is anything of its.
+    pub(crate) fn candidates(&self, name: Name) -> Candidates {
+        let mut found = self.shard.candidates(self.guard, name);
+        if self.state.suspended.len() == 0 {
+            return found;
+        }
+        let own = |segment| self.state.suspended.contains(name, segment);
+        for entry in self.state.suspended.find(name) {
+            if let Some(sealed) = self.shard.segments.sealed(entry.segment)
+                && !own(entry.segment)
+                && !found.contains(&sealed)
+                && !found.is_full()
+            {
+                found.push(sealed);
+            }
+        }
+        found
+    }
+
+    /// The entry of a record in a segment, be it suspended.
+    pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
+        let entry = Entry { fingerprint: name.fingerprint, segment: number, uses: 0 };
+        let suspended = || self.is_suspended(name, number).then_some(entry);
+        self.index().get(name, number).or_else(suspended)
+    }
+
+    /// Whether these entries may be taken out unread: nothing that needs them in the index is under
+    /// way, and there is room to remember them.
+    pub(crate) fn may_suspend(&self, candidates: &Candidates) -> bool {
+        let state = &self.state;
+        state.growing.is_none()
+            && state.awaited.is_none()
+            && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
+            && !candidates.iter().any(|sealed| self.is_moving(sealed))
+    }
+
+    /// Whether a segment is being taken back, or filled with the records of such.
+    fn is_moving(&self, sealed: &Sealed) -> bool {
+        self.state.leaving.contains(sealed) || self.state.arriving.contains(sealed)
+    }
+
+    /// Whether the entry of a record in a segment is suspended for another key.
+    pub(crate) fn is_suspended(&self, name: Name, number: u16) -> bool {
+        let sealed = self.shard.segments.sealed(number);
+        sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
+            && self.index().get(name, number).is_none()
+    }
+
+    /// Takes an entry out of the index unread, for a SET of this name.
+    pub(crate) fn suspend(&mut self, name: Name, number: u16) {
+        let before = self.state.suspended.bytes();
+        let buckets = self.index().buckets();
+        self.state.suspended.insert(buckets, name, number);
+        self.account_suspended(before);
+        // Before the entry goes: who then finds none knows where else to look.
+        self.note_suspended();
+        self.take_entry(name, number, None);
+    }
+
+    /// Decides about the suspended entries of a segment, which has these names. Those that are to come
+    /// back and find no room in the index stay suspended; their names are the answer.
+    pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
+        let before = self.state.suspended.bytes();
+        let mut stuck = Vec::new();
+        // From the names to the entries: to look for those of one segment is to go through all.
+        for &name in names {
+            if self.state.suspended.count(number) as usize == stuck.len() {
+                break;
+            }
+            // The entries of one bucket and fingerprint stand for one record.
+            let group = self.state.suspended.take(name, number);
+            let Some(&first) = group.first().filter(|_| !group.contains(&name)) else { continue };
+            if !self.reinstate(name, number) {
+                let buckets = self.index().buckets();
+                self.state.suspended.insert(buckets, first, number);
+                stuck.push(name);
+            }
+        }
+        if stuck.is_empty() && self.state.suspended.count(number) > 0 {
+            // Of records that the footer does not have.
+            self.state.suspended.remove_segment(number);
+        }
+        self.account_suspended(before);
+        self.note_suspended();
+        stuck
+    }
+
+    /// An entry comes back that was suspended for another key. Where only the index that is being built
+    /// has room for it, it is found as suspended until that one takes its place.
+    fn reinstate(&mut self, name: Name, number: u16) -> bool {
+        let is_carried = |index: &SealedIndex| index.get(name, number).is_some();
+        if self.state.growing.as_deref().is_some_and(is_carried) {
+            return false;
+        }
+        let bytes = self.shard.segments.average_bytes(number);
+        let is_back = self.link(name, number, 0, bytes).is_ok();
+        if is_back {
+            self.note_move();
+        } else if let Some(growing) = &self.state.growing
+            && growing.insert(name, number, 0).is_ok()
+        {
+            self.state.carried.push((name, number));
+        }
+        is_back
+    }
+
+    /// A segment goes, and with it what is suspended of it.
+    pub(crate) fn drop_suspended(&mut self, number: u16) {
+        let before = self.state.suspended.bytes();
+        self.state.suspended.remove_segment(number);
+        self.account_suspended(before);
+        self.note_suspended();
+    }
+
+    /// All segments go.
+    pub(crate) fn clear_suspended(&mut self) {
+        let before = self.state.suspended.bytes();
+        self.state.suspended.clear();
+        self.account_suspended(before);
+        self.note_suspended();
+    }
+
+    pub(crate) fn note_suspended(&self) {
+        let entries = self.state.suspended.len() as u32;
+        self.shard.suspended.store(entries, Ordering::Release);
+    }
+
+    fn account_suspended(&self, before: u64) {
+        let after = self.state.suspended.bytes();
+        let counted = &self.pool.counters.index_bytes;
+        if after > before {
+            self.pool.budget.force(after - before);
+            counted.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.pool.budget.give(before - after);
+            counted.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+}

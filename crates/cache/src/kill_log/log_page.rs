@@ -1,0 +1,136 @@
+//! Pages of the kill log on a tier, and the directory that says where they lie. Little-endian.
+//!
+//! ```text
+//! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
+//!            16 number of the page u64  24 0 u64  32 508 words u64
+//! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 set u64  24 generation u64
+//!            32 first page u64  40 slots u32  44 0  64 slots, u32 each
+//! ```
+//!
+//! The directory is kept twice; generations with even and odd numbers take turns, so that one that is
+//! torn while it is written leaves the other.
+
+use crate::recovery::state::LOG_SLOTS_MAX;
+use crate::segments::layout::{VERSION, checksum, put_u32, put_u64, u32_at, u64_at};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) const PAGE: usize = crate::segments::layout::PAGE;
+pub(crate) const HEADER_WORDS: usize = 4;
+/// Words of a page besides its header.
+pub(crate) const WORDS: usize = PAGE / 8 - HEADER_WORDS;
+const MAGIC: &[u8; 4] = b"KLOG";
+
+/// Writes a page of the ring into `out`. Waits for words whose places are taken and which are about to
+/// be written: their threads hold no lock that this one could have.
+pub(crate) fn encode(words: &[AtomicU64], set: u64, page: u64, out: &mut [u8]) {
+    put_u64(out, 8, set);
+    put_u64(out, 16, page);
+    put_u64(out, 24, 0);
+    for (at, word) in words.iter().enumerate().skip(HEADER_WORDS) {
+        let bits = loop {
+            match word.load(Ordering::Acquire) {
+                0 => std::thread::yield_now(),
+                bits => break bits,
+            }
+        };
+        put_u64(out, at * 8, bits);
+    }
+    out[4..8].copy_from_slice(MAGIC);
+    let crc = checksum(page as u32, &out[8..]);
+    put_u32(out, 0, crc);
+}
+
+/// The words of a page; `None` if it is not page number `page` of the set.
+pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Vec<u64>> {
+    let fits = bytes.len() == PAGE
+        && &bytes[4..8] == MAGIC
+        && u32_at(bytes, 0) == checksum(page as u32, &bytes[8..])
+        && u64_at(bytes, 8) == set
+        && u64_at(bytes, 16) == page;
+    fits.then(|| (HEADER_WORDS..PAGE / 8).map(|at| u64_at(bytes, at * 8)).collect())
+}
+
+/// Bytes of a directory on the tier.
+pub(crate) const DIRECTORY_BYTES: usize = 4 * PAGE;
+const DIRECTORY_MAGIC: &[u8; 8] = b"TRCKLOG\0";
+const DIRECTORY_HEADER: usize = 64;
+/// The two places for directories, between superblock and segments.
+const DIRECTORIES_AT: [u64; 2] = [16 << 10, 32 << 10];
+
+const _: () = assert!(DIRECTORY_HEADER + 4 * LOG_SLOTS_MAX <= DIRECTORY_BYTES);
+
+/// Where the log lies on its tier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directory {
+    pub(crate) set: u64,
+    /// Counts the directories of the set.
+    pub(crate) generation: u64,
+    /// The first page that counts, and the first of the first slot.
+    pub(crate) tail: u64,
+    /// Oldest first.
+    pub(crate) slots: Vec<u32>,
+}
+
+impl Directory {
+    /// Where it has to be written.
+    pub(crate) fn offset(&self) -> u64 {
+        DIRECTORIES_AT[(self.generation % 2) as usize]
+    }
+
+    /// Where directories lie.
+    pub(crate) fn offsets() -> [u64; 2] {
+        DIRECTORIES_AT
+    }
+
+    pub(crate) fn encode(&self, out: &mut [u8]) {
+        out.fill(0);
+        out[..8].copy_from_slice(DIRECTORY_MAGIC);
+        put_u32(out, 8, VERSION);
+        put_u64(out, 16, self.set);
+        put_u64(out, 24, self.generation);
+        put_u64(out, 32, self.tail);
+        put_u32(out, 40, self.slots.len() as u32);
+        for (n, &slot) in self.slots.iter().enumerate() {
+            put_u32(out, DIRECTORY_HEADER + n * 4, slot);
+        }
+        let crc = checksum(0, &out[16..]);
+        put_u32(out, 12, crc);
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let fits = bytes.len() == DIRECTORY_BYTES
+            && &bytes[..8] == DIRECTORY_MAGIC
+            && u32_at(bytes, 12) == checksum(0, &bytes[16..]);
+        let slots = u32_at(bytes, 40) as usize;
+        (fits && slots <= LOG_SLOTS_MAX).then(|| Self {
+            set: u64_at(bytes, 16),
+            generation: u64_at(bytes, 24),
+            tail: u64_at(bytes, 32),
+            slots: (0..slots).map(|n| u32_at(bytes, DIRECTORY_HEADER + n * 4)).collect(),
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_and_directories_come_back_unless_damaged() {
+        let words: Vec<AtomicU64> = (0..512).map(|n| AtomicU64::new(n + 1)).collect();
+        let mut page = vec![0; PAGE];
+        encode(&words, 7, 9, &mut page);
+        assert_eq!(decode(&page, 7, 9).unwrap()[507], 512);
+        assert_eq!(decode(&page, 8, 9), None);
+        assert_eq!(decode(&page, 7, 10), None);
+        page[100] ^= 1;
+        assert_eq!(decode(&page, 7, 9), None);
+
+        let directory = Directory { set: 1, generation: 2, tail: 64, slots: vec![5, 6] };
+        let mut image = vec![0; DIRECTORY_BYTES];
+        directory.encode(&mut image);
+        assert_eq!(Directory::decode(&image), Some(directory));
+        image[65] ^= 1;
+        assert_eq!(Directory::decode(&image), None);
+    }
+}

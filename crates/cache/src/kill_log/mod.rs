@@ -1,0 +1,583 @@
+//! The kill log of a tier: which copies in its sealed segments are not to come back, and which
+//! segments count at all.
+//!
+//! Words are appended to pages in the [`State`], which outlives the process; full pages go to the tier,
+//! into slots taken from it one by one. Old pages are cleaned as a log-structured file system cleans
+//! its segments (Rosenblum and Ousterhout, SOSP 1991): what still counts is appended again.
+//!
+//! A word is appended before what it says takes effect outside of DRAM: a kill before the record that
+//! replaces the copy is committed, the end of a segment before its place is reused or its entries go.
+
+pub(crate) mod log_page;
+pub(crate) mod word;
+
+use crate::kill_log::word::{Word, short};
+use crate::lock;
+use crate::platform::mapped::Mapped;
+use crate::records::key::Name;
+use crate::recovery::crash::crash_point;
+use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
+use crate::tiers::slots::Slots;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use terrace_device::AlignedBuf;
+
+/// Words in a page, behind its header.
+pub(crate) const PAGE_WORDS: u64 = log_page::WORDS as u64;
+/// Pages of the ring that requests leave to what is under way: every thread may have checked for room
+/// and not yet appended, a few dozen words each.
+const RING_RESERVE: u64 = 6;
+/// The log is cleaned when it is longer than this many times what counts in it.
+const GARBAGE_FACTOR: u64 = 2;
+/// Pages that are written at a time, at most.
+const PAGES_PER_WRITE: u64 = 16;
+/// Pages that are read at a time, at most.
+const PAGES_PER_READ: u64 = 256;
+
+/// What the log says of a slot, as far as the running cache needs to know.
+#[derive(bytemuck::Zeroable)]
+struct Use {
+    /// Position of the segment's beginning, plus one; 0 if the slot holds none.
+    begin: AtomicU64,
+    seq: AtomicU64,
+    /// Shard, and segment number in the lower half.
+    place: AtomicU32,
+    kills: AtomicU32,
+}
+
+/// One tier's log.
+pub(crate) struct KillLog {
+    tier: u16,
+    set: u64,
+    state: Arc<State>,
+    /// Pages below this are off the ring: those [`State::ring_pages`] later may be appended to.
+    reusable: AtomicU64,
+    uses: Mapped<Use>,
+    /// Kills that name a segment which still counts.
+    kills: AtomicU64,
+    /// Segments that count.
+    segments: AtomicU64,
+    /// Words below this are on the tier, and the tier was flushed.
+    durable: AtomicU64,
+    writer: Mutex<Writer>,
+}
+
+/// Writes pages to the tier; one thread at a time.
+struct Writer {
+    buffer: AlignedBuf,
+    /// Of the directory last written.
+    generation: u64,
+    /// Whether slots were taken or given since.
+    is_listed: bool,
+}
+
+/// Runs something while nobody changes the shard of this number.
+pub(crate) type Locked<'l> = dyn Fn(usize, &dyn Fn()) + 'l;
+
+/// Where a segment belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) shard: u16,
+    pub(crate) number: u16,
+    pub(crate) seq: u64,
+}
+
+impl KillLog {
+    /// The log of a tier of `slots` slots, as the state has it.
+    pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32) -> Self {
+        let buffer = AlignedBuf::zeroed(log_page::PAGE * PAGES_PER_WRITE as usize);
+        let log = Self {
+            tier,
+            set,
+            state,
+            reusable: AtomicU64::new(0),
+            uses: Mapped::zeroed(slots as usize),
+            kills: AtomicU64::new(0),
+            segments: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            writer: Mutex::new(Writer { buffer, generation: 0, is_listed: false }),
+        };
+        log.reusable.store(log.field(LogField::Spilled).load(Ordering::Relaxed), Ordering::Relaxed);
+        log
+    }
+
+    /// Bytes of DRAM that do not lie in the state.
+    pub(crate) fn bytes_for(slots: u32) -> u64 {
+        u64::from(slots) * size_of::<Use>() as u64 + (log_page::PAGE as u64 * PAGES_PER_WRITE)
+    }
+
+    pub(crate) fn field(&self, field: LogField) -> &AtomicU64 {
+        self.state.log_field(usize::from(self.tier), field)
+    }
+
+    fn get(&self, field: LogField) -> u64 {
+        self.field(field).load(Ordering::Acquire)
+    }
+
+    /// The tier takes no more writes: nothing that it holds will be trusted again.
+    pub(crate) fn fail(&self) {
+        self.field(LogField::Failed).store(1, Ordering::Release);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.get(LogField::Failed) != 0
+    }
+
+    /// Whether a request may append what it needs; if not, pages have to be written out first.
+    pub(crate) fn has_room(&self) -> bool {
+        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
+        let end = self.reusable.load(Ordering::Acquire) + self.state.ring_pages();
+        page + RING_RESERVE < end || self.has_failed()
+    }
+
+    /// Whether half of the room is used up.
+    fn is_crowded(&self) -> bool {
+        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
+        page > self.reusable.load(Ordering::Relaxed) + self.state.ring_pages() / 2
+    }
+
+    fn append(&self, word: Word) -> u64 {
+        crash_point("log: before a word");
+        if self.has_failed() {
+            return 0;
+        }
+        let at = self.field(LogField::Head).fetch_add(1, Ordering::Relaxed);
+        let (page, word_at) = (at / PAGE_WORDS, (at % PAGE_WORDS) as usize);
+        let words = self.state.log_page(self.tier.into(), page);
+        words[log_page::HEADER_WORDS + word_at].store(word.to_bits(), Ordering::Release);
+        crash_point("log: after a word");
+        at
+    }
+
+    /// The record of `name` in the segment at `slot` is no longer its key's.
+    pub(crate) fn kill(&self, slot: u32, name: Name) {
+        self.append(Word::Kill { slot, name: short(name) });
+        self.count_kill(slot);
+    }
+
+    /// The entry of a record in the segment at `slot` was dropped without knowing its key; it shared
+    /// bucket and fingerprint with `name`.
+    pub(crate) fn kill_like(&self, slot: u32, name: Name) {
+        self.append(Word::KillLike { slot, name: short(name) });
+        self.count_kill(slot);
+    }
+
+    /// No segment of the shard that began so far holds the newest record of `name`'s key.
+    pub(crate) fn kill_all(&self, shard: u16, name: Name) {
+        self.append(Word::KillAll { shard, name: short(name) });
+    }
+
+    /// A segment was written to `slot`.
+    pub(crate) fn begin(&self, slot: u32, seat: Seat) {
+        let at = self.append(Word::Begin { slot, seq: seat.seq });
+        self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
+        self.seat(slot, at, seat);
+    }
+
+    /// The records of the segment at `slot` are where it says, and no longer in DRAM.
+    pub(crate) fn commit(&self, slot: u32) {
+        self.append(Word::Commit { slot });
+    }
+
+    /// The segment at `slot` is to begin or to end with the commit of the one at `leader`.
+    pub(crate) fn follow(&self, slot: u32, leader: u32) {
+        self.append(Word::Follow { slot, leader });
+    }
+
+    /// The segment of this seal, on another tier, is to begin with the commit of the one at `leader`.
+    pub(crate) fn follow_abroad(&self, seq: u64, leader: u32) {
+        self.append(Word::FollowAbroad { leader, seq });
+    }
+
+    /// What the slot holds does not count any more.
+    pub(crate) fn free(&self, slot: u32) {
+        self.append(Word::Free { slot });
+        let used = &self.uses[slot as usize];
+        if used.begin.swap(0, Ordering::Relaxed) != 0 {
+            self.segments.fetch_sub(1, Ordering::Relaxed);
+            let kills = used.kills.swap(0, Ordering::Relaxed);
+            self.kills.fetch_sub(kills.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a segment began at position `at` of the log.
+    pub(crate) fn seat(&self, slot: u32, at: u64, seat: Seat) {
+        let used = &self.uses[slot as usize];
+        used.seq.store(seat.seq, Ordering::Relaxed);
+        let place = u32::from(seat.shard) << 16 | u32::from(seat.number);
+        used.place.store(place, Ordering::Relaxed);
+        if used.begin.swap(at + 1, Ordering::Relaxed) == 0 {
+            self.segments.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a kill of a segment that counts.
+    pub(crate) fn count_kill(&self, slot: u32) {
+        let used = &self.uses[slot as usize];
+        if used.begin.load(Ordering::Relaxed) != 0 {
+            used.kills.fetch_add(1, Ordering::Relaxed);
+            self.kills.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Kills that count, and the log's length in bytes.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let head = self.field(LogField::Head).load(Ordering::Relaxed);
+        let tail = self.field(LogField::Tail).load(Ordering::Relaxed) * PAGE_WORDS;
+        (self.kills.load(Ordering::Relaxed), head.saturating_sub(tail) * 8)
+    }
+
+    fn pages_per_slot(&self, slots: &Slots) -> u64 {
+        (slots.segment_bytes() as usize / log_page::PAGE) as u64
+    }
+
+    /// The slot that holds a page of the log.
+    pub(crate) fn slot_of(&self, page: u64, slots: &Slots) -> u32 {
+        let list = self.state.log_slots(self.tier.into());
+        let at = page / self.pages_per_slot(slots);
+        list[(at % LOG_SLOTS_MAX as u64) as usize].load(Ordering::Relaxed) as u32
+    }
+
+    /// The slots that the log lies in, oldest first.
+    pub(crate) fn slots(&self, slots: &Slots) -> Vec<u32> {
+        let per_slot = self.pages_per_slot(slots);
+        let (tail, end) = (self.get(LogField::Tail), self.get(LogField::Spilled));
+        let starts = (tail..end).step_by(per_slot as usize);
+        starts.map(|page| self.slot_of(page, slots)).collect()
+    }
+
+    /// Byte offset of a page on the tier.
+    pub(crate) fn offset_of(&self, page: u64, slots: &Slots) -> u64 {
+        let within = page % self.pages_per_slot(slots) * log_page::PAGE as u64;
+        slots.offset(self.slot_of(page, slots)) + within
+    }
+
+    /// Background work: writes full pages out when the ring is half full, and cleans if `may_clean`.
+    /// Says whether there was anything to do.
+    /// `locked` runs something while nobody changes a shard.
+    pub(crate) fn maintain(&self, slots: &Slots, may_clean: bool, locked: &Locked<'_>) -> bool {
+        if self.has_failed() {
+            return self.drop_full_pages();
+        }
+        let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
+        (may_clean && self.clean(slots, locked)) || spilled
+    }
+
+    /// Sees to it that background work may append some hundred words: writes pages out until there is
+    /// room. Not for requests, which wait instead.
+    pub(crate) fn ensure_room(&self, slots: &Slots) {
+        while !self.has_room() {
+            match self.spill(slots) {
+                Ok(true) => {}
+                // Slots are short; the reserve has to do.
+                Ok(false) => return,
+                // After some errors in a row the tier counts as failed, and so there is room.
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// A failed tier's log goes nowhere.
+    fn drop_full_pages(&self) -> bool {
+        let mut writer = lock(&self.writer);
+        let head = self.get(LogField::Head) / PAGE_WORDS;
+        let from = self.get(LogField::Spilled);
+        if from >= head {
+            return false;
+        }
+        self.retire_pages(&mut writer, from, head);
+        true
+    }
+
+    /// Writes full pages to the tier. `false` if there is none, or no slot for them.
+    pub(crate) fn spill(&self, slots: &Slots) -> io::Result<bool> {
+        let mut writer = lock(&self.writer);
+        self.spill_pages(&mut writer, slots)
+    }
+
+    fn spill_pages(&self, writer: &mut Writer, slots: &Slots) -> io::Result<bool> {
+        let per_slot = self.pages_per_slot(slots);
+        let mut worked = false;
+        loop {
+            let from = self.get(LogField::Spilled);
+            let full = self.get(LogField::Head) / PAGE_WORDS;
+            let slot_end = (from / per_slot + 1) * per_slot;
+            let to = full.min(slot_end).min(from + PAGES_PER_WRITE);
+            if from >= to {
+                return Ok(worked);
+            }
+            if from.is_multiple_of(per_slot) && !self.take_slot(writer, from, slots) {
+                return Ok(worked);
+            }
+            writer.buffer.set_len((to - from) as usize * log_page::PAGE);
+            for (page, bytes) in (from..to).zip(writer.buffer.chunks_exact_mut(log_page::PAGE)) {
+                log_page::encode(
+                    self.state.log_page(self.tier.into(), page),
+                    self.set,
+                    page,
+                    bytes,
+                );
+            }
+            let written = slots.write_log(self.tier, self.offset_of(from, slots), &writer.buffer);
+            if let Err(error) = written {
+                if from.is_multiple_of(per_slot) {
+                    slots.give_back(self.tier, self.slot_of(from, slots));
+                }
+                if slots.tiers[usize::from(self.tier)].has_failed() {
+                    self.fail();
+                }
+                return Err(error);
+            }
+            crash_point("log: pages written");
+            self.retire_pages(writer, from, to);
+            worked = true;
+        }
+    }
+
+    /// Takes a slot for the pages from `page` on.
+    fn take_slot(&self, writer: &mut Writer, page: u64, slots: &Slots) -> bool {
+        let per_slot = self.pages_per_slot(slots);
+        let used = page.saturating_sub(self.get(LogField::Tail)) / per_slot;
+        if used as usize + 1 >= LOG_SLOTS_MAX {
+            return false;
+        }
+        let Some(slot) = slots.take_of(self.tier) else { return false };
+        let list = self.state.log_slots(self.tier.into());
+        let at = (page / per_slot) % LOG_SLOTS_MAX as u64;
+        list[at as usize].store(u64::from(slots.index(slot)), Ordering::Release);
+        writer.is_listed = false;
+        true
+    }
+
+    /// Pages that are on the tier make room in the ring.
+    fn retire_pages(&self, _writer: &mut Writer, from: u64, to: u64) {
+        self.field(LogField::Spilled).store(to, Ordering::Release);
+        crash_point("log: pages count as written");
+        for page in from..to {
+            let words = self.state.log_page(self.tier.into(), page);
+            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        self.reusable.store(to, Ordering::Release);
+    }
+
+    /// Everything appended so far outlives a power loss.
+    ///
+    /// # Errors
+    /// The tier does not take it; what was not durable before still is not.
+    pub(crate) fn make_durable(&self, slots: &Slots) -> io::Result<()> {
+        let wanted = self.get(LogField::Head);
+        let is_durable = || self.durable.load(Ordering::Acquire) >= wanted.max(1);
+        if is_durable() {
+            return Ok(());
+        }
+        let mut writer = lock(&self.writer);
+        if is_durable() {
+            return Ok(());
+        }
+        let head = self.close_page();
+        self.spill_pages(&mut writer, slots)?;
+        if self.has_failed() || self.get(LogField::Spilled) * PAGE_WORDS < head {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let device = &slots.tiers[usize::from(self.tier)].device;
+        device.flush()?;
+        if !writer.is_listed {
+            self.write_directory(&mut writer, slots)?;
+            device.flush()?;
+        }
+        // Never 0 again: that stands for a log whose directory nobody keeps.
+        self.durable.store(head.max(1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Fills the page that is being filled up, so that it can be written; says where the next begins.
+    fn close_page(&self) -> u64 {
+        let head = self.field(LogField::Head);
+        let up = |at: u64| at.next_multiple_of(PAGE_WORDS);
+        let close = |at: u64| Some(up(at));
+        let (Ok(at) | Err(at)) = head.fetch_update(Ordering::AcqRel, Ordering::Acquire, close);
+        for at in at..up(at) {
+            let words = self.state.log_page(self.tier.into(), at / PAGE_WORDS);
+            let at = log_page::HEADER_WORDS + (at % PAGE_WORDS) as usize;
+            words[at].store(Word::Pad.to_bits(), Ordering::Release);
+        }
+        up(at)
+    }
+
+    fn write_directory(&self, writer: &mut Writer, slots: &Slots) -> io::Result<()> {
+        writer.generation += 1;
+        let directory = log_page::Directory {
+            set: self.set,
+            generation: writer.generation,
+            tail: self.get(LogField::Tail),
+            slots: self.slots(slots),
+        };
+        let mut image = AlignedBuf::zeroed(log_page::DIRECTORY_BYTES);
+        directory.encode(&mut image);
+        slots.write_log(self.tier, directory.offset(), &image)?;
+        writer.is_listed = true;
+        Ok(())
+    }
+
+    /// Takes over what a directory on the tier said, so that the next one is newer.
+    pub(crate) fn continue_directory(&self, generation: u64) {
+        lock(&self.writer).generation = generation;
+    }
+
+    /// What a page of the log may say that still counts, said again at the end, when too little of the
+    /// log counts; then its oldest slot is free.
+    fn clean(&self, slots: &Slots, locked: &Locked<'_>) -> bool {
+        let per_slot = self.pages_per_slot(slots);
+        let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
+        let live = self.kills.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed);
+        let limit = GARBAGE_FACTOR * live / PAGE_WORDS + per_slot;
+        let is_out_of_slots = (spilled - tail) / per_slot + 2 >= LOG_SLOTS_MAX as u64;
+        if spilled < tail + per_slot || (spilled - tail < limit && !is_out_of_slots) {
+            return false;
+        }
+        // What is said again has to find room on the ring; half of a slot at most counts by then.
+        if !self.has_room() {
+            return false;
+        }
+        let mut kept = Vec::new();
+        let mut page = tail;
+        while page < tail + per_slot {
+            let run = match self.read_run(page, tail + per_slot, slots) {
+                Ok(run) => run,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData || is_out_of_slots => {
+                    // What it said is not known any more: the next start must be cold.
+                    self.fail();
+                    return true;
+                }
+                Err(_) => return false,
+            };
+            for words in run {
+                let words = (page * PAGE_WORDS..).zip(words);
+                kept.extend(
+                    words.filter_map(|(at, bits)| self.still_counts(at, Word::from_bits(bits)?)),
+                );
+                page += 1;
+            }
+        }
+        for words in kept.chunks(PAGE_WORDS as usize) {
+            let has_room = || self.has_room() || self.spill(slots).is_ok_and(|_| self.has_room());
+            if !has_room() {
+                // The oldest slot stays; to say something twice does no harm.
+                return false;
+            }
+            for &word in words {
+                match word {
+                    Word::Again { slot, .. } => {
+                        let shard = self.uses[slot as usize].seat().shard;
+                        locked(shard.into(), &|| self.say_again(slot, word));
+                    }
+                    // After its segment's end a kill means nothing.
+                    _ => _ = self.append(word),
+                }
+            }
+        }
+        if self.keeps_directory() && self.make_durable(slots).is_err() {
+            return false;
+        }
+        crash_point("log: said again");
+        let slot = self.slot_of(tail, slots);
+        self.field(LogField::Tail).store(tail + per_slot, Ordering::Release);
+        crash_point("log: tail moved");
+        lock(&self.writer).is_listed = false;
+        if self.keeps_directory() && self.rewrite_directory(slots).is_err() {
+            // A directory on the tier still leads to the slot: it must not be reused.
+            return true;
+        }
+        slots.give_back(self.tier, slot);
+        true
+    }
+
+    /// Says again that a segment is there, unless it ended since that was found out.
+    fn say_again(&self, slot: u32, again: Word) {
+        let seat = self.uses[slot as usize].seat();
+        if self.still_counts(u64::MAX, again).is_some() {
+            self.append(again);
+            self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
+        }
+    }
+
+    /// Whether a directory on the tier describes the log while the server runs.
+    fn keeps_directory(&self) -> bool {
+        self.durable.load(Ordering::Relaxed) > 0
+    }
+
+    fn rewrite_directory(&self, slots: &Slots) -> io::Result<()> {
+        let mut writer = lock(&self.writer);
+        self.write_directory(&mut writer, slots)?;
+        slots.tiers[usize::from(self.tier)].device.flush()
+    }
+
+    /// A word as it has to be said again, if it still counts.
+    fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
+        match word {
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
+                let begin = self.uses.get(slot as usize)?.begin.load(Ordering::Relaxed);
+                (begin != 0 && at >= begin - 1).then_some(word)
+            }
+            Word::Begin { slot, seq } | Word::Again { slot, seq } => {
+                let used = self.uses.get(slot as usize)?;
+                let is_current = used.begin.load(Ordering::Relaxed) != 0
+                    && used.seq.load(Ordering::Relaxed) == seq;
+                is_current.then_some(Word::Again { slot, seq })
+            }
+            // Recovered shards have said by `Kill` what these meant; places go with their segments.
+            Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
+            Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
+            Word::Pad => None,
+        }
+    }
+
+    /// Reads the pages from `page` to the end of its slot, or to `end`: their words.
+    pub(crate) fn read_run(&self, page: u64, end: u64, slots: &Slots) -> io::Result<Vec<Vec<u64>>> {
+        let per_slot = self.pages_per_slot(slots);
+        let end = end.min((page / per_slot + 1) * per_slot).min(page + PAGES_PER_READ);
+        let mut bytes = AlignedBuf::zeroed((end - page) as usize * log_page::PAGE);
+        slots.read_log(self.tier, self.offset_of(page, slots), &mut bytes)?;
+        let damaged = || {
+            let why = "a page of the kill log does not check out";
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        };
+        (page..end)
+            .zip(bytes.chunks_exact(log_page::PAGE))
+            .map(|(page, bytes)| log_page::decode(bytes, self.set, page).ok_or_else(damaged))
+            .collect()
+    }
+
+    /// What the ring holds of a page that is not on the tier yet.
+    pub(crate) fn ring_page(&self, page: u64) -> Vec<u64> {
+        let words = self.state.log_page(self.tier.into(), page);
+        words[log_page::HEADER_WORDS..].iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    /// Readies the ring of an earlier process: places that were taken and never written are filled,
+    /// and pages beyond the last are zeros.
+    pub(crate) fn mend_ring(&self) {
+        let (spilled, head) = (self.get(LogField::Spilled), self.get(LogField::Head));
+        for page in spilled..spilled + self.state.ring_pages() {
+            let words = self.state.log_page(self.tier.into(), page);
+            for (at, word) in (page * PAGE_WORDS..).zip(&words[log_page::HEADER_WORDS..]) {
+                let holds = word.load(Ordering::Relaxed) != 0;
+                match at < head {
+                    true if !holds => word.store(Word::Pad.to_bits(), Ordering::Relaxed),
+                    false if holds => word.store(0, Ordering::Relaxed),
+                    _ => {}
+                }
+            }
+        }
+        self.reusable.store(spilled, Ordering::Release);
+    }
+}
+
+impl Use {
+    fn seat(&self) -> Seat {
+        let place = self.place.load(Ordering::Relaxed);
+        let seq = self.seq.load(Ordering::Relaxed);
+        Seat { shard: (place >> 16) as u16, number: place as u16, seq }
+    }
+}

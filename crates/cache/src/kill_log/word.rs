@@ -1,0 +1,136 @@
+//! The words of the kill log: 8 bytes each, so that each is written by one store.
+//!
+//! ```text
+//! kind 3 bits | slot of the tier 20 bits | 41 bits: name (32 of position, 9 of fingerprint), or seal
+//!                                          sequence, or shard and segment number
+//! ```
+//!
+//! 0 is a place that was taken and not yet written.
+
+use crate::records::key::Name;
+
+/// One entry of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The copy of this name in the segment at this slot is not the key's record any more.
+    Kill { slot: u32, name: u64 },
+    /// As `Kill`, of whichever record of the segment shared bucket and fingerprint with this name: its
+    /// entry had to go unread, and nobody knows its key.
+    KillLike { slot: u32, name: u64 },
+    /// A segment was written to a slot. It does not count before its `Commit`.
+    Begin { slot: u32, seq: u64 },
+    /// As `Begin` and `Commit`, said again when the log's oldest pages go; kills before it count.
+    Again { slot: u32, seq: u64 },
+    /// Shard and number of the segment that began in the slot.
+    Place { slot: u32, shard: u16, number: u16 },
+    /// From here on the segment holds its records, and no longer DRAM.
+    Commit { slot: u32 },
+    /// The segment holds nothing any more.
+    Free { slot: u32 },
+    /// The commit of the segment at slot `leader`, if it comes, commits the one at this slot too; one that
+    /// is committed already ends with it.
+    Follow { slot: u32, leader: u32 },
+    /// As `Follow`, of a segment that began for this on another tier: seal sequences are unique.
+    FollowAbroad { leader: u32, seq: u64 },
+    /// No segment of this shard that began before holds the key's record.
+    KillAll { shard: u16, name: u64 },
+    /// Fills a page up.
+    Pad,
+}
+
+/// Slots of a tier that a word can name.
+pub(crate) const SLOTS_MAX: u32 = (1 << SLOT_BITS) - 1;
+const SLOT_BITS: u32 = 20;
+const REST_BITS: u32 = 41;
+const REST: u64 = (1 << REST_BITS) - 1;
+/// The lowest three bits of a `Follow` and of a `FollowAbroad`; other words of their kind have 1 to 3 there.
+const FOLLOW: u64 = 4;
+const FOLLOW_ABROAD: u64 = 5;
+
+/// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
+/// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
+pub(crate) fn short(name: Name) -> u64 {
+    u64::from(name.pos) << FINGERPRINT_BITS | u64::from(name.fingerprint) & FINGERPRINT
+}
+
+/// What it keeps of the fingerprint, in the lowest bits.
+pub(crate) const FINGERPRINT_BITS: u32 = 9;
+pub(crate) const FINGERPRINT: u64 = (1 << FINGERPRINT_BITS) - 1;
+
+impl Word {
+    pub(crate) fn to_bits(self) -> u64 {
+        let word = |kind: u64, slot: u32, rest: u64| {
+            kind << (SLOT_BITS + REST_BITS) | u64::from(slot) << REST_BITS | rest & REST
+        };
+        match self {
+            Word::Kill { slot, name } => word(1, slot, name),
+            Word::Begin { slot, seq } => word(2, slot, seq),
+            Word::Again { slot, seq } => word(3, slot, seq),
+            Word::Place { slot, shard, number } => {
+                word(4, slot, u64::from(shard) << 16 | u64::from(number))
+            }
+            Word::Commit { slot } => word(5, slot, 1),
+            Word::Free { slot } => word(5, slot, 2),
+            Word::KillAll { shard, name } => word(6, shard.into(), name),
+            Word::Pad => word(5, 0, 3),
+            Word::Follow { slot, leader } => word(5, slot, FOLLOW | u64::from(leader) << 3),
+            Word::FollowAbroad { leader, seq } => word(5, leader, FOLLOW_ABROAD | seq << 3),
+            Word::KillLike { slot, name } => word(7, slot, name),
+        }
+    }
+
+    /// `None` for a place that was not written, or that holds nothing known.
+    pub(crate) fn from_bits(bits: u64) -> Option<Self> {
+        let slot = (bits >> REST_BITS) as u32 & SLOTS_MAX;
+        let rest = bits & REST;
+        match bits >> (SLOT_BITS + REST_BITS) {
+            1 => Some(Word::Kill { slot, name: rest }),
+            2 => Some(Word::Begin { slot, seq: rest }),
+            3 => Some(Word::Again { slot, seq: rest }),
+            4 => Some(Word::Place { slot, shard: (rest >> 16) as u16, number: rest as u16 }),
+            5 if rest == 1 => Some(Word::Commit { slot }),
+            5 if rest == 2 => Some(Word::Free { slot }),
+            6 => Some(Word::KillAll { shard: slot as u16, name: rest }),
+            5 if rest == 3 => Some(Word::Pad),
+            5 if rest & 7 == FOLLOW => {
+                Some(Word::Follow { slot, leader: (rest >> 3) as u32 & SLOTS_MAX })
+            }
+            5 if rest & 7 == FOLLOW_ABROAD => {
+                Some(Word::FollowAbroad { leader: slot, seq: rest >> 3 })
+            }
+            7 => Some(Word::KillLike { slot, name: rest }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back() {
+        let name = short(Name { pos: u32::MAX, fingerprint: 0x7fff });
+        let slot = SLOTS_MAX;
+        let words = [
+            Word::Kill { slot, name },
+            Word::KillLike { slot, name },
+            Word::Begin { slot, seq: REST },
+            Word::Again { slot: 0, seq: 1 },
+            Word::Place { slot: 1, shard: 255, number: 2047 },
+            Word::Commit { slot },
+            Word::Free { slot: 2 },
+            Word::Follow { slot, leader: slot },
+            Word::Follow { slot: 0, leader: 0 },
+            Word::FollowAbroad { leader: slot, seq: REST >> 3 },
+            Word::FollowAbroad { leader: 0, seq: 1 },
+            Word::KillAll { shard: 255, name },
+            Word::Pad,
+        ];
+        for word in words {
+            assert_eq!(Word::from_bits(word.to_bits()), Some(word));
+            assert_ne!(word.to_bits(), 0);
+        }
+        assert_eq!(Word::from_bits(0), None);
+    }
+}

@@ -1,0 +1,34 @@
+//! A value that readers see without a lock and that its owner replaces as a whole.
+
+use crate::dram::memory::Guard;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Holds one `T`. Readers need a [`Guard`]; a replaced value is handed to its replacer, who keeps it
+/// until every session has passed a quiescent point ([`crate::platform::quiesce::Quiesce::retire`]).
+pub(crate) struct Published<T>(AtomicPtr<T>);
+
+impl<T> Published<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(AtomicPtr::new(Box::into_raw(Box::new(value))))
+    }
+
+    pub(crate) fn load<'g>(&'g self, _guard: Guard<'g>) -> &'g T {
+        // SAFETY: the pointer came from a `Box` and is only freed by the holder of the `Box` that
+        // `replace` returned, who waits for the end of every guard that could have seen it.
+        unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// Puts `value` in place and returns the old one, which readers may still hold.
+    pub(crate) fn replace(&self, value: T) -> Box<T> {
+        let old = self.0.swap(Box::into_raw(Box::new(value)), Ordering::AcqRel);
+        // SAFETY: every pointer in the cell came from `Box::into_raw`, and each leaves it once.
+        unsafe { Box::from_raw(old) }
+    }
+}
+
+impl<T> Drop for Published<T> {
+    fn drop(&mut self) {
+        // SAFETY: `&mut self`: no reader is left.
+        drop(unsafe { Box::from_raw(*self.0.get_mut()) });
+    }
+}

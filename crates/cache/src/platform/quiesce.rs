@@ -1,0 +1,136 @@
+//! When memory that readers may still look at can be used again.
+//!
+//! Quiescent-state based reclamation (McKenney and Slingwine, 1998): memory that was unlinked at
+//! epoch *e* is reusable once every session has said, at *e* or later, that it holds no reference.
+
+use crate::lock;
+use crate::platform::sync::{AtomicU64, Ordering, fence};
+use std::sync::Mutex;
+
+/// A parked session holds nothing.
+const PARKED: u64 = u64::MAX;
+/// Nobody owns the slot.
+const VACANT: u64 = u64::MAX - 1;
+
+#[repr(align(64))]
+struct Slot(AtomicU64);
+
+/// The sessions and the epoch that each has reached.
+pub(crate) struct Quiesce {
+    epoch: AtomicU64,
+    slots: Box<[Slot]>,
+    vacant: Mutex<Vec<usize>>,
+}
+
+/// One session's place; given back on drop by [`Quiesce::leave`].
+pub(crate) struct Participant(usize);
+
+impl Quiesce {
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self {
+            epoch: AtomicU64::new(1),
+            slots: (0..sessions_max).map(|_| Slot(AtomicU64::new(VACANT))).collect(),
+            vacant: Mutex::new((0..sessions_max).rev().collect()),
+        }
+    }
+
+    /// A parked participant; `None` when `sessions_max` are taken.
+    pub(crate) fn join(&self) -> Option<Participant> {
+        let index = lock(&self.vacant).pop()?;
+        self.slots[index].0.store(PARKED, Ordering::Release);
+        Some(Participant(index))
+    }
+
+    pub(crate) fn leave(&self, participant: &Participant) {
+        self.slots[participant.0].0.store(VACANT, Ordering::Release);
+        lock(&self.vacant).push(participant.0);
+    }
+
+    /// The participant holds nothing now and goes on reading.
+    pub(crate) fn refresh(&self, participant: &Participant) {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let slot = &self.slots[participant.0].0;
+        if slot.load(Ordering::Relaxed) != epoch {
+            slot.store(epoch, Ordering::Release);
+            // The store must be seen before any pointer that is loaded from here on.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The participant holds nothing and reads nothing until its next `refresh`.
+    pub(crate) fn park(&self, participant: &Participant) {
+        self.slots[participant.0].0.store(PARKED, Ordering::Release);
+    }
+
+    /// To be called after something was unlinked: the epoch that all sessions must reach.
+    pub(crate) fn retire(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        self.epoch.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Everything retired at or before this epoch is reusable.
+    pub(crate) fn reached(&self) -> u64 {
+        fence(Ordering::SeqCst);
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let slots = self.slots.iter().map(|slot| slot.0.load(Ordering::Acquire));
+        slots.filter(|&at| at < VACANT).fold(epoch, u64::min)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_every_reader_but_not_for_parked_ones() {
+        let quiesce = Quiesce::new(2);
+        let (a, b) = (quiesce.join().unwrap(), quiesce.join().unwrap());
+        assert!(quiesce.join().is_none());
+        quiesce.refresh(&a);
+        quiesce.refresh(&b);
+        let tag = quiesce.retire();
+        assert!(quiesce.reached() < tag);
+        quiesce.refresh(&a);
+        assert!(quiesce.reached() < tag);
+        quiesce.park(&b);
+        assert!(quiesce.reached() >= tag);
+        quiesce.leave(&b);
+        assert!(quiesce.join().is_some());
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicBool;
+    use loom::thread;
+
+    /// What a reader holds is not reused: here a pointer (0 or 1) to one of two flags that say whether
+    /// the memory was given to somebody else.
+    #[test]
+    fn loom_memory_is_not_reused_under_a_reader() {
+        loom::model(|| {
+            let quiesce = Arc::new(Quiesce::new(1));
+            let current = Arc::new(AtomicU64::new(0));
+            let reused = Arc::new(AtomicBool::new(false));
+            let reader = {
+                let (quiesce, current, reused) = (quiesce.clone(), current.clone(), reused.clone());
+                let participant = quiesce.join().unwrap();
+                thread::spawn(move || {
+                    quiesce.refresh(&participant);
+                    if current.load(Ordering::Acquire) == 0 {
+                        assert!(!reused.load(Ordering::Relaxed), "reused under a reader");
+                    }
+                    quiesce.park(&participant);
+                })
+            };
+            current.store(1, Ordering::Release);
+            let epoch = quiesce.retire();
+            if quiesce.reached() >= epoch {
+                reused.store(true, Ordering::Relaxed);
+            }
+            reader.join().unwrap();
+        });
+    }
+}

@@ -1,0 +1,158 @@
+//! Merging: what is alive in some segments of a shard moves into fewer new ones of the same tier.
+//!
+//! Records that reclaim puts back one by one take a place in DRAM, a line of the table and a seal; here
+//! they move from drive to drive, see [`crate::reclaim::moving`].
+
+use crate::cache::Engine;
+use crate::dram::memory::Guard;
+use crate::reclaim::Victim;
+use crate::reclaim::moving::{Job, Space};
+use crate::segments::layout::{Footer, PAGE, PAGE_ROOM};
+use crate::segments::segment::Sealed;
+use crate::shard::Locked;
+use terrace_device::AlignedBuf;
+
+/// Segments merged at once, at most, and at least where memory is scarce.
+const SEGMENTS_MAX: usize = 8;
+const SEGMENTS_MIN: usize = 3;
+/// New segments that one merge makes, at most.
+pub(crate) const OUTPUTS_MAX: u32 = SEGMENTS_MAX as u32 - 1;
+/// What is filled of a segment at most, in percent of what its records should take on average.
+const FILL_PERCENT: u64 = 98;
+
+/// Records that no new segment has room for go through DRAM once more, and take a place again: merging is
+/// given up where they are more than this part of what it gains.
+const LEFTOVER_PART: u64 = 4;
+/// What is written for what is gained may be this much of what it would be without gaps.
+const FRUGAL: (u64, u64) = (9, 8);
+
+/// How many segments are moved at once at most: they take no more than a thirty-second of `memory` bytes, or a
+/// sixteenth for the three that are the least; 0 where that is too little.
+pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
+    let within = |part: usize| memory as usize / part / segment_bytes.max(1);
+    if within(16) < SEGMENTS_MIN { 0 } else { within(32).clamp(SEGMENTS_MIN, SEGMENTS_MAX) }
+}
+
+/// Bytes of a segment's pages and footer that are filled, most often.
+pub(crate) fn room_of_one(engine: &Engine) -> u64 {
+    u64::from(engine.geometry.segment_bytes) * FILL_PERCENT / 100
+}
+
+/// Merges the segment that is to be taken back with others of its shard. `false` if nothing would be
+/// gained, or something is in the way.
+pub(crate) fn merge(
+    (space, segments_max): (&mut Space, usize),
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    output: &mut AlignedBuf,
+    now: u32,
+) -> bool {
+    let Some((group, outputs)) = choose(engine, guard, victim, segments_max) else {
+        return false;
+    };
+    let shard = &engine.shards[victim.shard];
+    let job =
+        Job { engine, shard, guard, at: victim.shard, group: &group, forgets_uses: false, now };
+    let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
+    job.run(space, |inputs, lists| {
+        let (tier, generation) = (job.tier(), job.generation());
+        let mut parts = lists.parts(tier, outputs);
+        let mut names = Vec::new();
+        for (from, input) in inputs.iter_mut().enumerate() {
+            // Those of each new segment are spread evenly over all positions.
+            let mut turn = from;
+            let deal = |_: &Locked<'_>, _, item| {
+                parts[turn % outputs].items.push(item);
+                turn += 1;
+            };
+            names.push(job.gather(from, input, generation, deal)?);
+        }
+        job.carry_out(parts, lists, output, &names, generation, gained / LEFTOVER_PART)
+    })
+}
+
+/// The emptiest segments beside the victim, as many as gain most for what is written, and how many new ones
+/// they make.
+fn choose(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    segments_max: usize,
+) -> Option<(Vec<Sealed>, usize)> {
+    let shard = &engine.shards[victim.shard];
+    let segments = &shard.segments;
+    let tier = segments.slot(victim.sealed.number).tier;
+    let locked = shard.lock(&engine.pool, guard);
+    let may_merge = locked.state.growing.is_none()
+        && locked.state.awaited.is_none()
+        && !engine.pool.counters.is_full();
+    let room = (engine.pool.slots.tiers[usize::from(tier)].free() as usize)
+        .min(locked.state.numbers.len());
+    drop(locked);
+    if !may_merge || room == 0 {
+        return None;
+    }
+    let is_like = |sealed: &Sealed| {
+        segments.slot(sealed.number).tier == tier
+            && segments.extents(sealed.number).next().is_none()
+            && segments.usage(sealed.number).live_records > 0
+    };
+    // What lives in them changes meanwhile: it is looked at once.
+    let like = segments.iter().filter(is_like);
+    let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
+    all.sort_unstable_by_key(|(usage, _)| usage.live_bytes);
+    all.truncate(segments_max);
+    let room_of_one = room_of_one(engine);
+    let (mut records, mut bytes) = (0u64, 0u64);
+    let mut best: Option<Offer> = None;
+    for (n, (usage, _)) in (1..).zip(&all) {
+        records += u64::from(usage.live_records);
+        bytes += u64::from(usage.live_bytes);
+        let pages = bytes.div_ceil(PAGE_ROOM as u64);
+        let needed =
+            pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64;
+        let outputs = (needed / room_of_one) as usize..=needed.div_ceil(room_of_one) as usize;
+        for offer in outputs.filter_map(|outputs| Offer::new(n, outputs, needed, room_of_one)) {
+            let is_better = best.is_none_or(|best| offer.is_better_than(best));
+            if offer.outputs <= room && is_better {
+                best = Some(offer);
+            }
+        }
+    }
+    let Offer { segments, outputs, .. } = best?;
+    let group: Vec<_> = all.into_iter().take(segments).map(|(_, sealed)| sealed).collect();
+    group.contains(&victim.sealed).then_some((group, outputs))
+}
+
+/// A merge that may be worth it; all but the first two in bytes.
+#[derive(Clone, Copy)]
+struct Offer {
+    segments: usize,
+    outputs: usize,
+    /// What finds no room in the new segments.
+    left: u64,
+    /// With what is left, which is written later.
+    written: u64,
+    gained: u64,
+}
+
+impl Offer {
+    /// `None` if it would leave too much, or write much more than records need: half-empty segments are
+    /// better taken back one by one, which packs them without a gap.
+    fn new(segments: usize, outputs: usize, needed: u64, room_of_one: u64) -> Option<Self> {
+        let (all, new) = (segments as u64 * room_of_one, outputs as u64 * room_of_one);
+        let left = needed.saturating_sub(new);
+        let written = new + left;
+        let gained = all.checked_sub(written)?;
+        let is_frugal =
+            written * (all - needed) * FRUGAL.1 <= needed * gained * FRUGAL.0 && outputs > 0;
+        let is_worth_it = is_frugal && gained > 0 && left * LEFTOVER_PART <= gained;
+        is_worth_it.then_some(Self { segments, outputs, left, written, gained })
+    }
+
+    /// Less work for what is gained; what is left costs twice.
+    fn is_better_than(self, other: Self) -> bool {
+        (self.written + self.left) * other.gained < (other.written + other.left) * self.gained
+    }
+}

@@ -1,0 +1,469 @@
+//! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
+//! the fresh lane once more; when full, only those that were used since they were sealed (gear A).
+
+pub(crate) mod descent;
+pub(crate) mod expiry;
+pub(crate) mod merge;
+pub(crate) mod moving;
+
+use crate::cache::Engine;
+use crate::dram::memory::{Guard, Stamp};
+use crate::dram::resident::mark;
+use crate::index::settle;
+use crate::records::key::Name;
+use crate::records::record::Record;
+use crate::recovery::crash::crash_point;
+use crate::segments::layout::{
+    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM,
+    check_extent, check_page,
+};
+use crate::segments::segment::{Sealed, SegmentTable};
+use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
+use crate::stats::counters::count;
+use crate::stats::observer::Reclaim;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use terrace_device::AlignedBuf;
+
+/// Records looked at per hold of the shard's lock.
+const BATCH: usize = 64;
+/// When full, at most this share of a segment's records is kept, in percent, so that reclaim always
+/// gains space.
+pub(crate) const KEEP_PERCENT: usize = 60;
+
+/// A segment to take back.
+#[derive(Clone, Copy)]
+pub(crate) struct Victim {
+    pub(crate) shard: usize,
+    pub(crate) sealed: Sealed,
+}
+
+/// The segment of a rung to take next: one without live records if there is one; else the oldest when the
+/// rung is `full`, or the emptiest.
+pub(crate) fn choose(
+    engine: &Engine,
+    shards: Range<usize>,
+    rung: u16,
+    full: bool,
+) -> Option<Victim> {
+    let rank = |victim: &Victim| {
+        let usage = engine.shards[victim.shard].segments.usage(victim.sealed.number);
+        match usage.live_records {
+            0 => (0, victim.sealed.seq),
+            _ if full => (1, victim.sealed.seq),
+            _ => (1, usage.live_bytes.into()),
+        }
+    };
+    // The place of one on a drive that takes no writes is no gain, and it may still be read.
+    let is_gain = |victim: &Victim| {
+        let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
+        let tier = &engine.pool.slots.tiers[usize::from(slot.tier)];
+        tier.rung == rung && !tier.has_failed()
+    };
+    shards
+        .flat_map(|shard| {
+            engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed })
+        })
+        .filter(is_gain)
+        .min_by_key(rank)
+}
+
+/// Whether a segment has live records.
+pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
+    engine.shards[victim.shard].segments.usage(victim.sealed.number).live_records > 0
+}
+
+/// Whether no segment of a rung has so much that is dead, or so little in it, that taking it back gains a
+/// place.
+pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
+    let segment_bytes = engine.geometry.segment_bytes;
+    engine.shards.iter().all(|shard| {
+        let tier = |sealed: &Sealed| usize::from(shard.segments.slot(sealed.number).tier);
+        let on_rung = |sealed: &Sealed| engine.pool.slots.tiers[tier(sealed)].rung == rung;
+        shard.segments.iter().filter(on_rung).all(|sealed| {
+            let usage = shard.segments.usage(sealed.number);
+            let dead = usage.record_bytes.saturating_sub(usage.live_bytes);
+            dead < segment_bytes / 10 && usage.record_bytes > segment_bytes / 2
+        })
+    })
+}
+
+/// Why a segment could not be taken back now.
+#[derive(Debug)]
+pub(crate) struct NoRoomForRecords;
+
+/// Takes a segment back.
+pub(crate) fn reclaim(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let shard = &engine.shards[victim.shard];
+    let told = &engine.pool.counters.told;
+    let place = engine.place_number(shard.segments.slot(victim.sealed.number));
+    told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
+    shard.lock(&engine.pool, guard).state.leaving.push(victim.sealed);
+    let done = take_back(engine, guard, victim, buffer, now);
+    shard.lock(&engine.pool, guard).state.leaving.clear();
+    let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
+    told.reclaims(place, step);
+    done
+}
+
+fn take_back(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let shard = &engine.shards[victim.shard];
+    let number = victim.sealed.number;
+    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
+    if shard.segments.usage(number).live_records > 0 || is_suspended {
+        let Ok(footer) = read_footer(engine, shard, victim.sealed, buffer) else {
+            purge(engine, shard, guard, victim.sealed);
+            return Ok(());
+        };
+        let stuck = settle::by_footer(engine, shard, guard, victim.sealed, &footer);
+        if !stuck.is_empty() && !engine.pool.counters.is_full() {
+            // The index has to grow first.
+            return Err(NoRoomForRecords);
+        }
+        let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
+        if !keep.is_empty() {
+            let kept = reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now);
+            // When full, what finds no room goes: else nothing would ever make some.
+            if kept.is_err() && !engine.pool.counters.is_full() {
+                return kept;
+            }
+        }
+        end(engine, shard, guard, victim.sealed);
+        engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
+        // Most often every record has found another place.
+        if shard.segments.usage(number).live_records > 0 {
+            drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        }
+        drop_stuck(engine, shard, guard, victim.sealed, &stuck);
+    } else {
+        end(engine, shard, guard, victim.sealed);
+    }
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(victim.sealed) {
+        engine.free_segment(&mut locked, number);
+    }
+    Ok(())
+}
+
+/// Says in the log that a segment holds nothing any more. From here on its entries may go without a
+/// word: no restart brings them back.
+fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
+    crash_point("reclaim: before the end of a segment");
+    let locked = shard.lock(&engine.pool, guard);
+    if !shard.segments.is_current(sealed) {
+        return;
+    }
+    engine.log_free(&locked, sealed.number);
+    drop(locked);
+    engine.make_frees_durable();
+    crash_point("reclaim: after the end of a segment");
+}
+
+impl Engine {
+    /// In strict mode: no place is used again before the medium knows that it is free.
+    pub(crate) fn make_frees_durable(&self) {
+        if self.is_strict {
+            // Where that fails, the tier is given up, and with it the log.
+            let logs = self.pool.logs.iter();
+            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
+        }
+    }
+}
+
+/// Takes what is left of a segment out of the index.
+pub(crate) fn drop_entries(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    names: &[Name],
+) {
+    for batch in names.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return;
+        }
+        locked.index().prefetch_all(batch.iter());
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            locked.unlink(name, sealed.number, None);
+            count(&engine.pool.counters.evictions);
+            if entry.uses == 0 {
+                count(&engine.pool.counters.evicted_unfetched);
+            }
+        }
+    }
+}
+
+/// Drops records that the index has no room for.
+fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    let mut locked = shard.lock(&engine.pool, guard);
+    for &name in names {
+        if shard.segments.is_current(sealed) && locked.is_suspended(name, sealed.number) {
+            locked.unlink(name, sealed.number, None);
+            count(&engine.pool.counters.collisions);
+            count(&engine.pool.counters.evictions);
+        }
+    }
+}
+
+/// Why a footer is not to be had.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The device failed; it may answer another time.
+    Device,
+    /// What it answered does not check out.
+    Corrupt,
+}
+
+/// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
+/// or misdirects a write, would leave the names of this one behind in the index.
+pub(crate) fn read_footer(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) -> Result<Footer, Unreadable> {
+    let number = sealed.number;
+    let slot = shard.segments.slot(number);
+    let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
+    buffer.set_len(bytes.min(buffer.capacity()));
+    engine.pool.slots.read_tail(slot, buffer).map_err(|_| Unreadable::Device)?;
+    check_footer(engine, shard, sealed, buffer)
+}
+
+/// The footer at the end of what was read of a segment.
+pub(crate) fn check_footer(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    bytes: &[u8],
+) -> Result<Footer, Unreadable> {
+    let footer = Footer::decode(bytes).filter(|footer| footer.seq == sealed.seq);
+    if footer.is_none() {
+        count(&engine.pool.counters.tier(shard.segments.slot(sealed.number).tier).corrupt_pages);
+    }
+    footer.ok_or(Unreadable::Corrupt)
+}
+
+/// Gives up everything that a segment held, when its footer can't be read.
+pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(sealed) {
+        engine.log_free(&locked, sealed.number);
+        if let Some(growing) = &locked.state.growing {
+            growing.purge(sealed.number);
+        }
+        locked.index().purge(sealed.number);
+        engine.free_segment(&mut locked, sealed.number);
+    }
+}
+
+/// The names of the records that are worth keeping.
+fn sort_out(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    names: &[Name],
+) -> HashSet<Name> {
+    let full = engine.pool.counters.is_full();
+    let tier = shard.segments.slot(sealed.number).tier;
+    let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
+    let mut keep = HashSet::new();
+    for batch in names.chunks(BATCH) {
+        let locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return HashSet::new();
+        }
+        locked.index().prefetch_all(batch.iter());
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            let has_copy = || has_copy(&locked, name, sealed);
+            if keep.len() < keep_max && engine.keeps(tier, entry.uses, has_copy) {
+                keep.insert(name);
+            }
+        }
+    }
+    keep
+}
+
+/// Whether the record of a name has a hot copy.
+pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
+    let origin = crate::dram::hot::Origin::of(sealed).to_bits();
+    let is_copy = |addr| {
+        let resident = locked.pool.arena.view(locked.guard, addr);
+        resident.has(mark::HOT) && resident.header.origin.load(Ordering::Relaxed) == origin
+    };
+    locked.table().find(name.pos, is_copy).is_some()
+}
+
+/// Reads the whole segment and puts the records of `keep` back into the fresh lane.
+fn reinsert_all(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    keep: &HashSet<Name>,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let slot = shard.segments.slot(sealed.number);
+    let counters = engine.pool.counters.tier(slot.tier);
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    if engine.pool.slots.read_tail(slot, buffer).is_err() {
+        purge(engine, shard, guard, sealed);
+        return Ok(());
+    }
+    // What lies in damaged pages is lost with the segment.
+    each_record(&shard.segments, sealed, buffer, |record| match record {
+        Some(record) => reinsert_if(engine, shard, guard, sealed, record, keep, now),
+        None => {
+            count(&counters.corrupt_pages);
+            Ok(())
+        }
+    })
+}
+
+/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent.
+/// Joins its pages in place.
+pub(crate) fn each_record<E>(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+    mut visit: impl FnMut(Option<&[u8]>) -> Result<(), E>,
+) -> Result<(), E> {
+    let spans = spans(segments, sealed, buffer);
+    spans.into_iter().try_for_each(|span| visit(span.map(|span| &buffer[span])))
+}
+
+/// Where the records of a whole segment lie in `buffer`, whose pages are joined in place; `None` for every
+/// damaged page or extent.
+pub(crate) fn spans(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+) -> Vec<Option<Range<usize>>> {
+    let mut spans = Vec::with_capacity(segments.usage(sealed.number).records as usize);
+    for extent in segments.extents(sealed.number) {
+        let at = extent.unit as usize * EXTENT_UNIT;
+        let checked = buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit));
+        let record = checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record.len());
+        let start = at + EXTENT_HEADER;
+        spans.push(record.map(|bytes| start..start + bytes));
+    }
+    let pages = segments.pages(sealed.number);
+    for run in join_pages(buffer, pages, sealed.seq) {
+        let Some(Run { mut at, records, end }) = run else {
+            spans.push(None);
+            continue;
+        };
+        for _ in 0..records {
+            let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
+            spans.push(Some(at..at + taken));
+            at += taken;
+        }
+    }
+    spans
+}
+
+/// The records that begin in one page, after pages were joined.
+struct Run {
+    at: usize,
+    records: u16,
+    /// Bytes from here on are not known to be sound: a record that reaches beyond is damaged.
+    end: usize,
+}
+
+/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
+/// are in one piece, and says where the records of each page begin; `None` for a damaged page.
+fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
+    let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
+    for page in 0..pages {
+        let bytes = &segment[page * PAGE..(page + 1) * PAGE];
+        let header = check_page(bytes, page as u32).filter(|header| header.seq == seq);
+        let end = (page + 1) * PAGE_ROOM;
+        if let (Some(_), Some(Some(before))) = (&header, runs.last_mut()) {
+            before.end = end;
+        }
+        runs.push(header.map(|header| match header.first {
+            NO_FIRST => Run { at: end, records: 0, end },
+            first => {
+                Run { at: page * PAGE_ROOM + usize::from(first), records: header.records, end }
+            }
+        }));
+        segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
+    }
+    runs
+}
+
+fn reinsert_if(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    bytes: &[u8],
+    keep: &HashSet<Name>,
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let Some((record, _)) = Record::decode(bytes) else { return Ok(()) };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    match keep.contains(&engine.hasher.name(key.hash)) {
+        true => reinsert(engine, shard, guard, sealed, bytes, now),
+        false => Ok(()),
+    }
+}
+
+/// Puts a record of a segment back into the fresh lane, if it is still the key's.
+pub(crate) fn reinsert(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    bytes: &[u8],
+    now: u32,
+) -> Result<(), NoRoomForRecords> {
+    let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    let name = engine.hasher.name(key.hash);
+    let mut locked = shard.lock(&engine.pool, guard);
+    let still_there =
+        shard.segments.is_current(sealed) && locked.index().get(name, sealed.number).is_some();
+    if !still_there {
+        return Ok(());
+    }
+    if record.is_expired(now) {
+        locked.unlink(name, sealed.number, Some(taken as u32));
+        count(&engine.pool.counters.expired);
+        return Ok(());
+    }
+    let stamp = Stamp {
+        mark: mark::REINSERTED,
+        accessed: now,
+        origin: crate::dram::hot::Origin::of(sealed).to_bits(),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
+    let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
+    let addr = appended.map_err(|NoBlock| NoRoomForRecords)?;
+    locked.commit();
+    match shard.find_resident(&engine.pool, guard, &key, name.pos) {
+        Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
+        None => locked.enter(name.pos, addr, Lane::Fresh),
+    }
+    locked.unlink(name, sealed.number, Some(taken as u32));
+    locked.note_move();
+    Ok(())
+}

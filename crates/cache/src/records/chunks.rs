@@ -1,0 +1,59 @@
+//! The chunks of large items: how they are named, and how those of items that are gone are removed.
+
+use crate::cache::Engine;
+use crate::dram::memory::Guard;
+use crate::lock;
+use crate::records::manifest::{ItemId, Run};
+use crate::segments::segment::Sealed;
+
+impl Engine {
+    /// Has the chunks of items that are gone removed in the background.
+    pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
+        lock(&self.doomed).extend(runs.filter(|run| run.chunks > 0));
+    }
+
+    /// Removes some chunks of items that are gone.
+    pub(crate) fn discard_some(&self) -> bool {
+        if !self.pool.logs_have_room() {
+            return false;
+        }
+        let Some(mut run) = lock(&self.doomed).pop() else { return false };
+        let is_gone = self.discard_chunk(run.item, run.chunks - 1);
+        run.chunks -= u32::from(is_gone);
+        self.discard_runs([run].into_iter());
+        is_gone
+    }
+
+    /// Removes one chunk; `false` if that has to wait. On flash it is told by its position in hash order,
+    /// which for an extent the directory holds in full; the entry of a chunk short enough to lie in a
+    /// page is suspended, so that the footer decides.
+    fn discard_chunk(&self, item: ItemId, index: u32) -> bool {
+        let mut name = [0; 12];
+        let key = self.hasher.chunk_key(item, index, &mut name);
+        let shard = &self.shards[self.hasher.shard(key.hash)];
+        let name = self.hasher.name(key.hash);
+        let guard = Guard::new();
+        let mut locked = shard.lock(&self.pool, guard);
+        if let Some((resident, _, at)) = shard.find_resident(&self.pool, guard, &key, name.pos) {
+            locked.log_kill_origin(name, &resident);
+            locked.unlink_origin(name, &resident);
+            locked.forget(name.pos, &resident, at);
+            return true;
+        }
+        let candidates = locked.candidates(name);
+        let is_holder = |sealed: &&Sealed| {
+            shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
+        };
+        if let Some(sealed) = candidates.iter().find(is_holder) {
+            locked.log_kill(name, sealed.number);
+            locked.unlink(name, sealed.number, None);
+            return true;
+        }
+        let may_suspend = locked.may_suspend(&candidates);
+        for sealed in candidates.iter().filter(|_| may_suspend) {
+            locked.log_kill(name, sealed.number);
+            locked.suspend(name, sealed.number);
+        }
+        may_suspend
+    }
+}

@@ -1,0 +1,94 @@
+//! What a drive may hold, read without a drive: the fuzz target `media` and the test of its corpus.
+
+use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory};
+use crate::records::manifest::Manifest;
+use crate::records::record::Record;
+use crate::segments::layout::{self, FOOTER_HEADER, FirstPage, Footer, PAGE, put_u32};
+
+/// Has every parser of what lies on a drive read `bytes`, as they are and with a checksum that fits,
+/// which random changes would else never get past; says how many of them made something of it.
+///
+/// # Panics
+/// If a parser takes more than there is, or fails.
+pub fn read_media(bytes: &[u8]) -> usize {
+    let whole = [first_page, footer, page, extent, log_page_of, directory];
+    whole.iter().filter(|read| read(bytes)).count() + usize::from(records(bytes) > 0)
+}
+
+fn first_page(bytes: &[u8]) -> bool {
+    let mut page = padded(bytes, PAGE);
+    let crc = layout::checksum(0, &page[16..]);
+    put_u32(&mut page, 12, crc);
+    matches!(layout::Superblock::decode(&page), FirstPage::Ours(_))
+}
+
+/// The footer is sought at the end.
+fn footer(bytes: &[u8]) -> bool {
+    Footer::decode(bytes);
+    let Some(length) = Footer::bytes_of(bytes).filter(|&length| length <= bytes.len()) else {
+        return false;
+    };
+    let mut footer = bytes[bytes.len() - length..].to_vec();
+    let at = length - FOOTER_HEADER + 12;
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&footer[..at]), &footer[at + 4..]);
+    put_u32(&mut footer, at, crc);
+    Footer::decode(&footer).is_some()
+}
+
+fn page(bytes: &[u8]) -> bool {
+    let mut page = padded(bytes, PAGE);
+    let crc = layout::checksum(7, &page[4..]);
+    put_u32(&mut page, 0, crc);
+    let Some(header) = layout::check_page(&page, 7) else { return false };
+    page.get(usize::from(header.first)..).is_some_and(|from| records(from) > 0)
+}
+
+fn extent(bytes: &[u8]) -> bool {
+    layout::check_extent(bytes, 7);
+    let mut extent = bytes.to_vec();
+    if extent.len() < 16 {
+        return false;
+    }
+    let length = layout::u32_at(&extent, 4) as usize;
+    let Some(body) = length.checked_add(16).and_then(|end| extent.get(4..end)) else {
+        return false;
+    };
+    let crc = layout::checksum(7, body);
+    put_u32(&mut extent, 0, crc);
+    layout::check_extent(&extent, 7).is_some_and(|(_, body)| records(body) > 0)
+}
+
+fn log_page_of(bytes: &[u8]) -> bool {
+    let mut page = padded(bytes, PAGE);
+    let crc = layout::checksum(9, &page[8..]);
+    put_u32(&mut page, 0, crc);
+    let (set, number) = (layout::u64_at(&page, 8), layout::u64_at(&page, 16));
+    log_page::decode(&page, set, number).is_some()
+}
+
+fn directory(bytes: &[u8]) -> bool {
+    let mut directory = padded(bytes, DIRECTORY_BYTES);
+    let crc = layout::checksum(0, &directory[16..]);
+    put_u32(&mut directory, 12, crc);
+    Directory::decode(&directory).is_some()
+}
+
+/// Reads records until one is cut off.
+fn records(mut bytes: &[u8]) -> usize {
+    let mut seen = 0;
+    while let Some((record, taken)) = Record::decode(bytes) {
+        assert!(taken > 0 && taken <= bytes.len(), "{taken} of {}", bytes.len());
+        Manifest::decode(record.raw).bytes();
+        record.value_bytes();
+        bytes = &bytes[taken..];
+        seen += 1;
+    }
+    seen
+}
+
+/// `bytes`, cut off or filled up with zeros.
+fn padded(bytes: &[u8], length: usize) -> Vec<u8> {
+    let mut out = bytes[..bytes.len().min(length)].to_vec();
+    out.resize(length, 0);
+    out
+}

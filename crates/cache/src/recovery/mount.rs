@@ -1,0 +1,246 @@
+//! Looking at the tiers before the cache is laid out: whose they are, and whether what they hold can
+//! be trusted.
+
+use crate::OpenError;
+use crate::config::{Config, Durability, OnMismatch, Tuning};
+use crate::geometry::Geometry;
+use crate::platform::random::Random;
+use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
+use crate::tiers::slots::segments_on;
+use std::io;
+use terrace_device::{AlignedBuf, Device};
+
+/// What the tiers turned out to be.
+pub(crate) struct Mount {
+    pub(crate) geometry: Geometry,
+    /// What all tiers have in common from now on; [`Mount::superblock`] says what differs.
+    common: Superblock,
+    /// What a set that may be trusted said of itself.
+    pub(crate) found: Option<Superblock>,
+    /// Of each tier of such a set.
+    log_pages: Vec<u64>,
+    /// What each tier says of its write budget, whether the set may be trusted or not.
+    pub(crate) balances: Vec<i64>,
+    /// Where the draws of this opening come from.
+    pub(crate) random: Random,
+    /// Lines for the log.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Mount {
+    /// Reads the first page of every tier; writes nothing.
+    pub(crate) fn inspect(config: &Config) -> Result<Self, OpenError> {
+        let mut notes = Vec::new();
+        let pages: Vec<_> = config.tiers.iter().map(|t| first_page(t.device.as_ref())).collect();
+        let pages = pages.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let epoch = pages.iter().map(epoch_of).max().unwrap_or(0) + 1;
+        let balances = pages.iter().map(balance_of).collect();
+        let mut random = Random::new(config.tuning.seed, epoch)?;
+        let warm = match common(config, &pages) {
+            Ok(found) => found,
+            Err(why) => {
+                refuse_if_asked(config, &why)?;
+                notes.push(format!("starting cold: {why}"));
+                None
+            }
+        };
+        let warm = match warm.map(|found| (found, Geometry::derive(&found.adjust(config)))) {
+            Some((found, Ok(geometry))) => Some((found, geometry)),
+            Some((_, Err(why))) => {
+                refuse_if_asked(config, &why.to_string())?;
+                notes.push(format!("starting cold: {why}"));
+                None
+            }
+            None => None,
+        };
+        let boot = boot_words(config.boot);
+        let strict = config.durability == Durability::Power;
+        let Some((found, geometry)) = warm else {
+            let geometry = Geometry::derive(config)?;
+            let seed = config.tuning.seed.unwrap_or_else(|| random.next());
+            let fresh = Superblock {
+                version: VERSION,
+                set: random.next() | 1,
+                seed,
+                segment_bytes: geometry.segment_bytes,
+                segments: 0,
+                shards: geometry.shards as u16,
+                tier: 0,
+                tiers: config.tiers.len() as u16,
+                epoch,
+                boot,
+                clean: false,
+                strict,
+                fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15) as u8,
+                // Far from what an earlier set had on these tiers.
+                next_seq: (random.next() >> 24) + 1,
+                next_cas: 0,
+                clock: 0,
+                flush_due: 0,
+                log_pages: 0,
+                next_item: random.next(),
+                balance: 0,
+            };
+            let (common, found, log_pages) = (fresh, None, Vec::new());
+            return Ok(Self { geometry, common, found, log_pages, balances, random, notes });
+        };
+        let common = Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
+        let log_pages = pages.iter().map(|page| match page {
+            FirstPage::Ours(superblock) => superblock.log_pages,
+            _ => 0,
+        });
+        let (log_pages, found) = (log_pages.collect(), Some(found));
+        Ok(Self { geometry, common, found, log_pages, balances, random, notes })
+    }
+
+    /// Gives up what was found: the set is new from here on.
+    pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
+        refuse_if_asked(config, why)?;
+        self.notes.push(format!("starting cold: {why}"));
+        self.found = None;
+        self.common.set = self.random.next() | 1;
+        self.common.next_seq = (self.random.next() >> 24) + 1;
+        self.common.next_item = self.random.next();
+        self.common.flush_due = 0;
+        Ok(())
+    }
+
+    /// The superblock of a tier.
+    pub(crate) fn superblock(&self, tier: usize, device: &dyn Device) -> Superblock {
+        let segments = segments_on(device, self.geometry.segment_bytes);
+        Superblock { tier: tier as u16, segments, ..self.common }
+    }
+
+    /// Pages of a tier's log that a clean stop left.
+    pub(crate) fn pages_of(&self, tier: usize) -> Option<u64> {
+        self.log_pages.get(tier).copied()
+    }
+
+    pub(crate) fn set(&self) -> &Superblock {
+        &self.common
+    }
+}
+
+impl Superblock {
+    /// The configuration with the sizes that the set was made with.
+    fn adjust(&self, config: &Config) -> Config {
+        let tuning = Tuning {
+            shards: Some(self.shards.into()),
+            segment_bytes: Some(self.segment_bytes),
+            ..config.tuning.clone()
+        };
+        Config { tuning, ..config.clone() }
+    }
+}
+
+fn refuse_if_asked(config: &Config, why: &str) -> Result<(), OpenError> {
+    match config.on_mismatch {
+        OnMismatch::Cold => Ok(()),
+        OnMismatch::Refuse => Err(OpenError::Mismatch(why.to_owned())),
+    }
+}
+
+pub(crate) fn boot_words(boot: [u8; 16]) -> [u64; 2] {
+    let (words, _) = boot.as_chunks::<8>();
+    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+}
+
+/// Whether the first page of a tier, or what there is of it, says that somebody else wrote it.
+pub fn is_foreign(page: &[u8]) -> bool {
+    Superblock::decode(page) == FirstPage::Foreign
+}
+
+fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
+    let mut page = AlignedBuf::zeroed(PAGE);
+    device.read_at(0, &mut page).map_err(|source| device_error(device, source))?;
+    match Superblock::decode(&page) {
+        FirstPage::Foreign => Err(OpenError::Foreign { device: device.label().to_owned() }),
+        page => Ok(page),
+    }
+}
+
+/// Writes a superblock and makes it durable.
+pub(crate) fn write_superblock(
+    device: &dyn Device,
+    superblock: &Superblock,
+) -> Result<(), OpenError> {
+    let mut page = AlignedBuf::zeroed(PAGE);
+    superblock.encode(&mut page);
+    let written = device.write_at(0, &page).and_then(|()| device.flush());
+    written.map_err(|source| device_error(device, source))
+}
+
+pub(crate) fn device_error(device: &dyn Device, source: io::Error) -> OpenError {
+    OpenError::Device { device: device.label().to_owned(), source }
+}
+
+fn epoch_of(page: &FirstPage) -> u64 {
+    match page {
+        FirstPage::Ours(superblock) => superblock.epoch,
+        _ => 0,
+    }
+}
+
+fn balance_of(page: &FirstPage) -> i64 {
+    match page {
+        FirstPage::Ours(superblock) => superblock.balance,
+        _ => 0,
+    }
+}
+
+/// The superblock that all tiers share, if they are one complete set; `None` if they are all new.
+fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, String> {
+    if pages.iter().all(|page| *page == FirstPage::Blank) {
+        return Ok(None);
+    }
+    let mut first: Option<Superblock> = None;
+    // One tier that says no speaks for all: a drive that died may not have taken the word.
+    let (mut strict, mut clean) = (true, true);
+    for (at, (page, tier)) in pages.iter().zip(&config.tiers).enumerate() {
+        let label = tier.device.label();
+        let superblock = match page {
+            FirstPage::Ours(superblock) => superblock,
+            FirstPage::Damaged => return Err(format!("{label}: its superblock is damaged")),
+            _ => return Err(format!("{label}: is new, the other tiers are not")),
+        };
+        let first = *first.get_or_insert(*superblock);
+        if !(VERSION_MIN..=VERSION).contains(&superblock.version) {
+            return Err(format!(
+                "{label}: was written in format {}; this program reads formats {VERSION_MIN} to {VERSION}",
+                superblock.version
+            ));
+        }
+        if superblock.set != first.set || superblock.epoch != first.epoch {
+            return Err(format!(
+                "{label}: belongs to another set of tiers, or missed a start of it"
+            ));
+        }
+        if usize::from(superblock.tiers) != config.tiers.len() {
+            return Err(format!(
+                "{label}: is one of {} tiers, and {} are given",
+                superblock.tiers,
+                config.tiers.len()
+            ));
+        }
+        if usize::from(superblock.tier) != at {
+            return Err(format!(
+                "{label}: was tier {} of its set, and is now tier {at}; restore the order",
+                superblock.tier
+            ));
+        }
+        if superblock.segment_bytes == 0
+            || !superblock.segment_bytes.is_multiple_of(PAGE as u32)
+            || superblock.segments != segments_on(tier.device.as_ref(), superblock.segment_bytes)
+        {
+            return Err(format!("{label}: has another size than when it was written"));
+        }
+        if u32::from(superblock.fingerprint_bits) != config.tuning.fingerprint_bits.clamp(1, 15)
+            || !superblock.shards.is_power_of_two()
+        {
+            return Err(format!("{label}: was made with other index sizes"));
+        }
+        strict &= superblock.strict;
+        clean &= superblock.clean;
+    }
+    Ok(first.map(|first| Superblock { strict, clean, ..first }))
+}

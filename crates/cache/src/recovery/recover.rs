@@ -1,0 +1,408 @@
+//! Coming back: what the state and the tiers of an earlier process hold becomes the cache again.
+//!
+//! At opening the kill logs are read and the unsealed records put back; both are small. The sealed
+//! index follows shard by shard, from the segments' footers, while requests are served: a shard that
+//! waits has none of its sealed records yet, so that they are missed, and every change in it is noted
+//! in the log for all of its segments ([`Locked::log_change`]).
+
+use crate::cache::{Engine, initial_buckets};
+use crate::dram::hot::Origin;
+use crate::dram::memory::Guard;
+use crate::dram::resident::{Resident, mark};
+use crate::index::bucket::SLOTS;
+use crate::index::grow::PLANNED_PERMILLE;
+use crate::index::sealed::SealedIndex;
+use crate::kill_log::Seat;
+use crate::kill_log::word::short;
+use crate::records::key::Name;
+use crate::records::record::Record;
+use crate::recovery::crash::crash_point;
+use crate::recovery::replay::{Logged, Replay};
+use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
+use crate::segments::segment::{Sealed, SlotId};
+use crate::shard::{FullBlock, Lane, Locked};
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use terrace_device::AlignedBuf;
+
+/// Threads that may help at once.
+pub(crate) const THREADS_MAX: usize = 64;
+/// What a footer is expected to take; a longer one is read again as a whole.
+const FOOTER_GUESS: usize = 16 << 10;
+
+/// What remains to be recovered of the sealed records.
+pub(crate) struct Recovery {
+    /// By tier.
+    replays: Vec<Replay>,
+    /// The shard that nobody has begun with.
+    next: AtomicUsize,
+    /// Shards that are not done.
+    pub(crate) waiting: AtomicUsize,
+    /// One for each thread that helps.
+    buffers: Mutex<Vec<AlignedBuf>>,
+}
+
+/// A shard whose sealed records are not back yet.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    segments: Vec<(SlotId, u32, Logged)>,
+    /// Names that were changed since the start.
+    changed: HashSet<Name>,
+}
+
+impl Awaited {
+    /// Notes that a name is changed; `false` if that is known already.
+    pub(crate) fn note(&mut self, name: Name) -> bool {
+        !self.segments.is_empty() && self.changed.insert(name)
+    }
+
+    /// The places and log slots of the segments.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (SlotId, u32)> {
+        self.segments.iter().map(|&(place, slot, _)| (place, slot))
+    }
+}
+
+impl Recovery {
+    /// Nothing to do.
+    pub(crate) fn none() -> Self {
+        Self::of(Vec::new(), 0)
+    }
+
+    fn of(replays: Vec<Replay>, shards: usize) -> Self {
+        Self {
+            replays,
+            next: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(shards),
+            buffers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+}
+
+/// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
+/// Nobody else uses the engine yet.
+pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
+    let taken = put_unsealed_back(engine, &replays);
+    let mut awaited: Vec<Awaited> = engine.shards.iter().map(|_| Awaited::default()).collect();
+    for (shard, name) in taken {
+        awaited[shard].changed.insert(name);
+    }
+    for (tier, replay) in replays.iter_mut().enumerate() {
+        let log = &engine.pool.logs[tier];
+        let slots = &engine.pool.slots;
+        let fits = |slot: u32, logged: &Logged| {
+            logged.is_committed
+                && usize::from(logged.seat.shard) < engine.shards.len()
+                && usize::from(logged.seat.number) < engine.geometry.segments_per_shard
+                && slot < slots.tiers[tier].segments
+        };
+        replay.segments.retain(|&slot, logged| {
+            let keep = fits(slot, logged);
+            if !keep {
+                // Its records are still in DRAM, or it never was whole.
+                log.ensure_room(slots);
+                log.free(slot);
+                slots.give_back(tier as u16, slot);
+            }
+            keep
+        });
+        replay.seat_all(log);
+        for (&slot, logged) in &replay.segments {
+            let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
+            awaited[usize::from(logged.seat.shard)].segments.push((place, slot, *logged));
+        }
+    }
+    let guard = Guard::new();
+    for (shard, mut awaited) in engine.shards.iter().zip(awaited) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        awaited.segments.sort_unstable_by_key(|(.., logged)| std::cmp::Reverse(logged.seat.seq));
+        let taken: HashSet<u16> =
+            awaited.segments.iter().map(|(.., logged)| logged.seat.number).collect();
+        locked.state.numbers.retain(|number| !taken.contains(number));
+        locked.state.awaited = Some(Box::new(awaited));
+    }
+    engine.recovery = Recovery::of(replays, engine.shards.len());
+}
+
+/// The records of surviving blocks, in order of arrival. Answers those whose originals are still in
+/// segments that count, and which the replay does not know to be void.
+fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> {
+    let mut taken = Vec::new();
+    let arena = &engine.pool.arena;
+    let mut blocks: Vec<_> = (0..arena.surviving())
+        .filter_map(|id| arena.recovered(id).map(|(order, shard, fill)| (order, shard, fill, id)))
+        .filter(|&(_, shard, ..)| shard < engine.shards.len())
+        .collect();
+    blocks.sort_unstable();
+    let seals = Seals::of(engine, replays);
+    for (_, shard, fill, id) in blocks {
+        let fill = fill.min(arena.block_bytes());
+        let guard = Guard::new();
+        let mut locked = engine.shards[shard].lock(&engine.pool, guard);
+        let live: u32 = arena
+            .records(guard, id, fill)
+            .filter(|resident| !resident.has(mark::VOID))
+            .map(|resident| resident.footprint())
+            .sum();
+        arena.adopt(id, live, &engine.pool.budget);
+        engine.pool.counters.blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
+        locked.state.fresh.full.push_back(FullBlock { id, fill });
+        if live == 0 {
+            locked.retire_full(Lane::Fresh, id);
+            continue;
+        }
+        // A record that is voided leaves the block, and the last one takes the block with it.
+        let records: Vec<_> = arena.records(guard, id, fill).collect();
+        for resident in records.iter().filter(|resident| !resident.has(mark::VOID)) {
+            let name = put_back(engine, &mut locked, shard, resident, &seals, replays);
+            taken.extend(name.map(|name| (shard, name)));
+        }
+    }
+    taken
+}
+
+/// Puts a record back; answers its name if it was taken from a segment that counts.
+fn put_back(
+    engine: &Engine,
+    locked: &mut Locked<'_>,
+    shard: usize,
+    resident: &Resident<'_>,
+    seals: &Seals,
+    replays: &[Replay],
+) -> Option<Name> {
+    let Some((record, _)) = Record::decode(resident.bytes) else {
+        locked.void_unlisted(resident);
+        return None;
+    };
+    let mut taken = None;
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    let name = engine.hasher.name(key.hash);
+    let origin = Origin::from_bits(resident.header.origin.load(Ordering::Relaxed));
+    let sealed = seals.find(shard, origin);
+    if resident.has(mark::SEALED) {
+        // The seal counts: the record is the segment's. Or it does not: then it still is this one,
+        // unless it was changed since. No index ever had fewer buckets.
+        let width = SealedIndex::width_of(initial_buckets(&engine.geometry, shard));
+        let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
+            !logged.is_committed && !replays[tier].kills(slot, logged, width).void(short(name))
+        });
+        if !is_ours {
+            locked.void_unlisted(resident);
+            return None;
+        }
+        resident.header.origin.store(0, Ordering::Relaxed);
+        resident.header.mark.fetch_and(!mark::SEALED, Ordering::Release);
+    } else if let Some((tier, slot, _)) = sealed {
+        // Taken from a segment that is still there: from now on a kill says so.
+        engine.pool.logs[tier].ensure_room(&engine.pool.slots);
+        engine.pool.logs[tier].kill(slot, name);
+        taken = Some(name);
+        resident.header.origin.store(0, Ordering::Relaxed);
+    }
+    locked.state.fresh_bytes += resident.bytes.len() as u64;
+    engine.pool.counters.fresh_bytes.add(shard, resident.bytes.len() as u64);
+    let shard = locked.shard;
+    match shard.find_resident(&engine.pool, locked.guard, &key, name.pos) {
+        // Blocks come in order of arrival, so this is the newer one.
+        Some((older, _, at)) => locked.supersede(name.pos, &older, at, resident.addr, Lane::Fresh),
+        None => locked.enter(name.pos, resident.addr, Lane::Fresh),
+    }
+    taken
+}
+
+/// Segments by what a record in DRAM remembers of them.
+struct Seals(HashMap<(usize, u32), (usize, u32, Logged)>);
+
+impl Seals {
+    fn of(engine: &Engine, replays: &[Replay]) -> Self {
+        let mut seals = HashMap::new();
+        for (tier, replay) in replays.iter().enumerate() {
+            for (&slot, &logged) in &replay.segments {
+                let Seat { shard, number, seq } = logged.seat;
+                if usize::from(number) < engine.geometry.segments_per_shard {
+                    let origin = Origin::of(Sealed { number, seq }).to_bits();
+                    seals.insert((usize::from(shard), origin), (tier, slot, logged));
+                }
+            }
+        }
+        Self(seals)
+    }
+
+    fn find(&self, shard: usize, origin: Origin) -> Option<(usize, u32, &Logged)> {
+        let (tier, slot, logged) = self.0.get(&(shard, origin.to_bits()))?;
+        Some((*tier, *slot, logged))
+    }
+}
+
+/// A segment whose footer was read; the names were taken out of it.
+struct Found {
+    slot: SlotId,
+    footer: Footer,
+    records: u32,
+    live: u32,
+}
+
+/// An index entry as one number that sorts by position: position 32 | fingerprint 15 | segment 11.
+fn packed(name: Name, number: u16) -> u64 {
+    u64::from(name.pos) << 26 | u64::from(name.fingerprint) << 11 | u64::from(number)
+}
+
+fn unpacked(bits: u64) -> (Name, u16) {
+    let name = Name { pos: (bits >> 26) as u32, fingerprint: (bits >> 11) as u16 & 0x7fff };
+    (name, bits as u16 & 0x7ff)
+}
+
+/// Recovers the next shard; `false` when there is none left to begin with.
+pub(crate) fn recover_next(engine: &Engine, guard: Guard<'_>) -> bool {
+    let at = engine.recovery.next.fetch_add(1, Ordering::Relaxed);
+    if at >= engine.shards.len() || engine.recovery.is_done() {
+        engine.recovery.next.fetch_sub(1, Ordering::Relaxed);
+        return false;
+    }
+    let mut buffer = crate::lock(&engine.recovery.buffers).pop().unwrap_or_else(|| {
+        AlignedBuf::zeroed((engine.geometry.segment_bytes as usize).max(FOOTER_GUESS))
+    });
+    recover_shard(engine, guard, at, &mut buffer);
+    crate::lock(&engine.recovery.buffers).push(buffer);
+    if engine.recovery.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+        crate::lock(&engine.recovery.buffers).clear();
+    }
+    true
+}
+
+fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut AlignedBuf) {
+    let shard = &engine.shards[at];
+    let (segments, generation) = {
+        let locked = shard.lock(&engine.pool, guard);
+        // After a flush there is nothing to wait for, and what was sealed since is in the index.
+        let Some(awaited) = &locked.state.awaited else { return };
+        (awaited.segments.clone(), locked.state.generation)
+    };
+    let entries_max = entries_max(engine);
+    let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    let mut buckets_min = 0;
+    let mut unsaid = Vec::new();
+    for (place, slot, logged) in segments {
+        let footer = read_footer(engine, place, buffer).filter(|footer| {
+            footer.seq == logged.seat.seq
+                && footer.number == logged.seat.number
+                && footer.shard == logged.seat.shard
+        });
+        let Some(mut footer) = footer else {
+            lost.push((place, slot, logged));
+            continue;
+        };
+        let names = std::mem::take(&mut footer.names);
+        if entries.len() + names.len() > entries_max {
+            // The oldest have no room in the index.
+            lost.push((place, slot, logged));
+            continue;
+        }
+        buckets_min = buckets_min.max(footer.buckets as usize);
+        let replay = &engine.recovery.replays[usize::from(place.tier)];
+        let before = entries.len();
+        let width = SealedIndex::width_of(footer.buckets as usize);
+        let kills = replay.kills(slot, &logged, width);
+        for name in names.iter().copied() {
+            if !kills.void(short(name)) {
+                entries.push(packed(name, footer.number));
+            } else if !kills.name(short(name)) {
+                unsaid.push((place.tier, slot, name));
+            }
+        }
+        let live = (entries.len() - before) as u32;
+        found.push(Found { slot: place, footer, records: names.len() as u32, live });
+    }
+    entries.sort_unstable();
+    let index = build(&entries, buckets_min);
+    let mut locked = shard.lock(&engine.pool, guard);
+    if locked.state.generation != generation {
+        // Everything was flushed meanwhile.
+        return;
+    }
+    for (place, slot, logged) in lost {
+        engine.pool.logs[usize::from(place.tier)].ensure_room(&engine.pool.slots);
+        engine.pool.logs[usize::from(place.tier)].free(slot);
+        engine.pool.slots.give(place);
+        locked.state.numbers.push(logged.seat.number);
+    }
+    // What was changed in an earlier start, before the shard was back, was killed in all segments at
+    // once; the log drops such words when it is cleaned.
+    for (tier, slot, name) in unsaid {
+        engine.pool.logs[usize::from(tier)].ensure_room(&engine.pool.slots);
+        engine.pool.logs[usize::from(tier)].kill(slot, name);
+    }
+    put_in_place(engine, &mut locked, found, index, &entries);
+    crash_point("recovery: a shard is back");
+}
+
+/// Makes the recovered segments and their index those of the shard.
+fn put_in_place(
+    engine: &Engine,
+    locked: &mut Locked<'_>,
+    found: Vec<Found>,
+    index: SealedIndex,
+    entries: &[u64],
+) {
+    let segments = &locked.shard.segments;
+    for Found { slot, footer, records, live } in found {
+        segments.publish(slot, &footer, records);
+        let bytes = (u64::from(footer.record_bytes) * u64::from(live)).checked_div(records.into());
+        let bytes = bytes.unwrap_or(0) as u32;
+        segments.set_live(footer.number, live, bytes);
+        let tier = engine.pool.counters.tier(slot.tier);
+        tier.records.fetch_add(live.into(), Ordering::Relaxed);
+        tier.live_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
+        engine.note_segment(segments, footer.number, true);
+    }
+    engine.swap_index(locked, index);
+    let changed = locked.state.awaited.take().map(|awaited| awaited.changed).unwrap_or_default();
+    for name in changed {
+        let first = packed(name, 0);
+        let from = entries.partition_point(|&entry| entry < first);
+        let same = entries[from..].iter().map(|&entry| unpacked(entry));
+        for (name, number) in same.take_while(|(other, _)| *other == name) {
+            let slot = segments.slot(number);
+            engine.pool.logs[usize::from(slot.tier)].ensure_room(&engine.pool.slots);
+            locked.log_kill(name, number);
+            locked.unlink(name, number, None);
+        }
+    }
+}
+
+/// How many records a shard's index may have within its share of memory.
+fn entries_max(engine: &Engine) -> usize {
+    let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
+    let buckets = share / engine.shards.len() as u64 / SealedIndex::bytes_for(1);
+    (buckets * SLOTS as u64 * PLANNED_PERMILLE / 1000) as usize
+}
+
+/// An index of these entries, which are in order of position, with so many buckets at least.
+fn build(entries: &[u64], buckets_min: usize) -> SealedIndex {
+    let mut buckets =
+        (entries.len() * 1000 / PLANNED_PERMILLE as usize / SLOTS + 2).max(buckets_min);
+    loop {
+        let index = SealedIndex::new(buckets);
+        let all = entries.iter().map(|&entry| unpacked(entry));
+        if all.into_iter().all(|(name, number)| index.insert(name, number, 0).is_ok()) {
+            return index;
+        }
+        buckets += buckets / 16 + 1;
+    }
+}
+
+fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Option<Footer> {
+    let segment_bytes = engine.geometry.segment_bytes as usize;
+    buffer.set_len(FOOTER_GUESS.min(segment_bytes));
+    engine.pool.slots.read_tail(place, buffer).ok()?;
+    let bytes = Footer::bytes_of(&buffer[buffer.len().checked_sub(FOOTER_HEADER)?..])?;
+    if bytes > buffer.len() {
+        buffer.set_len(bytes.next_multiple_of(PAGE).min(segment_bytes));
+        engine.pool.slots.read_tail(place, buffer).ok()?;
+    }
+    Footer::decode(buffer)
+}

@@ -1,0 +1,324 @@
+//! Reading a tier's kill log: which segments count, and which of their records do not.
+
+use crate::kill_log::log_page::{DIRECTORY_BYTES, Directory};
+use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word};
+use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
+use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
+use crate::tiers::slots::Slots;
+use std::cmp;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::atomic::Ordering;
+use terrace_device::{AlignedBuf, Device};
+
+/// A segment as the log has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logged {
+    pub(crate) seat: Seat,
+    /// Position of its beginning; 0 if that is gone from the log, which then says it again.
+    begin: u64,
+    is_placed: bool,
+    pub(crate) is_committed: bool,
+}
+
+/// What a tier's log says.
+#[derive(Default)]
+pub(crate) struct Replay {
+    /// By slot.
+    pub(crate) segments: HashMap<u32, Logged>,
+    /// Slot and short name, sorted.
+    kills: Vec<(u32, u64)>,
+    /// Those that name a record by another one that it shared bucket and fingerprint with.
+    likes: Vec<(u32, u64)>,
+    /// Shard, short name, position.
+    kill_alls: Vec<(u16, u64, u64)>,
+    /// By slot, the slots whose segments follow the commit of the one there.
+    followers: HashMap<u32, Vec<u32>>,
+    /// By slot, seal sequences of segments on other tiers that do.
+    followers_abroad: HashMap<u32, Vec<u64>>,
+    /// Those of which that commit came.
+    committed_abroad: Vec<u64>,
+}
+
+/// Segments count that were committed in the log of another tier.
+pub(crate) fn commit_abroad(replays: &mut [Replay]) {
+    let committed: HashSet<u64> =
+        replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
+    for logged in replays.iter_mut().flat_map(|replay| replay.segments.values_mut()) {
+        logged.is_committed |= committed.contains(&logged.seat.seq);
+    }
+}
+
+impl Replay {
+    /// Takes in the words of the log in their order.
+    pub(crate) fn of(words: &[(u64, Word)]) -> Self {
+        let mut replay = Self::default();
+        for &(at, word) in words {
+            replay.take_segment(at, word);
+        }
+        replay.segments.retain(|_, logged| logged.seat.seq != 0 && logged.is_placed);
+        for &(at, word) in words {
+            replay.take_kill(at, word);
+        }
+        replay.kills.sort_unstable();
+        replay.likes.sort_unstable();
+        replay.kill_alls.sort_unstable();
+        replay
+    }
+
+    fn take_segment(&mut self, at: u64, word: Word) {
+        let unknown = Logged {
+            seat: Seat { shard: 0, number: 0, seq: 0 },
+            begin: 0,
+            is_placed: false,
+            is_committed: false,
+        };
+        match word {
+            Word::Begin { slot, seq } => {
+                let seat = Seat { seq, ..unknown.seat };
+                self.lose_followers(slot);
+                self.segments.insert(slot, Logged { seat, begin: at, ..unknown });
+            }
+            Word::Again { slot, seq } => {
+                let logged = self.segments.entry(slot).or_insert(unknown);
+                if logged.seat.seq == 0 {
+                    logged.seat.seq = seq;
+                }
+                // Another one that is there was freed and began anew since.
+                logged.is_committed |= logged.seat.seq == seq;
+            }
+            Word::Place { slot, shard, number } => {
+                let logged = self.segments.entry(slot).or_insert(unknown);
+                (logged.seat.shard, logged.seat.number) = (shard, number);
+                logged.is_placed = true;
+            }
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
+                // Its segment began in a page that is gone, and is said again further on.
+                self.segments.entry(slot).or_insert(unknown);
+            }
+            Word::Commit { slot } => {
+                if let Some(logged) = self.segments.get_mut(&slot) {
+                    logged.is_committed = true;
+                }
+                let followers = self.followers.remove(&slot).unwrap_or_default();
+                followers.into_iter().for_each(|slot| self.follow(slot));
+                let abroad = self.followers_abroad.remove(&slot).unwrap_or_default();
+                self.committed_abroad.extend(abroad);
+            }
+            Word::Follow { slot, leader } => self.followers.entry(leader).or_default().push(slot),
+            Word::FollowAbroad { leader, seq } => {
+                self.followers_abroad.entry(leader).or_default().push(seq);
+            }
+            Word::Free { slot } => {
+                self.lose_followers(slot);
+                self.segments.remove(&slot);
+            }
+            Word::KillAll { .. } | Word::Pad => {}
+        }
+    }
+
+    fn lose_followers(&mut self, slot: u32) {
+        self.followers.remove(&slot);
+        self.followers_abroad.remove(&slot);
+    }
+
+    /// What a segment followed was committed: it began for this, or it ends.
+    fn follow(&mut self, slot: u32) {
+        match self.segments.get_mut(&slot) {
+            Some(logged) if !logged.is_committed && logged.seat.seq != 0 => {
+                logged.is_committed = true
+            }
+            _ => _ = self.segments.remove(&slot),
+        }
+    }
+
+    fn take_kill(&mut self, at: u64, word: Word) {
+        match word {
+            Word::Kill { slot, name }
+                if self.segments.get(&slot).is_some_and(|logged| at >= logged.begin) =>
+            {
+                self.kills.push((slot, name));
+            }
+            Word::KillLike { slot, name }
+                if self.segments.get(&slot).is_some_and(|logged| at >= logged.begin) =>
+            {
+                self.likes.push((slot, name));
+            }
+            Word::KillAll { shard, name } => self.kill_alls.push((shard, name, at)),
+            _ => {}
+        }
+    }
+
+    /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
+    /// when it was sealed.
+    pub(crate) fn kills(&self, slot: u32, logged: &Logged, width: u32) -> Kills<'_> {
+        let shard = logged.seat.shard;
+        Kills {
+            kills: equal(&self.kills, |kill| kill.0.cmp(&slot)),
+            likes: equal(&self.likes, |like| like.0.cmp(&slot)),
+            kill_alls: equal(&self.kill_alls, |kill| kill.0.cmp(&shard)),
+            begin: logged.begin,
+            width: width.into(),
+        }
+    }
+
+    /// Tells the running log what counts.
+    pub(crate) fn seat_all(&self, log: &KillLog) {
+        for (&slot, logged) in &self.segments {
+            log.seat(slot, logged.begin, logged.seat);
+        }
+        self.kills.iter().chain(&self.likes).for_each(|&(slot, _)| log.count_kill(slot));
+    }
+}
+
+/// The part of a sorted list for which `order` answers `Equal`.
+fn equal<T>(sorted: &[T], order: impl Fn(&T) -> cmp::Ordering) -> &[T] {
+    let from = sorted.partition_point(|item| order(item).is_lt());
+    let to = sorted.partition_point(|item| order(item).is_le());
+    &sorted[from..to]
+}
+
+/// The kills that may be meant for records of one segment: most often none, and a restart asks for each
+/// record.
+pub(crate) struct Kills<'r> {
+    kills: &'r [(u32, u64)],
+    likes: &'r [(u32, u64)],
+    kill_alls: &'r [(u16, u64, u64)],
+    begin: u64,
+    width: u64,
+}
+
+impl Kills<'_> {
+    /// Whether the record of a short name is not to come back.
+    pub(crate) fn void(&self, name: u64) -> bool {
+        self.name(name) || self.have_one_like(name) || self.have_one_for_all(name)
+    }
+
+    /// Whether a kill names this very record.
+    pub(crate) fn name(&self, name: u64) -> bool {
+        self.kills.binary_search_by_key(&name, |kill| kill.1).is_ok()
+    }
+
+    /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
+    /// width; two records of a segment that near to each other have different fingerprints.
+    fn have_one_like(&self, name: u64) -> bool {
+        let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
+        let first = position.saturating_sub(self.width) << FINGERPRINT_BITS;
+        let from = self.likes.partition_point(|like| like.1 < first);
+        let mut near = self.likes[from..]
+            .iter()
+            .map(|like| like.1)
+            .take_while(|like| like >> FINGERPRINT_BITS <= position + self.width);
+        near.any(|like| like & FINGERPRINT == fingerprint)
+    }
+
+    fn have_one_for_all(&self, name: u64) -> bool {
+        let from = self.kill_alls.partition_point(|kill| kill.1 < name);
+        let mut same = self.kill_alls[from..].iter().take_while(|kill| kill.1 == name);
+        same.any(|&(.., at)| at >= self.begin)
+    }
+}
+
+/// All words of a log, from tier and ring.
+///
+/// # Errors
+/// A page that was written can't be read: then nothing on the tier can be trusted.
+pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Word)>> {
+    let get = |field| log.field(field).load(Ordering::Acquire);
+    let (tail, spilled) = (get(LogField::Tail), get(LogField::Spilled));
+    let head = get(LogField::Head);
+    let mut words = Vec::new();
+    let mut take = |page: u64, bits: Vec<u64>| {
+        let positions = page * PAGE_WORDS..head;
+        words.extend(
+            positions.zip(bits).filter_map(|(at, bits)| Some((at, Word::from_bits(bits)?))),
+        );
+    };
+    let mut page = tail;
+    while page < spilled {
+        for bits in log.read_run(page, spilled, slots)? {
+            take(page, bits);
+            page += 1;
+        }
+    }
+    (spilled..head.div_ceil(PAGE_WORDS)).for_each(|page| take(page, log.ring_page(page)));
+    Ok(words)
+}
+
+/// Finds the log by the directory on its tier, when the state is lost. `pages` is how many there must
+/// be, where that is known; else the log ends with the last page in order.
+///
+/// # Errors
+/// Says what is missing.
+pub(crate) fn find_log(
+    device: &dyn Device,
+    state: &State,
+    tier: usize,
+    set: u64,
+    segment_bytes: u32,
+    pages: Option<u64>,
+) -> Result<Found, String> {
+    let directory = newest_directory(device, set).ok_or("the kill log's directory is lost")?;
+    let per_slot = u64::from(segment_bytes) / crate::segments::layout::PAGE as u64;
+    let slots_end = directory.tail + directory.slots.len() as u64 * per_slot;
+    let list = state.log_slots(tier);
+    for (n, &slot) in (0u64..).zip(&directory.slots) {
+        let at = (directory.tail / per_slot + n) % LOG_SLOTS_MAX as u64;
+        list[at as usize].store(slot.into(), Ordering::Relaxed);
+    }
+    let seq_max = std::cell::Cell::new(0);
+    let is_page = |page: u64| {
+        let slot = list[(page / per_slot % LOG_SLOTS_MAX as u64) as usize].load(Ordering::Relaxed);
+        let offset = crate::segments::layout::SEGMENTS_AT
+            + slot * u64::from(segment_bytes)
+            + page % per_slot * crate::segments::layout::PAGE as u64;
+        let mut bytes = AlignedBuf::zeroed(crate::segments::layout::PAGE);
+        let words = device.read_at(offset, &mut bytes).ok();
+        let Some(words) = words.and_then(|()| crate::kill_log::log_page::decode(&bytes, set, page))
+        else {
+            return false;
+        };
+        for bits in words {
+            if let Some(Word::Begin { seq, .. } | Word::Again { seq, .. }) = Word::from_bits(bits) {
+                seq_max.set(seq_max.get().max(seq));
+            }
+        }
+        true
+    };
+    let end = (directory.tail..slots_end).find(|&page| !is_page(page)).unwrap_or(slots_end);
+    match pages {
+        Some(pages) if pages != end && !(directory.slots.is_empty() && pages == directory.tail) => {
+            return Err("pages of the kill log are lost".into());
+        }
+        // A page beyond one that does not check out: that one was written, and is damaged.
+        None if (end + 1..slots_end).any(is_page) => {
+            return Err("a page of the kill log is damaged".into());
+        }
+        _ => {}
+    }
+    let set_field = |field, value| state.log_field(tier, field).store(value, Ordering::Relaxed);
+    set_field(LogField::Head, end * PAGE_WORDS);
+    set_field(LogField::Spilled, end);
+    set_field(LogField::Tail, directory.tail);
+    Ok(Found { seq_max: seq_max.get() })
+}
+
+/// A log that was found by its directory.
+pub(crate) struct Found {
+    /// The highest seal sequence in it.
+    pub(crate) seq_max: u64,
+}
+
+fn newest_directory(device: &dyn Device, set: u64) -> Option<Directory> {
+    let read = |offset| {
+        let mut bytes = AlignedBuf::zeroed(DIRECTORY_BYTES);
+        device.read_at(offset, &mut bytes).ok()?;
+        Directory::decode(&bytes).filter(|directory| directory.set == set)
+    };
+    Directory::offsets().into_iter().filter_map(read).max_by_key(|directory| directory.generation)
+}
+
+/// The generation of the newest directory on a tier, 0 if there is none.
+pub(crate) fn directory_generation(device: &dyn Device, set: u64) -> u64 {
+    newest_directory(device, set).map_or(0, |directory| directory.generation)
+}

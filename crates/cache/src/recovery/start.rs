@@ -1,0 +1,401 @@
+//! Opening a cache: from configuration and devices to an engine, warm where that can be trusted.
+//!
+//! The order matters. Devices are looked at before anything is written. The state is complete before
+//! the superblocks say that the cache is open, and those are flushed before the first change.
+
+use crate::OpenError;
+use crate::cache::{Engine, initial_buckets};
+use crate::config::{Config, Durability};
+use crate::dram::budget::Budget;
+use crate::dram::memory::{Arena, Guard};
+use crate::geometry::Geometry;
+use crate::kill_log::KillLog;
+use crate::platform::quiesce::Quiesce;
+use crate::pool::Pool;
+use crate::records::key::Hasher;
+use crate::recovery::mount::{Mount, boot_words};
+use crate::recovery::recover;
+use crate::recovery::replay::{Replay, commit_abroad, directory_generation, find_log, read_log};
+use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
+use crate::segments::buffers;
+use crate::segments::layout::PACKED_MAX;
+use crate::shard::Shard;
+use crate::stats::counters::Counters;
+use crate::tiers::admission::Admission;
+use crate::tiers::ledger::{Carried, Ledger};
+use crate::tiers::slots::Slots;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use terrace_policy::Promotion;
+
+/// One part of DRAM in so many is for counting how often records on flash are read: about four counters
+/// for each copy of 100 bytes that could be in DRAM.
+const SKETCH_SHARE: u64 = 64;
+/// Blocks that only background work may take, at least (but no more than a part of the few that a small
+/// memory has, since three times as many are kept free), and at most.
+const RESERVE_MIN: u64 = 4;
+const RESERVE_MAX: u64 = 64;
+/// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
+/// there may be segments that it does not.
+const SEQ_LEAP: u64 = 1 << 20;
+/// After a power loss CAS numbers of each shard go on so much further.
+const CAS_LEAP: u64 = 1 << 32;
+
+/// What an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) geometry: Geometry,
+    pub(crate) hasher: Hasher,
+    pub(crate) pool: Pool,
+    pub(crate) shards: Box<[Shard]>,
+    pub(crate) mount: Mount,
+    /// Bytes of DRAM that the state takes beside its blocks, and its blocks where they are set aside.
+    pub(crate) state_bytes: u64,
+    pub(crate) clock_floor: u32,
+    pub(crate) flush_due: u32,
+}
+
+/// What is known of an earlier run.
+enum Past {
+    Cold,
+    /// The state outlived it.
+    Process,
+    /// The tiers alone tell, by the directories of their logs.
+    Tiers,
+}
+
+/// Opens everything and begins recovery.
+pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
+    let mut mount = Mount::inspect(config)?;
+    let layout = layout(config, &mount.geometry);
+    let identity = |mount: &Mount| Identity {
+        set: if config.tiers.is_empty() { 1 } else { mount.set().set },
+        boot: boot_words(config.boot),
+        layout,
+    };
+    let file = match &config.state {
+        Some(file) => Some(Arc::clone(file)),
+        None if config.tiers.is_empty() => None,
+        None => Some(Arc::new(StateFile::volatile()?)),
+    };
+    let mut past = Past::Cold;
+    let mut state = None;
+    if let Some(file) = file {
+        let (opened, is_kept) = State::open(file, &identity(&mount))?;
+        let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
+        past = found;
+        state = Some(Arc::new(opened));
+    }
+    assemble(config, mount, state, past)
+}
+
+/// Decides what can be trusted, and readies the state for it.
+fn judge(
+    config: &Config,
+    mount: &mut Mount,
+    state: State,
+    is_kept: bool,
+    identity: &dyn Fn(&Mount) -> Identity,
+) -> Result<(State, Past), OpenError> {
+    let is_ready = is_kept && state.field(Field::Ready).load(Ordering::Acquire) == 1;
+    if config.tiers.is_empty() {
+        if is_ready {
+            return Ok((state, Past::Process));
+        }
+        let state = if is_kept { state.erase(&identity(mount))? } else { state };
+        return Ok((begin_anew(mount, state), Past::Cold));
+    }
+    let Some(found) = mount.found else {
+        let state = if is_kept { state.erase(&identity(mount))? } else { state };
+        return Ok((begin_anew(mount, state), Past::Cold));
+    };
+    if is_ready {
+        let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
+        // The state is ahead by one where the last start died before it wrote the superblocks.
+        let epoch = state.field(Field::Epoch).load(Ordering::Relaxed);
+        let is_of_then = epoch == found.epoch || epoch == found.epoch + 1;
+        match (0..config.tiers.len()).find(|&tier| failed(tier)) {
+            None if is_of_then => return Ok((state, Past::Process)),
+            None => mount.go_cold(config, "the tiers hold an older content than the state")?,
+            Some(tier) => {
+                let label = config.tiers[tier].device.label();
+                mount.go_cold(config, &format!("{label}: refused writes before"))?;
+            }
+        }
+    } else if found.clean || found.strict {
+        let state = if is_kept { state.erase(&identity(mount))? } else { state };
+        match find_logs(config, mount, &state, found.clean) {
+            Ok(seq) => {
+                let state = begin_anew(mount, state);
+                let (seq, cas) = if found.clean {
+                    (found.next_seq, found.next_cas)
+                } else {
+                    (seq + SEQ_LEAP, found.next_cas + CAS_LEAP)
+                };
+                state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
+                state.field(Field::FirstCas).store(cas, Ordering::Relaxed);
+                state.field(Field::Clock).store(found.clock.into(), Ordering::Relaxed);
+                state.field(Field::FlushDue).store(found.flush_due.into(), Ordering::Relaxed);
+                return Ok((state, Past::Tiers));
+            }
+            Err(why) => mount.go_cold(config, &why)?,
+        }
+        return Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold));
+    } else {
+        let why = match boot_words(config.boot) == found.boot {
+            true => "the state of the last run is missing (see --state)",
+            false => "the machine was restarted without a clean stop",
+        };
+        mount.go_cold(config, why)?;
+    }
+    Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
+}
+
+/// What a new state begins with.
+fn begin_anew(mount: &mut Mount, state: State) -> State {
+    let set = *mount.set();
+    state.field(Field::NextSeq).store(set.next_seq.max(1), Ordering::Relaxed);
+    // Item names are drawn anew, so that none is used twice whatever was lost.
+    state.field(Field::NextItem).store(mount.random.next(), Ordering::Relaxed);
+    state.field(Field::NextOrder).store(1, Ordering::Relaxed);
+    state.field(Field::Seed).store(set.seed, Ordering::Relaxed);
+    state
+}
+
+/// Finds each tier's log by its directory; says the highest seal sequence in them.
+fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Result<u64, String> {
+    let mut seq_max = 0;
+    for (at, tier) in config.tiers.iter().enumerate() {
+        let device = tier.device.as_ref();
+        let pages = clean.then(|| mount.pages_of(at)).flatten();
+        let set = mount.set().set;
+        let segment_bytes = mount.geometry.segment_bytes;
+        let found = find_log(device, state, at, set, segment_bytes, pages);
+        seq_max = seq_max.max(found.map_err(|why| format!("{}: {why}", device.label()))?.seq_max);
+    }
+    Ok(seq_max)
+}
+
+fn layout(config: &Config, geometry: &Geometry) -> Layout {
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1);
+    let surviving = if config.tiers.is_empty() {
+        blocks
+    } else {
+        // What requests may fill, a block that each shard has open, and the reserve of background work.
+        let filled = buffers::blocks_max(geometry, blocks);
+        filled + geometry.shards as u64 + filled / 16 + reserve(blocks)
+    };
+    Layout {
+        shards: geometry.shards,
+        tiers: config.tiers.len(),
+        ring_pages: config.tuning.log_ring_pages.max(16),
+        blocks: surviving.min(u32::MAX.into()) as u32,
+        block_bytes: geometry.block_bytes,
+    }
+}
+
+fn reserve(blocks: u64) -> u64 {
+    let least = (blocks / 32).clamp(1, RESERVE_MIN);
+    (blocks / 128).clamp(least, RESERVE_MAX)
+}
+
+fn assemble(
+    config: &Config,
+    mut mount: Mount,
+    state: Option<Arc<State>>,
+    past: Past,
+) -> Result<Engine, OpenError> {
+    let geometry = mount.geometry;
+    let seed = match &state {
+        Some(state) => state.field(Field::Seed).load(Ordering::Relaxed),
+        None => mount.set().seed,
+    };
+    let hasher = Hasher {
+        seed,
+        shard_bits: geometry.shard_bits(),
+        fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
+        chunks_together: geometry.record_bytes_max as usize >= 2 * PACKED_MAX,
+    };
+    let get = |field| state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed));
+    let (clock_floor, flush_due) = (get(Field::Clock) as u32, get(Field::FlushDue) as u32);
+    let carried = carried(&mount, state.as_deref(), &past);
+    let counters = Arc::new(Counters::new(config.tiers.len(), geometry.shards));
+    let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
+        Slots::new(&config.tiers, geometry.segment_bytes, Arc::clone(&counters), used)
+    };
+    let mut slots = make_slots(&|_| HashSet::new());
+    let mut logs = Vec::new();
+    if let Some(state) = &state {
+        for (at, tier) in slots.tiers.iter().enumerate() {
+            let set = mount.set().set;
+            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments);
+            log.continue_directory(directory_generation(tier.device.as_ref(), set));
+            logs.push(log);
+        }
+    }
+    let mut replays = Vec::new();
+    let mut damage = None;
+    if !matches!(past, Past::Cold) {
+        for (log, tier) in logs.iter().zip(&config.tiers) {
+            match read_log(log, &slots) {
+                Ok(words) => replays.push(Replay::of(&words)),
+                Err(why) => {
+                    damage = Some(format!("{}: {why}", tier.device.label()));
+                    break;
+                }
+            }
+            log.mend_ring();
+        }
+        if let Some(why) = damage {
+            // They hold the state, which begins anew.
+            drop(logs);
+            return start_over(config, mount, state, &why);
+        }
+        commit_abroad(&mut replays);
+        let used = |at: usize| {
+            let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
+            let of_log = logs.get(at).map(|log| log.slots(&slots)).unwrap_or_default();
+            logged.copied().chain(of_log).collect::<HashSet<u32>>()
+        };
+        slots = make_slots(&used);
+    }
+    let is_all_in_state = config.tiers.is_empty() && state.is_some();
+    let bytes_max = if is_all_in_state { 0 } else { config.memory_bytes_max };
+    let arena = Arena::new(
+        (config.memory_bytes, bytes_max),
+        geometry.block_bytes,
+        state.clone(),
+        !config.tiers.is_empty(),
+    )?;
+    if config.huge_pages {
+        arena.ask_for_huge_pages();
+    }
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes))
+        .max(1)
+        .max(arena.surviving().into());
+    let overhead = state.as_ref().map_or(0, |state| state.layout().overhead());
+    let set_aside = if config.tiers.is_empty() {
+        0
+    } else {
+        u64::from(arena.surviving()) * u64::from(geometry.block_bytes)
+    };
+    let log_bytes = slots.tiers.iter().map(|tier| KillLog::bytes_for(tier.segments)).sum::<u64>();
+    let sketch_bytes = match config.tiers.is_empty() {
+        true => 0,
+        false => (config.memory_bytes / SKETCH_SHARE) as usize,
+    };
+    let pool = Pool {
+        arena,
+        budget: Budget::new(config.memory_bytes),
+        quiesce: Quiesce::new(config.sessions_max + 2 + recover::THREADS_MAX),
+        counters,
+        garbage: Mutex::default(),
+        reserve: reserve(blocks),
+        fresh_max: AtomicU64::new(buffers::blocks_max(&geometry, blocks)),
+        hasher,
+        promotion: Promotion::new(sketch_bytes),
+        admission: Admission::new(config, Ledger::new(config, &slots, carried, state.clone())),
+        slots,
+        logs,
+        state,
+    };
+    // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before
+    // a cold start hardly ever fits again.
+    let first_cas = match past {
+        Past::Tiers => get_cas(&pool) / geometry.shards as u64 + 1,
+        _ => mount.random.next() >> 44,
+    };
+    let buckets = |at| initial_buckets(&geometry, at);
+    let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
+    let shards: Box<[Shard]> = shards.collect();
+    restore_cas(&pool, &shards, matches!(past, Past::Process));
+    let state_bytes =
+        overhead + set_aside + log_bytes + pool.promotion.bytes() as u64 + pool.admission.bytes();
+    let parts =
+        Parts { geometry, hasher, pool, shards, mount, state_bytes, clock_floor, flush_due };
+    let mut engine = Engine::new(config, parts);
+    if !matches!(past, Past::Cold) {
+        recover::begin(&mut engine, replays);
+    }
+    if let Some(state) = &engine.pool.state {
+        state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
+        state.field(Field::Ready).store(1, Ordering::Release);
+    }
+    open_tiers(config, &engine)?;
+    Ok(engine)
+}
+
+/// The log of a tier can't be read: nothing can be trusted.
+fn start_over(
+    config: &Config,
+    mut mount: Mount,
+    state: Option<Arc<State>>,
+    why: &str,
+) -> Result<Engine, OpenError> {
+    mount.go_cold(config, why)?;
+    let Some(state) = state.and_then(Arc::into_inner) else {
+        return assemble(config, mount, None, Past::Cold);
+    };
+    let layout = *state.layout();
+    let identity = Identity { set: mount.set().set, boot: boot_words(config.boot), layout };
+    let state = begin_anew(&mut mount, state.erase(&identity)?);
+    assemble(config, mount, Some(Arc::new(state)), Past::Cold)
+}
+
+/// What is left of the write budgets. Where nobody knows what was written since a balance was noted,
+/// nothing is saved up, but what was overdrawn is still to be paid.
+fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
+    let time = |state: &State| state.field(Field::Clock).load(Ordering::Relaxed) as u32;
+    let of_state = |state: &State, tier| {
+        state.log_field(tier, LogField::Balance).load(Ordering::Relaxed).cast_signed()
+    };
+    let told = mount.balances.iter().copied();
+    let is_clean = mount.found.is_some_and(|found| found.clean);
+    match (past, state) {
+        (Past::Process, Some(state)) => Carried {
+            balances: (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
+            as_of: time(state),
+        },
+        (Past::Tiers, Some(state)) if is_clean => {
+            Carried { balances: told.collect(), as_of: time(state) }
+        }
+        _ => Carried { balances: told.map(|balance| balance.min(0)).collect(), as_of: 0 },
+    }
+}
+
+fn get_cas(pool: &Pool) -> u64 {
+    let state = pool.state.as_ref();
+    state.map_or(0, |state| state.field(Field::FirstCas).load(Ordering::Relaxed))
+}
+
+/// Goes on with the CAS numbers of the last run, or notes the first ones.
+fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
+    let Some(state) = &pool.state else { return };
+    for (at, shard) in shards.iter().enumerate() {
+        let mut locked = shard.lock(pool, Guard::new());
+        let next = match continues {
+            true => state.next_cas(at).load(Ordering::Relaxed),
+            false => locked.next_cas_peek(),
+        };
+        locked.set_next_cas(next);
+    }
+}
+
+/// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
+/// must not lead back to the same ones.
+fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
+    engine.write_superblocks(false)?;
+    if config.durability == Durability::Power {
+        for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
+            match log.make_durable(&engine.pool.slots) {
+                // Background work makes room; nothing is acknowledged before there is some.
+                Err(full) if full.kind() == std::io::ErrorKind::StorageFull => {}
+                durable => durable.map_err(|source| {
+                    crate::recovery::mount::device_error(tier.device.as_ref(), source)
+                })?,
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! The bytes that outlive the process: a file that is mapped shared, on a tmpfs where there is room.
+//!
+//! ```text
+//! header (4 KiB) | next CAS number per shard | per tier: log state, log ring | block table | blocks
+//! ```
+//!
+//! After `kill -9` it holds every store that the processor had executed, in program order of each
+//! thread. So the order of stores is the protocol: each is made only when everything that it vouches
+//! for is in place. Nothing is assumed after a power loss or a reboot; the boot id tells.
+//! All numbers are in the machine's own byte order, since the bytes never leave it.
+
+use crate::platform::mapped::SharedMap;
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Version of the layout of this file.
+const VERSION: u64 = 1;
+const MAGIC: u64 = 0x5445_5252_5354_4154;
+const PAGE: usize = 4096;
+const PAGE_WORDS: usize = PAGE / 8;
+/// Slots of one tier that its log can lie in at a time.
+pub(crate) const LOG_SLOTS_MAX: usize = 7 * PAGE_WORDS;
+/// Words per tier before its ring of log pages.
+const TIER_WORDS: usize = 8 * PAGE_WORDS;
+
+/// The file that survives the process. One running cache at a time may use it; whoever opens it sees
+/// to that with a lock.
+pub struct StateFile {
+    file: File,
+}
+
+impl StateFile {
+    /// Takes an open file (read and write) of any length and content.
+    pub fn new(file: File) -> Self {
+        Self { file }
+    }
+
+    /// Memory that lives only as long as this value: for tests, and where nothing shall survive.
+    pub fn volatile() -> io::Result<Self> {
+        Ok(Self::new(File::from(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?)))
+    }
+
+    /// A copy as a crash at this moment would leave it.
+    pub fn snapshot(&self) -> io::Result<Self> {
+        let mut copy = Self::volatile()?;
+        let mut from = self.file.try_clone()?;
+        from.rewind()?;
+        let (mut buffer, zeros) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        loop {
+            let read = from.read(&mut buffer)?;
+            match read {
+                0 => break,
+                _ if buffer[..read] == zeros[..read] => {
+                    copy.file.seek(io::SeekFrom::Current(read as i64))?;
+                }
+                _ => copy.file.write_all(&buffer[..read])?,
+            }
+        }
+        ftruncate(&copy.file, from.metadata()?.len())?;
+        Ok(copy)
+    }
+
+    fn is_as_long_as(&self, layout: &Layout) -> bool {
+        self.file.metadata().is_ok_and(|meta| meta.len() == layout.bytes() as u64)
+    }
+
+    /// Makes the file all zeros, and reserves its space so that no store can fail later.
+    fn erase(&self, bytes: usize) -> io::Result<()> {
+        ftruncate(&self.file, 0)?;
+        ftruncate(&self.file, bytes as u64)?;
+        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            answer => Ok(answer?),
+        }
+    }
+}
+
+/// Everything that the offsets in the file follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) shards: usize,
+    pub(crate) tiers: usize,
+    /// 4 KiB pages of each tier's log that are kept here before they go to the tier.
+    pub(crate) ring_pages: usize,
+    pub(crate) blocks: u32,
+    pub(crate) block_bytes: u32,
+}
+
+impl Layout {
+    fn shard_words(&self) -> usize {
+        self.shards.next_multiple_of(PAGE_WORDS)
+    }
+
+    fn tier_words(&self) -> usize {
+        TIER_WORDS + self.ring_pages * PAGE_WORDS
+    }
+
+    fn blocks_at(&self) -> usize {
+        let words = PAGE_WORDS + self.shard_words() + self.tiers * self.tier_words();
+        (words * 8 + self.blocks as usize * 16).next_multiple_of(PAGE)
+    }
+
+    /// Bytes besides the blocks.
+    pub(crate) fn overhead(&self) -> u64 {
+        self.blocks_at() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks_at() + self.blocks as usize * self.block_bytes as usize
+    }
+}
+
+/// Whose the state is and when it is good: compared as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Of the tiers' superblocks.
+    pub(crate) set: u64,
+    /// Kernel's boot id; another one means that memory and page cache were lost in between.
+    pub(crate) boot: [u64; 2],
+    pub(crate) layout: Layout,
+}
+
+impl Identity {
+    fn words(&self) -> [u64; 9] {
+        let layout = &self.layout;
+        [
+            VERSION,
+            self.set,
+            self.boot[0],
+            self.boot[1],
+            layout.shards as u64,
+            layout.tiers as u64,
+            layout.ring_pages as u64,
+            u64::from(layout.blocks),
+            u64::from(layout.block_bytes),
+        ]
+    }
+}
+
+/// Words of the header beyond magic and identity.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    /// The latest time (unix seconds) that the cache has acted on.
+    Clock = 16,
+    /// When a delayed `flush_all` is due; 0 if none is.
+    FlushDue,
+    /// The name of the next large item.
+    NextItem,
+    /// The next seal sequence.
+    NextSeq,
+    /// The next block's place in arrival order.
+    NextOrder,
+    /// Seed of the key hash.
+    Seed,
+    /// Above all CAS numbers of earlier runs.
+    FirstCas,
+    /// Of the superblocks that this state goes with.
+    Epoch,
+    /// 1 when everything is in place.
+    Ready,
+}
+
+/// Words of a tier: of its log, and of its write budget.
+#[derive(Clone, Copy)]
+pub(crate) enum LogField {
+    /// Words that were ever appended.
+    Head,
+    /// Pages that were written to the tier.
+    Spilled,
+    /// The first page that is still needed.
+    Tail,
+    /// Set once the tier has refused writes: its records are not to be trusted any more.
+    Failed,
+    /// What of the write budget was saved up as of [`Field::Clock`], in bytes, signed.
+    Balance,
+}
+
+/// The mapped state.
+pub(crate) struct State {
+    file: std::sync::Arc<StateFile>,
+    map: SharedMap,
+    layout: Layout,
+}
+
+impl State {
+    /// Maps the file. `true` if it holds the state of this very set from this very boot; otherwise it
+    /// was erased.
+    pub(crate) fn open(
+        file: std::sync::Arc<StateFile>,
+        identity: &Identity,
+    ) -> io::Result<(Self, bool)> {
+        let layout = identity.layout;
+        let as_long = file.is_as_long_as(&layout);
+        if as_long {
+            let state = Self::map(&file, layout)?;
+            if state.belongs_to(identity) {
+                return Ok((state, true));
+            }
+        }
+        file.erase(layout.bytes())?;
+        let state = Self::map(&file, layout)?;
+        let words = state.map.words();
+        for (word, value) in words[1..].iter().zip(identity.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        words[0].store(MAGIC, Ordering::Release);
+        Ok((state, false))
+    }
+
+    /// Erases everything and maps it anew, for a cold start.
+    pub(crate) fn erase(self, identity: &Identity) -> io::Result<Self> {
+        self.map.words()[0].store(0, Ordering::Release);
+        let file = std::sync::Arc::clone(&self.file);
+        drop(self);
+        Self::open(file, identity).map(|(state, _)| state)
+    }
+
+    fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
+        let map = SharedMap::new(file.file.as_fd(), layout.blocks_at())?;
+        Ok(Self { file: std::sync::Arc::clone(file), map, layout })
+    }
+
+    fn belongs_to(&self, identity: &Identity) -> bool {
+        let words = self.map.words();
+        words[0].load(Ordering::Acquire) == MAGIC
+            && words[1..].iter().zip(identity.words()).all(|(w, v)| w.load(Ordering::Relaxed) == v)
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn field(&self, field: Field) -> &AtomicU64 {
+        &self.map.words()[field as usize]
+    }
+
+    /// A shard's next CAS number.
+    pub(crate) fn next_cas(&self, shard: usize) -> &AtomicU64 {
+        &self.map.words()[PAGE_WORDS + shard]
+    }
+
+    fn tier(&self, tier: usize) -> &[AtomicU64] {
+        let at = PAGE_WORDS + self.layout.shard_words() + tier * self.layout.tier_words();
+        &self.map.words()[at..at + self.layout.tier_words()]
+    }
+
+    pub(crate) fn log_field(&self, tier: usize, field: LogField) -> &AtomicU64 {
+        &self.tier(tier)[field as usize]
+    }
+
+    /// The slots that a tier's log lies in: page `p` is in that of `p / pages per slot`, modulo the
+    /// length.
+    pub(crate) fn log_slots(&self, tier: usize) -> &[AtomicU64] {
+        &self.tier(tier)[PAGE_WORDS..TIER_WORDS]
+    }
+
+    /// The page of a tier's log that has this number, for as long as it is in the ring.
+    pub(crate) fn log_page(&self, tier: usize, page: u64) -> &[AtomicU64] {
+        let at = TIER_WORDS + (page % self.layout.ring_pages as u64) as usize * PAGE_WORDS;
+        &self.tier(tier)[at..at + PAGE_WORDS]
+    }
+
+    pub(crate) fn ring_pages(&self) -> u64 {
+        self.layout.ring_pages as u64
+    }
+
+    /// Two words per block, see [`crate::dram::memory`].
+    pub(crate) fn block_table(&self) -> &[AtomicU64] {
+        let layout = &self.layout;
+        let at = PAGE_WORDS + layout.shard_words() + layout.tiers * layout.tier_words();
+        &self.map.words()[at..at + layout.blocks as usize * 2]
+    }
+
+    /// Where the blocks lie in the file.
+    pub(crate) fn blocks(&self) -> (BorrowedFd<'_>, u64, u32) {
+        (self.file.file.as_fd(), self.layout.blocks_at() as u64, self.layout.blocks)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn identity(set: u64) -> Identity {
+        let layout = Layout { shards: 4, tiers: 2, ring_pages: 3, blocks: 5, block_bytes: 4096 };
+        Identity { set, boot: [1, 2], layout }
+    }
+
+    #[test]
+    fn is_kept_for_the_same_set_and_boot_only() {
+        let file = Arc::new(StateFile::volatile().unwrap());
+        let (state, kept) = State::open(Arc::clone(&file), &identity(7)).unwrap();
+        assert!(!kept);
+        state.field(Field::Clock).store(9, Ordering::Relaxed);
+        state.log_page(1, 2)[511].store(8, Ordering::Relaxed);
+        state.block_table()[9].store(6, Ordering::Relaxed);
+        let copy = Arc::new(file.snapshot().unwrap());
+        drop(state);
+        for (file, name) in [(&file, "same file"), (&copy, "copy")] {
+            let (state, kept) = State::open(Arc::clone(file), &identity(7)).unwrap();
+            assert!(kept, "{name}");
+            assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 9);
+            assert_eq!(state.log_page(1, 5)[511].load(Ordering::Relaxed), 8);
+            assert_eq!(state.block_table()[9].load(Ordering::Relaxed), 6);
+        }
+        for other in [identity(8), Identity { boot: [1, 3], ..identity(7) }] {
+            let (state, kept) = State::open(Arc::clone(&copy), &other).unwrap();
+            assert!(!kept);
+            assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 0);
+        }
+    }
+}

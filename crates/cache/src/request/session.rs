@@ -1,0 +1,509 @@
+//! What one worker thread does with the cache.
+
+use crate::Cache;
+use crate::cache::Engine;
+use crate::dram::hot;
+use crate::dram::memory::Guard;
+use crate::dram::resident::{Resident, mark};
+use crate::platform::prefetch;
+use crate::platform::quiesce::Participant;
+use crate::records::key::{Key, Name};
+use crate::records::manifest::{ItemId, Manifest, Run};
+use crate::records::record::Record;
+use crate::request::probe::{Probe, Rejected, Sight, look};
+use crate::segments::pages::PageRange;
+use crate::segments::segment::{Place, Sealed, page_plan};
+use crate::shard::{Candidates, Shard};
+use crate::stats::counters::count;
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// So many hits in DRAM are told together, lest sessions share a line more often.
+const HITS_TOLD: u32 = 64;
+
+/// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
+const PAGE_LINES: usize = 4;
+
+/// Whether a read counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Counts as a use: bumps the record, may promote it into DRAM.
+    Use,
+    /// Leaves no trace (meta `u`, `me`).
+    Peek,
+}
+
+/// A record that was found, and what is known of its past.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit<'a> {
+    /// The record.
+    pub record: Record<'a>,
+    /// It was read before this request (meta `h`).
+    pub fetched: bool,
+    /// Seconds since its last use (meta `l`); on flash, since it was sealed.
+    pub idle_seconds: u32,
+    /// It was answered from DRAM.
+    pub from_dram: bool,
+}
+
+/// Answer of [`Session::get`].
+#[derive(Debug)]
+pub enum Lookup<'a> {
+    /// There it is.
+    Hit(Hit<'a>),
+    /// Not there, or expired.
+    Miss,
+    /// A page must be read first: read [`Probe::plan`], then [`Session::check`].
+    Read(Probe),
+}
+
+/// A read that the worker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPlan {
+    /// Index into `Config::tiers`.
+    pub tier: usize,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Bytes to read, whole blocks of the device; a multiple of 4096 where records lie in pages.
+    pub bytes: u32,
+}
+
+/// Answer of [`Session::check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    /// The bytes hold the key's record: use them as [`Evidence`], keep them alive until done.
+    Match,
+    /// No flash copy is the key's: use the probe as evidence of that.
+    Absent,
+    /// Not in this page; read [`Probe::plan`] again, it names the next.
+    Read,
+    /// The page was moved or reused meanwhile; start over without evidence.
+    Restart,
+}
+
+/// What was found out on flash about one key.
+#[derive(Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The probe after [`Session::check`] answered `Match` or `Absent`.
+    pub probe: &'a Probe,
+    /// The bytes last shown to `check`; looked at only after `Match`.
+    pub bytes: &'a [u8],
+}
+
+/// One worker's way into the cache. `Send`, but used by one thread at a time.
+///
+/// Records borrowed from a session stay valid until the next `&mut` call on it, which is what the
+/// borrow checker enforces: memory is reused only after every session has passed such a point.
+pub struct Session {
+    cache: Arc<Cache>,
+    participant: Participant,
+    parked: Cell<bool>,
+    /// Something was changed since the last [`Session::make_durable`].
+    changed: Cell<bool>,
+    /// Hits in DRAM that the policy was not told yet.
+    hits: Cell<u32>,
+}
+
+impl Session {
+    pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
+        Self {
+            cache,
+            participant,
+            parked: Cell::new(true),
+            changed: Cell::new(false),
+            hits: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.cache.engine
+    }
+
+    /// Wakes the session if it was parked.
+    #[inline]
+    pub(crate) fn guard(&self) -> Guard<'_> {
+        if self.parked.replace(false) {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
+        Guard::new()
+    }
+
+    pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
+        self.shard_of(key.hash)
+    }
+
+    /// The same for a key of which only the hash is known.
+    fn shard_of(&self, hash: u64) -> (&Shard, Name) {
+        let engine = self.engine();
+        (&engine.shards[engine.hasher.shard(hash)], engine.hasher.name(hash))
+    }
+
+    pub(crate) fn note_change(&self) {
+        self.changed.set(true);
+    }
+
+    /// With [`crate::Durability::Power`]: sees to it that no power loss can undo the changes made so
+    /// far through this session. To be called before they are acknowledged; blocks for a flush of
+    /// the drives, which all threads that wait share. Without it: nothing.
+    ///
+    /// # Errors
+    /// A drive does not take it; the changes must not be acknowledged.
+    pub fn make_durable(&self) -> io::Result<()> {
+        let engine = self.engine();
+        if engine.is_strict && self.changed.get() {
+            engine.make_durable()?;
+        }
+        self.changed.set(false);
+        Ok(())
+    }
+
+    /// Hashes a client's key.
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.engine().hasher.key(bytes, false)
+    }
+
+    /// Asks the processor for the line of the DRAM table that `key` is in; worth it for a pipeline of
+    /// requests.
+    #[inline]
+    pub fn prefetch(&self, key: Key<'_>) {
+        let (shard, name) = self.shard(&key);
+        shard.table.load(self.guard()).prefetch(name.pos);
+    }
+
+    /// Asks for the record that this line names, or, if it names none, for the line of the sealed
+    /// index. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
+    #[inline]
+    pub fn prefetch_record(&self, key: Key<'_>) {
+        let (shard, name) = self.shard(&key);
+        let guard = self.guard();
+        match shard.table.load(guard).likely(name.pos) {
+            Some(addr) => self.engine().pool.arena.prefetch(addr),
+            None if self.engine().has_tiers() => shard.index.load(guard).prefetch(name.pos),
+            None => {}
+        }
+    }
+
+    /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
+    /// called for all reads that came back before the first of them is checked.
+    pub fn prefetch_check(&self, probe: &Probe, hash: u64, bytes: &[u8]) {
+        let (shard, name) = self.shard_of(hash);
+        let guard = self.guard();
+        prefetch::lines::<PAGE_LINES>(bytes.as_ptr());
+        shard.segments.prefetch(probe.sealed.number);
+        shard.table.load(guard).prefetch(name.pos);
+        shard.index.load(guard).prefetch(name.pos);
+        prefetch::lines::<1>(self.engine().pool.promotion.line_of(hash));
+    }
+
+    /// Looks `key` up at time `now` (unix seconds). Expired records are misses.
+    ///
+    /// `evidence` is `None` at first. After `Lookup::Read` and a `check` that answered `Match` or
+    /// `Absent`, call again with it; the hit then borrows the evidence's bytes. The answer can be
+    /// `Read` again when the record moved meanwhile.
+    #[inline(always)]
+    pub fn get<'a>(
+        &'a self,
+        key: Key<'_>,
+        now: u32,
+        access: Access,
+        evidence: Option<Evidence<'a>>,
+    ) -> Lookup<'a> {
+        let (shard, name) = self.shard(&key);
+        // Before the look into DRAM, see there.
+        let moves = shard.moves.load(Ordering::Acquire);
+        match self.get_in_dram(&key, (shard, name), now, access) {
+            Some(lookup) => lookup,
+            None if !self.engine().has_tiers() => Lookup::Miss,
+            None => self.get_on_flash(&key, (shard, name), now, access, evidence, moves),
+        }
+    }
+
+    /// `None` if DRAM says nothing of the key.
+    #[inline(always)]
+    fn get_in_dram<'a>(
+        &'a self,
+        key: &Key<'_>,
+        (shard, name): (&'a Shard, Name),
+        now: u32,
+        access: Access,
+    ) -> Option<Lookup<'a>> {
+        let pool = &self.engine().pool;
+        let (resident, record, _) = shard.find_resident(pool, self.guard(), key, name.pos)?;
+        if record.is_expired(now) {
+            return Some(self.missed_expired());
+        }
+        if access == Access::Use && self.engine().has_tiers() {
+            self.note_hit(&resident);
+        }
+        Some(Lookup::Hit(hit_in_dram(&resident, record, now, access)))
+    }
+
+    /// Where the key was not in DRAM; `moves` is the shard's count from before that was looked at.
+    #[inline(never)]
+    fn get_on_flash<'a>(
+        &'a self,
+        key: &Key<'_>,
+        (shard, name): (&'a Shard, Name),
+        now: u32,
+        access: Access,
+        evidence: Option<Evidence<'a>>,
+        mut moves: u32,
+    ) -> Lookup<'a> {
+        let guard = self.guard();
+        let pool = &self.engine().pool;
+        let mut all = false;
+        loop {
+            let mut candidates = match all {
+                true => shard.lock(pool, guard).candidates(name),
+                false => shard.candidates(guard, name),
+            };
+            let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
+            if let Some((evidence, (sealed, record))) = known
+                && candidates.contains(&sealed)
+            {
+                if record.is_expired(now) {
+                    return self.missed_expired();
+                }
+                let place = (name, sealed);
+                return Lookup::Hit(self.hit_on_flash(key, place, evidence, record, now, access));
+            }
+            let before = evidence.map(|evidence| evidence.probe);
+            let probe = next_probe(shard, &mut candidates, name, before);
+            if !all && (probe.is_none() || known.is_some()) && shard.has_suspended() {
+                all = true;
+            } else if let Some(probe) = probe {
+                return Lookup::Read(probe);
+            } else if shard.moves.load(Ordering::Acquire) == moves {
+                return Lookup::Miss;
+            }
+            moves = shard.moves.load(Ordering::Acquire);
+            if let Some(lookup) = self.get_in_dram(key, (shard, name), now, access) {
+                return lookup;
+            }
+        }
+    }
+
+    #[cold]
+    fn missed_expired(&self) -> Lookup<'_> {
+        count(&self.engine().pool.counters.met_expired);
+        Lookup::Miss
+    }
+
+    /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
+    fn note_hit(&self, resident: &Resident<'_>) {
+        let promotion = &self.engine().pool.promotion;
+        hot::warm(resident, promotion);
+        self.hits.set(self.hits.get() + 1);
+        if self.hits.get() == HITS_TOLD {
+            promotion.note_hits(self.hits.take().into());
+        }
+    }
+
+    fn hit_on_flash<'a>(
+        &self,
+        key: &Key<'_>,
+        (name, sealed): (Name, Sealed),
+        evidence: Evidence<'a>,
+        record: Record<'a>,
+        now: u32,
+        access: Access,
+    ) -> Hit<'a> {
+        let guard = self.guard();
+        let (shard, _) = self.shard(key);
+        let pool = &self.engine().pool;
+        let index = shard.index.load(guard);
+        let uses = match access {
+            Access::Use => index.note_use(name, sealed.number),
+            Access::Peek => index.get(name, sealed.number).map_or(0, |entry| entry.uses),
+        };
+        if access == Access::Use {
+            let tier = shard.segments.slot(sealed.number).tier;
+            count(&pool.counters.tier(tier).hits);
+        }
+        if access == Access::Use && hot::deserves_copy(pool, key, uses, &record) {
+            let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
+            hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+        }
+        let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
+        Hit { record, fetched: uses > 0, idle_seconds, from_dram: false }
+    }
+
+    /// Looks at what was read for `probe` (or at the error that came instead: a counted miss). Two
+    /// pages are joined in place, so the bytes are not what the drive holds afterwards; they are to
+    /// be checked once.
+    pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&mut [u8]>) -> Checked {
+        let guard = self.guard();
+        let (shard, name) = self.shard(&key);
+        if !shard.segments.is_current(probe.sealed) {
+            return Checked::Restart;
+        }
+        let tier = shard.segments.slot(probe.sealed.number).tier;
+        let counters = self.engine().pool.counters.tier(tier);
+        count(&counters.reads);
+        let read_bytes = u64::from(probe.plan.bytes);
+        counters.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        let sight = match read {
+            Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
+            Err(_) => {
+                count(&counters.read_errors);
+                return reject(shard, guard, name, probe, true);
+            }
+        };
+        match sight {
+            Sight::Record(range) => {
+                probe.found = Some(range);
+                Checked::Match
+            }
+            Sight::Cut(page) => {
+                let range = PageRange::straddling(page);
+                let slot = shard.segments.slot(probe.sealed.number);
+                (probe.place, probe.plan) = (Place::Pages(range), page_plan(slot, range));
+                Checked::Read
+            }
+            Sight::Others => {
+                count(&counters.false_reads);
+                reject(shard, guard, name, probe, false)
+            }
+            Sight::Replaced | Sight::Corrupt if !shard.segments.is_current(probe.sealed) => {
+                Checked::Restart
+            }
+            Sight::Replaced | Sight::Corrupt => {
+                count(&counters.corrupt_pages);
+                reject(shard, guard, name, probe, true)
+            }
+        }
+    }
+
+    /// A fresh name for the chunks of a large item.
+    pub fn begin_item(&self) -> ItemId {
+        ItemId(self.engine().next_item())
+    }
+
+    /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
+    /// `name` is scratch space that the key borrows.
+    pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
+        self.engine().hasher.chunk_key(item, index, name)
+    }
+
+    /// Whether every chunk of the item is still there (no I/O, so up to equal fingerprints); to be
+    /// asked before the reply's header is sent.
+    pub fn has_chunks(&self, manifest: &Manifest) -> bool {
+        let guard = self.guard();
+        let mut name = [0; 12];
+        manifest.runs.iter().all(|run| {
+            (0..run.chunks).all(|index| {
+                let key = self.chunk_key(run.item, index, &mut name);
+                let (shard, name) = self.shard(&key);
+                let pool = &self.engine().pool;
+                let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
+                is_resident()
+                    || !shard.candidates(guard, name).is_empty()
+                    || is_resident()
+                    || shard.has_suspended() && !shard.lock(pool, guard).candidates(name).is_empty()
+            })
+        })
+    }
+
+    /// Gives back the space of an upload that was not published.
+    pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
+        let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };
+        self.engine().discard_runs([run].into_iter());
+    }
+
+    /// Says that no record borrowed from this session is in use any more; call once per loop.
+    pub fn quiesce(&mut self) {
+        if !self.parked.get() {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
+    }
+
+    /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
+    /// sleeps; the next call on the session wakes it.
+    pub fn park(&mut self) {
+        self.parked.set(true);
+        self.engine().pool.quiesce.park(&self.participant);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine().pool.quiesce.leave(&self.participant);
+    }
+}
+
+#[inline]
+pub(crate) fn hit_in_dram<'a>(
+    resident: &Resident<'a>,
+    record: Record<'a>,
+    now: u32,
+    access: Access,
+) -> Hit<'a> {
+    let accessed = resident.header.accessed.load(Ordering::Relaxed);
+    let hit = Hit {
+        record,
+        fetched: resident.has(mark::FETCHED),
+        idle_seconds: now.saturating_sub(accessed),
+        from_dram: true,
+    };
+    if access == Access::Use {
+        resident.set(mark::USED | mark::FETCHED);
+        if accessed != now {
+            resident.header.accessed.store(now, Ordering::Relaxed);
+        }
+    }
+    hit
+}
+
+/// The record that evidence shows.
+pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>)> {
+    let found = evidence.probe.found.clone()?;
+    let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
+    Some((evidence.probe.sealed, record))
+}
+
+/// The read of the newest candidate that was not looked at yet.
+pub(crate) fn next_probe(
+    shard: &Shard,
+    candidates: &mut Candidates,
+    name: Name,
+    before: Option<&Probe>,
+) -> Option<Probe> {
+    candidates.retain(|sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed)));
+    // A segment that goes away while it is being planned is no candidate any more.
+    while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
+        if let Some((place, plan)) = shard.segments.plan(newest, name.pos, 0) {
+            let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
+            let (skip, unreadable, found) = (0, false, None);
+            return Some(Probe { plan, place, sealed: newest, skip, unreadable, rejected, found });
+        }
+        candidates.retain(|sealed| *sealed != newest);
+    }
+    None
+}
+
+/// The segment of `probe` does not hold the key's record, at least not where it was looked for.
+fn reject(
+    shard: &Shard,
+    guard: Guard<'_>,
+    name: Name,
+    probe: &mut Probe,
+    unreadable: bool,
+) -> Checked {
+    probe.unreadable |= unreadable;
+    if matches!(probe.place, Place::Extent { .. })
+        && let Some((place, plan)) = shard.segments.plan(probe.sealed, name.pos, probe.skip + 1)
+    {
+        (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);
+        return Checked::Read;
+    }
+    probe.rejected.push(Rejected { sealed: probe.sealed, unreadable: probe.unreadable });
+    match next_probe(shard, &mut shard.candidates(guard, name), name, Some(probe)) {
+        Some(next) => {
+            *probe = next;
+            Checked::Read
+        }
+        None => Checked::Absent,
+    }
+}

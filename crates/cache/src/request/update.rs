@@ -1,0 +1,357 @@
+//! Changing a record: find what is there, decide, and put something in its place, under the shard's
+//! lock.
+
+use crate::dram::resident::Resident;
+use crate::dram::table::SlotAt;
+use crate::records::key::{Key, Name};
+use crate::records::manifest::{ItemId, Manifest, Run};
+use crate::records::record::{Encoder, NewRecord, NewValue, Record};
+use crate::request::probe::Probe;
+use crate::request::session::{Access, Evidence, Hit, Session, hit_in_dram, matched, next_probe};
+use crate::segments::segment::Sealed;
+use crate::shard::{Asker, Candidates, Lane, Locked};
+use crate::stats::counters::count;
+use arrayvec::ArrayVec;
+
+/// What [`Session::update`]'s decision asks for.
+#[derive(Debug)]
+pub enum Change<'v> {
+    /// Leave the record as it is.
+    Keep,
+    /// Remove it.
+    Remove,
+    /// Put this in its place.
+    Store(NewRecord<'v>),
+}
+
+/// Answer of [`Session::update`] and [`Session::store_chunk`].
+#[derive(Debug)]
+pub enum Update {
+    /// Decided and done; the CAS number of what was stored, else 0.
+    Done {
+        /// CAS number of the stored record.
+        cas: u64,
+    },
+    /// Not decided: a page must be read first.
+    Read(Probe),
+    /// Not decided: buffers are full until background work has written some out. Try the same call
+    /// again in about a millisecond.
+    Wait,
+    /// Refused: the cache is full and must not evict (`-M`), or the record is longer than
+    /// [`crate::Cache::inline_bytes_max`] allows.
+    Full,
+}
+
+/// The key's record as `update` finds it.
+enum Current<'a> {
+    Absent,
+    Resident(Resident<'a>, Record<'a>, SlotAt),
+    Sealed(Sealed, Record<'a>),
+}
+
+/// What `change` knows of the key's flash copies.
+enum Known<'a> {
+    Nothing,
+    /// The decision does not depend on them.
+    Irrelevant,
+    /// There never was a record of the key.
+    NeverStored,
+    Shown(Evidence<'a>),
+}
+
+impl Session {
+    /// Decides and changes one record, atomically with respect to every other request.
+    ///
+    /// `decide` sees the newest unexpired record, or `None`, and says what becomes of it. It runs at
+    /// most once per call, under the shard's lock: it must be short and must not call the session.
+    /// When the answer is `Read` or `Wait` nothing was changed and the call is to be repeated (after
+    /// `Read`, with evidence). `blind` says that `decide` doesn't look at the record (a plain `set`):
+    /// then no page is read when the cache is full. The change may borrow from the hit, so that a
+    /// touch or an append copies the old value once.
+    pub fn update<'v>(
+        &'v self,
+        key: Key<'_>,
+        now: u32,
+        evidence: Option<Evidence<'v>>,
+        blind: bool,
+        decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
+    ) -> Update {
+        let known = match evidence {
+            Some(evidence) => Known::Shown(evidence),
+            // Where new keys are refused, it has to be known whether this is one.
+            None if blind && !self.engine().refuses_new() => Known::Irrelevant,
+            None => Known::Nothing,
+        };
+        self.change(key, now, known, decide)
+    }
+
+    fn change<'v>(
+        &'v self,
+        key: Key<'_>,
+        now: u32,
+        known: Known<'v>,
+        decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
+    ) -> Update {
+        let guard = self.guard();
+        let engine = self.engine();
+        let (shard, name) = self.shard(&key);
+        let mut locked = shard.lock(&engine.pool, guard);
+        let (mut doomed, mut unread) = (Vec::new(), Unread::new());
+        if engine.has_tiers() {
+            // What a look on flash needs comes from memory during that into DRAM.
+            locked.state.suspended.prefetch(name);
+        }
+        let current = if let Some((resident, record, at)) =
+            shard.find_resident(&engine.pool, guard, &key, name.pos)
+        {
+            Current::Resident(resident, record, at)
+        } else if !engine.has_tiers() {
+            Current::Absent
+        } else {
+            match look_on_flash(&locked, name, &known) {
+                Ok(seen) => {
+                    (doomed, unread) = (seen.doomed, seen.unread);
+                    seen.current
+                }
+                Err(probe) => return Update::Read(probe),
+            }
+        };
+        let hit = locked.hit(name, &current, now);
+        let expired = hit.as_ref().is_some_and(|hit| hit.record.is_expired(now));
+        let change = decide(hit.filter(|_| !expired));
+        let before = current.manifest();
+        let (update, after) = match change {
+            Change::Keep if !expired => return Update::Done { cas: 0 },
+            // What the change voids has to find room in the log; background work makes some.
+            _ if !engine.pool.logs_have_room() => {
+                count(&engine.pool.counters.waits);
+                return Update::Wait;
+            }
+            Change::Keep | Change::Remove => {
+                if expired {
+                    count(&engine.pool.counters.expired);
+                }
+                locked.log_void(name, &current, &doomed, &unread);
+                locked.remove(name, &current);
+                (Update::Done { cas: 0 }, None)
+            }
+            Change::Store(new) => {
+                let voided = (&current, &doomed[..], &unread[..]);
+                let stored = self.store(&mut locked, &key, name, voided, &new, now);
+                if !matches!(stored, Update::Done { .. }) {
+                    return stored;
+                }
+                (stored, new.value.manifest())
+            }
+        };
+        for sealed in doomed {
+            locked.unlink(name, sealed.number, None);
+        }
+        for sealed in unread {
+            locked.suspend(name, sealed.number);
+        }
+        drop(locked);
+        self.note_change();
+        if let Some(before) = before {
+            let in_use = |run: &Run| after.is_some_and(|after| after.runs.contains(run));
+            engine.discard_runs(before.runs.into_iter().filter(|run| !in_use(run)));
+        }
+        update
+    }
+
+    fn store(
+        &self,
+        locked: &mut Locked<'_>,
+        key: &Key<'_>,
+        name: Name,
+        (current, doomed, unread): (&Current<'_>, &[Sealed], &[Sealed]),
+        new: &NewRecord<'_>,
+        now: u32,
+    ) -> Update {
+        let engine = self.engine();
+        let is_new = matches!(current, Current::Absent);
+        if is_new && engine.refuses_new() {
+            return Update::Full;
+        }
+        let cas = match new.cas {
+            _ if !engine.with_cas => 0,
+            Some(cas) => cas,
+            None => locked.next_cas(),
+        };
+        let manifest = match new.value {
+            NewValue::Chunked(manifest) => manifest.encode(),
+            NewValue::Inline(..) => Vec::new(),
+        };
+        let encoder = Encoder::new(key, new, &manifest, cas);
+        if encoder.bytes() > engine.geometry.record_bytes_max as usize {
+            return Update::Full;
+        }
+        let Ok(addr) = locked.append_fresh(Asker::Request, &encoder, now) else {
+            count(&engine.pool.counters.waits);
+            return if engine.is_out_of_room() { Update::Full } else { Update::Wait };
+        };
+        // In this order a crash in between loses the record; in the other one it could bring an older
+        // one back.
+        locked.log_void(name, current, doomed, unread);
+        locked.commit();
+        match current {
+            Current::Resident(old, _, at) => {
+                locked.unlink_origin(name, old);
+                locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
+                crate::dram::hot::note_rewrite(old, &engine.pool.arena.view(locked.guard, addr));
+            }
+            Current::Sealed(sealed, record) => {
+                locked.enter(name.pos, addr, Lane::Fresh);
+                locked.unlink(name, sealed.number, Some(record.encoded_bytes));
+                locked.note_move();
+            }
+            Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
+        }
+        locked.note_stored();
+        Update::Done { cas }
+    }
+
+    /// Stores chunk `index` of an item (at most [`crate::Cache::inline_bytes_max`] bytes). The item
+    /// appears when a record with its [`Manifest`] is stored; give up with
+    /// [`Session::discard_chunks`].
+    pub fn store_chunk(&self, item: ItemId, index: u32, bytes: &[u8], now: u32) -> Update {
+        let mut name = [0; 12];
+        let key = self.chunk_key(item, index, &mut name);
+        let new = NewRecord {
+            value: NewValue::Inline(bytes, &[]),
+            client_flags: 0,
+            expires: 0,
+            cas: Some(0),
+            stale: false,
+            win_sent: false,
+        };
+        self.change(key, now, Known::NeverStored, |_| Change::Store(new))
+    }
+}
+
+/// What flash holds of a name, as far as is known.
+struct Seen<'a> {
+    current: Current<'a>,
+    /// Entries that can't be read and may be older records of the key: they go when the key changes.
+    doomed: Vec<Sealed>,
+    /// Entries that nobody read: they are suspended when the key changes.
+    unread: Unread,
+}
+
+/// More than these are read after all.
+type Unread = ArrayVec<Sealed, 4>;
+
+fn look_on_flash<'a>(
+    locked: &Locked<'_>,
+    name: Name,
+    known: &Known<'a>,
+) -> Result<Seen<'a>, Probe> {
+    let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
+    if matches!(known, Known::NeverStored) {
+        return absent(Vec::new(), Unread::new());
+    }
+    let mut candidates = locked.candidates(name);
+    if candidates.is_empty() {
+        return absent(Vec::new(), Unread::new());
+    }
+    // Who replaces an item with chunks has to know which ones.
+    let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
+    if matches!(known, Known::Irrelevant)
+        && locked.may_suspend(&candidates)
+        && !candidates.iter().any(may_be_item)
+        && let Ok(unread) = Unread::try_from(&candidates[..])
+    {
+        return absent(Vec::new(), unread);
+    }
+    let Known::Shown(evidence) = known else {
+        return unread(locked, &mut candidates, name, None, Vec::new());
+    };
+    // What could not be read may be an older record of the key that turns up again later.
+    let rejected = &evidence.probe.rejected;
+    let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
+    let doomed = candidates.iter().copied().filter(unreadable).collect();
+    if let Some((sealed, record)) = matched(evidence)
+        && candidates.contains(&sealed)
+    {
+        let current = Current::Sealed(sealed, record);
+        return Ok(Seen { current, doomed, unread: Unread::new() });
+    }
+    if candidates.iter().all(|candidate| evidence.probe.was_rejected(*candidate)) {
+        return absent(doomed, Unread::new());
+    }
+    unread(locked, &mut candidates, name, Some(evidence.probe), doomed)
+}
+
+/// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them
+/// at the name's position) holds another key's record, and is left alone.
+fn unread<'a>(
+    locked: &Locked<'_>,
+    candidates: &mut Candidates,
+    name: Name,
+    before: Option<&Probe>,
+    doomed: Vec<Sealed>,
+) -> Result<Seen<'a>, Probe> {
+    match next_probe(locked.shard, candidates, name, before) {
+        Some(probe) => Err(probe),
+        None => Ok(Seen { current: Current::Absent, doomed, unread: Unread::new() }),
+    }
+}
+
+impl Current<'_> {
+    fn manifest(&self) -> Option<Manifest> {
+        match self {
+            Current::Resident(_, record, _) | Current::Sealed(_, record) if record.is_manifest => {
+                Some(Manifest::decode(record.raw))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Notes in the log which copies on flash a change voids.
+    fn log_void(
+        &mut self,
+        name: Name,
+        current: &Current<'_>,
+        doomed: &[Sealed],
+        unread: &[Sealed],
+    ) {
+        match current {
+            Current::Absent => {}
+            Current::Resident(old, ..) => self.log_kill_origin(name, old),
+            Current::Sealed(sealed, _) => self.log_kill(name, sealed.number),
+        }
+        doomed.iter().for_each(|sealed| self.log_kill_like(name, sealed.number));
+        unread.iter().for_each(|sealed| self.log_kill(name, sealed.number));
+        self.log_change(name);
+    }
+
+    fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {
+        match current {
+            Current::Absent => None,
+            Current::Resident(resident, record, _) => {
+                Some(hit_in_dram(resident, *record, now, Access::Peek))
+            }
+            Current::Sealed(sealed, record) => Some(Hit {
+                record: *record,
+                fetched: self.index().get(name, sealed.number).is_some_and(|e| e.uses > 0),
+                idle_seconds: now.saturating_sub(self.shard.segments.sealed_at(sealed.number)),
+                from_dram: false,
+            }),
+        }
+    }
+
+    fn remove(&mut self, name: Name, current: &Current<'_>) {
+        match current {
+            Current::Absent => {}
+            Current::Resident(old, _, at) => {
+                self.unlink_origin(name, old);
+                self.forget(name.pos, old, *at);
+            }
+            Current::Sealed(sealed, record) => {
+                self.unlink(name, sealed.number, Some(record.encoded_bytes));
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The write buffers: how long records wait in DRAM before they are written.
+//!
+//! The longer they wait, the more of them are overwritten or expire first. What was overwritten keeps its
+//! place until its block is empty; so before buffers that are nearly full are written out, what is alive
+//! in blocks that are half dead moves together. Then it is the turn of the shard that has most to write,
+//! since it has most to choose from (see [`crate::segments::pick`]).
+
+use crate::cache::Engine;
+use crate::dram::eviction;
+use crate::dram::memory::Guard;
+use crate::geometry::Geometry;
+use crate::shard::{FullBlock, Lane, Locked};
+use crate::tiers::admission;
+use std::sync::atomic::Ordering;
+
+/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
+/// and one between.
+const SEGMENTS: u64 = 3;
+/// A block of which this part is dead is worth emptying: a place gained costs one and a half records moved
+/// at most. Half of a block costs one, and the drive a tenth more of what popular records are overwritten.
+const SPARSE: (u64, u64) = (2, 5);
+
+/// What becomes of buffers that are nearly full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relief {
+    /// They are not, or it is for the gears to choose.
+    NotDue,
+    /// A block is free again, and nothing was written.
+    Compacted,
+    /// This shard has most to write.
+    Write(usize),
+}
+
+/// Blocks that requests may fill ahead of sealing, of so many in all.
+pub(crate) fn blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
+    if geometry.segment_bytes == 0 {
+        return u64::MAX;
+    }
+    let segments = geometry.shards as u64 * SEGMENTS;
+    (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
+}
+
+/// Makes room in buffers that are nearly full without a write, or says which shard to write; `turn` is the
+/// shard that had its turn last.
+pub(crate) fn relieve(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Relief {
+    if !engine.is_short_of_buffers() || admission::is_choosy(engine) {
+        return Relief::NotDue;
+    }
+    let shards = engine.shards.len();
+    let mut fullest = (0, None);
+    for at in (*turn + 1..=*turn + shards).map(|at| at % shards) {
+        let mut locked = engine.shards[at].lock(&engine.pool, guard);
+        if empty_sparse_block(engine, &mut locked, now) {
+            *turn = at;
+            return Relief::Compacted;
+        }
+        let bytes = locked.sealable_bytes();
+        if bytes > fullest.0 && locked.state.awaited.is_none() {
+            fullest = (bytes, Some(at));
+        }
+    }
+    fullest.1.map_or(Relief::NotDue, Relief::Write)
+}
+
+fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> bool {
+    let Some(block) = eviction::sparsest(locked) else { return false };
+    u64::from(block.dead(&engine.pool.arena)) * SPARSE.1
+        >= u64::from(engine.geometry.block_bytes) * SPARSE.0
+        && eviction::compact(locked, block, now)
+        && locked.state.fresh.full.iter().all(|full| full.id != block.id)
+}
+
+impl Engine {
+    /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
+    /// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
+    /// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
+    pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
+        let held = 2 * self.seal_bytes();
+        let is_little = self.pool.arena.prepaid_blocks() > 0
+            || held * self.shards.len() as u64 <= self.pool.budget.limit() / 8;
+        is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
+    }
+
+    /// Whether records that wait to be written take most of what is set aside for them.
+    pub(crate) fn is_short_of_buffers(&self) -> bool {
+        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
+    }
+
+    /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
+    /// the rest together is worth it.
+    pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {
+        let (block, full) = (u64::from(self.geometry.block_bytes), &locked.state.fresh.full);
+        if full.len() as u64 * block > 2 * self.seal_bytes() {
+            return true;
+        }
+        let dead = |block: &FullBlock| u64::from(block.dead(&self.pool.arena));
+        self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
+    }
+}

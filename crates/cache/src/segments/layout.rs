@@ -1,0 +1,487 @@
+//! What is on the media: superblock, page, extent and footer. All numbers are little-endian.
+//!
+//! ```text
+//! device   superblock (4 KiB) | unused up to 64 KiB | segment | segment | ...
+//! segment  pages of small records in hash order | extents | unused | footer, right-aligned
+//! ```
+//!
+//! `docs/design.md` shows the bytes.
+
+use crate::index::bucket::SEGMENTS_MAX;
+use crate::records::key::Name;
+
+/// Pages of small records, and the unit of reads.
+pub(crate) const PAGE: usize = 4096;
+/// Page header: crc32c u32 | seal sequence u64 | records that begin here u16 | offset of the first u16.
+pub(crate) const PAGE_HEADER: usize = 16;
+/// Bytes of records in a page.
+pub(crate) const PAGE_ROOM: usize = PAGE - PAGE_HEADER;
+/// "No record begins in this page."
+pub(crate) const NO_FIRST: u16 = u16::MAX;
+/// Records up to this size do not straddle pages.
+pub(crate) const WHOLE_MAX: usize = 256;
+/// Records up to this size lie in pages and are read with at most two; longer ones are extents. It
+/// leaves room for a header and 4 KiB of key and value.
+pub(crate) const PACKED_MAX: usize = 4160;
+/// Extents begin at multiples of this.
+pub(crate) const EXTENT_UNIT: usize = 64;
+/// Extent header: crc32c u32 | record bytes u32 | seal sequence u64.
+pub(crate) const EXTENT_HEADER: usize = 16;
+/// The first segment begins here.
+pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
+/// Version of everything in this file and of the record encoding. A build with `TERRACE_FORMAT_2` in its
+/// environment calls the same format the next one, so that upgrade and rollback can be tested.
+pub(crate) const VERSION: u32 = if option_env!("TERRACE_FORMAT_2").is_some() { 2 } else { 1 };
+/// The oldest version that can still be read.
+pub(crate) const VERSION_MIN: u32 = if VERSION > 1 { VERSION - 1 } else { 1 };
+
+const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
+const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
+
+/// Checksum of bytes that stand at place `at`, so that a misdirected write is noticed.
+pub(crate) fn checksum(at: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(at, bytes)
+}
+
+/// What identifies a device as a tier of ours, in its first page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) version: u32,
+    /// Which set of tiers, opened together, the device belongs to.
+    pub(crate) set: u64,
+    /// Seed of the key hash.
+    pub(crate) seed: u64,
+    pub(crate) segment_bytes: u32,
+    pub(crate) segments: u32,
+    pub(crate) shards: u16,
+    /// Position among the tiers.
+    pub(crate) tier: u16,
+    /// How many tiers the set has.
+    pub(crate) tiers: u16,
+    /// Counts the openings of the set: a tier that missed one has another than the rest.
+    pub(crate) epoch: u64,
+    /// Kernel's boot id at the last opening.
+    pub(crate) boot: [u64; 2],
+    /// Everything is on the tiers: set when the cache is closed, cleared before it changes anything.
+    pub(crate) clean: bool,
+    /// Kills are on the tier before they are acknowledged.
+    pub(crate) strict: bool,
+    pub(crate) fingerprint_bits: u8,
+    /// The next seal sequence, as of a clean stop.
+    pub(crate) next_seq: u64,
+    /// Above all CAS numbers given out, as of a clean stop.
+    pub(crate) next_cas: u64,
+    /// Latest time acted on, as of a clean stop; unix seconds.
+    pub(crate) clock: u32,
+    /// When a `flush_all` is due; 0 for never.
+    pub(crate) flush_due: u32,
+    /// Pages of the kill log that were ever written, as of a clean stop.
+    pub(crate) log_pages: u64,
+    pub(crate) next_item: u64,
+    /// What of the write budget was saved up, in bytes, negative when overdrawn; as of a clean stop.
+    pub(crate) balance: i64,
+}
+
+/// What a device's first page holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FirstPage {
+    /// Nothing but zeros.
+    Blank,
+    /// A tier of this or another version.
+    Ours(Superblock),
+    /// Begins like one of ours, but does not check out.
+    Damaged,
+    /// Somebody else's.
+    Foreign,
+}
+
+impl Superblock {
+    pub(crate) fn encode(&self, page: &mut [u8]) {
+        page.fill(0);
+        page[..8].copy_from_slice(SUPERBLOCK_MAGIC);
+        put_u32(page, 8, self.version);
+        put_u64(page, 16, self.set);
+        put_u64(page, 24, self.seed);
+        put_u32(page, 32, self.segment_bytes);
+        put_u32(page, 36, self.segments);
+        put_u16(page, 40, self.shards);
+        put_u16(page, 42, self.tier);
+        put_u16(page, 44, self.tiers);
+        put_u64(page, 48, self.epoch);
+        put_u64(page, 56, self.boot[0]);
+        put_u64(page, 64, self.boot[1]);
+        page[72] = u8::from(self.clean);
+        page[73] = u8::from(self.strict);
+        page[74] = self.fingerprint_bits;
+        put_u64(page, 80, self.next_seq);
+        put_u64(page, 88, self.next_cas);
+        put_u32(page, 96, self.clock);
+        put_u32(page, 100, self.flush_due);
+        put_u64(page, 104, self.log_pages);
+        put_u64(page, 112, self.next_item);
+        put_u64(page, 120, self.balance.cast_unsigned());
+        let crc = checksum(0, &page[16..]);
+        put_u32(page, 12, crc);
+    }
+
+    pub(crate) fn decode(page: &[u8]) -> FirstPage {
+        if page.iter().all(|&byte| byte == 0) {
+            return FirstPage::Blank;
+        }
+        if page.len() < PAGE || &page[..8] != SUPERBLOCK_MAGIC {
+            return FirstPage::Foreign;
+        }
+        if u32_at(page, 12) != checksum(0, &page[16..]) {
+            return FirstPage::Damaged;
+        }
+        FirstPage::Ours(Self {
+            version: u32_at(page, 8),
+            set: u64_at(page, 16),
+            seed: u64_at(page, 24),
+            segment_bytes: u32_at(page, 32),
+            segments: u32_at(page, 36),
+            shards: u16_at(page, 40),
+            tier: u16_at(page, 42),
+            tiers: u16_at(page, 44),
+            epoch: u64_at(page, 48),
+            boot: [u64_at(page, 56), u64_at(page, 64)],
+            clean: page[72] != 0,
+            strict: page[73] != 0,
+            fingerprint_bits: page[74],
+            next_seq: u64_at(page, 80),
+            next_cas: u64_at(page, 88),
+            clock: u32_at(page, 96),
+            flush_due: u32_at(page, 100),
+            log_pages: u64_at(page, 104),
+            next_item: u64_at(page, 112),
+            balance: u64_at(page, 120).cast_signed(),
+        })
+    }
+}
+
+/// Completes a page whose records are in place.
+pub(crate) fn finish_page(page: &mut [u8], at: u32, seq: u64, records: u16, first: u16) {
+    put_u64(page, 4, seq);
+    put_u16(page, 12, records);
+    put_u16(page, 14, first);
+    let crc = checksum(at, &page[4..]);
+    put_u32(page, 0, crc);
+}
+
+/// A page that checks out.
+pub(crate) struct PageHeader {
+    pub(crate) seq: u64,
+    pub(crate) records: u16,
+    pub(crate) first: u16,
+}
+
+/// `None` if the checksum does not fit.
+pub(crate) fn check_page(page: &[u8], at: u32) -> Option<PageHeader> {
+    if page.len() < PAGE || u32_at(page, 0) != checksum(at, &page[4..]) {
+        return None;
+    }
+    Some(PageHeader { seq: u64_at(page, 4), records: u16_at(page, 12), first: u16_at(page, 14) })
+}
+
+/// Completes an extent (header and record, without padding); `at` is its first unit in the segment.
+pub(crate) fn finish_extent(extent: &mut [u8], at: u32, seq: u64) {
+    put_u32(extent, 4, (extent.len() - EXTENT_HEADER) as u32);
+    put_u64(extent, 8, seq);
+    let crc = checksum(at, &extent[4..]);
+    put_u32(extent, 0, crc);
+}
+
+/// The seal sequence and the record bytes of an extent; `None` if it does not check out.
+pub(crate) fn check_extent(bytes: &[u8], at: u32) -> Option<(u64, &[u8])> {
+    if bytes.len() < EXTENT_HEADER {
+        return None;
+    }
+    let extent = bytes.get(..EXTENT_HEADER.checked_add(u32_at(bytes, 4) as usize)?)?;
+    let fits = u32_at(extent, 0) == checksum(at, &extent[4..]);
+    fits.then(|| (u64_at(extent, 8), &extent[EXTENT_HEADER..]))
+}
+
+/// Where an extent lies, as the directory says it: position in hash order (32 bits), first unit (20),
+/// units (12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) pos: u32,
+    pub(crate) unit: u32,
+    pub(crate) units: u32,
+}
+
+impl Extent {
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.pos) | u64::from(self.unit) << 32 | u64::from(self.units) << 52
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self { pos: bits as u32, unit: (bits >> 32) as u32 & 0xf_ffff, units: (bits >> 52) as u32 }
+    }
+}
+
+/// Everything about a sealed segment but its records: enough to rebuild index and page table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub(crate) seq: u64,
+    pub(crate) shard: u16,
+    pub(crate) number: u16,
+    /// Unix seconds of the seal.
+    pub(crate) sealed: u32,
+    /// Unix seconds at which the last record is gone; 0 if one never is.
+    pub(crate) expires: u32,
+    /// Bytes of all records with their headers; a segment is at most 64 MiB.
+    pub(crate) record_bytes: u32,
+    /// Bytes of their keys and values.
+    pub(crate) payload_bytes: u32,
+    /// Buckets of the shard's index at the seal: names of the segment are told apart only in an index
+    /// of as many or more, see [`crate::segments::seal`].
+    pub(crate) buckets: u32,
+    /// See [`crate::segments::pages::PageTable`].
+    pub(crate) shift: u8,
+    /// One of the records is an item with chunks.
+    pub(crate) has_manifests: bool,
+    /// In hash order.
+    pub(crate) names: Vec<Name>,
+    pub(crate) starts: Vec<u16>,
+    /// Empty if no record straddles pages.
+    pub(crate) straddlers: Vec<u16>,
+    pub(crate) extents: Vec<Extent>,
+}
+
+/// The fixed part stands at the very end of the segment.
+pub(crate) const FOOTER_HEADER: usize = 64;
+/// Names per value of the topmost 7 bits of their position; the entries keep the 25 bits below.
+const DIRECTORY: usize = 128;
+const NAME_BYTES: usize = 5;
+/// Flags of a footer.
+const STRADDLING: u8 = 1;
+const MANIFESTS: u8 = 2;
+
+impl Footer {
+    /// Bytes of a footer of so many parts.
+    pub(crate) fn bytes_for(names: usize, pages: usize, straddling: bool, extents: usize) -> usize {
+        let tables = if straddling { 2 } else { 1 };
+        FOOTER_HEADER + DIRECTORY * 4 + names * NAME_BYTES + pages * 2 * tables + extents * 8
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        let straddling = !self.straddlers.is_empty();
+        Self::bytes_for(self.names.len(), self.starts.len(), straddling, self.extents.len())
+    }
+
+    /// Writes the footer to the end of `segment`.
+    pub(crate) fn encode(&self, segment: &mut [u8]) {
+        let at = segment.len() - self.bytes();
+        let out = &mut segment[at..];
+        let mut body = Vec::with_capacity(out.len());
+        let mut counts = [0u32; DIRECTORY];
+        for name in &self.names {
+            counts[(name.pos >> 25) as usize] += 1;
+        }
+        counts.iter().for_each(|count| body.extend(count.to_le_bytes()));
+        for name in &self.names {
+            let low = u64::from(name.pos & 0x1ff_ffff) | u64::from(name.fingerprint) << 25;
+            body.extend(&low.to_le_bytes()[..NAME_BYTES]);
+        }
+        let tables = self.starts.iter().chain(&self.straddlers);
+        tables.for_each(|entry| body.extend(entry.to_le_bytes()));
+        self.extents.iter().for_each(|extent| body.extend(extent.to_bits().to_le_bytes()));
+        let header_at = out.len() - FOOTER_HEADER;
+        out[..header_at].copy_from_slice(&body);
+        let header = &mut out[header_at..];
+        header.fill(0);
+        header[..8].copy_from_slice(FOOTER_MAGIC);
+        put_u32(header, 8, VERSION);
+        put_u64(header, 16, self.seq);
+        put_u32(header, 24, self.names.len() as u32);
+        put_u16(header, 28, self.starts.len() as u16);
+        header[30] = self.shift;
+        let flags = [(!self.straddlers.is_empty(), STRADDLING), (self.has_manifests, MANIFESTS)];
+        header[31] = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+        put_u32(header, 32, self.extents.len() as u32);
+        put_u16(header, 36, self.shard);
+        put_u16(header, 38, self.number);
+        put_u32(header, 40, self.sealed);
+        put_u32(header, 44, self.expires);
+        put_u32(header, 48, self.record_bytes);
+        put_u32(header, 52, self.payload_bytes);
+        put_u32(header, 56, self.buckets);
+        let crc = footer_checksum(out);
+        put_u32(&mut out[header_at..], 12, crc);
+    }
+
+    /// How many bytes at the end of a segment the footer takes, from the segment's last
+    /// [`FOOTER_HEADER`] bytes or more; `None` if these are no footer of this version.
+    pub(crate) fn bytes_of(tail: &[u8]) -> Option<usize> {
+        let header = tail.get(tail.len().checked_sub(FOOTER_HEADER)?..)?;
+        let version = u32_at(header, 8);
+        if &header[..8] != FOOTER_MAGIC || !(VERSION_MIN..=VERSION).contains(&version) {
+            return None;
+        }
+        let counts = [u32_at(header, 24), u32_at(header, 32)].map(|n| n as usize);
+        if counts.iter().any(|&n| n > 1 << 26) {
+            return None;
+        }
+        let pages = usize::from(u16_at(header, 28));
+        Some(Self::bytes_for(counts[0], pages, header[31] & STRADDLING != 0, counts[1]))
+    }
+
+    /// Reads the footer at the end of `tail`; `None` if it does not check out. Never panics.
+    pub(crate) fn decode(tail: &[u8]) -> Option<Self> {
+        let bytes = tail.get(tail.len().checked_sub(Self::bytes_of(tail)?)?..)?;
+        let (body, header) = bytes.split_at(bytes.len() - FOOTER_HEADER);
+        let number = u16_at(header, 38);
+        if u32_at(header, 12) != footer_checksum(bytes) || u32::from(number) >= SEGMENTS_MAX {
+            return None;
+        }
+        let (counts, body) = body.split_at(DIRECTORY * 4);
+        let (names, body) = body.split_at(u32_at(header, 24) as usize * NAME_BYTES);
+        let pages = usize::from(u16_at(header, 28));
+        let (starts, body) = body.split_at(pages * 2);
+        let straddling = if header[31] & STRADDLING != 0 { pages * 2 } else { 0 };
+        let (straddlers, extents) = body.split_at(straddling);
+        let words = |bytes: &[u8]| bytes.chunks_exact(2).map(|b| u16_at(b, 0)).collect();
+        Some(Self {
+            seq: u64_at(header, 16),
+            shard: u16_at(header, 36),
+            number,
+            sealed: u32_at(header, 40),
+            expires: u32_at(header, 44),
+            record_bytes: u32_at(header, 48),
+            payload_bytes: u32_at(header, 52),
+            buckets: u32_at(header, 56),
+            shift: header[30],
+            has_manifests: header[31] & MANIFESTS != 0,
+            names: decode_names(counts, names)?,
+            starts: words(starts),
+            straddlers: words(straddlers),
+            extents: extents.chunks_exact(8).map(|b| Extent::from_bits(u64_at(b, 0))).collect(),
+        })
+    }
+}
+
+fn decode_names(counts: &[u8], names: &[u8]) -> Option<Vec<Name>> {
+    let mut entries = names.chunks_exact(NAME_BYTES);
+    let mut out = Vec::with_capacity(entries.len());
+    for top in 0..DIRECTORY {
+        for _ in 0..u32_at(counts, top * 4) {
+            let entry = entries.next()?;
+            let low = u64::from(u32_at(entry, 0)) | u64::from(entry[4]) << 32;
+            let pos = (top as u32) << 25 | low as u32 & 0x1ff_ffff;
+            out.push(Name { pos, fingerprint: (low >> 25) as u16 });
+        }
+    }
+    entries.next().is_none().then_some(out)
+}
+
+/// Over everything but the checksum itself.
+fn footer_checksum(footer: &[u8]) -> u32 {
+    let crc_at = footer.len() - FOOTER_HEADER + 12;
+    crc32c::crc32c_append(crc32c::crc32c(&footer[..crc_at]), &footer[crc_at + 4..])
+}
+
+fn put_u16(out: &mut [u8], at: usize, value: u16) {
+    out[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u32(out: &mut [u8], at: usize, value: u32) {
+    out[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(out: &mut [u8], at: usize, value: u64) {
+    out[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn superblock_round_trip_and_damage() {
+        let superblock = Superblock {
+            version: VERSION,
+            set: 3,
+            seed: 4,
+            segment_bytes: 1 << 18,
+            segments: 4095,
+            shards: 16,
+            tier: 0,
+            tiers: 1,
+            epoch: 5,
+            boot: [6, 7],
+            clean: true,
+            strict: false,
+            fingerprint_bits: 15,
+            next_seq: 8,
+            next_cas: 9,
+            clock: 10,
+            flush_due: 11,
+            log_pages: 12,
+            next_item: 13,
+            balance: -14,
+        };
+        let mut page = vec![0; PAGE];
+        assert_eq!(Superblock::decode(&page), FirstPage::Blank);
+        superblock.encode(&mut page);
+        assert_eq!(Superblock::decode(&page), FirstPage::Ours(superblock));
+        page[100] ^= 1;
+        assert_eq!(Superblock::decode(&page), FirstPage::Damaged);
+        page[0] = b'x';
+        assert_eq!(Superblock::decode(&page), FirstPage::Foreign);
+    }
+
+    proptest! {
+        #[test]
+        fn footer_round_trip(
+            mut names in prop::collection::vec((any::<u32>(), 1u16..0x8000), 0..300),
+            starts in prop::collection::vec(any::<u16>(), 0..20),
+            straddling in any::<bool>(),
+            extents in prop::collection::vec((any::<u32>(), 0u32..1 << 20, 0u32..1 << 12), 0..9),
+            flip in any::<prop::sample::Index>(),
+        ) {
+            names.sort_unstable();
+            let footer = Footer {
+                seq: 1 << 40, shard: 200, number: 2047, sealed: 5, expires: 6, record_bytes: 1 << 25, payload_bytes: 1 << 24, buckets: 1 << 23,
+                has_manifests: true,
+                shift: 13,
+                names: names.into_iter().map(|(pos, fingerprint)| Name { pos, fingerprint }).collect(),
+                straddlers: if straddling { starts.clone() } else { Vec::new() },
+                starts,
+                extents: extents.into_iter().map(|(pos, unit, units)| Extent { pos, unit, units }).collect(),
+            };
+            let mut segment = vec![0xaa; 8192];
+            footer.encode(&mut segment);
+            prop_assert_eq!(Footer::bytes_of(&segment[8192 - FOOTER_HEADER..]), Some(footer.bytes()));
+            prop_assert_eq!(Footer::decode(&segment), Some(footer.clone()));
+            let at = 8192 - footer.bytes() + flip.index(footer.bytes());
+            segment[at] ^= 0x10;
+            prop_assert_eq!(Footer::decode(&segment), None);
+        }
+
+        #[test]
+        fn any_footer_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut tail = bytes;
+            let _ = Footer::decode(&tail);
+            if tail.len() >= FOOTER_HEADER {
+                let at = tail.len() - FOOTER_HEADER;
+                tail[at..at + 8].copy_from_slice(FOOTER_MAGIC);
+                put_u32(&mut tail[at..], 8, VERSION);
+                prop_assert_eq!(Footer::decode(&tail), None);
+            }
+        }
+    }
+}

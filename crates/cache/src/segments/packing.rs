@@ -1,0 +1,195 @@
+//! Packing: where the records of a segment lie in it, and what it looks like as bytes.
+
+use crate::records::key::Name;
+use crate::segments::layout::{
+    EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, NO_FIRST, PACKED_MAX, PAGE, PAGE_HEADER, PAGE_ROOM,
+    WHOLE_MAX, finish_extent, finish_page,
+};
+use crate::segments::pages::Tables;
+use terrace_device::AlignedBuf;
+
+/// A record on its way to a segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Item<'g, S> {
+    pub(crate) name: Name,
+    /// As encoded.
+    pub(crate) bytes: &'g [u8],
+    /// Where it comes from.
+    pub(crate) source: S,
+    /// How many came before it.
+    pub(crate) arrival: u32,
+    pub(crate) is_manifest: bool,
+    /// Of key and value.
+    pub(crate) payload_bytes: u32,
+    /// Unix seconds; 0 for never.
+    pub(crate) expires: u32,
+    pub(crate) at: At,
+}
+
+/// Where a record will lie in the segment.
+#[derive(Clone, Copy)]
+pub(crate) enum At {
+    /// Offset in the stream of the pages' rooms.
+    Stream(u32),
+    /// First unit, from the first extent on.
+    Extent(u32),
+}
+
+impl<'g, S> Item<'g, S> {
+    pub(crate) fn new(name: Name, bytes: &'g [u8], source: S) -> Self {
+        let (arrival, is_manifest, payload_bytes, expires) = (0, false, 0, 0);
+        let at = At::Stream(0);
+        Self { name, bytes, source, arrival, is_manifest, payload_bytes, expires, at }
+    }
+}
+
+/// What the footer says of the records as such.
+pub(crate) fn describe<S>(items: &[Item<'_, S>]) -> Footer {
+    Footer {
+        names: items.iter().map(|item| item.name).collect(),
+        record_bytes: items.iter().map(|item| item.bytes.len() as u32).sum(),
+        payload_bytes: items.iter().map(|item| item.payload_bytes).sum(),
+        has_manifests: items.iter().any(|item| item.is_manifest),
+        expires: last_expiry(items),
+        ..Footer::default()
+    }
+}
+
+/// Unix seconds from which on all of them have expired; 0 for never.
+fn last_expiry<S>(items: &[Item<'_, S>]) -> u32 {
+    let each = items.iter().map(|item| item.expires);
+    if each.clone().any(|expires| expires == 0) { 0 } else { each.max().unwrap_or(0) }
+}
+
+/// Takes out all but the first of records that could come to share bucket and fingerprint, for a later
+/// segment, so that (name, segment) means one record at every size of the index. Answers what it took.
+pub(crate) fn defer_equal_names<'g, S>(
+    items: &mut Vec<Item<'g, S>>,
+    width: u32,
+) -> Vec<Item<'g, S>> {
+    let mut kept: Vec<Name> = Vec::with_capacity(items.len());
+    let clashes = |item: &mut Item<'_, S>| {
+        let near = kept.iter().rev().take_while(|name| item.name.pos - name.pos < width);
+        let clashes = near.into_iter().any(|name| name.fingerprint == item.name.fingerprint);
+        if !clashes {
+            kept.push(item.name);
+        }
+        clashes
+    };
+    items.extract_if(.., clashes).collect()
+}
+
+/// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.
+pub(crate) fn fit<'g, S>(items: &mut Vec<Item<'g, S>>, segment_bytes: usize) -> Vec<Item<'g, S>> {
+    let (mut limit, mut taken) = (items.len() as u32, Vec::new());
+    loop {
+        let needed = place(items);
+        if needed <= segment_bytes || items.is_empty() {
+            return taken;
+        }
+        let excess = (needed - segment_bytes) * items.len() / needed;
+        limit = limit.saturating_sub(excess.max(1) as u32).min(items.len() as u32);
+        // Arrival numbers have gaps after a deferral, so a round may leave out fewer than counted;
+        // the next one goes on.
+        taken.extend(items.extract_if(.., |item| item.arrival >= limit));
+    }
+}
+
+/// Gives every item its place and says how many bytes the segment needs.
+fn place<S>(items: &mut [Item<'_, S>]) -> usize {
+    let (mut stream, mut unit, mut extents, mut straddling) = (0usize, 0usize, 0, false);
+    for item in items.iter_mut() {
+        let bytes = item.bytes.len();
+        if bytes > PACKED_MAX {
+            item.at = At::Extent(unit as u32);
+            unit += (EXTENT_HEADER + bytes).div_ceil(EXTENT_UNIT);
+            extents += 1;
+            continue;
+        }
+        let offset = stream % PAGE_ROOM;
+        let room = if bytes <= WHOLE_MAX { PAGE_ROOM } else { 2 * PAGE_ROOM };
+        if offset + bytes > room {
+            stream += PAGE_ROOM - offset;
+        }
+        item.at = At::Stream(stream as u32);
+        straddling |= stream % PAGE_ROOM + bytes > PAGE_ROOM;
+        stream += bytes;
+    }
+    let pages = stream.div_ceil(PAGE_ROOM);
+    pages * PAGE + unit * EXTENT_UNIT + Footer::bytes_for(items.len(), pages, straddling, extents)
+}
+
+/// Writes pages, extents and footer into `segment` and completes `footer`.
+pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, footer: &mut Footer) {
+    segment.fill(0);
+    let packed: Vec<_> = items
+        .iter()
+        .filter_map(|item| match item.at {
+            At::Stream(at) => Some((at as usize, item)),
+            At::Extent(_) => None,
+        })
+        .collect();
+    write_pages(&packed, segment, footer);
+    let first_unit = footer.starts.len() * PAGE / EXTENT_UNIT;
+    for item in items {
+        let At::Extent(unit) = item.at else { continue };
+        let unit = first_unit + unit as usize;
+        let start = unit * EXTENT_UNIT;
+        let end = start + EXTENT_HEADER + item.bytes.len();
+        segment[start + EXTENT_HEADER..end].copy_from_slice(item.bytes);
+        finish_extent(&mut segment[start..end], unit as u32, footer.seq);
+        footer.extents.push(Extent {
+            pos: item.name.pos,
+            unit: unit as u32,
+            units: (end - start).div_ceil(EXTENT_UNIT) as u32,
+        });
+    }
+    footer.encode(segment);
+}
+
+fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: &mut Footer) {
+    let end = packed.last().map_or(0, |(at, item)| at + item.bytes.len());
+    let pages = end.div_ceil(PAGE_ROOM);
+    let mut heads = vec![(0u16, NO_FIRST); pages];
+    let (mut firsts, mut lasts) = (vec![None; pages], vec![0; pages]);
+    let mut straddles = vec![false; pages];
+    for (at, item) in packed {
+        let page = at / PAGE_ROOM;
+        let (records, first) = &mut heads[page];
+        if *records == 0 {
+            *first = (at % PAGE_ROOM) as u16;
+            firsts[page] = Some(item.name.pos);
+        }
+        *records += 1;
+        lasts[page] = item.name.pos;
+        straddles[page] = at % PAGE_ROOM + item.bytes.len() > PAGE_ROOM;
+        copy_to_stream(segment, *at, item.bytes);
+    }
+    for (page, (records, first)) in heads.into_iter().enumerate() {
+        let bytes = &mut segment[page * PAGE..(page + 1) * PAGE];
+        finish_page(bytes, page as u32, footer.seq, records, first);
+    }
+    // A page in which no record begins is never the one to start reading at: it takes the first
+    // position of the page after it.
+    let mut next = u32::MAX;
+    for page in (0..pages).rev() {
+        next = firsts[page].unwrap_or(next);
+        lasts[page] = if firsts[page].is_some() { lasts[page] } else { next };
+        firsts[page] = Some(next);
+    }
+    let firsts: Vec<_> = firsts.into_iter().flatten().collect();
+    let tables = Tables::encode(&firsts, &lasts, &straddles);
+    (footer.shift, footer.starts, footer.straddlers) =
+        (tables.shift, tables.starts, tables.straddlers);
+}
+
+/// Copies a record to its place in the stream, around page headers.
+fn copy_to_stream(segment: &mut [u8], mut at: usize, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let (page, offset) = (at / PAGE_ROOM, at % PAGE_ROOM);
+        let (part, rest) = bytes.split_at(bytes.len().min(PAGE_ROOM - offset));
+        let start = page * PAGE + PAGE_HEADER + offset;
+        segment[start..start + part.len()].copy_from_slice(part);
+        (at, bytes) = (at + part.len(), rest);
+    }
+}

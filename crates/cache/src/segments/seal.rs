@@ -1,0 +1,222 @@
+//! Sealing: the oldest fresh records of a shard become a segment in hash order, written in one
+//! stream; then index entries take the place of the records in DRAM.
+
+use crate::cache::Engine;
+use crate::dram::memory::Guard;
+use crate::dram::resident::{Resident, mark};
+use crate::index::bucket::USED_EARLIER;
+use crate::kill_log::Seat;
+use crate::platform::prefetch;
+use crate::recovery::crash::crash_point;
+use crate::segments::layout::Footer;
+use crate::segments::packing::{self, assemble, defer_equal_names, fit};
+use crate::segments::pick::{Fresh, Pick};
+use crate::shard::{Locked, Shard};
+use crate::stats::counters::count;
+use std::sync::atomic::Ordering;
+use terrace_device::AlignedBuf;
+
+/// Records published per hold of the shard's lock.
+const BATCH: usize = 64;
+
+/// A fresh record on its way to a segment.
+type Item<'g> = packing::Item<'g, Resident<'g>>;
+
+/// What became of an attempt to seal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A segment was written.
+    Sealed,
+    /// The shard has too few records, or none that a segment can take.
+    NotDue,
+    /// No place, no segment number, or the device refused.
+    Blocked,
+}
+
+/// Seals one segment of a shard if there are enough records for it, or if there is `any`.
+pub(crate) fn seal(
+    engine: &Engine,
+    guard: Guard<'_>,
+    shard_at: usize,
+    segment: &mut AlignedBuf,
+    now: u32,
+    any: bool,
+) -> Outcome {
+    let shard = &engine.shards[shard_at];
+    let Some((mut items, generation)) = gather(engine, shard, guard, now, any) else {
+        return Outcome::NotDue;
+    };
+    let buckets = {
+        let index = shard.index.load(guard);
+        defer_equal_names(&mut items, index.bucket_width());
+        index.buckets() as u32
+    };
+    fit(&mut items, engine.geometry.segment_bytes as usize);
+    if items.is_empty() {
+        return Outcome::NotDue;
+    }
+    let Some(slot) = engine.pool.slots.take() else { return Outcome::Blocked };
+    let mut locked = shard.lock(&engine.pool, guard);
+    let Some(number) = locked.state.numbers.pop() else {
+        engine.pool.slots.give(slot);
+        return Outcome::Blocked;
+    };
+    drop(locked);
+    let seq = engine.next_seq();
+    let mut footer = Footer {
+        seq,
+        shard: shard_at as u16,
+        number,
+        sealed: now,
+        buckets,
+        ..packing::describe(&items)
+    };
+    assemble(&items, segment, &mut footer);
+    if engine.pool.slots.write(slot, segment).is_err() {
+        // The place is not used again; the records stay in DRAM and go to another.
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.generation == generation {
+            locked.state.numbers.push(number);
+        }
+        return Outcome::Blocked;
+    }
+    locked = shard.lock(&engine.pool, guard);
+    if locked.state.generation != generation {
+        // Everything was flushed meanwhile, segment numbers too.
+        engine.pool.slots.give(slot);
+        return Outcome::Sealed;
+    }
+    crash_point("seal: written");
+    let log = &engine.pool.logs[usize::from(slot.tier)];
+    log.ensure_room(&engine.pool.slots);
+    let log_slot = engine.pool.slots.index(slot);
+    log.begin(log_slot, Seat { shard: footer.shard, number, seq });
+    shard.segments.publish(slot, &footer, footer.names.len() as u32);
+    engine.note_segment(&shard.segments, number, true);
+    drop(locked);
+    crash_point("seal: begun");
+    if publish(engine, shard, guard, &items, number, generation) {
+        let log_slot = (slot.tier, log_slot);
+        leave_dram(engine, shard, guard, &items, log_slot, generation);
+    }
+    Outcome::Sealed
+}
+
+/// Commits the seal, and lets go of what is now in the segment.
+fn leave_dram(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    items: &[Item<'_>],
+    log_slot: (u16, u32),
+    generation: u64,
+) {
+    let locked = shard.lock(&engine.pool, guard);
+    if locked.state.generation != generation {
+        return;
+    }
+    let (tier, slot) = log_slot;
+    engine.pool.logs[usize::from(tier)].commit(slot);
+    drop(locked);
+    crash_point("seal: committed");
+    for batch in items.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if locked.state.generation != generation {
+            return;
+        }
+        batch.iter().for_each(|item| prefetch::line(item.source.header));
+        for item in batch.iter().filter(|item| item.source.has(mark::SEALED)) {
+            locked.void_unlisted(&item.source);
+        }
+    }
+}
+
+/// Records in full blocks, enough for a segment, in hash order; see [`crate::segments::pick`].
+fn gather<'g>(
+    engine: &'g Engine,
+    shard: &'g Shard,
+    guard: Guard<'g>,
+    now: u32,
+    any: bool,
+) -> Option<(Vec<Item<'g>>, u64)> {
+    let (blocks, generation, since) = {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if any {
+            locked.shelve_open();
+        }
+        if locked.sealable_bytes() < if any { 1 } else { engine.seal_bytes() } {
+            return None;
+        }
+        let since = std::mem::replace(&mut locked.state.gathered, now);
+        (locked.state.fresh.full.clone(), locked.state.generation, since)
+    };
+    let picked = Pick { engine, shard, guard, now, since, any }.run(&blocks);
+    let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
+    if !any && bytes < engine.seal_bytes() {
+        // Some had expired; the others wait until they are enough again.
+        return None;
+    }
+    let item = |(arrival, fresh): (usize, Fresh<'g>)| Item {
+        arrival: arrival as u32,
+        is_manifest: fresh.is_manifest,
+        payload_bytes: fresh.payload_bytes,
+        expires: fresh.expires,
+        ..Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
+    };
+    let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
+    items.sort_unstable_by_key(|item| (item.name, item.arrival));
+    Some((items, generation))
+}
+
+/// Puts index entries in the place of records in DRAM, except for what changed while the segment was
+/// written. `false` if all was flushed meanwhile.
+fn publish(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    items: &[Item<'_>],
+    number: u16,
+    generation: u64,
+) -> bool {
+    items.chunks(BATCH).all(|batch| {
+        engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
+        let mut locked = shard.lock(&engine.pool, guard);
+        let goes_on = locked.state.generation == generation;
+        if goes_on {
+            batch.iter().for_each(|item| prefetch::line(item.source.header));
+            batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
+            locked.index().prefetch_all(batch.iter().map(|item| &item.name));
+            batch.iter().for_each(|item| hand_over(&mut locked, item, number));
+        }
+        goes_on
+    })
+}
+
+fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
+    let (name, resident) = (item.name, &item.source);
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
+        return locked.log_kill(name, number);
+    };
+    let used = resident.has(mark::USED);
+    let uses = if resident.has(mark::FETCHED) { USED_EARLIER } else { 0 };
+    if locked.link(name, number, uses, item.bytes.len() as u32).is_err() {
+        // The index is as full as it gets; the record stays in DRAM for a later segment.
+        return locked.log_kill(name, number);
+    }
+    let tier = locked.pool.counters.tier(locked.shard.segments.slot(number).tier);
+    if resident.has(mark::REINSERTED) {
+        count(&tier.reinserted_records);
+    } else {
+        count(&tier.stored_records);
+        tier.stored_payload_bytes.fetch_add(item.payload_bytes.into(), Ordering::Relaxed);
+    }
+    let Some(sealed) = locked.shard.segments.sealed(number) else { return };
+    let copy = used.then(|| crate::dram::hot::keep(locked, resident, sealed).ok()).flatten();
+    // Reclaim may not have come to the end of the segment that the record was taken from.
+    locked.log_kill_origin(name, resident);
+    let origin = crate::dram::hot::Origin::of(sealed).to_bits();
+    resident.header.origin.store(origin, Ordering::Relaxed);
+    resident.header.mark.fetch_or(mark::SEALED, Ordering::Release);
+    crash_point("seal: a record handed over");
+    locked.unlist_sealed(name.pos, resident, at, copy);
+}

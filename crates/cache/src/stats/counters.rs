@@ -1,0 +1,126 @@
+//! What the cache counts while it runs; relaxed atomics.
+
+use crate::shard::Lane;
+use crate::stats::observer::Told;
+use crate::stats::spread::Spread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: AtomicU64,)* }
+    };
+}
+
+counters! {
+    /// Of one tier.
+    TierCounters {
+        records,
+        live_bytes,
+        segments_used,
+        /// Of segments in use: bytes of their footers.
+        footer_bytes,
+        hits,
+        false_reads,
+        reads,
+        read_bytes,
+        background_reads,
+        background_read_bytes,
+        segment_writes,
+        written_bytes,
+        /// Of the kill log, its directory and cleaning included.
+        log_written_bytes,
+        stored_payload_bytes,
+        stored_records,
+        reinserted_records,
+        /// That came from a tier above.
+        descended_records,
+        expired_segments,
+        corrupt_pages,
+        read_errors,
+        write_errors,
+    }
+}
+
+impl TierCounters {
+    pub(crate) fn add_live(&self, bytes: u32) {
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.live_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_live(&self, bytes: u32) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.live_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
+    }
+}
+
+/// Of the whole cache.
+#[derive(Default)]
+pub(crate) struct Counters {
+    fresh_blocks: AtomicU64,
+    hot_blocks: AtomicU64,
+    fresh_records: Spread,
+    hot_records: Spread,
+    /// Encoded bytes of live fresh records.
+    pub(crate) fresh_bytes: Spread,
+    pub(crate) stored: Spread,
+    pub(crate) table_bytes: AtomicU64,
+    pub(crate) index_bytes: AtomicU64,
+    pub(crate) page_table_bytes: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+    pub(crate) evicted_unfetched: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    /// Of those, never written.
+    pub(crate) expired_unwritten: AtomicU64,
+    /// Lookups that met a record which had expired.
+    pub(crate) met_expired: AtomicU64,
+    pub(crate) collisions: AtomicU64,
+    pub(crate) waits: AtomicU64,
+    pub(crate) promotions: AtomicU64,
+    pub(crate) demotions: AtomicU64,
+    /// A tier, or DRAM without tiers, is so full that records may be dropped.
+    pub(crate) full: AtomicBool,
+    /// Who is told besides of what can be told one by one.
+    pub(crate) told: Told,
+    tiers: Box<[TierCounters]>,
+}
+
+impl Counters {
+    pub(crate) fn new(tiers: usize, shards: usize) -> Self {
+        let tiers = (0..tiers).map(|_| TierCounters::default()).collect();
+        let [fresh_records, hot_records, fresh_bytes, stored] = Spread::over(shards);
+        Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
+    }
+
+    pub(crate) fn tier(&self, tier: u16) -> &TierCounters {
+        &self.tiers[usize::from(tier)]
+    }
+
+    pub(crate) fn tiers(&self) -> &[TierCounters] {
+        &self.tiers
+    }
+
+    pub(crate) fn blocks(&self, lane: Lane) -> &AtomicU64 {
+        match lane {
+            Lane::Fresh => &self.fresh_blocks,
+            Lane::Hot => &self.hot_blocks,
+        }
+    }
+
+    pub(crate) fn records(&self, lane: Lane) -> &Spread {
+        match lane {
+            Lane::Fresh => &self.fresh_records,
+            Lane::Hot => &self.hot_records,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,168 @@
+//! What the cache counts.
+
+pub(crate) mod counters;
+pub(crate) mod dump;
+pub(crate) mod observer;
+pub(crate) mod report;
+pub(crate) mod spread;
+
+use terrace_policy::Gear;
+
+/// Everything that `stats`, `stats tiers` and the metrics show of the cache.
+#[derive(Clone, Debug, Default)]
+pub struct CacheStats {
+    /// Where DRAM goes.
+    pub memory: MemoryStats,
+    /// Live records, in DRAM and on tiers.
+    pub records: u64,
+    /// Payload bytes (keys and values) of live records, as far as known.
+    pub bytes: u64,
+    /// Records ever stored.
+    pub stored_total: u64,
+    /// Live records that lost their place to others.
+    pub evictions: u64,
+    /// Records dropped because they had expired.
+    pub reclaimed_expired: u64,
+    /// Of those, never written to a drive.
+    pub expired_unwritten: u64,
+    /// Lookups that missed because what they found had expired.
+    pub met_expired: u64,
+    /// Unread among the evicted.
+    pub evicted_unfetched: u64,
+    /// Records that lost their place to one of equal bucket and fingerprint, and found none when they
+    /// were to come back.
+    pub lost_to_collisions: u64,
+    /// SETs that had to wait for buffers.
+    pub waits: u64,
+    /// Hot copies made, and dropped.
+    pub promotions: u64,
+    /// Hot copies dropped.
+    pub demotions: u64,
+    /// Shards, and those of them whose sealed records are not back yet after a start.
+    pub shards: u64,
+    /// Shards still to be recovered.
+    pub recovering_shards: u64,
+    /// One per configured tier.
+    pub tiers: Vec<TierStats>,
+}
+
+/// Where DRAM goes, in bytes.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStats {
+    /// The cap (`-m`).
+    pub limit: u64,
+    /// Buckets of the sealed index and their versions.
+    pub sealed_index: u64,
+    /// Page tables and extent directories.
+    pub page_tables: u64,
+    /// Segment table rows.
+    pub segment_table: u64,
+    /// The exact table of records in DRAM.
+    pub dram_table: u64,
+    /// Blocks with records that are not yet on a drive (write buffers, or the cache itself).
+    pub fresh: u64,
+    /// Blocks with copies of hot flash records.
+    pub hot: u64,
+    /// Blocks that hold nothing at the moment.
+    pub idle: u64,
+    /// Buffers of sealing and reclaim, the state and what belongs to the kill log; without tiers
+    /// also write buffers that are set aside.
+    pub staging: u64,
+    /// Records in fresh blocks.
+    pub fresh_records: u64,
+    /// Hot copies.
+    pub hot_records: u64,
+}
+
+/// One tier.
+#[derive(Clone, Debug, Default)]
+pub struct TierStats {
+    /// The device as the user named it.
+    pub label: String,
+    /// Its rung on the ladder, 0 for the fastest.
+    pub rung: u16,
+    /// Bytes of the device that segments can use.
+    pub capacity_bytes: u64,
+    /// Live records.
+    pub records: u64,
+    /// Bytes of live records with their headers.
+    pub live_bytes: u64,
+    /// Keys and values in live records' bytes.
+    pub payload_bytes: u64,
+    /// Page headers and padding in segments that hold records.
+    pub padding_bytes: u64,
+    /// Footers of segments that hold records.
+    pub footer_bytes: u64,
+    /// Segments: all, holding records, free.
+    pub segments: u64,
+    /// Segments that hold records.
+    pub segments_used: u64,
+    /// Bytes per segment.
+    pub segment_bytes: u64,
+    /// Gets answered from this tier.
+    pub hits: u64,
+    /// Reads that found another key, or nothing.
+    pub false_reads: u64,
+    /// Reads for requests, and their bytes.
+    pub reads: u64,
+    /// Bytes read for requests.
+    pub read_bytes: u64,
+    /// Reads by reclaim and growth.
+    pub background_reads: u64,
+    /// Bytes read by reclaim and growth.
+    pub background_read_bytes: u64,
+    /// Segments written.
+    pub segment_writes: u64,
+    /// Bytes written, all told.
+    pub written_bytes: u64,
+    /// Keys and values that clients stored and that were written here for the first time.
+    pub stored_payload_bytes: u64,
+    /// Bytes written for the kill log, which [`TierStats::written_bytes`] does not count.
+    pub log_written_bytes: u64,
+    /// Kills that name a segment which still counts.
+    pub kills: u64,
+    /// Bytes that the kill log takes, on the tier and in the state.
+    pub log_bytes: u64,
+    /// What the tier writes and keeps at present.
+    pub gear: Gear,
+    /// What the drive may be written on average, in bytes per second; 0 without a limit.
+    pub budget_bytes_per_second: u64,
+    /// Bytes of that which were saved up; negative when overdrawn.
+    pub budget_balance_bytes: i64,
+    /// Records that left DRAM unwritten, by the gear or for want of budget.
+    pub let_go_records: u64,
+    /// Bytes of those.
+    pub let_go_bytes: u64,
+    /// Bytes that the drive writes per byte that it is sent, as it says itself, if it does.
+    pub amplification: Option<f64>,
+    /// Years until the drive has been written its size once a day for five years, at the rate since
+    /// the start.
+    pub life_years: f64,
+    /// Records written again by reclaim.
+    pub reinserted_records: u64,
+    /// Records that came down from the rung above.
+    pub descended_records: u64,
+    /// Segments given back unread, since all of their records had expired.
+    pub expired_segments: u64,
+    /// Pages whose checksum did not fit; each a miss.
+    pub corrupt_pages: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// The device was given up after errors.
+    pub failed: bool,
+}
+
+/// One segment that holds records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentStats {
+    /// The number of its place among those of all tiers, one tier after the other.
+    pub place: u64,
+    /// The tier that it lies on.
+    pub tier: u16,
+    /// The number of its seal.
+    pub sequence: u64,
+    /// Bytes of its live records with their headers.
+    pub live_bytes: u64,
+}

@@ -1,0 +1,190 @@
+//! What the engine says of itself: its statistics, and its sizes at start.
+
+use crate::cache::{Cache, Engine};
+use crate::segments::segment::{SegmentTable, SlotId};
+use crate::shard::Lane;
+use crate::stats::counters::TierCounters;
+use crate::stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
+use crate::tiers::slots::TierStore;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+impl Cache {
+    /// Every segment that holds records, in the order of [`SegmentStats::place`].
+    pub fn segments(&self) -> Vec<SegmentStats> {
+        let engine = &self.engine;
+        let of_shard = |segments: &SegmentTable| {
+            let stats = segments.iter().map(|sealed| {
+                let slot = segments.slot(sealed.number);
+                SegmentStats {
+                    place: engine.place_number(slot),
+                    tier: slot.tier,
+                    sequence: sealed.seq,
+                    live_bytes: segments.usage(sealed.number).live_bytes.into(),
+                }
+            });
+            stats.collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> =
+            engine.shards.iter().flat_map(|shard| of_shard(&shard.segments)).collect();
+        all.sort_unstable_by_key(|segment| segment.place);
+        all
+    }
+}
+
+impl Engine {
+    /// The number of a segment's place among those of all tiers, one tier after the other.
+    pub(crate) fn place_number(&self, slot: SlotId) -> u64 {
+        let before = &self.pool.slots.tiers[..usize::from(slot.tier)];
+        let before: u64 = before.iter().map(|tier| u64::from(tier.segments)).sum();
+        before + u64::from(self.pool.slots.index(slot))
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        let counters = &self.pool.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let block = u64::from(self.geometry.block_bytes);
+        let mut tiers: Vec<_> = self
+            .pool
+            .slots
+            .tiers
+            .iter()
+            .zip(counters.tiers())
+            .zip(self.live_payload_bytes())
+            .zip(&self.pool.logs)
+            .map(|(((store, counters), payload), log)| {
+                self.tier_stats(store, counters, payload, log.usage())
+            })
+            .collect();
+        self.pool.admission.show(&mut tiers, counters.is_full());
+        let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
+        let memory = MemoryStats {
+            limit: self.pool.budget.limit(),
+            sealed_index: get(&counters.index_bytes),
+            page_tables: get(&counters.page_table_bytes),
+            segment_table: segments_used * SegmentTable::ROW_BYTES,
+            dram_table: get(&counters.table_bytes),
+            fresh: get(counters.blocks(Lane::Fresh)) * block,
+            hot: get(counters.blocks(Lane::Hot)) * block,
+            idle: self.pool.arena.idle() * block,
+            // Blocks that were set aside are told as what they hold.
+            staging: self.fixed_bytes - self.pool.arena.prepaid_blocks() * block,
+            fresh_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
+            hot_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
+        };
+        CacheStats {
+            records: memory.fresh_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
+            bytes: counters.fresh_bytes.load(Ordering::Relaxed)
+                + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
+            memory,
+            stored_total: counters.stored.load(Ordering::Relaxed),
+            evictions: get(&counters.evictions),
+            reclaimed_expired: get(&counters.expired),
+            expired_unwritten: get(&counters.expired_unwritten),
+            met_expired: get(&counters.met_expired),
+            evicted_unfetched: get(&counters.evicted_unfetched),
+            lost_to_collisions: get(&counters.collisions),
+            waits: get(&counters.waits),
+            promotions: get(&counters.promotions),
+            demotions: get(&counters.demotions),
+            shards: self.shards.len() as u64,
+            recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
+            tiers,
+        }
+    }
+
+    /// Bytes of keys and values of live records on each tier.
+    fn live_payload_bytes(&self) -> Vec<u64> {
+        let mut tiers = vec![0; self.pool.slots.tiers.len()];
+        for segments in self.shards.iter().map(|shard| &shard.segments) {
+            for sealed in segments.iter() {
+                let tier = usize::from(segments.slot(sealed.number).tier);
+                tiers[tier] += segments.live_payload_bytes(sealed.number);
+            }
+        }
+        tiers
+    }
+
+    fn tier_stats(
+        &self,
+        store: &TierStore,
+        counters: &TierCounters,
+        payload_bytes: u64,
+        (kills, log_bytes): (u64, u64),
+    ) -> TierStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let segment_bytes = u64::from(self.geometry.segment_bytes);
+        let segments_used = get(&counters.segments_used);
+        let live_bytes = get(&counters.live_bytes);
+        let footer_bytes = get(&counters.footer_bytes);
+        TierStats {
+            label: store.device.label().to_owned(),
+            rung: store.rung,
+            capacity_bytes: u64::from(store.segments) * segment_bytes,
+            records: get(&counters.records),
+            live_bytes,
+            payload_bytes,
+            padding_bytes: (segments_used * segment_bytes)
+                .saturating_sub(live_bytes + footer_bytes),
+            footer_bytes,
+            segments: store.segments.into(),
+            segments_used,
+            segment_bytes,
+            hits: get(&counters.hits),
+            false_reads: get(&counters.false_reads),
+            reads: get(&counters.reads),
+            read_bytes: get(&counters.read_bytes),
+            background_reads: get(&counters.background_reads),
+            background_read_bytes: get(&counters.background_read_bytes),
+            segment_writes: get(&counters.segment_writes),
+            written_bytes: get(&counters.written_bytes),
+            stored_payload_bytes: get(&counters.stored_payload_bytes),
+            log_written_bytes: get(&counters.log_written_bytes),
+            kills,
+            log_bytes,
+            reinserted_records: get(&counters.reinserted_records),
+            descended_records: get(&counters.descended_records),
+            expired_segments: get(&counters.expired_segments),
+            corrupt_pages: get(&counters.corrupt_pages),
+            read_errors: get(&counters.read_errors),
+            write_errors: get(&counters.write_errors),
+            failed: store.has_failed(),
+            ..TierStats::default()
+        }
+    }
+
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let geometry = &self.geometry;
+        let mut lines = vec![format!(
+            "memory: {} MiB in blocks of {} KiB, {} shards; values above {} bytes are chunked, items up to {} bytes",
+            self.pool.budget.limit() >> 20,
+            geometry.block_bytes >> 10,
+            geometry.shards,
+            geometry.inline_bytes_max(),
+            geometry.item_bytes_max,
+        )];
+        for tier in &self.pool.slots.tiers {
+            lines.push(format!(
+                "tier: {}: {} segments of {} KiB{}",
+                tier.device.label(),
+                tier.segments,
+                geometry.segment_bytes >> 10,
+                if tier.rung > 0 {
+                    format!(", rung {} of the ladder", tier.rung + 1)
+                } else {
+                    String::new()
+                },
+            ));
+        }
+        lines.extend(self.pool.admission.ledger.describe(&self.pool.slots));
+        if self.has_tiers() {
+            lines
+                .push(format!("tiers are full when records take {} % of them", self.full_percent,));
+            lines.push(format!(
+                "sealed index: up to {} % of the memory, about {} million records",
+                self.tuning.index_percent,
+                self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent) / 4_000_000,
+            ));
+        }
+        lines
+    }
+}

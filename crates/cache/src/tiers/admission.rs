@@ -1,0 +1,329 @@
+//! What is written to the tiers, and what is let go instead.
+//!
+//! A tier that is full writes and keeps what its [`Gear`] says. A tier with a write budget has a gear of
+//! its own besides, which the budget moves (see [`crate::tiers::ledger`]), and what the budget does not allow is
+//! not written at all: its oldest records leave DRAM for nothing. Where neither applies, everything is
+//! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
+//! are refused, and what overwrites others is written all the same.
+
+use crate::cache::{Cache, Engine};
+use crate::config::Config;
+use crate::dram::eviction;
+use crate::dram::memory::Guard;
+use crate::dram::resident::{Resident, mark};
+use crate::index::bucket::since_seal;
+use crate::lock;
+use crate::records::key::Name;
+use crate::records::manifest::Manifest;
+use crate::records::record::Record;
+use crate::shard::{FullBlock, Shard};
+use crate::stats::TierStats;
+use crate::stats::counters::count;
+use crate::tiers::ledger::Ledger;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use terrace_policy::{Gear, Ghost, Past};
+
+/// One part of DRAM in so many is for the names of what was let go.
+const GHOST_SHARE: u64 = 64;
+/// Bytes of the ghost list per name.
+const GHOST_NAME_BYTES: u64 = 2;
+/// Records let go per hold of the shard's lock.
+const BATCH: usize = 64;
+/// Blocks compacted per call at most.
+const COMPACTIONS: usize = 4;
+
+/// The gears of all tiers, and what they let go.
+pub(crate) struct Admission {
+    /// The gear of full tiers, at least.
+    full_gear: Gear,
+    pub(crate) ledger: Ledger,
+    let_go: Box<[LetGo]>,
+    ghost: Mutex<Ghost>,
+    ghost_bytes: u64,
+    /// Only records that were admitted are sealed at present.
+    is_sifting: AtomicBool,
+}
+
+/// Of one tier.
+#[derive(Default)]
+struct LetGo {
+    records: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Admission {
+    pub(crate) fn new(config: &Config, ledger: Ledger) -> Self {
+        let is_used = config.full_gear > Gear::B || ledger.has_budgets();
+        let names = if is_used { config.memory_bytes / GHOST_SHARE / GHOST_NAME_BYTES } else { 0 };
+        let ghost = Ghost::new(names as usize);
+        Self {
+            full_gear: config.full_gear,
+            ledger,
+            let_go: config.tiers.iter().map(|_| LetGo::default()).collect(),
+            ghost_bytes: ghost.bytes() as u64,
+            ghost: Mutex::new(ghost),
+            is_sifting: AtomicBool::new(false),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ghost_bytes
+    }
+
+    /// The gear of a tier at present.
+    pub(crate) fn gear(&self, tier: u16, is_full: bool) -> Gear {
+        let of_budget = self.ledger.gear(tier);
+        if is_full { of_budget.max(self.full_gear) } else { of_budget }
+    }
+
+    /// Whether only records that were admitted are sealed at present.
+    pub(crate) fn is_sifting(&self) -> bool {
+        self.is_sifting.load(Ordering::Relaxed)
+    }
+
+    /// Whether a record is to stay in DRAM while others of its shard are sealed.
+    pub(crate) fn leaves(&self, resident: &Resident<'_>) -> bool {
+        self.is_sifting() && !resident.has(mark::ADMITTED)
+    }
+
+    /// A record of so many bytes is not written to a tier.
+    pub(crate) fn note_let_go(&self, tier: u16, hash: u64, bytes: usize) {
+        lock(&self.ghost).note(hash);
+        let let_go = &self.let_go[usize::from(tier)];
+        count(&let_go.records);
+        let_go.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds gears and budgets to what is told of the tiers.
+    pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
+        for ((at, tier), let_go) in (0..).zip(&mut *tiers).zip(&self.let_go) {
+            tier.gear = self.gear(at, is_full);
+            tier.let_go_records = let_go.records.load(Ordering::Relaxed);
+            tier.let_go_bytes = let_go.bytes.load(Ordering::Relaxed);
+        }
+        self.ledger.show(tiers);
+    }
+}
+
+impl Engine {
+    /// Whether reclaim keeps a record of a tier; `uses` as its entry says.
+    pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
+        let uses = since_seal(uses);
+        let is_full = self.pool.counters.is_full();
+        let gear = self.pool.admission.gear(tier, is_full);
+        !is_full || gear.keeps(uses, false) || has_copy()
+    }
+}
+
+impl Cache {
+    /// The gear that each tier is in at present.
+    pub fn gears(&self) -> impl Iterator<Item = Gear> {
+        let pool = &self.engine.pool;
+        let is_full = pool.counters.is_full();
+        (0..pool.slots.tiers.len()).map(move |tier| pool.admission.gear(tier as u16, is_full))
+    }
+}
+
+/// Whether a tier's write budget holds so many segments.
+pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
+    engine.pool.admission.ledger.allows(tier, segments as u64 * engine.seal_bytes())
+}
+
+/// Whether gears or budgets choose what is written at present.
+pub(crate) fn is_choosy(engine: &Engine) -> bool {
+    engine.pool.slots.next().is_some_and(|tier| choice(engine, tier).is_some())
+}
+
+/// The gear that chooses, and whether its budget holds a segment; `None` where everything is written.
+fn choice(engine: &Engine, tier: u16) -> Option<(Gear, bool)> {
+    let admission = &engine.pool.admission;
+    let gear = admission.gear(tier, engine.pool.counters.is_full());
+    let may_write = may_write(engine, tier, 1);
+    (engine.evicts && (gear > Gear::B || !may_write)).then_some((gear, may_write))
+}
+
+/// Decides which of a shard's oldest records are written. `None` if the shard may be sealed if it has
+/// enough for a segment; else nothing is to be sealed, and says whether there was anything to do.
+pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Option<bool> {
+    let admission = &engine.pool.admission;
+    admission.is_sifting.store(false, Ordering::Relaxed);
+    // Where no tier takes writes, sealing finds out.
+    let tier = engine.pool.slots.next()?;
+    let (gear, may_write) = choice(engine, tier)?;
+    let sieve = Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now };
+    sieve.run()
+}
+
+/// One pass over the full fresh blocks of a shard.
+struct Sieve<'e> {
+    engine: &'e Engine,
+    guard: Guard<'e>,
+    shard: &'e Shard,
+    tier: u16,
+    gear: Gear,
+    may_write: bool,
+    now: u32,
+}
+
+/// A record that is let go.
+struct Leaving<'e> {
+    name: Name,
+    hash: u64,
+    resident: Resident<'e>,
+}
+
+impl<'e> Sieve<'e> {
+    fn run(&self) -> Option<bool> {
+        let blocks: Vec<_> = self
+            .shard
+            .lock(&self.engine.pool, self.guard)
+            .state
+            .fresh
+            .full
+            .iter()
+            .copied()
+            .collect();
+        if (blocks.len() as u64) < self.blocks_due() {
+            return Some(false);
+        }
+        let mut admitted = self.sum(&blocks, |resident| match resident.has(mark::ADMITTED) {
+            true => resident.bytes.len() as u64,
+            false => 0,
+        });
+        if admitted < self.engine.seal_bytes() {
+            let taken = blocks.len() as u64 * self.block_bytes();
+            let wasted = taken - self.sum(&blocks, |resident| resident.footprint().into());
+            // Else what was admitted would take the room that others have to prove themselves.
+            if wasted >= self.engine.seal_bytes() / 4 && self.compact() {
+                return Some(true);
+            }
+            let leaving = self.judge(&blocks, &mut admitted);
+            self.let_go(&leaving);
+        }
+        if admitted >= self.engine.seal_bytes() && self.may_write {
+            self.engine.pool.admission.is_sifting.store(true, Ordering::Relaxed);
+            return None;
+        }
+        if admitted >= self.engine.seal_bytes() {
+            // A segment is ready and waits for the budget; what comes meanwhile is let go.
+            let leaving = self.judge(&blocks, &mut admitted);
+            if leaving.is_empty() && !self.compact() {
+                self.let_go(&self.oldest(&blocks));
+            }
+            self.let_go(&leaving);
+        }
+        Some(true)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.engine.geometry.block_bytes.into()
+    }
+
+    /// Full blocks at which a shard is looked at: half a segment less than it may fill, so that
+    /// requests do not wait.
+    fn blocks_due(&self) -> u64 {
+        let most = self.engine.pool.fresh_max.load(Ordering::Relaxed);
+        let half = self.engine.seal_bytes() / 2 / self.block_bytes();
+        (most / self.engine.shards.len() as u64).saturating_sub(half).max(1)
+    }
+
+    /// Records that are in DRAM only.
+    fn records(&self, block: &FullBlock) -> impl Iterator<Item = Resident<'e>> {
+        let records = self.engine.pool.arena.records(self.guard, block.id, block.fill);
+        records.filter(|resident| !resident.has(mark::VOID | mark::SEALED))
+    }
+
+    fn sum(&self, blocks: &[FullBlock], value: impl Fn(&Resident<'_>) -> u64) -> u64 {
+        blocks.iter().flat_map(|block| self.records(block)).map(|resident| value(&resident)).sum()
+    }
+
+    /// Whether that gained blocks.
+    fn compact(&self) -> bool {
+        let mut locked = self.shard.lock(&self.engine.pool, self.guard);
+        let before = locked.state.fresh.full.len();
+        (0..COMPACTIONS).any(|_| {
+            eviction::compact_one(&mut locked, self.now);
+            locked.state.fresh.full.len() < before
+        })
+    }
+
+    /// Admits or turns away the oldest records, until a segment is admitted or half of one turned away.
+    fn judge(&self, blocks: &[FullBlock], admitted: &mut u64) -> Vec<Leaving<'e>> {
+        let (mut leaving, mut gained) = (Vec::new(), 0);
+        let wanted = self.engine.seal_bytes();
+        for resident in blocks.iter().flat_map(|block| self.records(block)) {
+            if gained >= wanted / 2 || *admitted >= wanted && self.may_write {
+                break;
+            }
+            if resident.has(mark::ADMITTED) {
+                continue;
+            }
+            let Some((record, one)) = self.named(resident) else { continue };
+            if *admitted < wanted && self.admits(&one.resident, &record, one.hash) {
+                one.resident.set(mark::ADMITTED);
+                *admitted += one.resident.bytes.len() as u64;
+            } else {
+                gained += u64::from(one.resident.footprint());
+                leaving.push(one);
+            }
+        }
+        leaving
+    }
+
+    /// What was on a tier before had to earn it there; a large item is of use only as a whole.
+    fn admits(&self, resident: &Resident<'_>, record: &Record<'_>, hash: u64) -> bool {
+        if record.is_expired(self.now) {
+            return false;
+        }
+        if resident.has(mark::REINSERTED) || record.is_chunk || record.is_manifest {
+            return true;
+        }
+        let uses = crate::dram::hot::Warmth::of(resident).uses();
+        let returned = lock(&self.engine.pool.admission.ghost).recall(hash);
+        self.gear.writes(Past { uses, returned })
+    }
+
+    /// All records of the oldest block: what was admitted finds no room to be kept together.
+    fn oldest(&self, blocks: &[FullBlock]) -> Vec<Leaving<'e>> {
+        let records = blocks.iter().take(1).flat_map(|block| self.records(block));
+        records.filter_map(|resident| self.named(resident)).map(|(_, one)| one).collect()
+    }
+
+    /// A record, and what letting it go takes.
+    fn named(&self, resident: Resident<'e>) -> Option<(Record<'e>, Leaving<'e>)> {
+        let (record, _) = Record::decode(resident.bytes)?;
+        let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
+        Some((record, Leaving { name: self.engine.hasher.name(hash), hash, resident }))
+    }
+
+    fn let_go(&self, leaving: &[Leaving<'_>]) {
+        let pool = &self.engine.pool;
+        for batch in leaving.chunks(BATCH) {
+            pool.logs.iter().for_each(|log| log.ensure_room(&pool.slots));
+            let mut locked = self.shard.lock(pool, self.guard);
+            for Leaving { name, hash, resident } in batch {
+                // Overwritten, deleted or flushed meanwhile.
+                let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
+                self.count(*hash, resident);
+                locked.log_kill_origin(*name, resident);
+                locked.forget(name.pos, resident, at);
+            }
+        }
+    }
+
+    fn count(&self, hash: u64, resident: &Resident<'_>) {
+        let pool = &self.engine.pool;
+        let Some((record, _)) = Record::decode(resident.bytes) else { return };
+        if record.is_manifest {
+            self.engine.discard_runs(Manifest::decode(record.raw).runs.into_iter());
+        }
+        if record.is_expired(self.now) {
+            count(&pool.counters.expired);
+            return;
+        }
+        pool.admission.note_let_go(self.tier, hash, resident.bytes.len());
+        eviction::note_evicted(&pool.counters, resident);
+    }
+}

@@ -1,0 +1,249 @@
+//! What each tier was written, and what it may be: its write budget, over restarts too.
+//!
+//! Background work notes each balance in the state, and a clean stop notes it in the superblock. Where
+//! neither can be trusted nobody knows what was written since: then nothing is saved up, so that a server
+//! that dies again and again writes no more than its budget.
+
+use crate::cache::Cache;
+use crate::config::{Config, WriteRate};
+use crate::lock;
+use crate::recovery::state::{LogField, State};
+use crate::stats::TierStats;
+use crate::stats::counters::TierCounters;
+use crate::tiers::slots::{Slots, TierStore};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use terrace_policy::{Gear, WriteBudget};
+
+/// What a drive is taken to bear where it does not say: a full write a day for five years.
+const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
+const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+
+/// What earlier runs left of the budgets.
+pub(crate) struct Carried {
+    /// Bytes, one per tier; negative when overdrawn.
+    pub(crate) balances: Vec<i64>,
+    /// Unix seconds when that was so; 0 if it is not known since when nothing was written.
+    pub(crate) as_of: u32,
+}
+
+/// The accounts of all tiers.
+pub(crate) struct Ledger {
+    accounts: Box<[Account]>,
+    clock: Clock,
+    /// Unix seconds from which on the drives were left alone, until that is reckoned with.
+    idle_since: AtomicU32,
+    is_overdrawn: AtomicBool,
+    state: Option<Arc<State>>,
+}
+
+/// Of one tier.
+struct Account {
+    budget: Option<Mutex<WriteBudget>>,
+    /// What the budget allows, as a number.
+    gear: AtomicU8,
+    /// Bytes written to the tier that the budget knows of.
+    noted: AtomicU64,
+    /// Bytes that the drive writes per byte that it is sent, as it says itself, as bits of a float;
+    /// 0 if it says nothing.
+    amplification: AtomicU64,
+}
+
+/// Where budgets take the time from.
+enum Clock {
+    /// From the machine, counted from the start of the process.
+    Machine(Instant),
+    /// From what background work is told: unix seconds, the first ones and the latest.
+    Told { first: AtomicU32, latest: AtomicU32 },
+}
+
+impl Clock {
+    fn tell(&self, now: u32) {
+        if let Self::Told { first, latest } = self {
+            let _ = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+            latest.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        match self {
+            Self::Machine(start) => start.elapsed().as_secs_f64(),
+            Self::Told { first, latest } => {
+                let first = first.load(Ordering::Relaxed);
+                latest.load(Ordering::Relaxed).saturating_sub(first).into()
+            }
+        }
+    }
+}
+
+impl Account {
+    fn new(bytes_per_second: Option<f64>, balance: i64) -> Self {
+        let budget = bytes_per_second.map(|rate| {
+            let mut budget = WriteBudget::new(rate, 0.0);
+            budget.carry(balance as f64, 0.0);
+            Mutex::new(budget)
+        });
+        Self {
+            budget,
+            gear: AtomicU8::new(Gear::A as u8),
+            noted: AtomicU64::new(0),
+            amplification: AtomicU64::new(0),
+        }
+    }
+
+    fn balance(&self) -> i64 {
+        self.budget.as_ref().map_or(0, |budget| lock(budget).balance() as i64)
+    }
+
+    fn amplification(&self) -> Option<f64> {
+        let factor = f64::from_bits(self.amplification.load(Ordering::Relaxed));
+        (factor > 0.0).then_some(factor)
+    }
+}
+
+impl Ledger {
+    pub(crate) fn new(
+        config: &Config,
+        slots: &Slots,
+        carried: Carried,
+        state: Option<Arc<State>>,
+    ) -> Self {
+        let rates = config.write_rates.iter().copied();
+        let rates = rates.chain(std::iter::repeat(WriteRate::Unlimited));
+        let balances = carried.balances.into_iter().chain(std::iter::repeat(0));
+        let account = |((tier, rate), balance): ((&TierStore, WriteRate), i64)| {
+            let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
+            Account::new(rate.bytes_per_second(capacity), balance)
+        };
+        let clock = match config.tuning.budgets_by_told_time {
+            true => Clock::Told { first: AtomicU32::new(0), latest: AtomicU32::new(0) },
+            false => Clock::Machine(Instant::now()),
+        };
+        let ledger = Self {
+            accounts: slots.tiers.iter().zip(rates).zip(balances).map(account).collect(),
+            clock,
+            idle_since: AtomicU32::new(carried.as_of),
+            is_overdrawn: AtomicBool::new(false),
+            state,
+        };
+        ledger.keep();
+        ledger
+    }
+
+    pub(crate) fn has_budgets(&self) -> bool {
+        self.accounts.iter().any(|account| account.budget.is_some())
+    }
+
+    /// Tells the budgets what was written since the last call, and moves their gears. To be called by
+    /// background work every so often; `now` in unix seconds.
+    pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters], now: u32) {
+        self.clock.tell(now);
+        let idle = match self.idle_since.swap(0, Ordering::Relaxed) {
+            0 => 0,
+            since => now.saturating_sub(since),
+        };
+        let seconds = self.clock.seconds();
+        for ((account, counters), tier) in self.accounts.iter().zip(counters).zip(&slots.tiers) {
+            let Some(budget) = &account.budget else { continue };
+            let written = written(counters);
+            let new = written.saturating_sub(account.noted.swap(written, Ordering::Relaxed));
+            let mut budget = lock(budget);
+            budget.carry(0.0, idle.into());
+            if new > 0 {
+                budget.note(new, seconds);
+            }
+            account.gear.store(budget.gear(seconds) as u8, Ordering::Relaxed);
+            let is_spent = !budget.allows(slots.segment_bytes().into(), seconds);
+            tier.is_spent.store(is_spent, Ordering::Relaxed);
+        }
+        let is_overdrawn = self.accounts.iter().any(|account| account.balance() < 0);
+        self.is_overdrawn.store(is_overdrawn, Ordering::Relaxed);
+        self.keep();
+    }
+
+    /// Whether a drive was written more than it may be so far.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.is_overdrawn.load(Ordering::Relaxed)
+    }
+
+    /// Notes balances where they outlive the process.
+    fn keep(&self) {
+        let Some(state) = &self.state else { return };
+        for (tier, account) in self.accounts.iter().enumerate() {
+            let balance = account.balance().cast_unsigned();
+            state.log_field(tier, LogField::Balance).store(balance, Ordering::Relaxed);
+        }
+    }
+
+    /// What the budget of a tier allows.
+    pub(crate) fn gear(&self, tier: u16) -> Gear {
+        let at = self.accounts[usize::from(tier)].gear.load(Ordering::Relaxed);
+        Gear::ALL.get(usize::from(at)).copied().unwrap_or_default()
+    }
+
+    /// Whether a tier may be written so many bytes now.
+    pub(crate) fn allows(&self, tier: u16, bytes: u64) -> bool {
+        let budget = self.accounts[usize::from(tier)].budget.as_ref();
+        budget.is_none_or(|budget| lock(budget).allows(bytes, self.clock.seconds()))
+    }
+
+    /// Bytes that are saved up; negative when overdrawn.
+    pub(crate) fn balance(&self, tier: usize) -> i64 {
+        self.accounts[tier].balance()
+    }
+
+    /// Lines for the log at start: what each budget comes to.
+    pub(crate) fn describe(&self, slots: &Slots) -> Vec<String> {
+        let line = |(account, tier): (&Account, &TierStore)| {
+            let budget = lock(account.budget.as_ref()?);
+            let per_second = budget.bytes_per_second();
+            let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
+            Some(format!(
+                "write budget: {}: {:.2} MiB/s, {:.0} MiB saved up; if all of it is used the drive lasts {:.1} years",
+                tier.device.label(),
+                per_second / 1_048_576.0,
+                budget.balance() / 1_048_576.0,
+                capacity * WRITES_OF_LIFE / (per_second * SECONDS_PER_YEAR),
+            ))
+        };
+        self.accounts.iter().zip(&slots.tiers).filter_map(line).collect()
+    }
+
+    /// Adds budgets and what they come to in years to what is told of the tiers.
+    pub(crate) fn show(&self, tiers: &mut [TierStats]) {
+        let seconds = self.clock.seconds();
+        for (tier, account) in tiers.iter_mut().zip(&self.accounts) {
+            if let Some(budget) = &account.budget {
+                let mut budget = lock(budget);
+                budget.pass(seconds);
+                tier.budget_bytes_per_second = budget.bytes_per_second() as u64;
+                tier.budget_balance_bytes = budget.balance() as i64;
+            }
+            tier.amplification = account.amplification();
+            let sent = (tier.written_bytes + tier.log_written_bytes) as f64;
+            let written = sent * tier.amplification.unwrap_or(1.0);
+            let per_year = written / seconds.max(1.0) * SECONDS_PER_YEAR;
+            tier.life_years = tier.capacity_bytes as f64 * WRITES_OF_LIFE / per_year.max(1.0);
+        }
+    }
+}
+
+/// Everything that was written to a tier, the kill log too.
+fn written(counters: &TierCounters) -> u64 {
+    let bytes = [&counters.written_bytes, &counters.log_written_bytes];
+    bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+}
+
+impl Cache {
+    /// A tier's drive says that it writes so many bytes per byte that it is sent; its write budget and
+    /// the years that it will live count them all. Less than 1 counts as 1.
+    pub fn set_amplification(&self, tier: usize, factor: f64) {
+        let Some(account) = self.engine.pool.admission.ledger.accounts.get(tier) else { return };
+        let factor = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
+        account.amplification.store(factor.to_bits(), Ordering::Relaxed);
+        if let Some(budget) = &account.budget {
+            lock(budget).set_amplification(factor);
+        }
+    }
+}

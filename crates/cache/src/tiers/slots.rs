@@ -1,0 +1,217 @@
+//! The tiers' devices and their free places for segments.
+
+use crate::config::Tier;
+use crate::lock;
+use crate::segments::layout::SEGMENTS_AT;
+use crate::segments::segment::SlotId;
+use crate::stats::counters::{Counters, TierCounters, count};
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use terrace_device::{AlignedBuf, Device};
+
+/// Failed writes in a row after which a device is given up.
+const WRITE_ERRORS_MAX: u32 = 3;
+/// Places of a tier that segments leave to its kill log, so that pages of it can always be written.
+const LOG_RESERVE: u32 = 1;
+
+/// One tier's device.
+pub(crate) struct TierStore {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) segments: u32,
+    /// Which rung of the ladder it is on; 0 is the fastest.
+    pub(crate) rung: u16,
+    /// Byte offsets of free segments, the longest free first: circular reuse.
+    free: Mutex<VecDeque<u64>>,
+    free_count: AtomicU32,
+    write_errors_in_a_row: AtomicU32,
+    failed: AtomicBool,
+    /// Its write budget is spent.
+    pub(crate) is_spent: AtomicBool,
+}
+
+impl TierStore {
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed).saturating_sub(LOG_RESERVE)
+    }
+
+    fn take(&self) -> Option<u64> {
+        let offset = lock(&self.free).pop_front()?;
+        self.free_count.fetch_sub(1, Ordering::Relaxed);
+        Some(offset)
+    }
+
+    /// Notes how a write went; a device that refuses several in a row is given up.
+    fn note_write(&self, written: &io::Result<()>, counters: &TierCounters) {
+        if written.is_ok() {
+            self.write_errors_in_a_row.store(0, Ordering::Relaxed);
+            return;
+        }
+        count(&counters.write_errors);
+        if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All tiers.
+pub(crate) struct Slots {
+    pub(crate) tiers: Vec<TierStore>,
+    segment_bytes: u32,
+    counters: Arc<Counters>,
+}
+
+/// How many segments fit on a device of so many bytes.
+pub(crate) fn segments_on(device: &dyn Device, segment_bytes: u32) -> u32 {
+    let bytes = device.geometry().bytes.saturating_sub(SEGMENTS_AT);
+    (bytes / u64::from(segment_bytes)) as u32
+}
+
+impl Slots {
+    /// Every place that `used` does not name is free.
+    pub(crate) fn new(
+        tiers: &[Tier],
+        segment_bytes: u32,
+        counters: Arc<Counters>,
+        used: impl Fn(usize) -> HashSet<u32>,
+    ) -> Self {
+        let mut rung = 0;
+        let tiers = tiers.iter().enumerate().map(|(at, tier)| {
+            rung += u16::from(tier.is_below && at > 0);
+            let segments = segments_on(tier.device.as_ref(), segment_bytes);
+            let used = used(at);
+            let free = (0..segments).filter(|slot| !used.contains(slot));
+            let free: VecDeque<_> = free.map(|slot| offset(slot, segment_bytes)).collect();
+            TierStore {
+                device: Arc::clone(&tier.device),
+                segments,
+                rung,
+                free_count: AtomicU32::new(free.len() as u32),
+                free: Mutex::new(free),
+                write_errors_in_a_row: AtomicU32::new(0),
+                failed: AtomicBool::new(false),
+                is_spent: AtomicBool::new(false),
+            }
+        });
+        Self { tiers: tiers.collect(), segment_bytes, counters }
+    }
+
+    pub(crate) fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// The number of a place on its tier.
+    pub(crate) fn index(&self, slot: SlotId) -> u32 {
+        ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes.max(1))) as u32
+    }
+
+    /// Where a place begins on its tier.
+    pub(crate) fn offset(&self, slot: u32) -> u64 {
+        offset(slot, self.segment_bytes)
+    }
+
+    /// Takes a free place on the tier that [`Slots::next`] names.
+    pub(crate) fn take(&self) -> Option<SlotId> {
+        let at = self.next()?;
+        let offset = self.tiers[usize::from(at)].take()?;
+        Some(SlotId { tier: at, offset })
+    }
+
+    /// The tier that the next segment is written to: the roomiest of the highest rung that has places to
+    /// spare and whose write budget is not spent; where there is none, the roomiest that can be had.
+    pub(crate) fn next(&self) -> Option<u16> {
+        let to_spare = |rung: &u16| self.free_on(*rung) > self.places_to_move_into(*rung);
+        let spared = self.rungs().filter(to_spare).filter_map(|rung| self.roomiest(rung));
+        let is_spent = |tier: &u16| self.tiers[usize::from(*tier)].is_spent.load(Ordering::Relaxed);
+        let mut unspent = spared.filter(|tier| !is_spent(tier));
+        unspent.next().or_else(|| self.roomiest_of(|_| true))
+    }
+
+    /// The working tier of a rung that has most free places for its size; one whose write budget is spent
+    /// only if there is no other.
+    pub(crate) fn roomiest(&self, rung: u16) -> Option<u16> {
+        self.roomiest_of(|tier| tier.rung == rung)
+    }
+
+    fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
+        let working = self.tiers.iter().enumerate();
+        let working =
+            working.filter(|(_, tier)| is_meant(tier) && !tier.has_failed() && tier.free() > 0);
+        let share =
+            |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
+        let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
+        working.max_by_key(|(_, tier)| rank(tier)).map(|(at, _)| at as u16)
+    }
+
+    /// Takes a place on this tier, the last one too.
+    pub(crate) fn take_of(&self, tier: u16) -> Option<SlotId> {
+        let offset = self.tiers[usize::from(tier)].take()?;
+        Some(SlotId { tier, offset })
+    }
+
+    pub(crate) fn give(&self, slot: SlotId) {
+        let tier = &self.tiers[usize::from(slot.tier)];
+        lock(&tier.free).push_back(slot.offset);
+        tier.free_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// As [`Slots::give`], by number.
+    pub(crate) fn give_back(&self, tier: u16, slot: u32) {
+        self.give(SlotId { tier, offset: self.offset(slot) });
+    }
+
+    /// Places on working tiers.
+    pub(crate) fn total(&self) -> u32 {
+        self.tiers.iter().filter(|tier| !tier.has_failed()).map(|tier| tier.segments).sum()
+    }
+
+    pub(crate) fn write(&self, slot: SlotId, segment: &AlignedBuf) -> io::Result<()> {
+        let counters = self.counters.tier(slot.tier);
+        let tier = &self.tiers[usize::from(slot.tier)];
+        let written = tier.device.write_at(slot.offset, segment);
+        tier.note_write(&written, counters);
+        if written.is_ok() {
+            count(&counters.segment_writes);
+            counters.written_bytes.fetch_add(segment.len() as u64, Ordering::Relaxed);
+        }
+        written
+    }
+
+    /// Writes pages of the kill log, or its directory.
+    pub(crate) fn write_log(&self, tier: u16, offset: u64, pages: &AlignedBuf) -> io::Result<()> {
+        let counters = self.counters.tier(tier);
+        let tier = &self.tiers[usize::from(tier)];
+        let written = tier.device.write_at(offset, pages);
+        tier.note_write(&written, counters);
+        if written.is_ok() {
+            counters.log_written_bytes.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        }
+        written
+    }
+
+    pub(crate) fn read_log(&self, tier: u16, offset: u64, page: &mut AlignedBuf) -> io::Result<()> {
+        self.tiers[usize::from(tier)].device.read_at(offset, page)
+    }
+
+    /// Reads the last `buf.len()` bytes of a segment.
+    pub(crate) fn read_tail(&self, slot: SlotId, buf: &mut AlignedBuf) -> io::Result<()> {
+        let at = slot.offset + u64::from(self.segment_bytes) - buf.len() as u64;
+        let read = self.tiers[usize::from(slot.tier)].device.read_at(at, buf);
+        let counters = self.counters.tier(slot.tier);
+        count(&counters.background_reads);
+        counters.background_read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        if read.is_err() {
+            count(&counters.read_errors);
+        }
+        read
+    }
+}
+
+fn offset(slot: u32, segment_bytes: u32) -> u64 {
+    SEGMENTS_AT + u64::from(slot) * u64::from(segment_bytes)
+}
