@@ -209,24 +209,20 @@ impl Locked<'_> {
     /// back and find no room in the index stay suspended; their names are the answer.
     pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
         let before = self.state.suspended.bytes();
-        let mut stuck = Vec::new();
-        // From the names to the entries: to look for those of one segment is to go through all.
-        for &name in names {
-            if self.state.suspended.count(number) as usize == stuck.len() {
-                break;
-            }
+        // What the footer does not have is no record's.
+        let suspended = self.state.suspended.take_segment(number);
+        let (mut at, mut stuck) = (0, Vec::new());
+        for &name in names.iter().filter(|_| !suspended.is_empty()) {
             // The entries of one bucket and fingerprint stand for one record.
-            let group = self.state.suspended.take(name, number);
-            let Some(&first) = group.first().filter(|_| !group.contains(&name)) else { continue };
-            if !self.reinstate(name, number) {
+            let mut alike = self.state.suspended.alike(&suspended, &mut at, name);
+            let Some(&first) = alike.next() else { continue };
+            let is_replaced = first == name || alike.any(|&other| other == name);
+            drop(alike);
+            if !is_replaced && !self.reinstate(name, number) {
                 let buckets = self.index().buckets();
                 self.state.suspended.insert(buckets, first, number);
                 stuck.push(name);
             }
-        }
-        if stuck.is_empty() && self.state.suspended.count(number) > 0 {
-            // Of records that the footer does not have.
-            self.state.suspended.remove_segment(number);
         }
         self.account_suspended(before);
         self.note_suspended();
@@ -255,7 +251,7 @@ impl Locked<'_> {
     /// A segment goes, and with it what is suspended of it.
     pub(crate) fn drop_suspended(&mut self, number: u16) {
         let before = self.state.suspended.bytes();
-        self.state.suspended.remove_segment(number);
+        self.state.suspended.take_segment(number);
         self.account_suspended(before);
         self.note_suspended();
     }

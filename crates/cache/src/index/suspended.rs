@@ -21,6 +21,8 @@ const POS_AT: u32 = 31;
 const FINGERPRINT_AT: u32 = 16;
 const FINGERPRINT: u16 = 0x7fff;
 const PLACES_MIN: usize = 64;
+/// Of a segment's entries there is most often none in so many words.
+const WORDS_AT_ONCE: usize = 16;
 
 /// One suspended entry: who was set, and in which segment there may be an older copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,31 +118,52 @@ impl Suspended {
         self.find(name).any(|entry| entry == Entry { name, segment })
     }
 
-    /// Removes all entries of a segment that share bucket and fingerprint with `name`; whose they were.
-    pub(crate) fn take(&mut self, name: Name, segment: u16) -> Vec<Name> {
+    /// Removes all entries of a segment that share bucket and fingerprint with `name`.
+    pub(crate) fn take(&mut self, name: Name, segment: u16) {
         if self.count(segment) == 0 {
-            return Vec::new();
+            return;
         }
         let of_segment = self.find(name).filter(|entry| entry.segment == segment);
         let taken: Vec<Entry> = of_segment.collect();
-        taken.iter().for_each(|&entry| self.remove(entry));
-        taken.into_iter().map(|entry| entry.name).collect()
+        taken.into_iter().for_each(|entry| self.remove(entry));
     }
 
-    /// The names of a segment's entries; looks at the whole table.
-    pub(crate) fn of_segment(&self, segment: u16) -> Vec<Name> {
+    /// Removes all entries of a segment, and says whose they were, in the order of positions. Goes through the
+    /// whole table, which is quicker than to look for each name that the segment has.
+    pub(crate) fn take_segment(&mut self, segment: u16) -> Vec<Name> {
         if self.count(segment) == 0 {
             return Vec::new();
         }
-        let entries = self.words.iter().filter_map(|&word| Entry::from_bits(word));
-        entries.filter(|entry| entry.segment == segment).map(|entry| entry.name).collect()
+        let (mask, wanted) = (TAKEN | u64::from(u16::MAX), TAKEN | u64::from(segment));
+        let is_of_segment = |word: &u64| word & mask == wanted;
+        let mut names = Vec::with_capacity(self.count(segment) as usize);
+        for words in self.words.chunks(WORDS_AT_ONCE) {
+            // Without a branch for each word: whether a place is free can't be foretold.
+            if words.iter().fold(false, |any, word| any | is_of_segment(word)) {
+                let found = words.iter().filter(|word| is_of_segment(word));
+                names.extend(found.filter_map(|&word| Some(Entry::from_bits(word)?.name)));
+            }
+        }
+        names.iter().for_each(|&name| self.remove(Entry { name, segment }));
+        names
     }
 
-    /// Removes what a segment has; for one that is gone.
-    pub(crate) fn remove_segment(&mut self, segment: u16) {
-        for name in self.of_segment(segment) {
-            self.remove(Entry { name, segment });
+    /// Those of some names, which are in the order of positions, that share bucket and fingerprint with
+    /// `name`. Looks from `at` on and moves it: who asks for names in that order walks along both.
+    pub(crate) fn alike<'n>(
+        &self,
+        names: &'n [Name],
+        at: &mut usize,
+        name: Name,
+    ) -> impl Iterator<Item = &'n Name> {
+        let bucket = self.bucket(name.pos);
+        let place = move |other: &Name| self.bucket(other.pos).cmp(&bucket);
+        if *at > 0 && place(&names[*at - 1]).is_ge() {
+            *at = 0;
         }
+        *at += names[*at..].iter().take_while(|other| place(other).is_lt()).count();
+        let beside = names[*at..].iter().take_while(move |other| place(other).is_eq());
+        beside.filter(move |other| other.fingerprint == name.fingerprint)
     }
 
     /// Removes everything, and gives memory back.
@@ -244,18 +267,21 @@ mod tests {
                         }
                     }
                     5 | 6 => {
-                        let mut taken: Vec<_> = table.take(name, segment);
-                        let mut expected: Vec<_> = model.iter()
-                            .filter(|n| same(n) && n.2 == segment)
+                        let taken = table.take_segment(segment);
+                        let mut expected: Vec<_> = model.iter().filter(|n| n.2 == segment)
                             .map(|n| Name { pos: n.0, fingerprint: n.1 }).collect();
-                        taken.sort_unstable();
                         expected.sort_unstable();
-                        prop_assert_eq!(taken, expected);
-                        model.retain(|n| !(same(n) && n.2 == segment));
+                        prop_assert_eq!(&taken, &expected);
+                        // From wherever the walk stands.
+                        let mut at = usize::from(fingerprint).min(taken.len());
+                        let alike: Vec<_> = table.alike(&taken, &mut at, name).collect();
+                        let is_alike = |n: &&Name| same(&(n.pos, n.fingerprint, segment));
+                        prop_assert_eq!(alike, expected.iter().filter(is_alike).collect::<Vec<_>>());
+                        model.retain(|n| n.2 != segment);
                     }
                     _ => {
-                        table.remove_segment(segment);
-                        model.retain(|n| n.2 != segment);
+                        table.take(name, segment);
+                        model.retain(|n| !(same(n) && n.2 == segment));
                     }
                 }
                 prop_assert_eq!(table.len(), model.len());
@@ -266,7 +292,6 @@ mod tests {
                 for segment in 0..5 {
                     let of_segment = model.iter().filter(|n| n.2 == segment).count();
                     prop_assert_eq!(table.count(segment) as usize, of_segment);
-                    prop_assert_eq!(table.of_segment(segment).len(), of_segment);
                 }
             }
         }
