@@ -28,7 +28,7 @@ sim:
 bench: tools
 	bench/run usual speed
 
-# The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB, in about 25 minutes; QUICK=1
+# The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB, in about 30 minutes; QUICK=1
 # for a few, RESUME=1 for those that are missing.
 figures: tools
 	bench/figures/run $(if $(QUICK),--quick) $(if $(RESUME),--resume)

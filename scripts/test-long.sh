@@ -14,6 +14,11 @@ suite build 1200 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
 done
+# The plan's model against real servers; as make test built them, since what a release build takes of the
+# processor can be told on a quiet machine only.
+suite terrace-plan 600 cargo test --quiet --package terrace-plan --test against_the_server
+# A real trace.
+suite replay 600 tests/replay/run --test
 # So many by binary requests and as many by text, in four minutes; docs/measured.md tells of ten million.
 suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-1000000}" \
     cargo test --quiet --release --package terrace \

@@ -8,15 +8,16 @@ source scripts/suites.sh
 suite format 60 cargo fmt --all --check
 suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 suite build 900 cargo test --quiet --workspace --no-run
-for package in terrace-protocol terrace-device terrace-cache terrace-load terrace-plan terrace-probe terrace-trace terrace; do
+for package in terrace-protocol terrace-device terrace-cache terrace-load terrace-probe terrace-trace terrace; do
     suite "$package" 600 cargo test --quiet --package "$package"
 done
+# Its model against servers: make test-long.
+suite terrace-plan 300 cargo test --quiet --package terrace-plan --lib --bins
 suite terrace-sim 300 cargo test --quiet --package terrace-sim
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --seeds 300
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_
 suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast
-suite replay 600 tests/replay/run --test
 suite instructions 300 tests/instructions/run
 summary test

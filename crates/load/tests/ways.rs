@@ -42,7 +42,7 @@ fn tls_with_a_known_and_with_any_certificate() {
     );
     let able = std::process::Command::new("memcached").arg("-h").output();
     if !able.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("ssl_chain_cert")) {
-        println!("skipped: {TEST}: memcached has no TLS");
+        terrace_e2e::skip(TEST, "memcached has no TLS");
         return;
     }
     let Some(server) = Memcached::start(TEST, &["-Z", "-o", &options]) else { return };

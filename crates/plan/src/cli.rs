@@ -66,6 +66,9 @@ struct Arguments {
     /// Cores per node.
     #[arg(long, default_value_t = 16)]
     cores: u32,
+    /// Percent of a tier that records may take (--tier-full of the server).
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(10..=90))]
+    tier_full: u32,
     /// Plan for so many nodes instead of as few as suffice.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: Option<u32>,
@@ -194,6 +197,7 @@ impl Arguments {
             drives: f64::from(self.drives),
             network_bits: self.network * 1e9,
             cores: f64::from(self.cores),
+            tier_full: f64::from(self.tier_full) / 100.0,
         })
     }
 }

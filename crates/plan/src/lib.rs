@@ -24,6 +24,6 @@ pub use drive::Drive;
 pub use error::PlanError;
 pub use layout::{Data, Layout};
 pub use peers::{extstore_dram_bytes, memcached_item_bytes};
-pub use plan::{Limit, Load, Node, Plan, Prices, SameMoney};
+pub use plan::{Limit, Load, Node, Plan, Prices, SameMoney, TIER_FULL};
 pub use popularity::Popularity;
 pub use trace::Trace;

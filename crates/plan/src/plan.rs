@@ -4,8 +4,8 @@ use crate::layout::INDEX_SHARE_MAX;
 use crate::peers::{extstore_dram_bytes, memcached_item_bytes};
 use crate::{Data, Drive, Layout, PlanError, network};
 
-/// Live bytes a tier is planned for; above this share the server counts it as full.
-const FILL_MAX: f64 = 0.8;
+/// Live bytes a tier is planned for unless told otherwise; above this share the server counts it as full.
+pub const TIER_FULL: f64 = 0.8;
 /// Of what a drive, a network or a processor can do, what is planned for.
 const LOAD_MAX: f64 = 0.7;
 /// Drive reads per hit on flash, and per miss.
@@ -44,6 +44,8 @@ pub struct Node {
     pub network_bits: f64,
     /// Cores for the server.
     pub cores: f64,
+    /// Share of a tier that records may take before it counts as full (`--tier-full`), up to 1.
+    pub tier_full: f64,
 }
 
 /// What the user pays, in any currency.
@@ -182,6 +184,7 @@ fn check(data: &Data, load: Load, node: &Node, prices: Option<Prices>) -> Result
         ("a drive's write rate", node.drive.write_bytes_per_second),
         ("network", node.network_bits),
         ("cores", node.cores),
+        ("how full a tier may be", node.tier_full),
         ("time to live", data.ttl_seconds.unwrap_or(1.0)),
         ("drive writes per day", node.drive.drive_writes_per_day.unwrap_or(1.0)),
         ("years of warranty", node.drive.warranty_years),
@@ -194,6 +197,9 @@ fn check(data: &Data, load: Load, node: &Node, prices: Option<Prices>) -> Result
     let sane = |x: f64| x.is_finite() && x >= 0.0;
     if !sane(data.value_bytes) || !sane(load.per_second) || !(0.0..=1.0).contains(&load.get_share) {
         return Err(PlanError::Input("value bytes, rate or share of reads is no amount".into()));
+    }
+    if node.tier_full > 1.0 {
+        return Err(PlanError::Input("a tier can't be more than full".into()));
     }
     if prices.is_some_and(|p| ![p.dram_gib, p.drive, p.node].into_iter().all(sane)) {
         return Err(PlanError::Input("a price is no amount".into()));
@@ -241,7 +247,7 @@ impl Model<'_> {
         // No more can be alive than was stored within a time to live.
         let alive = data.ttl_seconds.filter(|_| sets > 0.0).map(|ttl| sets * ttl);
         let live = alive.map_or(data.items, |alive| data.items.min(alive));
-        let room = layout.capacity(flash) * FILL_MAX;
+        let room = layout.capacity(flash) * self.node.tier_full;
         let by_index = node.memory_bytes * INDEX_SHARE_MAX / layout.index_bytes_per_record;
         let held = (live / nodes).min(room).min(by_index);
         let index = held * layout.index_bytes_per_record;
@@ -328,7 +334,7 @@ impl Model<'_> {
         let mut memory = MEMORY_LEAST;
         loop {
             let layout = Layout::new(self.data, flash, memory)?;
-            let held = records.min(layout.capacity(flash) * FILL_MAX);
+            let held = records.min(layout.capacity(flash) * self.node.tier_full);
             if layout.memory_needed(held) <= memory {
                 return Ok(memory);
             }
@@ -400,7 +406,8 @@ mod tests {
     fn node() -> Node {
         let drive = Drive::class("nvme-read-3.84t").unwrap();
         let memory_bytes = 64.0 * GIB;
-        Node { memory_bytes, drive, drives: 2.0, network_bits: 25e9, cores: 16.0 }
+        let (network_bits, cores, tier_full) = (25e9, 16.0, TIER_FULL);
+        Node { memory_bytes, drive, drives: 2.0, network_bits, cores, tier_full }
     }
 
     fn reasons(data: &Data, load: Load, prices: Option<Prices>) -> Vec<String> {
@@ -437,6 +444,21 @@ mod tests {
         assert!(plan.life_years.unwrap() < 5.0);
         assert!(says(&plan.stay_in_dram, "worn out"));
         assert!(plan.binding().used > 1.0, "one node can't do that: {:?}", plan.binding());
+    }
+
+    #[test]
+    fn less_of_a_tier_holds_fewer_records_and_wears_it_less() {
+        let writes = Load { per_second: 1e5, get_share: 0.5 };
+        let [most, less] = [0.8, 0.6].map(|tier_full| {
+            // Enough for the index of all that the drives hold.
+            let node = Node { tier_full, memory_bytes: 512.0 * GIB, ..node() };
+            Plan::new(&data(1e11), writes, &node, None, Some(1), &|share| share).unwrap()
+        });
+        assert!((less.capacity_items / most.capacity_items - 0.75).abs() < 1e-9);
+        assert!(less.write_amplification < most.write_amplification / 1.5);
+        assert!(less.life_years.unwrap() > most.life_years.unwrap() * 1.5);
+        let node = Node { tier_full: 1.01, ..node() };
+        assert!(Plan::new(&data(1e9), writes, &node, None, None, &|share| share).is_err());
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl fmt::Display for Plan {
 }
 
 fn kind(node: &Node) -> String {
-    let Node { memory_bytes, drive, drives, network_bits, cores } = node;
+    let Node { memory_bytes, drive, drives, network_bits, cores, .. } = node;
     format!(
         "-m {:.0}, {drives:.0} x {} of {}, {:.0} Gbit/s, {cores:.0} cores",
         memory_bytes / MIB,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
+use terrace_e2e::skip;
 use terrace_probe::{Access, Profile, Target, read, write};
 
 fn probe(words: &[&str]) -> Output {
@@ -137,9 +138,7 @@ fn a_block_device_is_written_while_it_is_blank_and_then_only_if_told() {
     let new = std::fs::File::create(&file).and_then(|file| file.set_len(64 << 20));
     new.expect("a file");
     let Some(device) = Loop::over(&file) else {
-        return println!(
-            "skipped: a_block_device_is_written_while_it_is_blank: no loop device here"
-        );
+        return skip("a_block_device_is_written_while_it_is_blank", "no loop device here");
     };
     let told = measured(&[&device.0]);
     assert!(told.contains("writes of 4 KiB by requests in flight"), "{told}");

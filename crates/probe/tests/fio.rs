@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use terrace_probe::{Access, Target, read};
 
 /// Short ones, many: what changes on the machine falls on both alike.
+const NAME: &str = "random_reads_are_those_of_fio";
 const TIME: Duration = Duration::from_millis(500);
 const ROUNDS_MAX: usize = 100;
 /// So many that count are enough for their median to be judged.
@@ -107,7 +108,7 @@ fn median_bounds(sorted: &[f64]) -> Option<(f64, f64)> {
 
 #[test]
 fn random_reads_are_those_of_fio() {
-    let skip = |why: &str| println!("skipped: random_reads_are_those_of_fio: {why}");
+    let skip = |why: &str| terrace_e2e::skip(NAME, why);
     let Ok(rounds_min) = std::env::var("TERRACE_PROBE_FIO") else {
         return skip("TERRACE_PROBE_FIO is not set");
     };
@@ -167,7 +168,7 @@ fn judge(ratios: &[f64]) {
     let is_apart = most < 1.0 - APART_MAX || least > 1.0 + APART_MAX;
     assert!(!is_apart, "not within 5 %: {told}");
     if (median - 1.0).abs() > APART_MAX {
-        println!("skipped: random_reads_are_those_of_fio: undecided");
+        terrace_e2e::skip(NAME, "undecided");
     }
 }
 

@@ -4,6 +4,7 @@ mod common;
 
 use common::memcached::Memcached;
 use common::{Client, TestServer};
+use terrace_e2e::skip;
 
 /// Conversations; `K` stands for a key of their own, `|` for a line end. Where memcached 1.6.18 is
 /// older than what Terrace stands in for, or pads numbers with blanks, there is no case here.
@@ -131,7 +132,7 @@ const TRIES: usize = 4;
 #[test]
 fn memcached_says_the_same() {
     let Some(memcached) = Memcached::start(&[]) else {
-        println!("skipped: memcached_says_the_same: memcached is not installed; make tools");
+        skip("memcached_says_the_same", "memcached is not installed; make tools");
         return;
     };
     let terrace = TestServer::start();

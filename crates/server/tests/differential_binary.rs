@@ -12,6 +12,7 @@ use common::{Client, TestServer};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use terrace_e2e::skip;
 
 /// Requests that are sent at once.
 const BATCH: usize = 40;
@@ -219,7 +220,10 @@ fn comparable(answers: &[Answer]) -> Vec<Answer> {
 #[test]
 fn memcached_answers_binary_requests_the_same() {
     let Some(memcached) = Memcached::start(&["-B", "binary"]) else {
-        println!("skipped: memcached_answers_binary_requests_the_same: memcached is not installed");
+        skip(
+            "memcached_answers_binary_requests_the_same",
+            "memcached is not installed; make tools",
+        );
         return;
     };
     let terrace = TestServer::start();
@@ -260,8 +264,9 @@ fn memcached_answers_binary_requests_the_same() {
 #[test]
 fn memcached_lets_as_little_pass_before_a_login() {
     let Some(memcached) = Memcached::start(&["-S"]) else {
-        println!(
-            "skipped: memcached_lets_as_little_pass_before_a_login: memcached is not installed"
+        skip(
+            "memcached_lets_as_little_pass_before_a_login",
+            "memcached is not installed; make tools",
         );
         return;
     };

@@ -9,6 +9,7 @@ use common::memcached::Memcached;
 use common::random::{Random, operations};
 use common::{Client, TestServer};
 use std::collections::HashMap;
+use terrace_e2e::skip;
 
 /// Requests that are sent at once.
 const BATCH: usize = 30;
@@ -245,7 +246,7 @@ fn comparable(line: &str) -> String {
 #[test]
 fn memcached_answers_text_requests_the_same() {
     let Some(memcached) = Memcached::start(&[]) else {
-        println!("skipped: memcached_answers_text_requests_the_same: memcached is not installed");
+        skip("memcached_answers_text_requests_the_same", "memcached is not installed; make tools");
         return;
     };
     let terrace = TestServer::start();

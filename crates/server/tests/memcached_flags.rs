@@ -3,6 +3,7 @@
 
 use std::process::Command;
 use terrace::settings::{Invocation, Settings, UsageError};
+use terrace_e2e::skip;
 
 /// Flags: letter, long name, and a value where it takes one.
 const FLAGS: &str = "\
@@ -175,7 +176,7 @@ fn a_delimiter_of_several_characters_is_its_first() {
 #[test]
 fn the_installed_memcached_lists_nothing_unknown() {
     let Ok(output) = Command::new("memcached").arg("-h").output() else {
-        println!("skipped: the_installed_memcached_lists_nothing_unknown: no memcached");
+        skip("the_installed_memcached_lists_nothing_unknown", "no memcached");
         return;
     };
     let help = String::from_utf8_lossy(&output.stdout);

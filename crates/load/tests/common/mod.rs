@@ -79,7 +79,7 @@ fn command(flags: &[&str]) -> Command {
 fn spawn(test: &str, command: &mut Command) -> Option<Child> {
     let child = command.spawn().ok();
     if child.is_none() {
-        println!("skipped: {test}: memcached is not installed");
+        terrace_e2e::skip(test, "memcached is not installed; make tools");
     }
     child
 }

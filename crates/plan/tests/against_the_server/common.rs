@@ -1,17 +1,14 @@
 //! A server to compare the model with, and the load it gets.
 
 use std::time::{Duration, Instant};
+pub(crate) use terrace_e2e::skip;
 use terrace_e2e::{Server, is_terrace};
 use terrace_load::{Client, Plan as Requests, Process, Report, Sizes, Workload, run};
-use terrace_plan::{Data, Drive, Load, Node, Plan};
+use terrace_plan::{Data, Drive, Load, Node, Plan, TIER_FULL};
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 pub(crate) const MEMORY: f64 = 16.0 * MIB;
 pub(crate) const FLASH: f64 = 64.0 * MIB;
-
-pub(crate) fn skip(test: &str, why: &str) {
-    println!("skipped: {test}: {why}");
-}
 
 /// Says so if the server under test is not Terrace.
 pub(crate) fn is_other_server(test: &str) -> bool {
@@ -126,8 +123,8 @@ pub(crate) fn plan_on(
     hits: &dyn Fn(f64) -> f64,
 ) -> Plan {
     let drive = Drive { capacity_bytes, ..Drive::class("nvme-read-1.92t").expect("a class") };
-    let (network_bits, cores) = (1e10, 1.0);
-    let node = Node { memory_bytes, drive, drives: 1.0, network_bits, cores };
+    let (network_bits, cores, tier_full) = (1e10, 1.0, TIER_FULL);
+    let node = Node { memory_bytes, drive, drives: 1.0, network_bits, cores, tier_full };
     Plan::new(data, load, &node, None, Some(1), hits).expect("a plan")
 }
 
