@@ -15,6 +15,7 @@ done
 suite terrace-plan 300 cargo test --quiet --package terrace-plan --lib --bins
 suite terrace-sim 300 cargo test --quiet --package terrace-sim
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
+suite traps-fit 60 sim/traps/run --fit
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --seeds 300
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_
