@@ -9,11 +9,11 @@ run:
 	exec "$${CARGO_TARGET_DIR:-target}"/release/terrace -u "$$(id -un)" -m 256 \
 	    --tier ssd:data/tier:2g -l 127.0.0.1 -p 11211
 
-# Formatting, lints, and all tests with time limits; installs what they need.
+# Formatting, lints, and tests with time limits, in about twelve minutes; installs what they need.
 test: tools
 	scripts/test.sh
 
-# The same tests for longer, with more cases.
+# What takes longer: tests in release build with more cases, a real trace, the plan beside servers.
 test-long: tools
 	scripts/test-long.sh
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, lints, and every test, each suite under a time limit.
+# Formatting, lints, and tests, each suite under a time limit; what takes longer is in test-long.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/suites.sh

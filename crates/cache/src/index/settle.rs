@@ -212,7 +212,10 @@ impl Locked<'_> {
         // What the footer does not have is no record's.
         let suspended = self.state.suspended.take_segment(number);
         let (mut at, mut stuck) = (0, Vec::new());
-        for &name in names.iter().filter(|_| !suspended.is_empty()) {
+        if suspended.is_empty() {
+            return stuck;
+        }
+        for &name in names {
             // The entries of one bucket and fingerprint stand for one record.
             let mut alike = self.state.suspended.alike(&suspended, &mut at, name);
             let Some(&first) = alike.next() else { continue };
