@@ -5,6 +5,7 @@ Counted is the one thread that serves: what the requests add to it, over a run w
 """
 
 import concurrent.futures
+import functools
 import glob
 import os
 import re
@@ -21,6 +22,10 @@ MULTIGET = 24
 # Requests that are counted, each kind in a run of its own.
 REQUESTS = 4800
 START_SECONDS = 60
+# Records that a server with a tier is asked for, each once, and those stored after them, which are more than
+# what stays in DRAM until it is written.
+OLD_RECORDS, NEWER_RECORDS = REQUESTS, 60_000
+SETTLE_SECONDS = 120
 
 
 def available():
@@ -89,23 +94,39 @@ def count(command, cells, fills=True):
     """Instructions per operation, by cell: kind and depth. `command` is that of a server, which chooses
     its port itself and tells it, and in which DIR stands for a folder; without `fills` nothing is
     stored before."""
+    asks = {cell: functools.partial(_ask, kind=KINDS[cell[0]], depth=cell[1], requests=_requests(cell))
+            for cell in cells}  # fmt: skip
+    spent = _count(command, _fill if fills else None, asks)
+    return {cell: spent[cell] / _requests(cell) for cell in cells}
+
+
+def count_from_flash(command, depth):
+    """Instructions per GET by meta of a record that is on the server's only tier; `command` as for `count`."""
+    asks = {depth: functools.partial(_ask_for_old, depth=depth)}
+    return _count(command, _fill_flash, asks)[depth] / OLD_RECORDS
+
+
+def _count(command, fill, asks):
+    """What each of `asks` adds to a run in which nothing is asked, in the thread that serves: the one that
+    it adds most to."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
-        runs = {cell: threads.submit(_run, command, cell, fills) for cell in (None, *cells)}
-        nothing = runs.pop(None).result()
-        return {cell: _added(run.result(), nothing) / _requests(cell) for cell, run in runs.items()}
-
-
-def _added(spent, nothing):
-    """The thread that serves is the one that the requests added most to."""
-    return max(spent[thread] - nothing.get(thread, 0) for thread in spent)
+        nothing = threads.submit(_run, command, fill, None)
+        runs = {name: threads.submit(_run, command, fill, ask) for name, ask in asks.items()}
+        nothing = nothing.result()
+        spent = {name: run.result() for name, run in runs.items()}
+    return {
+        name: max(now - nothing.get(thread, 0) for thread, now in by_thread.items())
+        for name, by_thread in spent.items()
+    }
 
 
 def _requests(cell):
     return REQUESTS // (MULTIGET if cell[0] == "multiget of 24" else 1)
 
 
-def _run(command, cell, fills):
-    """Instructions by thread."""
+def _run(command, fill, ask):
+    """Instructions by thread of a server that `fill` and then `ask` talk with, each on a connection of its
+    own, since a connection speaks one protocol."""
     with tempfile.TemporaryDirectory() as folder:
         command = [word.replace("DIR", folder) for word in command]
         out, log = os.path.join(folder, "callgrind"), os.path.join(folder, "log")
@@ -118,12 +139,11 @@ def _run(command, cell, fills):
                 env={**os.environ, "MEMCACHED_PORT_FILENAME": ports},
             )  # fmt: skip
         try:
-            # A connection speaks one protocol.
             with _connect(child, ports, log) as filler, _connect(child, ports, log) as asker:
-                if fills:
-                    _fill(filler)
-                if cell:
-                    _ask(asker, KINDS[cell[0]], cell[1], _requests(cell))
+                if fill:
+                    fill(filler)
+                if ask:
+                    ask(asker)
             child.send_signal(signal.SIGTERM)
             child.wait(timeout=START_SECONDS)
         finally:
@@ -176,6 +196,42 @@ def _fill(connection):
         pairs = [_set(n) for n in range(number, number + 100)]
         connection.sendall(b"".join(request for request, _ in pairs))
         _receive(connection, sum(len(answer) for _, answer in pairs))
+
+
+def _old_key(number):
+    return b"old-%0*d" % (KEY_BYTES - 4, number)
+
+
+def _fill_flash(connection):
+    """Stores more than stays in DRAM, and waits until the first of it is on the tier."""
+    line = b"ms %s %d\r\n" + VALUE + b"\r\n"
+    for number in range(0, OLD_RECORDS + NEWER_RECORDS, 100):
+        stores = [line % (_old_key(n), VALUE_BYTES) for n in range(number, number + 100)]
+        connection.sendall(b"".join(stores))
+        _receive(connection, len(stores) * len(b"HD\r\n"))
+    end = time.monotonic() + SETTLE_SECONDS
+    # Segments are written in the order in which their records came, shard by shard.
+    while (on_tier := _tier_figure(connection, b"records")) < OLD_RECORDS + NEWER_RECORDS // 2:
+        if time.monotonic() > end:
+            raise RuntimeError(f"only {on_tier} records were written to the tier")
+        time.sleep(0.2)
+
+
+def _tier_figure(connection, name):
+    connection.sendall(b"stats tiers\r\n")
+    told = bytearray()
+    while not told.endswith(b"END\r\n"):
+        told += connection.recv(1 << 16)
+    return int(re.search(rb"STAT tier:0:%s (\d+)" % name, told).group(1))
+
+
+def _ask_for_old(connection, depth):
+    before = _tier_figure(connection, b"hits")
+    get = lambda number: (b"mg %s v\r\n" % _old_key(number), _meta_get(number)[1])  # noqa: E731
+    _ask(connection, get, depth, OLD_RECORDS)
+    hits = _tier_figure(connection, b"hits") - before
+    if hits < 0.99 * OLD_RECORDS:
+        raise RuntimeError(f"the tier answered only {hits} of {OLD_RECORDS} GETs")
 
 
 def _ask(connection, kind, depth, requests):

@@ -20,12 +20,17 @@ SERVERS = {
     " with a tier": (["--tier", "ssd:DIR/tier:64m", "--state", "DIR"], [("GET", 32), ("SET", 32)]),
 }  # fmt: skip
 
+FLAGS_FLASH = [*FLAGS, "--tier", "ssd:DIR/tier:64m", "-m", "16"]
+
 
 def measure():
     counts = {}
     for name, (flags, cells) in SERVERS.items():
         found = instructions.count([terrace_binary(), *FLAGS, *flags], cells)
         counts |= {f"{kind}{name}, depth {depth}": n for (kind, depth), n in found.items()}
+    for depth in (4, 32):
+        count = instructions.count_from_flash([terrace_binary(), *FLAGS_FLASH], depth)
+        counts[f"GET from flash, depth {depth}"] = count
     return {name: round(count) for name, count in counts.items()}
 
 

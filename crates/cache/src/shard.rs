@@ -16,6 +16,7 @@ use crate::records::key::{Key, Name};
 use crate::records::record::{Encoder, Record};
 use crate::recovery::crash::crash_point;
 use crate::recovery::recover::Awaited;
+use crate::request::session::Access;
 use crate::segments::segment::{Sealed, SegmentTable};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
@@ -176,6 +177,22 @@ impl Shard {
         let resident = pool.arena.view(guard, addr);
         let (record, _) = Record::decode(resident.bytes)?;
         Some((resident, record, at))
+    }
+
+    /// Whether the index points to this segment for a name, and if so, what `Entry::uses` was before this
+    /// use.
+    pub(crate) fn note_use(
+        &self,
+        guard: Guard<'_>,
+        (name, sealed): (Name, Sealed),
+        access: Access,
+    ) -> Option<u8> {
+        let index = self.index.load(guard);
+        let at = index.locate(name, sealed.number)?;
+        self.segments.is_current(sealed).then(|| match access {
+            Access::Use => index.note_use(at),
+            Access::Peek => index.uses(at),
+        })
     }
 
     /// The sealed segments that the index has for a name.

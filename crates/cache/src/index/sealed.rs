@@ -34,6 +34,16 @@ pub(crate) struct SealedIndex {
     entries: AtomicU64,
 }
 
+/// Where an entry is, or was: entries move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryAt {
+    bucket: usize,
+    slot: usize,
+}
+
+/// Whether a bucket's guests are meant, and not those at home there.
+type IsGuest = bool;
+
 /// The entry could not be placed: neither of its buckets has or can make room.
 #[derive(Debug)]
 pub(crate) struct NoRoom;
@@ -113,15 +123,20 @@ impl SealedIndex {
         self.versions[bucket / GROUP].load(Ordering::Relaxed) == version
     }
 
-    /// Every segment that an entry of this name points to. Lock-free.
-    pub(crate) fn find(&self, name: Name) -> Segments {
+    /// Shows `look` the home bucket of a name, and the alternate one if there are guests away and `look`
+    /// has not found all that it wants; again, with nothing found, if either was changed meanwhile. Lock-free.
+    #[inline]
+    fn read<R: Default>(
+        &self,
+        name: Name,
+        mut look: impl FnMut(&mut R, usize, &Bucket, IsGuest) -> bool,
+    ) -> R {
         let home = self.home(name.pos);
         loop {
-            let mut found = Segments::new();
+            let mut found = R::default();
             let version = self.version(home);
             let bucket = self.load(home);
-            collect(&bucket, name.fingerprint, false, &mut found);
-            if bucket.away() == 0 {
+            if look(&mut found, home, &bucket, false) || bucket.away() == 0 {
                 if self.is_unchanged(home, version) {
                     return found;
                 }
@@ -129,44 +144,46 @@ impl SealedIndex {
             }
             let other = self.alternate(home, name.fingerprint);
             let other_version = self.version(other);
-            collect(&self.load(other), name.fingerprint, true, &mut found);
+            look(&mut found, other, &self.load(other), true);
             if self.is_unchanged(home, version) && self.is_unchanged(other, other_version) {
                 return found;
             }
         }
     }
 
-    /// The bucket and slot of the entry (name, segment).
-    fn locate(&self, name: Name, segment: u16) -> Option<(usize, usize)> {
-        let within = |bucket: &Bucket, guest| {
-            let mut slots = bucket.matches(name.fingerprint).iter();
-            slots.find(|&slot| {
-                bucket.is_guest(slot) == guest
-                    && bucket.entry(slot).is_some_and(|entry| entry.segment == segment)
-            })
-        };
-        let at = self.home(name.pos);
-        let home = self.load(at);
-        if let Some(slot) = within(&home, false) {
-            return Some((at, slot));
-        }
-        if home.away() == 0 {
-            return None;
-        }
-        let other = self.alternate(at, name.fingerprint);
-        within(&self.load(other), true).map(|slot| (other, slot))
+    /// Every segment that an entry of this name points to. Lock-free.
+    pub(crate) fn find(&self, name: Name) -> Segments {
+        self.read(name, |found: &mut Segments, _, bucket, guests| {
+            let entries = matching(bucket, name.fingerprint, guests);
+            found.extend(entries.map(|(_, entry)| entry.segment));
+            false
+        })
+    }
+
+    /// Where the entry (name, segment) is. Lock-free.
+    pub(crate) fn locate(&self, name: Name, segment: u16) -> Option<EntryAt> {
+        self.read(name, |found, at, bucket, guests| {
+            let mut entries = matching(bucket, name.fingerprint, guests);
+            let entry = entries.find(|(_, entry)| entry.segment == segment);
+            *found = entry.map(|(slot, _)| EntryAt { bucket: at, slot });
+            found.is_some()
+        })
     }
 
     /// The entry (name, segment). Under the shard's lock.
     pub(crate) fn get(&self, name: Name, segment: u16) -> Option<Entry> {
-        let (bucket, slot) = self.locate(name, segment)?;
+        let EntryAt { bucket, slot } = self.locate(name, segment)?;
         self.load(bucket).entry(slot)
     }
 
-    /// Counts a use and says what [`Entry::uses`] was before. Lock-free; may miss an entry that is being
-    /// moved.
-    pub(crate) fn note_use(&self, name: Name, segment: u16) -> u8 {
-        let Some((bucket, slot)) = self.locate(name, segment) else { return 0 };
+    /// What [`Entry::uses`] says of an entry that was there just now. Lock-free.
+    pub(crate) fn uses(&self, EntryAt { bucket, slot }: EntryAt) -> u8 {
+        self.load(bucket).entry(slot).map_or(0, |entry| entry.uses)
+    }
+
+    /// Counts a use of an entry that was there just now, and says what [`Entry::uses`] was before.
+    /// Lock-free: if it has moved since, the use may count for another.
+    pub(crate) fn note_use(&self, EntryAt { bucket, slot }: EntryAt) -> u8 {
         let words = Bucket::use_bits(slot).map(|(word, bit)| (&self.lines[bucket].0[word], bit));
         let [once, twice] = words.map(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
         let (before, next) = match (once, twice) {
@@ -198,7 +215,7 @@ impl SealedIndex {
     /// now: a home that has guests elsewhere costs every lookup a second line. One that `forgets` counts its
     /// uses from the start.
     pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16, forgets: bool) -> bool {
-        let Some((at, slot)) = self.locate(name, segment) else { return false };
+        let Some(EntryAt { bucket: at, slot }) = self.locate(name, segment) else { return false };
         let mut bucket = self.load(at);
         let Some(entry) = bucket.entry(slot) else { return false };
         let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
@@ -212,7 +229,7 @@ impl SealedIndex {
 
     /// Removes the entry (name, segment) and says whether there was one. Under the shard's lock.
     pub(crate) fn remove(&self, name: Name, segment: u16) -> bool {
-        let Some((bucket, slot)) = self.locate(name, segment) else { return false };
+        let Some(EntryAt { bucket, slot }) = self.locate(name, segment) else { return false };
         self.remove_at(bucket, slot);
         true
     }
@@ -364,15 +381,15 @@ impl SealedIndex {
     }
 }
 
-fn collect(bucket: &Bucket, fingerprint: u16, guests: bool, found: &mut Segments) {
-    for slot in bucket.matches(fingerprint).iter() {
-        if bucket.is_guest(slot) == guests
-            && let Some(entry) = bucket.entry(slot)
-            && !found.is_full()
-        {
-            found.push(entry.segment);
-        }
-    }
+/// The entries of a fingerprint in a bucket that are, or are not, guests there, with their slots.
+fn matching(
+    bucket: &Bucket,
+    fingerprint: u16,
+    guests: IsGuest,
+) -> impl Iterator<Item = (usize, Entry)> {
+    let slots = bucket.matches(fingerprint).iter();
+    let slots = slots.filter(move |&slot| bucket.is_guest(slot) == guests);
+    slots.filter_map(|slot| Some((slot, bucket.entry(slot)?)))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -456,7 +473,8 @@ mod tests {
         let index = SealedIndex::new(4);
         let name = Name { pos: 1 << 30, fingerprint: 9 };
         index.insert(name, 5, 0).unwrap();
-        assert_eq!([0; 4].map(|_| index.note_use(name, 5)), [0, 1, 2, 2]);
+        let at = index.locate(name, 5).unwrap();
+        assert_eq!([0; 4].map(|_| index.note_use(at)), [0, 1, 2, 2]);
         assert_eq!(index.get(name, 5).unwrap().uses, 2);
     }
 
@@ -509,6 +527,26 @@ mod models {
             };
             assert!(index.move_away(home, slot));
             reader.join().unwrap();
+        });
+    }
+
+    /// Who asks for an entry of one segment is not told of one that is half there.
+    #[test]
+    fn loom_an_entry_of_another_segment_is_not_taken_for_it() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.check(|| {
+            let index = Arc::new(SealedIndex::new(2));
+            let names = [9, 10].map(|fingerprint| Name { pos: 1, fingerprint });
+            index.insert(names[0], 0x555, 0).unwrap();
+            let reader = {
+                let index = Arc::clone(&index);
+                thread::spawn(move || index.locate(names[1], 0x555))
+            };
+            // Takes the slot of the first.
+            index.remove(names[0], 0x555);
+            index.insert(names[1], 0x2aa, 0).unwrap();
+            assert_eq!(reader.join().unwrap(), None);
         });
     }
 

@@ -118,11 +118,14 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
 
 /// Walks `records` records that begin at `at`, all of page number `page`.
 fn look_at_run(key: &Key<'_>, bytes: &[u8], records: usize, mut at: usize, page: u32) -> Sight {
+    let key_end = key.bytes.last().copied();
     for _ in 0..records {
         let rest = bytes.get(at..).unwrap_or_default();
-        match Record::decode(rest) {
-            Some((record, taken)) if record.is_of(key) => return Sight::Record(at..at + taken),
-            Some((_, taken)) => at += taken,
+        match Record::outline(rest) {
+            Some((taken, end)) if Some(end) == key_end && Record::is_at(rest, key) => {
+                return Sight::Record(at..at + taken);
+            }
+            Some((taken, _)) => at += taken,
             // Only the last record of a page can straddle out of it.
             None => return Sight::Cut(page),
         }

@@ -15,6 +15,7 @@ use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};
 use crate::shard::{Candidates, Shard};
 use crate::stats::counters::count;
+use arrayvec::ArrayVec;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use std::sync::atomic::Ordering;
 
 /// So many hits in DRAM are told together, lest sessions share a line more often.
 const HITS_TOLD: u32 = 64;
+
+/// Keys of a pipeline for which both lines of the sealed index are asked for.
+const ABSENT_MAX: usize = 32;
 
 /// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
 const PAGE_LINES: usize = 4;
@@ -164,6 +168,12 @@ impl Session {
         self.engine().hasher.key(bytes, false)
     }
 
+    /// The key whose hash is known, since it was hashed before.
+    pub fn key_of_hash<'k>(&self, bytes: &'k [u8], hash: u64) -> Key<'k> {
+        debug_assert_eq!(self.key(bytes).hash, hash);
+        Key { bytes, hash, is_chunk: false }
+    }
+
     /// Asks the processor for the line of the DRAM table that `key` is in; worth it for a pipeline of
     /// requests.
     #[inline]
@@ -172,17 +182,36 @@ impl Session {
         shard.table.load(self.guard()).prefetch(name.pos);
     }
 
-    /// Asks for the record that this line names, or, if it names none, for the line of the sealed
-    /// index. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
+    /// Asks for the records that these lines name, and, for keys that have none, for what a look into the
+    /// sealed index needs. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
     #[inline]
-    pub fn prefetch_record(&self, key: Key<'_>) {
-        let (shard, name) = self.shard(&key);
+    pub fn prefetch_records<'k>(&self, keys: impl Iterator<Item = Key<'k>>) {
+        let mut absent = ArrayVec::<u64, ABSENT_MAX>::new();
+        for key in keys {
+            if !self.prefetch_record(&key) && !absent.is_full() {
+                absent.push(key.hash);
+            }
+        }
+        for hash in absent {
+            let (shard, name) = self.shard_of(hash);
+            shard.index.load(self.guard()).prefetch_alternate(name);
+        }
+    }
+
+    /// Whether nothing else need be asked for.
+    #[inline]
+    fn prefetch_record(&self, key: &Key<'_>) -> bool {
+        let (shard, name) = self.shard(key);
         let guard = self.guard();
         match shard.table.load(guard).likely(name.pos) {
             Some(addr) => self.engine().pool.arena.prefetch(addr),
-            None if self.engine().has_tiers() => shard.index.load(guard).prefetch(name.pos),
+            None if self.engine().has_tiers() => {
+                shard.index.load(guard).prefetch(name.pos);
+                return false;
+            }
             None => {}
         }
+        true
     }
 
     /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
@@ -253,21 +282,26 @@ impl Session {
     ) -> Lookup<'a> {
         let guard = self.guard();
         let pool = &self.engine().pool;
+        let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
+        // As a rule the record is still where it was read from.
+        if let Some((evidence, (sealed, record))) = known
+            && let place = (name, sealed)
+            && let Some(uses) = shard.note_use(guard, place, access)
+        {
+            return self.hit_on_flash(key, place, evidence, (record, uses), now, access);
+        }
         let mut all = false;
         loop {
             let mut candidates = match all {
                 true => shard.lock(pool, guard).candidates(name),
                 false => shard.candidates(guard, name),
             };
-            let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
             if let Some((evidence, (sealed, record))) = known
                 && candidates.contains(&sealed)
             {
-                if record.is_expired(now) {
-                    return self.missed_expired();
-                }
                 let place = (name, sealed);
-                return Lookup::Hit(self.hit_on_flash(key, place, evidence, record, now, access));
+                let uses = shard.note_use(guard, place, access).unwrap_or(0);
+                return self.hit_on_flash(key, place, evidence, (record, uses), now, access);
             }
             let before = evidence.map(|evidence| evidence.probe);
             let probe = next_probe(shard, &mut candidates, name, before);
@@ -302,22 +336,20 @@ impl Session {
     }
 
     fn hit_on_flash<'a>(
-        &self,
+        &'a self,
         key: &Key<'_>,
         (name, sealed): (Name, Sealed),
         evidence: Evidence<'a>,
-        record: Record<'a>,
+        (record, uses): (Record<'a>, u8),
         now: u32,
         access: Access,
-    ) -> Hit<'a> {
+    ) -> Lookup<'a> {
+        if record.is_expired(now) {
+            return self.missed_expired();
+        }
         let guard = self.guard();
         let (shard, _) = self.shard(key);
         let pool = &self.engine().pool;
-        let index = shard.index.load(guard);
-        let uses = match access {
-            Access::Use => index.note_use(name, sealed.number),
-            Access::Peek => index.get(name, sealed.number).map_or(0, |entry| entry.uses),
-        };
         if access == Access::Use {
             let tier = shard.segments.slot(sealed.number).tier;
             count(&pool.counters.tier(tier).hits);
@@ -327,7 +359,7 @@ impl Session {
             hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
         }
         let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
-        Hit { record, fetched: uses > 0, idle_seconds, from_dram: false }
+        Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })
     }
 
     /// Looks at what was read for `probe` (or at the error that came instead: a counted miss). Two

@@ -68,6 +68,7 @@ impl Session {
     /// `Read`, with evidence). `blind` says that `decide` doesn't look at the record (a plain `set`):
     /// then no page is read when the cache is full. The change may borrow from the hit, so that a
     /// touch or an append copies the old value once.
+    #[inline]
     pub fn update<'v>(
         &'v self,
         key: Key<'_>,
@@ -298,6 +299,7 @@ fn unread<'a>(
 }
 
 impl Current<'_> {
+    #[inline]
     fn manifest(&self) -> Option<Manifest> {
         match self {
             Current::Resident(_, record, _) | Current::Sealed(_, record) if record.is_manifest => {

@@ -103,6 +103,7 @@ pub(crate) fn store(
     Ok(stored)
 }
 
+#[inline]
 fn decide<'v>(
     executor: &Executor<'_>,
     store: &Store<'v>,

@@ -1,7 +1,7 @@
 //! What a worker has besides its connections.
 
 use super::buffers::Buffers;
-use super::pending::{Job, Pending, Waiter};
+use super::pending::{Job, Pending, Waiter, Work};
 use super::reads::Reads;
 use super::replies::SlotId;
 use super::shared::{Shared, WorkerStats};
@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::{Probe, Session};
 
+/// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.
+const SPARE_MAX: usize = 256;
+
 /// One per worker.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -23,6 +26,9 @@ pub(crate) struct Context {
     pub(crate) reads: Reads,
     /// Operations that wait for a read or a retry.
     pub(crate) pending: Slab<Job>,
+    /// Memory of operations that are finished, for the next ones.
+    #[expect(clippy::vec_box, reason = "whoever takes one takes the box")]
+    pub(crate) spare: Vec<Box<Pending>>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
     /// Connections that hold replies back, and since when; those that have sent since are still here.
@@ -60,12 +66,20 @@ impl Context {
     }
 
     /// Reads what `probe` names; `operation` goes on when that is there.
-    pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Probe) -> Id {
+    pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Box<Probe>) -> Id {
         let plan = probe.plan();
         operation.probe = Some(probe);
         let id = self.pending.insert(Job::Operation(operation));
         self.reads.submit(plan, id);
         id
+    }
+
+    /// Keeps the memory of an operation that is finished, if it is no more than others have.
+    pub(crate) fn spare(&mut self, mut operation: Box<Pending>) {
+        if self.spare.len() < SPARE_MAX && matches!(operation.work, Work::Read(_)) {
+            operation.probe = None;
+            self.spare.push(operation);
+        }
     }
 
     /// Tries `operation` again in a millisecond.

@@ -160,7 +160,7 @@ impl Connection {
         // First all lines of the table, then, when these have come, all records.
         if batch.len() > 1 {
             batch.iter().for_each(|(key, _)| cx.session.prefetch(*key));
-            batch.iter().for_each(|(key, _)| cx.session.prefetch_record(*key));
+            cx.session.prefetch_records(batch.iter().map(|(key, _)| *key));
         }
         for (read, (key, _)) in batch.iter().enumerate() {
             if self.is_held() {
@@ -189,7 +189,7 @@ impl Connection {
             id,
             (key, kind.is_write()),
             |executor, out| keys::execute(kind, executor, key, None, out),
-            || Work::Key { kind, key: key.bytes().into() },
+            || Work::Read(kind),
         )
     }
 }

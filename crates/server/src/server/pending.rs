@@ -10,7 +10,7 @@ use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use std::time::Instant;
-use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe};
+use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe, Session};
 use terrace_device::AlignedBuf;
 
 /// Who is to be tried again after a while.
@@ -31,6 +31,8 @@ pub(crate) struct Pending {
     pub(crate) connection: Id,
     /// Where its reply goes.
     pub(crate) slot: SlotId,
+    /// The key that the client named.
+    pub(crate) key: Vec<u8>,
     pub(crate) work: Work,
     /// The key's hash and whether the operation may change the record: what may not overtake it.
     pub(crate) hash: u64,
@@ -41,17 +43,17 @@ pub(crate) struct Pending {
     pub(crate) about: About,
     pub(crate) began: Instant,
     /// What is being read; `None` before the first read.
-    pub(crate) probe: Option<Probe>,
+    pub(crate) probe: Option<Box<Probe>>,
     /// What was read, while the cache has no buffers for what is to be stored.
     pub(crate) evidence: Option<AlignedBuf>,
 }
 
-/// What there is to do; an owned copy of the request.
+/// What there is to do with the key; an owned copy of the request.
 pub(crate) enum Work {
     /// A read of one key, or of one of several.
-    Key { kind: ReadKind, key: Box<[u8]> },
+    Read(ReadKind),
     /// A whole request, as it was received. A long value was left out: it stands in chunks.
-    Request { key: Box<[u8]>, bytes: Box<[u8]>, chunks: Option<Manifest> },
+    Request { bytes: Box<[u8]>, chunks: Option<Manifest> },
 }
 
 /// How an operation ended. What there is to send was written to the reply.
@@ -62,47 +64,57 @@ pub(crate) enum Answer {
 }
 
 impl Work {
-    /// A request for one key.
-    pub(crate) fn request(key: Key<'_>, bytes: &[u8], chunks: Option<Manifest>) -> Self {
-        Self::Request { key: key.bytes().into(), bytes: bytes.into(), chunks }
+    /// A request as it was received.
+    pub(crate) fn request(bytes: &[u8], chunks: Option<Manifest>) -> Self {
+        Self::Request { bytes: bytes.into(), chunks }
     }
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         match self {
-            Self::Key { key, .. } => key.len(),
-            Self::Request { key, bytes, .. } => key.len() + bytes.len(),
-        }
-    }
-
-    /// The key that the client named.
-    pub(crate) fn name(&self) -> &[u8] {
-        match self {
-            Self::Key { key, .. } | Self::Request { key, .. } => key,
+            Self::Read(_) => 0,
+            Self::Request { bytes, .. } => bytes.len(),
         }
     }
 }
 
 impl Pending {
-    /// `(hash, is_write)`: see the fields.
+    /// What `slot` of `connection` waits for, in the memory of one that is finished, if there is one to `spare`.
     pub(crate) fn new(
-        connection: Id,
-        slot: SlotId,
+        spare: Option<Box<Self>>,
+        (connection, slot): (Id, SlotId),
+        (key, is_write): (Key<'_>, bool),
         work: Work,
-        (hash, is_write): (u64, bool),
-    ) -> Self {
-        Self {
-            connection,
-            slot,
-            work,
-            hash,
-            is_write,
-            command: Command::default(),
-            about: About::default(),
-            began: Instant::now(),
-            probe: None,
-            evidence: None,
+    ) -> Box<Self> {
+        let begun = |mut memory: Vec<u8>| {
+            memory.clear();
+            memory.extend_from_slice(key.bytes());
+            Self {
+                connection,
+                slot,
+                key: memory,
+                work,
+                hash: key.hash(),
+                is_write,
+                command: Command::default(),
+                about: About::default(),
+                began: Instant::now(),
+                probe: None,
+                evidence: None,
+            }
+        };
+        match spare {
+            Some(mut spare) => {
+                *spare = begun(std::mem::take(&mut spare.key));
+                spare
+            }
+            None => Box::new(begun(Vec::new())),
         }
+    }
+
+    /// The key, as it was when the operation began.
+    pub(crate) fn key(&self, session: &Session) -> Key<'_> {
+        session.key_of_hash(&self.key, self.hash)
     }
 
     /// Does the work with what was read for it, if anything.
@@ -112,14 +124,14 @@ impl Pending {
         bytes: Option<&[u8]>,
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
-        let key = executor.session.key(self.work.name());
+        let key = self.key(executor.session);
         let evidence = match (&self.probe, bytes) {
             (Some(probe), Some(bytes)) => Some(Evidence { probe, bytes }),
             _ => None,
         };
         let executed = match &self.work {
-            Work::Key { kind, .. } => keys::execute(*kind, executor, key, evidence, reply)?,
-            Work::Request { bytes, chunks, .. } => {
+            Work::Read(kind) => keys::execute(*kind, executor, key, evidence, reply)?,
+            Work::Request { bytes, chunks } => {
                 let chunks = chunks.as_ref().map(NewValue::Chunked);
                 keyed::execute_bytes(executor, bytes, key, chunks, evidence, reply)?
             }

@@ -124,13 +124,12 @@ impl Replies {
         self.unfinished -= 1;
         if id.0 != self.front {
             self.slot_bytes += reply.len();
-            let spare = if reply.len() <= SPARE_BYTES_MAX { self.spare.pop() } else { None };
-            *slot = Slot::Done(match spare {
-                Some(mut memory) => {
-                    memory.append(reply);
-                    memory
-                }
-                None => std::mem::take(reply),
+            *slot = Slot::Done(if reply.len() <= SPARE_BYTES_MAX {
+                let mut memory = self.spare.pop().unwrap_or_default();
+                memory.append(reply);
+                memory
+            } else {
+                std::mem::take(reply)
             });
             return;
         }

@@ -311,7 +311,7 @@ impl Connection {
                 let value = NewValue::Inline(value, &[]);
                 keyed::execute(executor, request, key, value, None, out)
             },
-            || Work::request(key, parcel.bytes, None),
+            || Work::request(parcel.bytes, None),
         )
     }
 
@@ -351,7 +351,7 @@ impl Connection {
                 |executor, out| {
                     keyed::execute(executor, request, key, NewValue::Inline(&[], &[]), None, out)
                 },
-                || Work::request(key, line, None),
+                || Work::request(line, None),
             )?;
             self.mode = Mode::Swallow(block.bytes());
             return Ok(());
@@ -387,5 +387,5 @@ fn hash_keys<'b>(batch: &'b Batch<'_>, cx: &Context, keys: &mut ArrayVec<Option<
         }
         keys.push(key);
     }
-    keys.iter().flatten().for_each(|key| cx.session.prefetch_record(*key));
+    cx.session.prefetch_records(keys.iter().flatten().copied());
 }

@@ -143,7 +143,7 @@ impl Connection {
                 let chunks = Some(NewValue::Chunked(&manifest));
                 keyed::execute_bytes(executor, &upload.line, key, chunks, None, out)
             },
-            || Work::request(key, &upload.line, Some(manifest.clone())),
+            || Work::request(&upload.line, Some(manifest.clone())),
         )
     }
 }

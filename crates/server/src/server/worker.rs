@@ -101,6 +101,7 @@ impl Worker {
             reads,
             shared,
             pending: Slab::new(),
+            spare: Vec::new(),
             waiting: Vec::new(),
             held: VecDeque::new(),
             watching: Vec::new(),
@@ -241,7 +242,7 @@ impl Worker {
                 keys.push(key);
             }
         }
-        keys.iter().for_each(|key| self.cx.session.prefetch_record(*key));
+        self.cx.session.prefetch_records(keys.into_iter());
     }
 
     fn give_turn(&mut self) {

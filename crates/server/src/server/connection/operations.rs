@@ -48,7 +48,7 @@ impl Connection {
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
             Err(Unfinished::Read(probe)) => {
-                self.wait_for(*probe, work(), (key.hash(), is_write), id, cx);
+                self.wait_for(probe, work(), (key, is_write), id, cx);
                 Ok(())
             }
         }
@@ -58,18 +58,19 @@ impl Connection {
     #[inline(never)]
     fn wait_for(
         &mut self,
-        probe: Probe,
+        probe: Box<Probe>,
         work: Work,
-        (hash, is_write): (u64, bool),
+        (key, is_write): (Key<'_>, bool),
         id: Id,
         cx: &mut Context,
     ) {
-        let slot = self.replies.reserve(probe.plan().bytes as usize + work.memory());
-        self.conflicts.add(hash, is_write);
-        let mut operation = Pending::new(id, slot, work, (hash, is_write));
+        let memory = key.bytes().len() + work.memory();
+        let slot = self.replies.reserve(probe.plan().bytes as usize + memory);
+        self.conflicts.add(key.hash(), is_write);
+        let mut operation = Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work);
         operation.command = self.command;
         operation.about = self.about;
-        cx.read_for(Box::new(operation), probe);
+        cx.read_for(operation, probe);
     }
 
     /// An operation has its result; what is to be sent stands in `reply`.

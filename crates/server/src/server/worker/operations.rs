@@ -70,7 +70,7 @@ impl Worker {
             None => return cx.reads.release(read.buffer),
         };
         let Some(probe) = operation.probe.as_mut() else { return };
-        let key = cx.session.key(operation.work.name());
+        let key = cx.session.key_of_hash(&operation.key, operation.hash);
         let bytes = read.result.map(|()| &mut read.buffer[..]);
         match cx.session.check(probe, key, bytes) {
             Checked::Match | Checked::Absent => self.resume(operation, Some(read.buffer)),
@@ -113,9 +113,12 @@ impl Worker {
             self.cx.reads.release(buffer);
         }
         match result {
-            Ok(answer) => self.deliver(&operation, answer),
+            Ok(answer) => {
+                self.deliver(&operation, answer);
+                self.cx.spare(operation);
+            }
             Err(Unfinished::Read(probe)) => {
-                self.cx.read_for(operation, *probe);
+                self.cx.read_for(operation, probe);
             }
             Err(Unfinished::Wait) => {}
         }
@@ -130,7 +133,7 @@ impl Worker {
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             if self.cx.shared.looks_at_commands() {
                 let (number, about) = (connection.number(), operation.about);
-                self.cx.shared.tell_command(number, about, operation.work.name(), &self.reply);
+                self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply);
             mark_ready(&mut self.ready, connection, operation.connection);
