@@ -31,6 +31,7 @@ suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder -
 # Each takes a build; `sim/traps/run` alone tries all of them.
 suite traps 900 sim/traps/run sim/traps/{delete-resurrection,overwrite-lost-exposes-predecessor,freed-segment-with-valid-footer,deleted-unsealed-with-sealed-predecessor,suspended-names-decided-one-by-one}.patch
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
+suite clients 300 cargo test --quiet --release --package terrace-e2e --test real_clients -- --include-ignored
 suite crowd 300 env TERRACE_E2E_CROWD=10000 \
     cargo test --quiet --release --package terrace-e2e --test crowd -- --nocapture
 # 60 of them take about two minutes.

@@ -2,6 +2,9 @@
 
 use crate::{Client, Server, is_terrace, value_of, wait_until};
 
+/// Requests sent before the first answer is read.
+const BATCH: usize = 64;
+
 /// Bytes of the drive of [`flash_server`].
 pub const TIER_BYTES: u64 = 256 << 20;
 
@@ -21,7 +24,6 @@ pub fn tier_stat(client: &mut Client, name: &str) -> u64 {
 
 /// Stores `count` records of `bytes` each under `PREFIX0`, `PREFIX1` and so on, many at a time.
 pub fn fill(client: &mut Client, prefix: &str, count: usize, bytes: usize) {
-    const BATCH: usize = 64;
     for from in (0..count).step_by(BATCH) {
         let batch = from..count.min(from + BATCH);
         for at in batch.clone() {
@@ -32,6 +34,23 @@ pub fn fill(client: &mut Client, prefix: &str, count: usize, bytes: usize) {
             assert_eq!(client.line(), "STORED", "{prefix}{at}");
         }
     }
+}
+
+/// Reads what [`fill`] stored: each record is right or missed. Gives back how many are there.
+pub fn count_right(client: &mut Client, prefix: &str, count: usize, bytes: usize) -> usize {
+    let mut hits = 0;
+    for from in (0..count).step_by(BATCH) {
+        let keys = (from..count.min(from + BATCH)).map(|at| format!("{prefix}{at}"));
+        let keys: Vec<String> = keys.collect();
+        keys.iter().for_each(|key| client.send(format!("get {key}\r\n")));
+        for key in keys {
+            if let Some(value) = client.read_get(&key) {
+                assert!(value == value_of(&key, 0, bytes), "{key} has a wrong value");
+                hits += 1;
+            }
+        }
+    }
+    hits
 }
 
 /// Pushes what was stored before out of DRAM: stores twice the DRAM of [`flash_server`] besides.

@@ -12,7 +12,9 @@ mod server;
 mod skip;
 
 pub use client::{Client, CutOff};
-pub use flash::{TIER_BYTES, assert_on_flash, fill, flash_server, push_to_flash, tier_stat};
+pub use flash::{
+    TIER_BYTES, assert_on_flash, count_right, fill, flash_server, push_to_flash, tier_stat,
+};
 pub use server::{Failed, Server, free_port, is_terrace, program, spawn, spawn_with};
 pub use skip::{run_as_root, skip};
 

@@ -33,7 +33,8 @@ fn build() -> PathBuf {
     let this = std::env::current_exe().expect("a test knows its path");
     let profile = this.ancestors().nth(2).expect("a test lies in TARGET/PROFILE/deps");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "terrace", "--bin", "terrace"]);
+    // With the features that the whole workspace has: most of it was built with them for the tests.
+    cargo.args(["build", "--quiet", "--workspace", "--bin", "terrace"]);
     cargo.arg("--target-dir").arg(profile.parent().expect("a profile lies in a target folder"));
     if profile.ends_with("release") {
         cargo.arg("--release");

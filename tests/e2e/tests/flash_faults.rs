@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use terrace_e2e::{
-    Client, Server, TIER_BYTES, fill, flash_server, is_terrace, push_to_flash, skip, tier_stat,
-    value_of,
+    Client, Server, TIER_BYTES, count_right, fill, flash_server, is_terrace, push_to_flash, skip,
+    tier_stat, value_of,
 };
 
 const RECORDS: usize = 20_000;
@@ -27,15 +27,7 @@ fn server_with_records(test: &str, flags: &str) -> Option<(Server, Client)> {
 
 /// Reads every record: each is right or missed. Gives back how many are there.
 fn present(client: &mut Client) -> usize {
-    let mut hits = 0;
-    for at in 0..RECORDS {
-        let key = format!("r{at}");
-        if let Some(value) = client.get(&key) {
-            assert!(value == value_of(&key, 0, BYTES), "{key} has a wrong value");
-            hits += 1;
-        }
-    }
-    hits
+    count_right(client, "r", RECORDS, BYTES)
 }
 
 fn works(client: &mut Client) {
@@ -210,12 +202,7 @@ fn writes_that_fail_lose_records_at_most() {
         }
         assert!(tier_stat(&mut client, "write_errors") > 0, "no write error was counted");
         present(&mut client);
-        for at in 0..200_000 {
-            let key = format!("more{at}");
-            if let Some(value) = client.get(&key) {
-                assert!(value == value_of(&key, 0, 1000), "{key} has a wrong value");
-            }
-        }
+        count_right(&mut client, "more", 200_000, 1000);
         works(&mut client);
         server.assert_alive();
     }

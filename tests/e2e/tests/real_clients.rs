@@ -2,7 +2,7 @@
 //! tests/clients. Most of what they store lies on the drive.
 //!
 //! What each of them says it did stands in docs/clients.md; `TERRACE_UPDATE_DOCS=1 cargo test -p
-//! terrace-e2e --test real_clients` writes it.
+//! terrace-e2e --test real_clients -- --include-ignored` writes it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -157,6 +157,7 @@ fn pymemcache() {
 }
 
 #[test]
+#[ignore = "takes long; make test-long"]
 fn meta_memcache() {
     match python("meta_memcache") {
         Some(python) => client("python", &[&python, "meta_client.py", "ADDRESS"]),
@@ -256,6 +257,7 @@ fn java_client(name: &str, class: &str) {
 }
 
 #[test]
+#[ignore = "takes long; make test-long"]
 fn spymemcached() {
     java_client("spymemcached", "SpyClient");
 }
