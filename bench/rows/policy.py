@@ -78,23 +78,24 @@ def _of_ideal(server, records, share):
     return figures
 
 
-def fit(server, records, part):
+def fit(server, records, part, held=None, copy_bytes=BYTES_PER_COPY):
     """Sets the memory so that DRAM holds about this part of the records; most of the rest of what it
-    takes is known only then."""
+    takes is known only then. `held` puts load on the server and tells the part that it holds."""
+    held = held or (lambda: _round(server, records, "GET", records)["held"])
     for _ in range(4):
-        held = _round(server, records, "GET", records)["held"]
-        if abs(held / part - 1) < NEAR:
+        found = held()
+        if abs(found / part - 1) < NEAR:
             return
-        limit = server.stats("tiers")["memory_limit"] + (part - held) * records * BYTES_PER_COPY
+        limit = server.stats("tiers")["memory_limit"] + (part - found) * records * copy_bytes
         with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
             connection.sendall(f"cache_memlimit {round(limit / (1 << 20))}\r\n".encode())
             if connection.recv(100) != b"OK\r\n":
                 return
 
 
-def steady(server, records, mix):
-    _round(server, records, mix, WARM_UP * records)
-    return _round(server, records, mix, MEASURED * records)
+def steady(server, records, mix, **options):
+    _round(server, records, mix, WARM_UP * records, **options)
+    return _round(server, records, mix, MEASURED * records, **options)
 
 
 def _shift(server, records, share):
@@ -118,9 +119,9 @@ def _shift(server, records, share):
     return [at_most(what, done / hot, 10, "{:.0f}", f"steady hits {of_ideal:.3f} of the ideal")]
 
 
-def _round(server, records, mix, requests, part=1):
-    workload, options = MIXES[mix]
-    how = {**LOAD, **RECORD, **options, "records": int(records * part)}
+def _round(server, records, mix, requests, part=1, **options):
+    workload, of_mix = MIXES[mix]
+    how = {**LOAD, **RECORD, **of_mix, **options, "records": int(records * part)}
     before = of_terrace(server)
     report = load_held(server, workload, requests=requests, **how)
     after = of_terrace(server)

@@ -123,6 +123,8 @@ def _mixed(server, size, records, rounds, seconds):
 
 
 POPULAR_RECORDS, POPULAR_SHARE = 4_000_000, 1 / 8
+# The few have too few reads of flash at once to fill a drive: each waits for those of its pipeline.
+POPULAR_CONNECTIONS = [24, 64]
 
 
 def popular(quick):
@@ -140,13 +142,20 @@ def popular(quick):
             speed_dram.filled(server, records)
         ours.settle()
         policy.fit(ours, records, POPULAR_SHARE)
-        return [_popular(ours, theirs, records, mix, rounds, seconds) for mix in policy.MIXES]
+        return [
+            _popular(ours, theirs, records, mix, connections, rounds, seconds)
+            for mix in policy.MIXES
+            for connections in POPULAR_CONNECTIONS
+        ]
 
 
-def _popular(ours, theirs, records, mix, rounds, seconds):
-    held = policy.steady(ours, records, mix)["held"]
+def _popular(ours, theirs, records, mix, connections, rounds, seconds):
+    held = policy.steady(ours, records, mix, connections=connections)["held"]
     workload, options = policy.MIXES[mix]
-    how = {**policy.LOAD, **policy.RECORD, **options, "records": records, "protocol": "meta"}
+    how = {
+        **policy.LOAD, **policy.RECORD, **options, "connections": connections, "records": records,
+        "protocol": "meta",
+    }  # fmt: skip
 
     def run(server):
         return load_held(server, workload, cpus=LOAD_CPU, seconds=seconds, **how)
@@ -158,6 +167,7 @@ def _popular(ours, theirs, records, mix, rounds, seconds):
     reads_each = (flash(ours)["reads"] - before) / requests
     # Requests per second of which the drive could answer its part, if nothing else took time.
     enough = lambda: _drive(ours, seconds, size="4k", depth=FIO_DEPTH).iops / reads_each
+    mix = f"{mix}, {connections} connections"
     say(f"{mix}, depth 32: requests per second of terrace and memcached, and what fio's reads would be enough for")
     own, other, drive = take_turns(rounds, lambda: measure(ours), lambda: measure(best), enough)
     what = f"{mix}, Zipf-Mandelbrot, {held:.1%} of records in DRAM, of memcached's rate with all"

@@ -6,7 +6,8 @@ from measure import peer
 from measure.figure import at_most, median, ratio, say
 from measure.load import load
 from measure.server import terrace
-from rows import speed_dram
+from measure.tiers import of_terrace
+from rows import policy, speed_dram
 from rows.speed_dram import LOAD_CPU, MEMORY, SERVER_CPU
 
 # Of memcached's peak, which is that of a closed loop of so many connections and requests each.
@@ -67,15 +68,19 @@ def _at(ours, theirs, mix, share, peak, rounds, seconds):
 # Mean latencies of ETC's sizes: from these loads upwards, by depth.
 ETC_LOADS = {1: [0.8], 8: [0.5, 0.8], 16: [0.5, 0.8], 32: [0.5, 0.8]}
 ETC_RECORDS, ETC_BYTES = 1_000_000, 230
+# Of `-m` for each copy in DRAM.
+ETC_COPY_BYTES = 300
 ETC_SHARE = 1 / 8
+# Requests of a connection wait for the reads of flash before them: of more connections fewer do.
+ETC_CONNECTIONS = [24, 64]
 ETC = {
     "records": ETC_RECORDS, "sizes": "etc", "popularity": "zipf-mandelbrot", "protocol": "meta",
-    "connections": 8, "cpus": LOAD_CPU,
+    "cpus": LOAD_CPU,
 }  # fmt: skip
 
 
 def etc(quick):
-    """ETC's sizes and popularity, an eighth of the bytes in DRAM, beside memcached with all in DRAM."""
+    """ETC's sizes and popularity, an eighth of the records in DRAM, beside memcached with all in DRAM."""
     rounds, seconds = (3, 1) if quick else (9, 2)
     data_mib = ETC_RECORDS * ETC_BYTES >> 20
     flags = ["-m", str(round(data_mib * ETC_SHARE * 1.3 + 36)), "-t", "1", "--tier", "ssd:DIR/tier:1g"]
@@ -86,32 +91,41 @@ def etc(quick):
             say(server.command)
             load(server, "fill", **{name: ETC[name] for name in ("records", "sizes", "cpus")})
         ours.settle()
-        load(ours, "get", requests=8 * ETC_RECORDS, depth=32, **ETC)
-        stats = ours.stats("tiers")
-        held = stats["memory_hot"] / (data_mib << 20)
-        say(f"copies take {held:.1%} of all bytes")
-        figures = []
-        for depth, loads in ETC_LOADS.items():
-            rate = lambda server: load(
-                server, "get", seconds=seconds, depth=depth, **ETC
-            )["requests_per_second"]  # fmt: skip
-            server = peer.best(theirs, rate, max)
-            peak = median(rate(server) for _ in range(3))
-            for share in loads:
-                figures.append(_mean(ours, server, depth, share, peak, rounds, seconds))
-    return figures
+        _held(ours, 8 * ETC_RECORDS)
+        policy.fit(ours, ETC_RECORDS, ETC_SHARE, lambda: _held(ours, 2 * ETC_RECORDS), ETC_COPY_BYTES)
+        say(f"copies of {_held(ours, ETC_RECORDS):.1%} of the records")
+        clients = [(count, depth) for count in ETC_CONNECTIONS for depth in ETC_LOADS]
+        return [
+            figure
+            for connections, depth in clients
+            for figure in _means(ours, theirs, connections, depth, rounds, seconds)
+        ]
 
 
-def _mean(ours, theirs, depth, share, peak, rounds, seconds):
-    say(f"ETC, depth {depth}, {share:.0%} of {peak:,.0f}/s: mean us of terrace and memcached")
+def _held(server, requests):
+    """The part of the records that has copies in DRAM after so many GETs."""
+    load(server, "get", requests=requests, connections=24, depth=32, **ETC)
+    return of_terrace(server)["records_hot"] / ETC_RECORDS
+
+
+def _means(ours, theirs, connections, depth, rounds, seconds):
+    # Pipelines come when they are due, so that the generator sends as much at once as for the peak.
+    how = {**ETC, "connections": connections, "depth": depth, "batch": True, "seconds": seconds}
+    rate = lambda server: load(server, "get", **how)["requests_per_second"]
+    best = peer.best(theirs, rate, max)
+    peak = median(rate(best) for _ in range(3))
+    return [_mean(ours, best, how, share, peak, rounds) for share in ETC_LOADS[depth]]
+
+
+def _mean(ours, theirs, how, share, peak, rounds):
+    clients = f"ETC, {how['connections']} connections at depth {how['depth']}"
+    say(f"{clients}, {share:.0%} of {peak:,.0f}/s: mean us of terrace and memcached")
     means = ([], [])
     for _ in range(rounds):
         for server, found in zip((ours, theirs), means):
-            report = load(
-                server, "get", seconds=seconds, depth=depth, rate=round(share * peak), **ETC
-            )
+            report = load(server, "get", rate=round(share * peak), **how)
             found.append(report["latency"]["mean_us"])
         say(f"{means[0][-1]:,.0f} and {means[1][-1]:,.0f}")
-    what = f"mean latency, ETC, depth {depth}, at {share:.0%} of memcached's peak, of memcached's"
+    what = f"mean latency, {clients}, at {share:.0%} of memcached's peak, of memcached's"
     note = f"{median(means[0]):,.0f} us and {median(means[1]):,.0f} us"
     return at_most(what, ratio(*means), 1.0, "{:.2f}", note)

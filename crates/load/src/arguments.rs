@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// Open loop: requests per second, all connections together; several for a series. Latencies
     /// count from when a request was due, however late the server let it be sent. Costs the generator
     /// a core while it waits.
-    #[arg(long, value_delimiter = ',', conflicts_with = "batch")]
+    #[arg(long, value_delimiter = ',')]
     rate: Vec<f64>,
     /// The times between requests of an open loop.
     #[arg(long, value_enum, default_value_t = Between::Even)]
@@ -75,7 +75,7 @@ pub(crate) struct Arguments {
     /// Searches the highest rate that keeps a latency, such as mean=1ms or p99=500us.
     #[arg(long, requires = "seconds", conflicts_with_all = ["rate", "batch"])]
     pub(crate) search: Option<String>,
-    /// Wait for all replies of --depth requests before the next so many.
+    /// Wait for all replies of --depth requests before the next so many. With --rate so many are due at once.
     #[arg(long)]
     batch: bool,
     /// What to speak.

@@ -84,11 +84,16 @@ impl Connection {
         self.window.requests.len() + self.back_end.as_ref().map_or(0, BackEnd::len)
     }
 
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.in_flight() < if self.batch { 1 } else { self.depth }
+    }
+
     /// When there is something to send again, in nanoseconds from the start, if replies don't decide
     /// that.
     pub(crate) fn due(&self) -> Option<u64> {
-        let has_room = self.in_flight() < self.depth && !self.requests.is_over();
-        let request = self.pace.as_ref().filter(|_| has_room).map(Pace::due);
+        let may_ask = self.has_room() && !self.requests.is_over();
+        let request = self.pace.as_ref().filter(|_| may_ask).map(Pace::due);
         let record = self.back_end.as_ref().and_then(BackEnd::due);
         request.into_iter().chain(record).min()
     }
@@ -102,14 +107,15 @@ impl Connection {
     #[inline]
     pub(crate) fn send(&mut self, now: u64) -> Result<(), LoadError> {
         self.store_missed(now);
-        let may_send = !self.batch || self.window.requests.is_empty();
-        while may_send && self.in_flight() < self.depth {
+        let at_once = if self.batch { self.depth } else { 1 };
+        while self.has_room() {
             let since = match &self.pace {
                 Some(pace) if pace.due() > now => break,
                 Some(pace) => pace.due(),
                 None => now,
             };
-            if !self.requests.next(since, &mut self.out, &mut self.window) {
+            let mut ask = || self.requests.next(since, &mut self.out, &mut self.window);
+            if !(0..at_once).all(|_| ask()) {
                 break;
             }
             if let Some(pace) = &mut self.pace {

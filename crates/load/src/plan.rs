@@ -133,7 +133,7 @@ pub struct Plan {
     /// How requests of an open loop follow each other.
     pub gaps: Gaps,
     /// Sends `depth` requests at once and then waits for all their replies, instead of sending the
-    /// next request for each reply.
+    /// next request for each reply. With a `rate` so many are due at once.
     pub batch: bool,
     /// What is spoken.
     pub protocol: Protocol,
@@ -223,8 +223,8 @@ impl Plan {
         if self.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
             return wrong("a rate is above 0");
         }
-        if self.batch && (self.rate.is_some() || self.back_end.is_some()) {
-            return wrong("batches have neither a rate nor a back end");
+        if self.batch && self.back_end.is_some() {
+            return wrong("batches have no back end");
         }
         if self.records < self.connections as u64 {
             return wrong("there must be at least one record per connection");

@@ -84,9 +84,12 @@ fn an_open_loop_keeps_its_rate_and_counts_from_when_requests_were_due() {
     let end = End::Time(Duration::from_secs(1));
     let open = Plan { rate: Some(2000.0), end, ..server.plan(Workload::Get(popularity)) };
     let kept = |requests| (1900..=2010).contains(&requests);
-    let run = first_good(|| server.run(&open), |run| kept(run.requests));
-    assert_eq!((run.misses, run.wrong, run.errors), (0, 0, 0));
-    assert!(kept(run.requests), "{run}");
+    for batch in [false, true] {
+        let open = Plan { batch, ..open.clone() };
+        let run = first_good(|| server.run(&open), |run| kept(run.requests));
+        assert_eq!((run.misses, run.wrong, run.errors), (0, 0, 0));
+        assert!(kept(run.requests), "{run}");
+    }
     // A server that stands still for a while: a closed loop would hide how many had to wait.
     let pid = server.child.id().to_string();
     let signal = |name: &str| Command::new("kill").args([name, &pid]).status().expect("kill runs");
