@@ -30,7 +30,8 @@ pub(crate) enum Word {
     /// The commit of the segment at slot `leader`, if it comes, commits the one at this slot too; one that
     /// is committed already ends with it.
     Follow { slot: u32, leader: u32 },
-    /// As `Follow`, of a segment that began for this on another tier: seal sequences are unique.
+    /// As `Follow`, of a segment that began for this on another tier: what [`abroad`] keeps of a seal sequence
+    /// is unique, too.
     FollowAbroad { leader: u32, seq: u64 },
     /// No segment of this shard that began before holds the key's record.
     KillAll { shard: u16, name: u64 },
@@ -46,6 +47,11 @@ const REST: u64 = (1 << REST_BITS) - 1;
 /// The lowest three bits of a `Follow` and of a `FollowAbroad`; other words of their kind have 1 to 3 there.
 const FOLLOW: u64 = 4;
 const FOLLOW_ABROAD: u64 = 5;
+
+/// What a `FollowAbroad` has room for of a seal sequence.
+pub(crate) fn abroad(seq: u64) -> u64 {
+    seq & (REST >> 3)
+}
 
 /// What a word keeps of a name. Two records of one segment hardly ever share it, since names that are
 /// equal at all positions are not sealed together and fingerprints differ in the bits kept here.
@@ -74,7 +80,7 @@ impl Word {
             Word::KillAll { shard, name } => word(6, shard.into(), name),
             Word::Pad => word(5, 0, 3),
             Word::Follow { slot, leader } => word(5, slot, FOLLOW | u64::from(leader) << 3),
-            Word::FollowAbroad { leader, seq } => word(5, leader, FOLLOW_ABROAD | seq << 3),
+            Word::FollowAbroad { leader, seq } => word(5, leader, FOLLOW_ABROAD | abroad(seq) << 3),
             Word::KillLike { slot, name } => word(7, slot, name),
         }
     }

@@ -1,7 +1,7 @@
 //! Reading a tier's kill log: which segments count, and which of their records do not.
 
 use crate::kill_log::log_page::{DIRECTORY_BYTES, Directory};
-use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word};
+use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
 use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
 use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::tiers::slots::Slots;
@@ -45,7 +45,7 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
     let committed: HashSet<u64> =
         replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
     for logged in replays.iter_mut().flat_map(|replay| replay.segments.values_mut()) {
-        logged.is_committed |= committed.contains(&logged.seat.seq);
+        logged.is_committed |= committed.contains(&abroad(logged.seat.seq));
     }
 }
 
