@@ -468,6 +468,8 @@ impl Engine {
         locked.drop_suspended(number);
         self.note_segment(segments, number, false);
         let left = segments.usage(number);
+        // Who saw an entry from before its record moved on looks again.
+        locked.note_move();
         let slot = segments.retract(number);
         let tier = self.pool.counters.tier(slot.tier);
         tier.records.fetch_sub(left.live_records.into(), Ordering::Relaxed);

@@ -492,6 +492,8 @@ impl<'s> Locked<'s> {
     }
 
     pub(crate) fn take_entry(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
+        // While the entry is still there: who finds neither it nor what is in the table instead looks again.
+        self.note_move();
         let removed = self.index().remove(name, number);
         if removed {
             let bytes = self.shard.segments.sub_live(number, bytes);
@@ -560,7 +562,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// A sealed record was moved into the table; readers that saw neither look again.
+    /// A sealed record is about to be found elsewhere only; readers that see it nowhere look again.
     pub(crate) fn note_move(&self) {
         self.shard.moves.fetch_add(1, Ordering::Release);
     }

@@ -464,6 +464,5 @@ pub(crate) fn reinsert(
         None => locked.enter(name.pos, addr, Lane::Fresh),
     }
     locked.unlink(name, sealed.number, Some(taken as u32));
-    locked.note_move();
     Ok(())
 }

@@ -280,7 +280,7 @@ impl<'e> Job<'e> {
     ) -> Option<Vec<Output<'p, 'b>>> {
         let mut written = Vec::new();
         for part in parts.iter().filter(|part| !part.items.is_empty()) {
-            match self.write(part, output) {
+            match self.write(part, output, generation) {
                 Ok(output) => written.push(output),
                 Err(number) => {
                     let mut locked = self.lock();
@@ -304,9 +304,11 @@ impl<'e> Job<'e> {
         &self,
         part: &'p Part<'b>,
         segment: &mut AlignedBuf,
+        generation: u64,
     ) -> Result<Output<'p, 'b>, Option<u16>> {
         let engine = self.engine;
-        let number = self.lock().state.numbers.pop().ok_or(None)?;
+        let locked = self.lock_unless_flushed(generation);
+        let number = locked.and_then(|mut locked| locked.state.numbers.pop()).ok_or(None)?;
         let slot = engine.pool.slots.take_of(part.tier).ok_or(Some(number))?;
         let mut footer = Footer {
             seq: engine.next_seq(),

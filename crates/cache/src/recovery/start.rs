@@ -40,7 +40,7 @@ const RESERVE_MAX: u64 = 64;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
 const SEQ_LEAP: u64 = 1 << 20;
-/// After a power loss CAS numbers of each shard go on so much further.
+/// After a power loss CAS numbers of each shard go on so many numbers further.
 const CAS_LEAP: u64 = 1 << 32;
 
 /// What an engine is made of.
@@ -131,7 +131,7 @@ fn judge(
                 let (seq, cas) = if found.clean {
                     (found.next_seq, found.next_cas)
                 } else {
-                    (seq + SEQ_LEAP, found.next_cas + CAS_LEAP)
+                    (seq + SEQ_LEAP, found.next_cas + CAS_LEAP * u64::from(found.shards))
                 };
                 state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
                 state.field(Field::FirstCas).store(cas, Ordering::Relaxed);

@@ -204,7 +204,6 @@ impl Session {
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);
                 locked.unlink(name, sealed.number, Some(record.encoded_bytes));
-                locked.note_move();
             }
             Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
         }

@@ -57,7 +57,9 @@ pub(crate) fn seal(
     }
     let Some(slot) = engine.pool.slots.take() else { return Outcome::Blocked };
     let mut locked = shard.lock(&engine.pool, guard);
-    let Some(number) = locked.state.numbers.pop() else {
+    // After a flush the records are gone, and all numbers are back.
+    let is_current = locked.state.generation == generation;
+    let Some(number) = is_current.then(|| locked.state.numbers.pop()).flatten() else {
         engine.pool.slots.give(slot);
         return Outcome::Blocked;
     };
