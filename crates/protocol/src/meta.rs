@@ -4,7 +4,7 @@ use crate::parser::Reject;
 use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64, plain_end};
 use crate::{KEY_BYTES_MAX, Request, reply};
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 /// Most words of a meta command, key and command counted.
 const WORDS_MAX: usize = 20;
@@ -172,6 +172,12 @@ pub(crate) fn plain_get(buf: &[u8]) -> Option<(&[u8], usize)> {
     (is_key && end.starts_with(END)).then(|| (key, buf.len() - end.len() + END.len()))
 }
 
+/// As memcached decodes it: bits that the last letter has too many are left out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 /// Why flags are no good, in the words of `mg`, `ms`, `md` and `me`.
 type Wrong = &'static [u8];
 
@@ -223,7 +229,7 @@ fn key(raw: &[u8], is_base64: bool) -> Result<MetaKey<'_>, Wrong> {
         return Ok(MetaKey { raw, decoded: None });
     }
     let mut decoded = vec![0; raw.len()];
-    let bytes = STANDARD.decode_slice(raw, &mut decoded).map_err(|_| reply::BAD_BASE64)?;
+    let bytes = BASE64.decode_slice(raw, &mut decoded).map_err(|_| reply::BAD_BASE64)?;
     if bytes == 0 || bytes > KEY_BYTES_MAX {
         return Err(reply::BAD_BASE64);
     }

@@ -109,6 +109,9 @@ fn the_item_limit_holds() {
     let long = vec![b'x'; ITEM_BYTES_MAX as usize + 1];
     client.ask(set("k", &long), "SERVER_ERROR object too large for cache\r\n");
     client.ask("get k\r\n", "END\r\n");
+    // Who asks for no reply gets none: it would be taken for that of the next request.
+    let quiet = format!("set k 0 0 {} noreply\r\n", long.len());
+    client.ask([quiet.as_bytes(), &long[..], b"\r\nmn\r\n"].concat(), "MN\r\n");
 }
 
 #[test]

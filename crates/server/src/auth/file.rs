@@ -93,24 +93,29 @@ impl PasswordFile {
 
     /// Whether one of the entries is this one. Takes as long for a wrong name as for a wrong
     /// password, and as long for a password that is wrong at its end as for one that is wrong at its
-    /// beginning; only lengths show.
-    pub(crate) fn admits(&self, user: &[u8], password: &[u8]) -> bool {
+    /// beginning; only lengths show. In a file of SASL's (`has_fields`) more fields may follow a password
+    /// behind a colon, as in memcached.
+    pub(crate) fn admits(&self, user: &[u8], password: &[u8], has_fields: bool) -> bool {
+        let has_fields = Choice::from(u8::from(has_fields));
         let admitted = self.entries.iter().fold(Choice::from(0), |admitted, entry| {
-            admitted | (entry.user.ct_eq(user) & entry.has_password(password))
+            let has_password = entry.has_whole(password) | (entry.has_field(password) & has_fields);
+            admitted | (entry.user.ct_eq(user) & has_password)
         });
         admitted.into()
     }
 }
 
 impl Entry {
-    /// As in memcached's SASL file, more fields may follow the password behind a colon.
-    fn has_password(&self, password: &[u8]) -> Choice {
-        let whole = self.password.ct_eq(password);
-        let field = match self.password.get(password.len()) {
+    fn has_whole(&self, password: &[u8]) -> Choice {
+        self.password.ct_eq(password)
+    }
+
+    /// Whether this is what stands before a colon.
+    fn has_field(&self, password: &[u8]) -> Choice {
+        match self.password.get(password.len()) {
             Some(b':') => self.password[..password.len()].ct_eq(password),
             _ => Choice::from(0),
-        };
-        whole | field
+        }
     }
 }
 
@@ -163,7 +168,7 @@ mod tests {
         for (user, password) in
             [("alice", "secret"), ("bob", "pass"), ("bob", "pass:more"), ("carol", "")]
         {
-            assert!(file.admits(user.as_bytes(), password.as_bytes()), "{user} {password}");
+            assert!(file.admits(user.as_bytes(), password.as_bytes(), true), "{user} {password}");
         }
         for (user, password) in [
             ("alice", "secre"),
@@ -177,8 +182,10 @@ mod tests {
             ("", ""),
             ("alice:secret", ""),
         ] {
-            assert!(!file.admits(user.as_bytes(), password.as_bytes()), "{user} {password}");
+            assert!(!file.admits(user.as_bytes(), password.as_bytes(), true), "{user} {password}");
         }
+        // With the classic protocol a colon is a part of the password.
+        assert!(file.admits(b"bob", b"pass:more", false) && !file.admits(b"bob", b"pass", false));
         assert!(!format!("{file:?}").contains("secret"));
     }
 

@@ -13,25 +13,25 @@ use std::sync::{PoisonError, RwLock};
 pub(crate) struct Passwords {
     file: RwLock<PasswordFile>,
     /// Changes count without SIGHUP.
-    follows_file: bool,
+    is_sasl: bool,
 }
 
 impl Passwords {
     pub(crate) fn of(settings: &Settings) -> Option<Self> {
         // memcached opens the SASL file at every attempt, and that of `-Y` at SIGHUP: who takes a
         // password away must not find that it still works.
-        let follows_file = settings.sasl_passwords.is_some();
+        let is_sasl = settings.sasl_passwords.is_some();
         let file = settings.ascii_passwords.as_ref().or(settings.sasl_passwords.as_ref())?;
-        Some(Self { file: RwLock::new(file.clone()), follows_file })
+        Some(Self { file: RwLock::new(file.clone()), is_sasl })
     }
 
     /// Whether there is such a user with such a password.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {
-        if self.follows_file && self.read(PasswordFile::has_changed) {
+        if self.is_sasl && self.read(PasswordFile::has_changed) {
             // A file that can't be read now leaves the last good one in place.
             let _ = self.reload();
         }
-        self.read(|file| file.admits(user, password))
+        self.read(|file| file.admits(user, password, self.is_sasl))
     }
 
     /// Reads the file again; one that can't be used leaves the last good one in place. Says what came

@@ -100,7 +100,8 @@ fn decide(arith: &Arith, hit: Option<Hit<'_>>) -> Result<(u64, Expiry), Calculat
         // memcached finds this before it compares CAS numbers, other text after.
         return Err(Calculated::NotNumeric);
     }
-    if arith.compare.is_some_and(|cas| cas != old.cas) {
+    // As in memcached, 0 stands for no comparison.
+    if arith.compare.is_some_and(|cas| cas != 0 && cas != old.cas) {
         return Err(Calculated::Exists);
     }
     let present = super::number::parse_value(value).ok_or(Calculated::NotNumeric)?;

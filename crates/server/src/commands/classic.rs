@@ -30,7 +30,7 @@ pub(crate) fn store(
     };
     if u64::from(request.value_bytes) > executor.item_bytes_max {
         storage::refuse_too_large(executor, key, mode == Mode::Set && compare.is_none())?;
-        return replied(out, false, reply::TOO_LARGE);
+        return replied(out, request.noreply, reply::TOO_LARGE);
     }
     let store = Store {
         mode,

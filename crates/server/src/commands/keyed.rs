@@ -86,6 +86,7 @@ pub(crate) fn refuse_for_memory(
     store::refuse_for_memory(executor, key, replaces)?;
     match &request {
         Request::Binary(request) => binary::out_of_memory(request, out),
+        Request::Store(store) if store.noreply => {}
         _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
     }
     Ok(())

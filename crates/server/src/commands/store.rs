@@ -123,12 +123,15 @@ fn decide<'v>(
     };
     let old = hit.record;
     let is_older = store.compare.is_some_and(|cas| cas < old.cas);
+    // Without CAS numbers each record's is 0: no store may take it for unchanged.
+    let is_unchanged = store.compare.is_none_or(|cas| cas == old.cas && cas != 0);
     match store.mode {
         Mode::Add => not(Stored::Refused),
-        _ if store.compare.is_none_or(|cas| cas == old.cas) => match store.mode {
-            Mode::Append | Mode::Prepend => extend(executor, store, hit),
-            _ => stores(store, store.expiry, None),
-        },
+        // As in memcached, these compare with no 0.
+        Mode::Append | Mode::Prepend if is_unchanged || store.compare == Some(0) => {
+            extend(executor, store, hit)
+        }
+        Mode::Set | Mode::Replace if is_unchanged => stores(store, store.expiry, None),
         Mode::Set | Mode::Replace if store.invalidate && is_older => {
             // The writer was late: what it brings is better than nothing, but not good for longer.
             stores(store, Expiry::At(old.expires), Some(old.win_sent))
