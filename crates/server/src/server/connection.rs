@@ -7,7 +7,7 @@ mod streams;
 use super::about::About;
 use super::clients::{Client, State};
 use super::conflicts::Conflicts;
-use super::context::Context;
+use super::context::{Context, Held};
 use super::input::{Input, Received};
 use super::keys::KeysLeft;
 use super::listener::Kind;
@@ -123,6 +123,8 @@ pub(crate) struct Connection {
     is_waiting: bool,
     /// Since when there is something to send that waits for what drives are about to bring.
     pub(super) held_since: Option<Instant>,
+    /// That is to be sent now.
+    pub(super) is_released: bool,
     /// The listing at the front has nothing at the moment.
     awaits_listing: bool,
     /// Listed for a turn; kept by the worker.
@@ -157,6 +159,7 @@ impl Connection {
             is_listed: false,
             is_waiting: false,
             held_since: None,
+            is_released: false,
             awaits_listing: false,
             is_ready: false,
             held: 0,
@@ -302,9 +305,11 @@ impl Connection {
     }
 
     /// Whether what could be sent waits a moment for the replies behind it, as it does in memcached: to send
-    /// each of them alone takes the kernel longer than all of them take us.
+    /// each of them alone takes the kernel longer than all of them take us. What was found in DRAM waits only
+    /// while the worker has something else to do.
     fn holds_replies(&mut self, id: Id, cx: &mut Context) -> bool {
-        let may_hold = (1..SEND_BYTES).contains(&self.replies.sendable())
+        let may_hold = !std::mem::take(&mut self.is_released)
+            && (1..SEND_BYTES).contains(&self.replies.sendable())
             && !self.replies.is_settled()
             && self.replies.streams() == 0
             && !self.replies.has_listing();
@@ -313,7 +318,7 @@ impl Connection {
             None if may_hold => {
                 let now = Instant::now();
                 self.held_since = Some(now);
-                cx.held.push_back((id, now));
+                cx.held.push_back(Held { id, since: now, has_prompt: self.replies.has_prompt() });
                 true
             }
             _ => {
@@ -321,6 +326,12 @@ impl Connection {
                 false
             }
         }
+    }
+
+    /// Sends what it holds back for reads of drives, in its next turn. Says whether there is anything.
+    pub(super) fn release(&mut self) -> bool {
+        self.is_released = self.held_since.is_some();
+        self.is_released
     }
 
     /// Executes what was received, and receives more.

@@ -31,8 +31,8 @@ pub(crate) struct Context {
     pub(crate) spare: Vec<Box<Pending>>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
-    /// Connections that hold replies back, and since when; those that have sent since are still here.
-    pub(crate) held: VecDeque<(Id, Instant)>,
+    /// Connections that hold replies back; those that have sent since are still here.
+    pub(crate) held: VecDeque<Held>,
     /// Connections that watch: something may be to be told to them whenever the inbox is woken.
     pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,
@@ -43,6 +43,14 @@ pub(crate) struct Context {
     pub(crate) limits: Limits,
     /// Unix time in seconds, as of the start of this loop.
     pub(crate) now: u32,
+}
+
+/// A connection that holds replies back.
+pub(crate) struct Held {
+    pub(crate) id: Id,
+    pub(crate) since: Instant,
+    /// Some of them were found in DRAM.
+    pub(crate) has_prompt: bool,
 }
 
 impl Context {

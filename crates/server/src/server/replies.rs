@@ -56,6 +56,8 @@ pub(crate) struct Replies {
     finished: Vec<u64>,
     /// Bytes that unfinished replies will take, about.
     expected: usize,
+    /// Some of what could be sent was found in DRAM, and waited for no drive.
+    has_prompt: bool,
 }
 
 impl Replies {
@@ -73,7 +75,12 @@ impl Replies {
     /// Where the next reply is to be appended. How much was is then told to [`Replies::note_written`].
     #[inline]
     pub(crate) fn open(&mut self) -> &mut Vec<u8> {
-        if self.slots.is_empty() { &mut self.output } else { self.last_done() }
+        if self.slots.is_empty() {
+            self.has_prompt = true;
+            &mut self.output
+        } else {
+            self.last_done()
+        }
     }
 
     #[inline]
@@ -169,6 +176,11 @@ impl Replies {
         self.output.len() - self.sent
     }
 
+    /// Whether some of that waited for no drive.
+    pub(crate) fn has_prompt(&self) -> bool {
+        self.has_prompt
+    }
+
     /// Replies, or runs of them, that are not known or not sent yet.
     pub(crate) fn waiting(&self) -> usize {
         self.slots.len() + usize::from(self.sendable() > 0)
@@ -215,6 +227,7 @@ impl Replies {
         }
         self.output.clear();
         self.sent = 0;
+        self.has_prompt = false;
         socket.flush()
     }
 

@@ -5,7 +5,7 @@ mod operations;
 
 use super::chunks::Outcome;
 use super::connection::{Connection, HOLD, Turn};
-use super::context::Context;
+use super::context::{Context, Held};
 use super::listener::Listener;
 use super::pending::Waiter;
 use super::poll::Poll;
@@ -161,6 +161,12 @@ impl Worker {
     }
 
     fn wait(&mut self) -> io::Result<()> {
+        if self.ready.is_empty() && self.cx.held.iter().any(|held| held.has_prompt) {
+            self.release_prompt()?;
+            if self.poll.len() > 0 || !self.ready.is_empty() {
+                return Ok(());
+            }
+        }
         let timeout = if !self.ready.is_empty() || self.udp.has_more() {
             Some(Duration::ZERO)
         } else if self.is_anything_late() {
@@ -184,9 +190,28 @@ impl Worker {
         self.waiting_since.is_some() || !self.cx.held.is_empty() || self.cx.shared.is_stopping()
     }
 
+    /// Has connections send that hold back what was found in DRAM, if there is nothing else to do. What
+    /// drives bring still waits for more of its kind: there the kernel's time is short.
+    fn release_prompt(&mut self) -> io::Result<()> {
+        self.cx.session.quiesce();
+        self.poll.wait(Some(Duration::ZERO))?;
+        if self.poll.len() > 0 {
+            return Ok(());
+        }
+        for held in self.cx.held.iter_mut().filter(|held| held.has_prompt) {
+            held.has_prompt = false;
+            if let Some(connection) = self.connections.get_mut(held.id)
+                && connection.release()
+            {
+                mark_ready(&mut self.ready, connection, held.id);
+            }
+        }
+        Ok(())
+    }
+
     /// Has connections send that have held replies back for long enough.
     fn release_held(&mut self) {
-        while let Some(&(id, since)) = self.cx.held.front()
+        while let Some(&Held { id, since, .. }) = self.cx.held.front()
             && since.elapsed() >= HOLD
         {
             self.cx.held.pop_front();
