@@ -114,8 +114,9 @@ fn decide(arith: &Arith, hit: Option<Hit<'_>>) -> Result<(u64, Expiry), Calculat
 
 fn count(executor: &Executor<'_>, arith: &Arith, outcome: Calculated, is_created: bool) {
     let counters = executor.counters;
-    let is_miss = is_created || outcome == Calculated::NotFound;
-    let is_hit = matches!(outcome, Calculated::Stored { .. });
+    // A number that was created was neither hit nor missed, as in memcached.
+    let is_miss = outcome == Calculated::NotFound;
+    let is_hit = !is_created && matches!(outcome, Calculated::Stored { .. });
     match (arith.increments, is_miss, is_hit) {
         (true, true, _) => counters.incr_misses.add(1),
         (true, false, true) => counters.incr_hits.add(1),

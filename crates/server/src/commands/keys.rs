@@ -131,16 +131,14 @@ fn read_and_touch(
             return Err(unfinished);
         }
     };
+    // As in memcached it is no get.
     let counters = executor.counters;
     counters.cmd_touch.add(1);
-    counters.cmd_get.add(1);
     if executed.is_some() {
         counters.touch_hits.add(1);
-        counters.get_hits.add(1);
     } else {
         out.truncate(before);
         counters.touch_misses.add(1);
-        counters.get_misses.add(1);
     }
     Ok(executed)
 }

@@ -88,7 +88,9 @@ fn with_effects(
         }
         (Outcome::Created { cas, expires }, _) => {
             write_created(executor, request, (cas, expires), out);
-            count_miss(executor, request, evidence.is_some());
+            // memcached finds what it has just created.
+            executor.counters.cmd_get.add(1);
+            executor.counters.get_hits.add(1);
             return Ok(Executed::Replied);
         }
         _ => out.truncate(before),
@@ -184,7 +186,7 @@ fn missing(
     was_read: bool,
     out: &mut Vec<u8>,
 ) -> Executed {
-    count_miss(executor, request, was_read);
+    count_miss(executor, was_read);
     write_miss(request, out);
     Executed::Replied
 }
@@ -197,26 +199,24 @@ fn write_miss(request: &MetaRequest<'_>, out: &mut Vec<u8>) {
 
 fn found(executor: &Executor<'_>, request: &MetaRequest<'_>, from_dram: bool) {
     let counters = executor.counters;
-    counters.cmd_get.add(1);
-    counters.get_hits.add(1);
     if !from_dram {
         counters.get_extstore.add(1);
     }
+    // As in memcached one that touches is no get.
     if request.flags.has(b'T') {
         counters.cmd_touch.add(1);
         counters.touch_hits.add(1);
+    } else {
+        counters.cmd_get.add(1);
+        counters.get_hits.add(1);
     }
 }
 
-fn count_miss(executor: &Executor<'_>, request: &MetaRequest<'_>, was_read: bool) {
+fn count_miss(executor: &Executor<'_>, was_read: bool) {
     let counters = executor.counters;
     counters.cmd_get.add(1);
     counters.get_misses.add(1);
     if was_read {
         counters.miss_from_extstore.add(1);
-    }
-    if request.flags.has(b'T') {
-        counters.cmd_touch.add(1);
-        counters.touch_misses.add(1);
     }
 }
