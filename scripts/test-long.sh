@@ -11,7 +11,7 @@ export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-30}
 # Fifty test binaries, each linked with optimisation over all crates, would take ten minutes.
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 suite build 1200 cargo test --quiet --release --workspace --no-run
-for package in terrace-protocol terrace-device terrace-cache terrace; do
+for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace; do
     suite "$package" 600 cargo test --quiet --release --package "$package"
 done
 # The plan's model against real servers; as make test built them, since what a release build takes of the
