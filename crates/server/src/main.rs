@@ -89,7 +89,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
-    say::line(banner::limits(settings));
+    say::line(banner::limits(settings, cache.item_bytes_max()));
     if let Some(Err(failure)) = &pid_file {
         say::line(format_args!("warning: no pid file: {}", failure.message));
     }

@@ -73,7 +73,9 @@ fn general_statistics_count() {
     }
     assert!(number("bytes_read") > 100 && number("bytes_written") > 100);
     client.ask("stats reset\r\n", "RESET\r\n");
-    assert_eq!(client.stat("", "cmd_set"), "0");
+    for name in ["cmd_set", "total_items", "total_connections", "delete_hits"] {
+        assert_eq!(client.stat("", name), "0", "{name}");
+    }
 }
 
 #[test]

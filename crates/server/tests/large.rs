@@ -100,13 +100,34 @@ fn small_values_grow_beyond_one_piece() {
     client.ask("get k\r\n", hit("k", &whole));
 }
 
+/// A log that clients write line by line, which is a manifest before long.
+#[test]
+fn many_short_pieces_become_one_long_value() {
+    let (_server, mut client) = server(None);
+    for (verb, key) in [("append", "log"), ("prepend", "stack")] {
+        let mut whole = value(4, 40_000);
+        client.ask(set(key, &whole), "STORED\r\n");
+        for n in 0..3000 {
+            let line = format!("{n:0>50}");
+            client.ask(format!("{verb} {key} 0 0 50\r\n{line}\r\n"), "STORED\r\n");
+            let at = if verb == "append" { whole.len() } else { 0 };
+            whole.splice(at..at, line.into_bytes());
+        }
+        client.ask(format!("get {key}\r\n"), hit(key, &whole));
+    }
+}
+
 #[test]
 fn the_item_limit_holds() {
     let (_server, mut client) = server(None);
     client.ask("set k 0 0 1\r\na\r\n", "STORED\r\n");
     let limit: u64 = client.stat("settings", "item_size_max").parse().unwrap();
-    assert_eq!(limit, ITEM_BYTES_MAX);
-    let long = vec![b'x'; ITEM_BYTES_MAX as usize + 1];
+    assert_eq!(
+        limit,
+        8 << 20,
+        "16 MiB were asked for; of 64 MiB of DRAM one item may take an eighth"
+    );
+    let long = vec![b'x'; limit as usize + 1];
     client.ask(set("k", &long), "SERVER_ERROR object too large for cache\r\n");
     client.ask("get k\r\n", "END\r\n");
     // Who asks for no reply gets none: it would be taken for that of the next request.

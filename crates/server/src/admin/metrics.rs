@@ -50,8 +50,8 @@ const METRICS: &[Metric] = &[
 
     metric("connections", Gauge, "", "open connections", &["curr_connections", "connection_structures"], |v, s| s.one(&[], u64::from(v.shared.connections.current.load(Relaxed)))),
     metric("connections_max", Gauge, "", "how many may be open (-c)", &["max_connections"], |v, s| s.one(&[], u64::from(v.shared.settings.connections_max))),
-    metric("connections_total", Counter, "", "connections since the start", &["total_connections"], |v, s| s.one(&[], v.shared.connections.accepted.load(Relaxed))),
-    metric("connections_rejected_total", Counter, "", "connections refused since there were too many", &["rejected_connections"], |v, s| s.one(&[], v.shared.connections.rejected.load(Relaxed))),
+    metric("connections_total", Counter, "", "connections since the start", &["total_connections"], |v, s| s.one(&[], v.accepted)),
+    metric("connections_rejected_total", Counter, "", "connections refused since there were too many", &["rejected_connections"], |v, s| s.one(&[], v.rejected)),
     metric("connections_accepting", Gauge, "", "1 while new connections are taken", &["accepting_conns"], |v, s| s.one(&[], u64::from(!v.shared.must_leave_in_backlog()))),
     metric("connections_idle_closed_total", Counter, "", "connections closed after idle_timeout", &["idle_kicks"], |v, s| s.one(&[], v.totals.idle_kicks)),
     metric("connections_yielded_total", Counter, "", "turns that ended at -R with requests left", &["conn_yields"], |v, s| s.one(&[], v.totals.conn_yields)),

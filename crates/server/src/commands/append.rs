@@ -7,7 +7,7 @@ use terrace_cache::{
     Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
 };
 
-/// An item is appended to so many times; then its manifest would be longer than is sensible.
+/// An item has so many runs at most; its manifest would be longer than is sensible.
 const RUNS_MAX: usize = 256;
 
 /// Chunks of this operation that nobody can find yet; given back unless they are published.
@@ -39,7 +39,7 @@ pub(crate) fn into_chunks(
     };
     let seen = hit.record;
     let mut unpublished = Unpublished { executor, runs: Vec::new() };
-    let present = match seen.body() {
+    let mut present = match seen.body() {
         Body::Chunked(manifest) => manifest.runs,
         Body::Inline(value) => match unpublished.store(value)? {
             Some(run) => vec![run],
@@ -48,10 +48,13 @@ pub(crate) fn into_chunks(
     };
     let added = match store.value {
         NewValue::Chunked(manifest) => manifest.runs.clone(),
-        NewValue::Inline(value, _) => match unpublished.store(value)? {
-            Some(run) => vec![run],
-            None => return Ok(Stored::NoMemory),
-        },
+        NewValue::Inline(value, _) => {
+            let joined = join(executor, store.mode, &mut present, value);
+            match unpublished.store(joined.as_deref().unwrap_or(value))? {
+                Some(run) => vec![run],
+                None => return Ok(Stored::NoMemory),
+            }
+        }
     };
     let mut runs = match store.mode {
         Mode::Prepend => [added, present].concat(),
@@ -84,6 +87,34 @@ pub(crate) fn into_chunks(
         Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Done { .. } | Update::Wait => Err(Unfinished::Wait),
     }
+}
+
+/// Takes the run beside which `added` is to stand out of `present`, and answers the bytes of both, if they are
+/// few: who appends a line at a time would soon have as many runs as there may be. Only what is in DRAM is
+/// taken, which what was appended a moment ago is.
+fn join(
+    executor: &Executor<'_>,
+    mode: Mode,
+    present: &mut Vec<Run>,
+    added: &[u8],
+) -> Option<Vec<u8>> {
+    let at = if mode == Mode::Prepend { 0 } else { present.len().checked_sub(1)? };
+    let run = *present.get(at)?;
+    // So many that an item of any size may consist of lines, and few bytes are copied for each.
+    let bytes_max =
+        (executor.item_bytes_max / (RUNS_MAX as u64 / 2)).min(executor.chunk_bytes_max as u64);
+    if run.chunks != 1 || run.bytes() + added.len() as u64 > bytes_max {
+        return None;
+    }
+    let (session, mut name) = (executor.session, [0; 12]);
+    let key = session.chunk_key(run.item, 0, &mut name);
+    let Lookup::Hit(hit) = session.get(key, executor.now, Access::Peek, None) else { return None };
+    let Body::Inline(beside) = hit.record.body() else { return None };
+    present.remove(at);
+    Some(match mode {
+        Mode::Prepend => [added, beside].concat(),
+        _ => [beside, added].concat(),
+    })
 }
 
 impl Unpublished<'_> {

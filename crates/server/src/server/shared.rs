@@ -11,10 +11,11 @@ use super::watch::{Watchers, is_miss};
 use crate::auth::Passwords;
 use crate::say;
 use crate::settings::{ListenTls, Settings};
-use crate::stats::counters::{Counters, Totals};
+use crate::stats::counters::Counters;
 use crate::stats::knobs::Knobs;
 use crate::stats::latency::Latency;
 use crate::stats::prefixes::Prefixes;
+use crate::stats::view::Zero;
 use crate::tls::Tls;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) workers: Vec<Arc<WorkerStats>>,
     /// What `stats reset` takes off the counters.
-    pub(crate) reset: Mutex<Totals>,
+    pub(crate) zero: Mutex<Zero>,
     pub(crate) connections: Connections,
     pub(crate) clients: Clients,
     pub(crate) watchers: Arc<Watchers>,
@@ -91,7 +92,7 @@ impl Shared {
             cache,
             inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,
             workers: (0..threads).map(|_| Arc::new(worker())).collect(),
-            reset: Mutex::new(Totals::default()),
+            zero: Mutex::default(),
             connections: Connections::new(settings.connections_max),
             clients: Clients::default(),
             watchers,

@@ -190,7 +190,7 @@ fn conn_limit(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn listen_backlog(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.listen_backlog, size::number(text, 1..=65535, "the backlog")?)
+    set(&mut s.listen_backlog, size::number(text, 0..=i32::MAX as u32, "the backlog")?)
 }
 
 fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
@@ -218,7 +218,7 @@ fn sasl_passwords(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.requests_per_event, size::number(text, 1..=1_000_000, "requests per event")?)
+    set(&mut s.requests_per_event, size::number(text, 1..=i32::MAX as u32, "requests per event")?)
 }
 
 fn memory_limit(s: &mut Settings, text: &str) -> Result<(), String> {

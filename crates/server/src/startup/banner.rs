@@ -9,13 +9,13 @@ pub(crate) fn version() -> String {
 }
 
 /// Limits of clients and threads.
-pub(crate) fn limits(settings: &Settings) -> String {
+pub(crate) fn limits(settings: &Settings, item_bytes_max: u64) -> String {
     let when_full = if settings.evict { "evicts when full" } else { "refuses when full" };
     format!(
         "{} threads, {} connections, values of up to {}, {when_full}",
         settings.threads,
         settings.connections_max,
-        display_bytes(settings.item_bytes_max),
+        display_bytes(item_bytes_max),
     )
 }
 

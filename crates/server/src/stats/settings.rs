@@ -29,7 +29,7 @@ const ROWS: &[Row] = &[
     ("binding_protocol", Text(protocol)),
     ("auth_enabled_sasl", Text(|v| yes(v.shared.settings.sasl_passwords.is_some()))),
     ("auth_enabled_ascii", Text(password_file)),
-    ("item_size_max", Number(|v| v.shared.settings.item_bytes_max)),
+    ("item_size_max", Number(|v| v.shared.cache.item_bytes_max())),
     ("maxconns_fast", Text(|v| yes(v.shared.settings.refuse_when_full))),
     ("hashpower_init", Never),
     ("slab_reassign", Text(|_| yes(true))),

@@ -5,6 +5,7 @@ use crate::server::shared::Shared;
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use terrace_cache::{CacheStats, TierStats};
 
 /// One moment of a server.
@@ -12,16 +13,56 @@ pub(crate) struct View<'s> {
     pub(crate) shared: &'s Shared,
     pub(crate) totals: Totals,
     pub(crate) cache: CacheStats,
+    pub(crate) accepted: u64,
+    pub(crate) rejected: u64,
     /// Unix time in seconds.
     pub(crate) now: u32,
 }
 
+/// What `stats reset` takes off.
+#[derive(Default)]
+pub(crate) struct Zero {
+    totals: Totals,
+    cache: Option<CacheStats>,
+    accepted: u64,
+    rejected: u64,
+}
+
 impl<'s> View<'s> {
     pub(crate) fn new(shared: &'s Shared, now: u32) -> Self {
+        let mut view = Self::since_start(shared, now);
+        let zero = shared.zero.lock().unwrap_or_else(PoisonError::into_inner);
+        view.totals.subtract(&zero.totals);
+        view.accepted -= zero.accepted.min(view.accepted);
+        view.rejected -= zero.rejected.min(view.rejected);
+        if let Some(zero) = &zero.cache {
+            view.subtract(zero);
+        }
+        drop(zero);
+        view
+    }
+
+    fn since_start(shared: &'s Shared, now: u32) -> Self {
         let mut totals = Totals::default();
         shared.workers.iter().for_each(|worker| totals.add(&worker.counters));
-        totals.subtract(&shared.reset.lock().unwrap_or_else(PoisonError::into_inner));
-        Self { shared, totals, cache: shared.cache.stats(), now }
+        let [accepted, rejected] = [&shared.connections.accepted, &shared.connections.rejected]
+            .map(|count| count.load(Ordering::Relaxed));
+        Self { shared, totals, cache: shared.cache.stats(), accepted, rejected, now }
+    }
+
+    /// What memcached sets back of what the cache counts; of drives nothing is, since their wear is not.
+    fn subtract(&mut self, zero: &CacheStats) {
+        let cache = &mut self.cache;
+        for (count, zero) in [
+            (&mut cache.stored_total, zero.stored_total),
+            (&mut cache.evictions, zero.evictions),
+            (&mut cache.evicted_unfetched, zero.evicted_unfetched),
+            (&mut cache.reclaimed_expired, zero.reclaimed_expired),
+            (&mut cache.promotions, zero.promotions),
+            (&mut cache.demotions, zero.demotions),
+        ] {
+            *count -= zero.min(*count);
+        }
     }
 
     /// The sum of a number over all tiers.
@@ -65,11 +106,9 @@ pub(crate) fn write(out: &mut Vec<u8>, name: &str, value: impl Display) {
 
 /// Takes what was counted so far as the new zero.
 pub(crate) fn reset(shared: &Shared) {
-    let mut totals = Totals::default();
-    shared.workers.iter().for_each(|worker| {
-        totals.add(&worker.counters);
-        worker.latency.reset();
-    });
+    shared.workers.iter().for_each(|worker| worker.latency.reset());
     shared.prefixes.reset();
-    *shared.reset.lock().unwrap_or_else(PoisonError::into_inner) = totals;
+    let View { totals, cache, accepted, rejected, .. } = View::since_start(shared, 0);
+    *shared.zero.lock().unwrap_or_else(PoisonError::into_inner) =
+        Zero { totals, cache: Some(cache), accepted, rejected };
 }
