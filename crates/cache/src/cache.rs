@@ -13,6 +13,7 @@ use crate::pool::Pool;
 use crate::reclaim::merge;
 use crate::records::key::Hasher;
 use crate::records::manifest::Run;
+use crate::recovery::crash::crash_point;
 use crate::recovery::mount::{Mount, write_superblock};
 use crate::recovery::recover::{self, Recovery};
 use crate::recovery::start::Parts;
@@ -195,12 +196,13 @@ impl Cache {
         let participant = self.engine.pool.quiesce.join();
         let participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
         self.engine.pool.quiesce.refresh(&participant);
+        // Before the shards: what is doomed from now on may be of items that come after the flush.
+        lock(&self.engine.doomed).clear();
         for (at, shard) in self.engine.shards.iter().enumerate() {
             self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
         }
         let planned = self.plan_flush(0);
         let durable = if self.engine.is_strict { self.engine.make_durable() } else { Ok(()) };
-        lock(&self.engine.doomed).clear();
         self.engine.pool.quiesce.leave(&participant);
         planned.and(durable)
     }
@@ -309,7 +311,11 @@ impl Engine {
 
     /// The superblocks as of now.
     pub(crate) fn write_superblocks(&self, clean: bool) -> Result<(), OpenError> {
-        (0..self.pool.slots.tiers.len()).try_for_each(|tier| self.write_superblock(tier, clean))
+        (0..self.pool.slots.tiers.len()).try_for_each(|tier| {
+            self.write_superblock(tier, clean)?;
+            crash_point("superblocks: a tier was told");
+            Ok(())
+        })
     }
 
     fn write_superblock(&self, tier: usize, clean: bool) -> Result<(), OpenError> {

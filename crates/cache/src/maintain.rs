@@ -27,6 +27,15 @@ enum Patience {
     WhileThereIsRoom,
 }
 
+/// What was done on a rung since enough places were free.
+#[derive(Clone, Copy, Default)]
+struct Round {
+    /// Segments taken back.
+    segments: u32,
+    /// Bytes that were alive at first.
+    live: u64,
+}
+
 /// What background work keeps from one slice to the next.
 pub(crate) struct Maintenance {
     participant: Participant,
@@ -44,8 +53,7 @@ pub(crate) struct Maintenance {
     space: Space,
     /// Segments that are moved at once, at most; 0 where there is no memory to merge.
     segments_max: usize,
-    /// By rung, segments taken back since enough places were free.
-    rounds: Vec<u32>,
+    rounds: Vec<Round>,
 }
 
 impl Maintenance {
@@ -80,8 +88,8 @@ impl Maintenance {
         worked |= engine.shrink_to_limit();
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
-            worked |= self.settling.step(engine, guard, &mut self.reading);
-            worked |= self.expiry.step(engine, guard, now);
+            worked |= self.settling.step(engine, guard, &mut self.reading, now);
+            worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
             let may_clean = engine.recovery.is_done();
@@ -121,19 +129,30 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let slots = &engine.pool.slots;
-        self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), 0);
+        self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
         let round = &mut self.rounds[usize::from(rung)];
-        if slots.free_on(rung) >= engine.places_kept_free(rung) {
-            *round = 0;
+        let live = engine.live_bytes_on(rung);
+        let has_died = !engine.evicts && live + engine.seal_bytes() <= round.live;
+        let is_enough = slots.free_on(rung) >= engine.places_kept_free(rung);
+        if is_enough || has_died {
+            *round = Round { segments: 0, live };
+        }
+        if is_enough {
             return false;
         }
         // Long records leave gaps that nothing fits into. Who has taken back as many segments as there
         // are and gained nothing would go round for ever.
-        let is_fruitless = *round > slots.total_on(rung);
-        *round = round.saturating_add(1);
-        let is_fruitless = is_fruitless || reclaim::is_packed(engine, rung);
-        if is_fruitless && !engine.pool.counters.is_full() && slots.below(rung).is_none() {
-            engine.note_full();
+        let is_fruitless =
+            round.segments > slots.total_on(rung) || reclaim::is_packed(engine, rung);
+        round.segments = round.segments.saturating_add(1);
+        if is_fruitless && slots.below(rung).is_none() {
+            if !engine.pool.counters.is_full() {
+                engine.note_full();
+            }
+            if !engine.evicts {
+                // As nothing may go, writing it all anew would gain no place.
+                return false;
+            }
         }
         let all = 0..engine.shards.len();
         self.take_back_on((rung, is_fruitless), engine, guard, all, now)
@@ -163,7 +182,7 @@ impl Maintenance {
         let below = engine.pool.slots.below(rung);
         let is_full = match below {
             Some(_) => is_crowded || engine.is_full_on(rung),
-            None => engine.pool.counters.is_full(),
+            None => engine.may_let_go(),
         };
         let Some(victim) = reclaim::choose(engine, shards, rung, is_full) else { return false };
         let is_alive = reclaim::is_alive(engine, victim);

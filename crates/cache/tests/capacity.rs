@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Client, RamDevice, Random};
+use common::{Client, RamDevice, Random, record};
 use std::sync::Arc;
-use terrace_cache::{Access, Config};
+use terrace_cache::{Access, Change, Config, NewRecord};
 use terrace_device::Device;
 
 /// 256 MiB of 100-byte records: 20 bytes of key, 80 of value.
@@ -120,4 +120,81 @@ fn holes_do_not_keep_requests_waiting() {
         client.session.quiesce();
     }
     assert!(client.get(&2999u32.to_le_bytes()).is_some());
+}
+
+/// Who may not evict is told that there is no room; what has expired since gives its own back.
+#[test]
+fn without_eviction_what_has_expired_makes_room() {
+    let mut config = Config::new(4 << 20);
+    config.evict = false;
+    let mut client = Client::open(config, Vec::new());
+    let soon = client.now + 100;
+    let fill = |client: &mut Client, from: u32| {
+        (from..100_000)
+            .take_while(|n| {
+                // Every eighth stays.
+                let expires = if n % 8 == 0 { 0 } else { soon };
+                let new = NewRecord { expires, ..record(&[7; 300]) };
+                let stored = client.update(&n.to_le_bytes(), true, |_| Change::Store(new));
+                client.session.quiesce();
+                client.cache.maintain(client.now);
+                stored
+            })
+            .count() as u32
+    };
+    let first = fill(&mut client, 0);
+    assert!(first > 3000, "{first} stored");
+    assert_eq!(fill(&mut client, first), 0, "full");
+    client.now = soon;
+    client.settle();
+    let second = fill(&mut client, first);
+    assert!(second > first / 2, "{second} stored after {first} of which most have expired");
+    let stays = (0..first).filter(|n| n % 8 == 0);
+    assert!(stays.into_iter().all(|n| client.get(&n.to_le_bytes()).is_some()));
+    assert_eq!(client.cache.stats().evictions, 0);
+}
+
+/// The same with a drive: until it is full all is kept, and then too.
+#[test]
+fn without_eviction_a_full_drive_refuses_and_loses_nothing() {
+    let mut config = Config::new(2 << 20);
+    config.evict = false;
+    config.tuning.shards = Some(2);
+    config.tuning.segment_bytes = Some(64 << 10);
+    let device = RamDevice::new(4 << 20);
+    let mut client = Client::open(config, vec![device]);
+    let mut random = Random(7);
+    let mut versions = Vec::<u64>::new();
+    let value = |n: u64, version: u64| [n.to_le_bytes(), version.to_le_bytes()].concat().repeat(20);
+    let mut refused = 0;
+    for _ in 0..60_000 {
+        // Half of them are new.
+        let n = random.below(2 * versions.len() as u64 + 1);
+        let version = versions.get(n as usize).map_or(0, |version| version + 1);
+        let n = n.min(versions.len() as u64);
+        if client.set(&n.to_le_bytes(), &value(n, version)) {
+            versions.resize(versions.len().max(n as usize + 1), 0);
+            versions[n as usize] = version;
+        } else {
+            refused += 1;
+        }
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    client.settle();
+    assert!(refused > 1000 && versions.len() > 5000, "{refused} refused, {}", versions.len());
+    for (n, &version) in (0..).zip(&versions) {
+        let found = client.get(&u64::to_le_bytes(n));
+        assert!(found.is_some_and(|found| found.value == value(n, version)), "{n}");
+    }
+    assert_eq!(client.cache.stats().evictions, 0);
+    // What is deleted makes room again.
+    for n in 0..versions.len() as u64 / 2 {
+        assert!(client.delete(&n.to_le_bytes()));
+    }
+    client.settle();
+    let fresh = 1_000_000..1_000_000 + versions.len() as u64 / 4;
+    assert!(fresh.clone().all(|n| client.set(&n.to_le_bytes(), &value(n, 0))));
+    client.settle();
+    assert!(fresh.into_iter().all(|n| client.get(&n.to_le_bytes()).is_some()));
 }

@@ -292,3 +292,32 @@ fn reclaim_does_not_keep_what_is_damaged() {
     }
     assert!(client.cache.stats().tiers[0].reinserted_records > 100);
 }
+
+/// What a drive does not give any more is lost, and SETs do not wait for it: beside another drive there is room.
+#[test]
+fn the_index_grows_without_a_drive_that_does_not_answer() {
+    let (good, bad) = (RamDevice::new(32 << 20), RamDevice::new(32 << 20));
+    let devices = [&good, &bad].map(|device| Arc::clone(device) as Arc<dyn Device>);
+    let mut client = Client::open(config(), devices.to_vec());
+    fill(&mut client, RECORDS);
+    let sealed =
+        client.cache.stats().tiers.iter().map(|tier| tier.segments_used).collect::<Vec<_>>();
+    assert!(sealed.iter().all(|&segments| segments > 4), "{sealed:?}");
+    bad.fail_reads.store(true, Ordering::Relaxed);
+    bad.fail_writes.store(true, Ordering::Relaxed);
+    let before = client.cache.stats().memory.sealed_index;
+    for n in RECORDS..10 * RECORDS {
+        assert!(client.set(&key(n), &[n as u8; 100]), "{n}");
+        if n.is_multiple_of(50) {
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+    }
+    client.settle();
+    assert!(client.cache.stats().memory.sealed_index > 2 * before, "the index had to grow");
+    assert!(client.cache.stats().tiers[1].failed);
+    let newest = 10 * RECORDS - 2000..10 * RECORDS;
+    for n in newest {
+        assert!(client.get(&key(n)).is_some_and(|found| found.value == vec![n as u8; 100]), "{n}");
+    }
+}

@@ -2,9 +2,12 @@
 
 mod common;
 
-use common::machine::{Machine, config, key, value};
+use common::Random;
+use common::machine::{Machine, Remains, config, key, value};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use terrace_cache::{Config, TierStats, WriteRate};
+use terrace_cache::{Config, TierStats, WriteRate, set_crash_hook};
 
 /// Bytes of the tier above and of the one below.
 const ABOVE: usize = 3 << 20;
@@ -140,4 +143,68 @@ fn what_is_read_often_below_comes_up() {
     let warm = reads_below(&machine) - before;
     assert!(warm < HOT / 2, "{warm} of {HOT} are still below");
     assert_eq!(count_right(&machine, 0..KEYS), KEYS as usize, "nothing is lost");
+}
+
+#[test]
+fn a_damaged_segment_above_is_in_the_way_of_no_other() {
+    let mut machine = ladder(config());
+    fill(&mut machine, 0..KEYS / 2, |_, _| {});
+    let before = tiers(&machine)[1].descended_records;
+    assert!(before > 0, "the tier above is full");
+    let mut random = Random(11);
+    machine.device.tamper(|bytes| {
+        for _ in 0..60 {
+            // In the pages of segments, most often; some hit a footer.
+            let at = (1 << 20) + random.below(bytes.len() as u64 - (1 << 20)) as usize;
+            bytes[at] ^= 1;
+        }
+    });
+    fill(&mut machine, KEYS / 2..KEYS, |_, _| {});
+    let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
+    assert!(above.corrupt_pages > 0, "{above:?}");
+    let descended = below.descended_records - before;
+    assert!(descended > KEYS / 4, "{descended} more went down");
+    let reads = reads_below(&machine);
+    assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000);
+    assert_eq!(reads_below(&machine), reads, "what is new is above");
+}
+
+/// A move that came to nothing must leave no word behind that a later one gives a meaning to.
+#[test]
+fn moves_that_crashes_cut_short_lose_nothing() {
+    for moment in ["merge: before the commit", "descent: committed above"] {
+        let mut machine = ladder(config());
+        let mut n = 0;
+        let mut crashes = 0;
+        while n < KEYS {
+            let left: Rc<RefCell<Option<Remains>>> = Rc::default();
+            let (copy, hardware) = (Rc::clone(&left), machine.hardware());
+            // Not at the first one: what was cut short before is to be followed by others.
+            let mut until = 1 + crashes % 4;
+            set_crash_hook(Some(Box::new(move |name| {
+                until -= i32::from(name == moment && until > 0);
+                if until == 0 && copy.borrow().is_none() {
+                    *copy.borrow_mut() = Some(hardware.copy());
+                }
+            })));
+            while n < KEYS && left.borrow().is_none() {
+                assert!(machine.client.set(&key(n), &value(n, 1)), "{n} is refused");
+                if n % 16 == 0 && left.borrow().is_none() {
+                    machine.client.session.park();
+                    machine.client.cache.maintain(machine.client.now);
+                }
+                n += 1;
+            }
+            set_crash_hook(None);
+            // What was not stored yet when the copy was taken is stored again.
+            n = n.saturating_sub(1);
+            let Some(remains) = left.take() else { break };
+            crashes += 1;
+            machine = machine.again(remains);
+            machine.recover();
+            assert!(machine.client.cache.notes().is_empty());
+        }
+        assert_eq!(count_right(&machine, 0..n), n as usize, "after {crashes} crashes: {moment}");
+        assert!(crashes > 10, "{crashes}: {moment}");
+    }
 }

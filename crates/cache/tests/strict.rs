@@ -69,3 +69,23 @@ fn one_dead_drive_of_two_costs_the_warm_start_and_not_the_service() {
         assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing old is back");
     }
 }
+
+/// A drive that could not keep what it was written says so once, and may have dropped it: what it says later is
+/// not to be believed.
+#[test]
+fn after_a_failed_flush_a_power_loss_is_cold() {
+    let devices = [RamDevice::new(8 << 20)];
+    let mut client = open(&devices, 1);
+    fill(&mut client, 1);
+    client.session.make_durable().expect("the drive works");
+    devices[0].fail_flushes.store(true, Ordering::Relaxed);
+    fill(&mut client, 2);
+    assert!(client.session.make_durable().is_err(), "not acknowledged");
+    devices[0].fail_flushes.store(false, Ordering::Relaxed);
+    client.settle();
+    client.session.make_durable().expect("once the superblock says so");
+    let client = open(&[devices[0].copy()], 2);
+    while client.cache.recover() {}
+    assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
+    assert!(!client.cache.notes().is_empty(), "a cold start says so");
+}

@@ -4,8 +4,12 @@ mod common;
 
 use common::machine::{Machine, Remains, config, key, value};
 use common::{Client, RamDevice, record};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
-use terrace_cache::{Access, Change, Config, Durability, Evidence, Lookup, StateFile, Tuning};
+use terrace_cache::{
+    Access, Change, Config, Durability, Evidence, Lookup, StateFile, Tuning, set_crash_hook,
+};
 use terrace_device::Device;
 
 const K: u64 = 1_000_000;
@@ -219,6 +223,65 @@ fn a_drive_that_returns_with_old_content_is_not_believed() {
     machine.recover();
     assert_eq!(get(&machine), None);
     assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
+}
+
+/// As the drive was at the start before, of which the state knows that it told all drives.
+#[test]
+fn a_drive_that_is_one_start_behind_is_not_believed() {
+    for (below, is_below) in [(None, false), (Some(8 << 20), false), (Some(8 << 20), true)] {
+        let mut machine = Machine::with(config(), 8 << 20, below);
+        assert!(machine.client.set(&key(K), &value(K, 1)));
+        push_out(&mut machine, 1000);
+        let old = machine.remains();
+        let mut machine = machine.crash();
+        machine.recover();
+        assert!(machine.client.set(&key(K), &value(K, 2)));
+        push_out(&mut machine, 2000);
+        let new = machine.remains();
+        let mixed = match is_below {
+            true => Remains { below: old.below, ..new },
+            false => Remains { device: old.device, ..new },
+        };
+        let machine = machine.again(mixed);
+        machine.recover();
+        assert_eq!(get(&machine), None);
+        assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
+    }
+}
+
+/// A crash upon the other, before a start has come so far as to change anything.
+#[test]
+fn starts_that_die_before_they_have_told_all_drives_lose_nothing() {
+    let mut machine = Machine::with(config(), 8 << 20, Some(8 << 20));
+    for n in 0..3000 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    machine.client.settle();
+    let mut remains = machine.remains();
+    for tiers_told in [1, 1, 2, 1] {
+        let left: Rc<RefCell<Option<Remains>>> = Rc::default();
+        let (copy, mut told) = (Rc::clone(&left), 0);
+        let Remains { device, below, state } = remains;
+        let hardware =
+            Remains { device: device.clone(), below: below.clone(), state: state.clone() };
+        set_crash_hook(Some(Box::new(move |moment| {
+            told += u32::from(moment == "superblocks: a tier was told");
+            if told == tiers_told && copy.borrow().is_none() {
+                let hardware =
+                    Remains { device: device.clone(), below: below.clone(), state: state.clone() };
+                *copy.borrow_mut() = Some(hardware.copy());
+            }
+        })));
+        machine = machine.again(hardware);
+        set_crash_hook(None);
+        remains = left.take().expect("it came so far");
+    }
+    let machine = machine.again(remains);
+    machine.recover();
+    assert!(machine.client.cache.notes().is_empty(), "{:?}", machine.client.cache.notes());
+    for n in 0..3000 {
+        assert_eq!(machine.client.get(&key(n)).map(|found| found.value), Some(value(n, 1)), "{n}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::cache::Engine;
 use crate::dram::hot;
 use crate::dram::memory::{Guard, Stamp};
 use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::sweep::Sweep;
 use crate::dram::table::DramTable;
 use crate::records::record::Record;
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
@@ -33,12 +34,13 @@ const ROUNDS: u32 = 16;
 const REST: u32 = 64;
 
 /// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
-/// nothing fits into: then it can go on for ever.
+/// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
 #[derive(Default)]
 pub(crate) struct Compaction {
     rounds: u32,
     gained: bool,
     rest: u32,
+    sweep: Sweep,
 }
 
 /// What to do with a live record of a block that is being emptied.
@@ -62,7 +64,9 @@ pub(crate) fn make_room(
     let sealed =
         counters.tiers().iter().map(|tier| tier.records.load(Ordering::Relaxed)).sum::<u64>();
     engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
-    let mut worked = false;
+    let is_stuck = !engine.evicts && !engine.has_working_tiers() && counters.is_full();
+    let sweep = &mut compaction.sweep;
+    let mut worked = (is_stuck || sweep.is_under_way()) && sweep.step(engine, guard, now);
     for _ in 0..BLOCKS_PER_SLICE {
         if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {
             break;
@@ -116,7 +120,7 @@ impl Compaction {
         self.rounds += 1;
         if self.rounds == ROUNDS {
             let rest = if self.gained { 0 } else { REST };
-            *self = Self { rest, ..Self::default() };
+            (self.rounds, self.gained, self.rest) = (0, false, rest);
         }
     }
 }
@@ -327,7 +331,7 @@ fn take_out(
     true
 }
 
-fn note_expired(locked: &Locked<'_>, lane: Lane) {
+pub(crate) fn note_expired(locked: &Locked<'_>, lane: Lane) {
     let pool = locked.pool;
     count(&pool.counters.expired);
     if lane == Lane::Fresh && !pool.slots.tiers.is_empty() {

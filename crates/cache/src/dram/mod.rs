@@ -7,4 +7,5 @@ pub(crate) mod hot;
 pub(crate) mod limit;
 pub(crate) mod memory;
 pub(crate) mod resident;
+pub(crate) mod sweep;
 pub(crate) mod table;

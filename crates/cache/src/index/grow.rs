@@ -86,8 +86,23 @@ pub(crate) struct Growth {
     generation: u64,
     /// Bytes of the new index, taken from the budget.
     bytes: u64,
+    /// Entries that are to have room besides.
+    coming: u64,
     /// Segments still to be carried over; those sealed since the start go into both indexes anyway.
     segments: Vec<Sealed>,
+    /// Segments whose drive did not answer, to be tried a second time after all others.
+    unanswered: Vec<Sealed>,
+    is_second_try: bool,
+}
+
+/// What became of a segment that was to be carried over.
+#[derive(Debug, PartialEq, Eq)]
+enum Carried {
+    Done,
+    /// Its drive did not answer.
+    Unanswered,
+    /// The new index can't take the old one's place.
+    Failed,
 }
 
 /// Takes the memory for a larger index of shard `at` and begins to fill it.
@@ -114,7 +129,9 @@ pub(crate) fn start(
     locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
     locked.state.carried.clear();
     let generation = locked.state.generation;
-    Ok(Growth { shard: at, generation, bytes, segments: shard.segments.iter().collect() })
+    let segments = shard.segments.iter().collect();
+    let unanswered = Vec::new();
+    Ok(Growth { shard: at, generation, bytes, coming, segments, unanswered, is_second_try: false })
 }
 
 impl Growth {
@@ -128,15 +145,45 @@ impl Growth {
         let shard = &engine.shards[self.shard];
         for _ in 0..SEGMENTS_PER_SLICE {
             let Some(sealed) = self.segments.pop() else {
-                self.finish(engine, guard, true);
+                if self.try_again() {
+                    return true;
+                }
+                let is_complete = self.give_up_unanswered(engine, guard);
+                self.finish(engine, guard, is_complete);
                 return false;
             };
-            if !carry_segment(engine, shard, guard, sealed, self.generation, buffer) {
-                self.finish(engine, guard, false);
-                return false;
+            match carry_segment(engine, shard, guard, sealed, self.generation, buffer) {
+                Carried::Done => {}
+                Carried::Unanswered => self.unanswered.push(sealed),
+                Carried::Failed => {
+                    self.finish(engine, guard, false);
+                    return false;
+                }
             }
         }
         true
+    }
+
+    /// Goes back to the segments whose drive did not answer, once.
+    fn try_again(&mut self) -> bool {
+        if !std::mem::replace(&mut self.is_second_try, true) {
+            self.segments = std::mem::take(&mut self.unanswered);
+        }
+        !self.segments.is_empty()
+    }
+
+    /// Says whether the new index can do without what is not in it. A drive that may answer another time is
+    /// waited for, but not by SETs: where nothing can be sealed any more, what it holds is lost.
+    fn give_up_unanswered(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
+        let shard = &engine.shards[self.shard];
+        if self.unanswered.is_empty() {
+            return true;
+        }
+        let is_needed = pressure(shard, guard, self.coming) == Pressure::Needed;
+        if is_needed {
+            purge(engine, shard, guard, &self.unanswered);
+        }
+        is_needed
     }
 
     /// Puts the new index in place, or drops it when entries are missing.
@@ -174,23 +221,22 @@ fn carry_segment(
     sealed: Sealed,
     generation: u64,
     buffer: &mut AlignedBuf,
-) -> bool {
+) -> Carried {
     // Those to come were listed when the growth began; some were taken back since, and their places may
     // hold others.
     if !shard.segments.is_current(sealed) {
-        return true;
+        return Carried::Done;
     }
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(sealed.number) > 0;
     if shard.segments.usage(sealed.number).live_records == 0 && !is_suspended {
-        return true;
+        return Carried::Done;
     }
     let footer = match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => footer,
-        // Nothing is given up for a drive that may answer again: the index just does not grow now.
-        Err(Unreadable::Device) => return false,
+        Err(Unreadable::Device) => return Carried::Unanswered,
         Err(Unreadable::Corrupt) => {
-            purge(engine, shard, guard, sealed);
-            return true;
+            purge(engine, shard, guard, &[sealed]);
+            return Carried::Done;
         }
     };
     let stuck = settle::by_footer(engine, shard, guard, sealed, &footer);
@@ -201,9 +247,9 @@ fn carry_segment(
             || !locked.is_suspended(*name, sealed.number)
     };
     if !stuck.iter().all(is_carried) {
-        return false;
+        return Carried::Failed;
     }
-    footer.names.chunks(BATCH).all(|batch| {
+    let is_carried = footer.names.chunks(BATCH).all(|batch| {
         let locked = shard.lock(&engine.pool, guard);
         if locked.state.generation != generation {
             return false;
@@ -211,7 +257,8 @@ fn carry_segment(
         let Some(growing) = &locked.state.growing else { return false };
         !shard.segments.is_current(sealed)
             || batch.iter().all(|&name| carry(locked.index(), growing, name, sealed.number))
-    })
+    });
+    if is_carried { Carried::Done } else { Carried::Failed }
 }
 
 fn carry(old: &SealedIndex, new: &SealedIndex, name: Name, number: u16) -> bool {

@@ -10,6 +10,7 @@ use crate::records::key::Name;
 use crate::segments::layout::Footer;
 use crate::segments::segment::Sealed;
 use crate::shard::{Candidates, Locked, Shard};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
@@ -38,6 +39,10 @@ pub(crate) struct Settling {
     /// Records stored so far, and slices since there were fewer.
     stored: u64,
     idle: u32,
+    /// Segments whose drive did not answer, left alone for the rest of a second.
+    unanswered: HashSet<u64>,
+    /// Unix seconds.
+    second: u32,
 }
 
 impl Settling {
@@ -47,14 +52,21 @@ impl Settling {
         engine: &Engine,
         guard: Guard<'_>,
         buffer: &mut AlignedBuf,
+        now: u32,
     ) -> bool {
         self.note_idleness(engine);
+        if self.second != now {
+            self.second = now;
+            self.unanswered.clear();
+        }
         if self.left.is_empty() && !self.begin(engine, guard) {
             return false;
         }
         for _ in 0..FOOTERS_PER_SLICE {
             let Some(sealed) = self.left.pop() else { break };
-            settle(engine, &engine.shards[self.shard], guard, sealed, buffer);
+            if !settle(engine, &engine.shards[self.shard], guard, sealed, buffer) {
+                self.unanswered.insert(sealed.seq);
+            }
         }
         true
     }
@@ -73,44 +85,55 @@ impl Settling {
 
     /// Begins a round in the next shard that has used up most of its room, or that is left over.
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
-        let shards = engine.shards.len();
-        let turns = (1..=shards).map(|step| (self.shard + step) % shards);
-        let is_due = |at: &usize| engine.shards[*at].is_to_be_settled(guard);
-        let due = turns.into_iter().find(is_due);
-        // Those that have most now; what is merged or taken back meanwhile needs no settling.
-        let wanted = if due.is_some() { FOOTERS_PER_SLICE } else { usize::MAX };
-        let mut is_left = || {
-            std::iter::from_fn(|| self.leftovers.pop())
-                .find(|&at| engine.shards[at].has_suspended())
-        };
-        let Some(at) = due.or_else(&mut is_left) else { return false };
+        let (shards, last) = (engine.shards.len(), self.shard);
+        for at in (1..=shards).map(|step| (last + step) % shards) {
+            // Those that have most now; what is merged or taken back meanwhile needs no settling.
+            if engine.shards[at].is_to_be_settled(guard)
+                && self.list(engine, guard, at, FOOTERS_PER_SLICE)
+            {
+                return true;
+            }
+        }
+        while let Some(at) = self.leftovers.pop() {
+            if engine.shards[at].has_suspended() && self.list(engine, guard, at, usize::MAX) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lists the segments of a shard that have most suspended entries; `false` if there are none.
+    fn list(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, wanted: usize) -> bool {
         let shard = &engine.shards[at];
         let locked = shard.lock(&engine.pool, guard);
-        let numbers = locked.state.suspended.segments();
-        self.left = numbers.filter_map(|number| shard.segments.sealed(number)).collect();
-        self.left.sort_unstable_by_key(|sealed| locked.state.suspended.count(sealed.number));
+        let suspended = &locked.state.suspended;
+        let segments = suspended.segments().filter_map(|number| shard.segments.sealed(number));
+        self.left = segments.filter(|sealed| !self.unanswered.contains(&sealed.seq)).collect();
+        self.left.sort_unstable_by_key(|sealed| suspended.count(sealed.number));
         self.left.drain(..self.left.len().saturating_sub(wanted));
         self.shard = at;
         !self.left.is_empty()
     }
 }
 
+/// Decides about what is suspended of a segment; `false` if its drive does not answer. It may another time;
+/// until then there is less room.
 fn settle(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
     buffer: &mut AlignedBuf,
-) {
+) -> bool {
     if !shard.segments.is_current(sealed) {
-        return;
+        return true;
     }
     match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => _ = by_footer(engine, shard, guard, sealed, &footer),
-        // The drive may answer another time; until then there is less room.
-        Err(Unreadable::Device) => {}
-        Err(Unreadable::Corrupt) => purge(engine, shard, guard, sealed),
+        Err(Unreadable::Device) => return false,
+        Err(Unreadable::Corrupt) => purge(engine, shard, guard, &[sealed]),
     }
+    true
 }
 
 /// Decides about the suspended entries of a segment whose footer this is. Answers the names of those that

@@ -50,6 +50,8 @@ struct Use {
 pub(crate) struct KillLog {
     tier: u16,
     set: u64,
+    /// What it says is to outlive a power loss.
+    is_strict: bool,
     state: Arc<State>,
     /// Pages below this are off the ring: those [`State::ring_pages`] later may be appended to.
     reusable: AtomicU64,
@@ -84,12 +86,15 @@ pub(crate) struct Seat {
 }
 
 impl KillLog {
-    /// The log of a tier of `slots` slots, as the state has it.
-    pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32) -> Self {
+    /// The log of a tier of `slots` slots, as the state has it; `is_strict` with [`Durability::Power`].
+    ///
+    /// [`Durability::Power`]: crate::Durability::Power
+    pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(log_page::PAGE * PAGES_PER_WRITE as usize);
         let log = Self {
             tier,
             set,
+            is_strict,
             state,
             reusable: AtomicU64::new(0),
             uses: Mapped::zeroed(slots as usize),
@@ -380,11 +385,10 @@ impl KillLog {
         if self.has_failed() || self.get(LogField::Spilled) * PAGE_WORDS < head {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        let device = &slots.tiers[usize::from(self.tier)].device;
-        device.flush()?;
+        self.flush(slots)?;
         if !writer.is_listed {
             self.write_directory(&mut writer, slots)?;
-            device.flush()?;
+            self.flush(slots)?;
         }
         // Never 0 again: that stands for a log whose directory nobody keeps.
         self.durable.store(head.max(1), Ordering::Release);
@@ -470,7 +474,12 @@ impl KillLog {
                 match word {
                     Word::Again { slot, .. } => {
                         let shard = self.uses[slot as usize].seat().shard;
-                        locked(shard.into(), &|| self.say_again(slot, word));
+                        let still_counts = || self.still_counts(u64::MAX, word).is_some();
+                        locked(shard.into(), &|| {
+                            if still_counts() {
+                                self.say_again(slot);
+                            }
+                        });
                     }
                     // After its segment's end a kill means nothing.
                     _ => _ = self.append(word),
@@ -493,13 +502,11 @@ impl KillLog {
         true
     }
 
-    /// Says again that a segment is there, unless it ended since that was found out.
-    fn say_again(&self, slot: u32, again: Word) {
-        let seat = self.uses[slot as usize].seat();
-        if self.still_counts(u64::MAX, again).is_some() {
-            self.append(again);
-            self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
-        }
+    /// Says again that a segment is there, and counts.
+    pub(crate) fn say_again(&self, slot: u32) {
+        let Seat { shard, number, seq } = self.uses[slot as usize].seat();
+        self.append(Word::Again { slot, seq });
+        self.append(Word::Place { slot, shard, number });
     }
 
     /// Whether a directory on the tier describes the log while the server runs.
@@ -510,7 +517,17 @@ impl KillLog {
     fn rewrite_directory(&self, slots: &Slots) -> io::Result<()> {
         let mut writer = lock(&self.writer);
         self.write_directory(&mut writer, slots)?;
-        slots.tiers[usize::from(self.tier)].device.flush()
+        self.flush(slots)
+    }
+
+    /// Has the tier's drive keep what it was written. One that could not may have dropped it, and tells that
+    /// once: in strict mode it is not asked again.
+    pub(crate) fn flush(&self, slots: &Slots) -> io::Result<()> {
+        let flushed = slots.tiers[usize::from(self.tier)].device.flush();
+        if flushed.is_err() && self.is_strict {
+            self.fail();
+        }
+        flushed
     }
 
     /// A word as it has to be said again, if it still counts.

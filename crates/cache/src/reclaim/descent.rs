@@ -15,6 +15,7 @@ use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, Footer, PACKED_MAX, PA
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
 use crate::tiers::admission::may_write;
+use std::cell::Cell;
 use terrace_device::AlignedBuf;
 use terrace_policy::Gear;
 
@@ -56,17 +57,21 @@ pub(crate) fn descend(
 ) -> bool {
     let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
     let (shard, at) = (&engine.shards[victim.shard], victim.shard);
-    let job = Job { engine, shard, guard, at, group: &plan.group, forgets_uses: true, now };
-    job.run(space, |inputs, lists| {
+    let damaged = Cell::default();
+    let job =
+        Job { engine, shard, guard, at, group: &plan.group, forgets_uses: true, now, damaged };
+    let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut sorter = Sorter::new(engine, &plan, &job);
         let (mut stay, mut down, mut names) = (lists.take(), lists.take(), Vec::new());
+        let mut items_let_go = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
             let sealed = plan.group[from];
             let sort =
                 |locked: &Locked<'_>, uses, item| match sorter.fate(locked, uses, &item, sealed) {
                     Fate::Stay => stay.push(item),
                     Fate::Down => down.push(item),
+                    Fate::Go if item.is_manifest => items_let_go.push(item.bytes),
                     Fate::Go => {}
                 };
             names.push(job.gather(from, input, generation, sort)?);
@@ -84,8 +89,11 @@ pub(crate) fn descend(
             }
             lists.give(items);
         }
-        job.carry_out(parts, lists, output, &names, generation, left_max)
-    })
+        job.carry_out(parts, lists, output, &names, generation, left_max)?;
+        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
+        Some(())
+    });
+    done || job.take_back_damaged(space)
 }
 
 fn choose(

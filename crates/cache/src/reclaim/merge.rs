@@ -10,6 +10,7 @@ use crate::reclaim::moving::{Job, Space};
 use crate::segments::layout::{Footer, PAGE, PAGE_ROOM};
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
+use std::cell::Cell;
 use terrace_device::AlignedBuf;
 
 /// Segments merged at once, at most, and at least where memory is scarce.
@@ -52,10 +53,10 @@ pub(crate) fn merge(
         return false;
     };
     let shard = &engine.shards[victim.shard];
-    let job =
-        Job { engine, shard, guard, at: victim.shard, group: &group, forgets_uses: false, now };
+    let (at, group, damaged) = (victim.shard, &group[..], Cell::default());
+    let job = Job { engine, shard, guard, at, group, forgets_uses: false, now, damaged };
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
-    job.run(space, |inputs, lists| {
+    let done = job.run(space, |inputs, lists| {
         let (tier, generation) = (job.tier(), job.generation());
         let mut parts = lists.parts(tier, outputs);
         let mut names = Vec::new();
@@ -69,7 +70,8 @@ pub(crate) fn merge(
             names.push(job.gather(from, input, generation, deal)?);
         }
         job.carry_out(parts, lists, output, &names, generation, gained / LEFTOVER_PART)
-    })
+    });
+    done || job.take_back_damaged(space)
 }
 
 /// The emptiest segments beside the victim, as many as gain most for what is written, and how many new ones
@@ -84,9 +86,8 @@ fn choose(
     let segments = &shard.segments;
     let tier = segments.slot(victim.sealed.number).tier;
     let locked = shard.lock(&engine.pool, guard);
-    let may_merge = locked.state.growing.is_none()
-        && locked.state.awaited.is_none()
-        && !engine.pool.counters.is_full();
+    let may_merge =
+        locked.state.growing.is_none() && locked.state.awaited.is_none() && !engine.may_let_go();
     let room = (engine.pool.slots.tiers[usize::from(tier)].free() as usize)
         .min(locked.state.numbers.len());
     drop(locked);

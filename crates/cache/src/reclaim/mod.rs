@@ -5,6 +5,7 @@ pub(crate) mod descent;
 pub(crate) mod expiry;
 pub(crate) mod merge;
 pub(crate) mod moving;
+pub(crate) mod whole;
 
 use crate::cache::Engine;
 use crate::dram::memory::{Guard, Stamp};
@@ -12,7 +13,6 @@ use crate::dram::resident::mark;
 use crate::index::settle;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::recovery::crash::crash_point;
 use crate::segments::layout::{
     EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM,
     check_extent, check_page,
@@ -125,51 +125,41 @@ fn take_back(
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
     if shard.segments.usage(number).live_records > 0 || is_suspended {
         let Ok(footer) = read_footer(engine, shard, victim.sealed, buffer) else {
-            purge(engine, shard, guard, victim.sealed);
+            purge(engine, shard, guard, &[victim.sealed]);
             return Ok(());
         };
         let stuck = settle::by_footer(engine, shard, guard, victim.sealed, &footer);
-        if !stuck.is_empty() && !engine.pool.counters.is_full() {
+        if !stuck.is_empty() && !engine.may_let_go() {
             // The index has to grow first.
             return Err(NoRoomForRecords);
         }
         let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
-        if !keep.is_empty() {
-            let kept = reinsert_all(engine, shard, guard, victim.sealed, &keep, buffer, now);
+        let mut items_let_go = Vec::new();
+        if !keep.is_empty() || shard.segments.has_manifests(number) {
+            let let_go = &mut items_let_go;
+            let kept =
+                reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
             // When full, what finds no room goes: else nothing would ever make some.
-            if kept.is_err() && !engine.pool.counters.is_full() {
+            if kept.is_err() && !engine.may_let_go() {
                 return kept;
             }
         }
-        end(engine, shard, guard, victim.sealed);
+        whole::end(engine, shard, guard, &[victim.sealed]);
         engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
         // Most often every record has found another place.
         if shard.segments.usage(number).live_records > 0 {
             drop_entries(engine, shard, guard, victim.sealed, &footer.names);
         }
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
+        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
     } else {
-        end(engine, shard, guard, victim.sealed);
+        whole::end(engine, shard, guard, &[victim.sealed]);
     }
     let mut locked = shard.lock(&engine.pool, guard);
     if shard.segments.is_current(victim.sealed) {
         engine.free_segment(&mut locked, number);
     }
     Ok(())
-}
-
-/// Says in the log that a segment holds nothing any more. From here on its entries may go without a
-/// word: no restart brings them back.
-fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
-    crash_point("reclaim: before the end of a segment");
-    let locked = shard.lock(&engine.pool, guard);
-    if !shard.segments.is_current(sealed) {
-        return;
-    }
-    engine.log_free(&locked, sealed.number);
-    drop(locked);
-    engine.make_frees_durable();
-    crash_point("reclaim: after the end of a segment");
 }
 
 impl Engine {
@@ -259,17 +249,9 @@ pub(crate) fn check_footer(
     footer.ok_or(Unreadable::Corrupt)
 }
 
-/// Gives up everything that a segment held, when its footer can't be read.
-pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed) {
-    let mut locked = shard.lock(&engine.pool, guard);
-    if shard.segments.is_current(sealed) {
-        engine.log_free(&locked, sealed.number);
-        if let Some(growing) = &locked.state.growing {
-            growing.purge(sealed.number);
-        }
-        locked.index().purge(sealed.number);
-        engine.free_segment(&mut locked, sealed.number);
-    }
+/// Gives up everything that segments held, whose footers can't be read.
+pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
+    whole::drop_whole(engine, shard, guard, lost, |_, _| {});
 }
 
 /// The names of the records that are worth keeping.
@@ -280,7 +262,7 @@ fn sort_out(
     sealed: Sealed,
     names: &[Name],
 ) -> HashSet<Name> {
-    let full = engine.pool.counters.is_full();
+    let full = engine.may_let_go();
     let tier = shard.segments.slot(sealed.number).tier;
     let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
     let mut keep = HashSet::new();
@@ -311,13 +293,14 @@ pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool 
     locked.table().find(name.pos, is_copy).is_some()
 }
 
-/// Reads the whole segment and puts the records of `keep` back into the fresh lane.
+/// Reads the whole segment and puts the records of `keep` back into the fresh lane. Of the others it notes the
+/// large items, whose chunks are to go with them.
 fn reinsert_all(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
-    keep: &HashSet<Name>,
+    (keep, let_go): (&HashSet<Name>, &mut Vec<Vec<u8>>),
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> Result<(), NoRoomForRecords> {
@@ -325,12 +308,25 @@ fn reinsert_all(
     let counters = engine.pool.counters.tier(slot.tier);
     buffer.set_len(engine.geometry.segment_bytes as usize);
     if engine.pool.slots.read_tail(slot, buffer).is_err() {
-        purge(engine, shard, guard, sealed);
+        purge(engine, shard, guard, &[sealed]);
         return Ok(());
     }
     // What lies in damaged pages is lost with the segment.
     each_record(&shard.segments, sealed, buffer, |record| match record {
-        Some(record) => reinsert_if(engine, shard, guard, sealed, record, keep, now),
+        Some(bytes) => {
+            let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
+            let key = engine.hasher.key(record.key, record.is_chunk);
+            let name = engine.hasher.name(key.hash);
+            if keep.contains(&name) {
+                return reinsert(engine, shard, guard, sealed, bytes, now);
+            }
+            if record.is_manifest
+                && shard.lock(&engine.pool, guard).entry(name, sealed.number).is_some()
+            {
+                let_go.push(bytes[..taken].to_vec());
+            }
+            Ok(())
+        }
         None => {
             count(&counters.corrupt_pages);
             Ok(())
@@ -410,23 +406,6 @@ fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
     runs
 }
 
-fn reinsert_if(
-    engine: &Engine,
-    shard: &Shard,
-    guard: Guard<'_>,
-    sealed: Sealed,
-    bytes: &[u8],
-    keep: &HashSet<Name>,
-    now: u32,
-) -> Result<(), NoRoomForRecords> {
-    let Some((record, _)) = Record::decode(bytes) else { return Ok(()) };
-    let key = engine.hasher.key(record.key, record.is_chunk);
-    match keep.contains(&engine.hasher.name(key.hash)) {
-        true => reinsert(engine, shard, guard, sealed, bytes, now),
-        false => Ok(()),
-    }
-}
-
 /// Puts a record of a segment back into the fresh lane, if it is still the key's.
 pub(crate) fn reinsert(
     engine: &Engine,
@@ -448,6 +427,7 @@ pub(crate) fn reinsert(
     if record.is_expired(now) {
         locked.unlink(name, sealed.number, Some(taken as u32));
         count(&engine.pool.counters.expired);
+        engine.discard_chunks_of(&record);
         return Ok(());
     }
     let stamp = Stamp {

@@ -10,7 +10,7 @@ use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::index::settle;
 use crate::kill_log::Seat;
-use crate::reclaim::{self, Unreadable, Victim, spans};
+use crate::reclaim::{self, Victim, spans};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::recovery::crash::crash_point;
@@ -19,6 +19,7 @@ use crate::segments::packing::{self, assemble, defer_equal_names, fit};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::{Lane, Locked, Shard};
 use crate::stats::counters::count;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -102,6 +103,9 @@ pub(crate) struct Job<'e> {
     pub(crate) forgets_uses: bool,
     /// Unix seconds.
     pub(crate) now: u32,
+    /// The old segment that could not be read as a whole, if it was that that the move failed for: by itself
+    /// it can be taken back.
+    pub(crate) damaged: Cell<Option<Sealed>>,
 }
 
 impl<'e> Job<'e> {
@@ -122,6 +126,15 @@ impl<'e> Job<'e> {
         locked.state.leaving.clear();
         locked.state.arriving.clear();
         done
+    }
+
+    /// Takes the segment back that the move failed for, so that it is in the way of no other: what is left of
+    /// it goes through DRAM. Says whether there was one, and room.
+    pub(crate) fn take_back_damaged(&self, space: &mut Space) -> bool {
+        let Some(buffer) = space.inputs.first_mut() else { return false };
+        let Some(sealed) = self.damaged.take() else { return false };
+        let victim = Victim { shard: self.at, sealed };
+        reclaim::reclaim(self.engine, self.guard, victim, buffer, self.now).is_ok()
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -169,6 +182,7 @@ impl<'e> Job<'e> {
                 if record.is_expired(self.now) {
                     locked.unlink(*name, number, Some(bytes.len() as u32));
                     count(&self.engine.pool.counters.expired);
+                    self.engine.discard_chunks_of(&record);
                     continue;
                 }
                 let item = Item {
@@ -186,26 +200,31 @@ impl<'e> Job<'e> {
     /// Reads a segment, decides about its suspended entries, and says what names it has, and where the
     /// record of each lies.
     fn read(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Vec<Name>, Vec<Spot>)> {
-        let (engine, shard) = (self.engine, self.shard);
+        let found = self.read_whole(sealed, input);
+        if found.is_none() {
+            self.damaged.set(Some(sealed));
+        }
+        let (footer, spots) = found?;
+        let stuck = settle::by_footer(self.engine, self.shard, self.guard, sealed, &footer);
+        stuck.is_empty().then_some((footer.names, spots))
+    }
+
+    /// `None` unless all of it can be read: what lies in damaged pages would leave entries behind.
+    fn read_whole(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Footer, Vec<Spot>)> {
+        let (engine, segments) = (self.engine, &self.shard.segments);
         input.set_len(engine.geometry.segment_bytes as usize);
-        engine.pool.slots.read_tail(shard.segments.slot(sealed.number), input).ok()?;
-        let footer = match reclaim::check_footer(engine, shard, sealed, input) {
-            Ok(footer) => footer,
-            // Who takes the segment back by itself deals with it.
-            Err(Unreadable::Device | Unreadable::Corrupt) => return None,
-        };
-        let stuck = settle::by_footer(engine, shard, self.guard, sealed, &footer);
-        // What lies in damaged pages would leave entries behind.
-        let spans: Option<Vec<_>> = spans(&shard.segments, sealed, input).into_iter().collect();
-        let spans = spans.filter(|spans| stuck.is_empty() && spans.len() == footer.names.len())?;
-        let spots = match shard.segments.extents(sealed.number).next() {
+        engine.pool.slots.read_tail(segments.slot(sealed.number), input).ok()?;
+        let footer = reclaim::check_footer(engine, self.shard, sealed, input).ok()?;
+        let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
+        let spans = spans.filter(|spans| spans.len() == footer.names.len())?;
+        let spots = match segments.extents(sealed.number).next() {
             // Records lie in the order of their names.
             None => footer.names.iter().copied().zip(spans).collect(),
             Some(_) => {
                 spans.into_iter().map(|span| self.spot(input, span)).collect::<Option<_>>()?
             }
         };
-        Some((footer.names, spots))
+        Some((footer, spots))
     }
 
     fn spot(&self, input: &[u8], span: Range<usize>) -> Option<Spot> {
@@ -393,8 +412,8 @@ impl<'e> Job<'e> {
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
         for output in outputs.iter().filter(|_| engine.is_strict) {
-            // Where that fails, so will the log.
-            let _ = slots.tiers[usize::from(output.slot.tier)].device.flush();
+            // Where that fails, so does the log.
+            let _ = engine.pool.logs[usize::from(output.slot.tier)].flush(slots);
         }
         let mut locked = self.lock_unless_flushed(generation)?;
         self.commit(&here, &elsewhere);

@@ -3,13 +3,34 @@
 use crate::cache::Engine;
 use crate::dram::memory::Guard;
 use crate::lock;
-use crate::records::manifest::{ItemId, Run};
+use crate::records::manifest::{ItemId, Manifest, Run};
+use crate::records::record::Record;
 use crate::segments::segment::Sealed;
+use crate::shard::Shard;
 
 impl Engine {
     /// Has the chunks of items that are gone removed in the background.
     pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
         lock(&self.doomed).extend(runs.filter(|run| run.chunks > 0));
+    }
+
+    /// A record is gone: if it is a large item, so are its chunks.
+    pub(crate) fn discard_chunks_of(&self, record: &Record<'_>) {
+        if record.is_manifest {
+            self.discard_runs(Manifest::decode(record.raw).runs.into_iter());
+        }
+    }
+
+    /// As [`Engine::discard_chunks_of`], for the bytes of a record whose entry was dropped a moment ago. Where
+    /// somebody changed it before that, what came of it is in DRAM and may have the same chunks.
+    pub(crate) fn discard_chunks_of_dropped(&self, shard: &Shard, guard: Guard<'_>, bytes: &[u8]) {
+        let Some((record, _)) = Record::decode(bytes) else { return };
+        let key = self.hasher.key(record.key, record.is_chunk);
+        let pos = self.hasher.name(key.hash).pos;
+        let _locked = shard.lock(&self.pool, guard);
+        if shard.find_resident(&self.pool, guard, &key, pos).is_none() {
+            self.discard_chunks_of(&record);
+        }
     }
 
     /// Removes some chunks of items that are gone.

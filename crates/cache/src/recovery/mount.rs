@@ -17,6 +17,10 @@ pub(crate) struct Mount {
     common: Superblock,
     /// What a set that may be trusted said of itself.
     pub(crate) found: Option<Superblock>,
+    /// The oldest and the newest epoch of the superblocks of such a set.
+    pub(crate) epochs: (u64, u64),
+    /// If those differ: what to say of a tier that is behind, unless the state knows why.
+    pub(crate) missed: Option<String>,
     /// Of each tier of such a set.
     log_pages: Vec<u64>,
     /// What each tier says of its write budget, whether the set may be trusted or not.
@@ -33,7 +37,14 @@ impl Mount {
         let mut notes = Vec::new();
         let pages: Vec<_> = config.tiers.iter().map(|t| first_page(t.device.as_ref())).collect();
         let pages = pages.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let epoch = pages.iter().map(epoch_of).max().unwrap_or(0) + 1;
+        let epochs = pages.iter().map(epoch_of);
+        let epochs = (epochs.clone().min().unwrap_or(0), epochs.max().unwrap_or(0));
+        let epoch = epochs.1 + 1;
+        let behind = pages.iter().position(|page| epoch_of(page) < epochs.1);
+        let missed = behind.map(|at| {
+            let label = config.tiers[at].device.label();
+            format!("{label}: belongs to another set of tiers, or missed a start of it")
+        });
         let balances = pages.iter().map(balance_of).collect();
         let mut random = Random::new(config.tuning.seed, epoch)?;
         let warm = match common(config, &pages) {
@@ -82,7 +93,17 @@ impl Mount {
                 balance: 0,
             };
             let (common, found, log_pages) = (fresh, None, Vec::new());
-            return Ok(Self { geometry, common, found, log_pages, balances, random, notes });
+            return Ok(Self {
+                geometry,
+                common,
+                found,
+                epochs,
+                missed,
+                log_pages,
+                balances,
+                random,
+                notes,
+            });
         };
         let common = Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
         let log_pages = pages.iter().map(|page| match page {
@@ -90,7 +111,7 @@ impl Mount {
             _ => 0,
         });
         let (log_pages, found) = (log_pages.collect(), Some(found));
-        Ok(Self { geometry, common, found, log_pages, balances, random, notes })
+        Ok(Self { geometry, common, found, epochs, missed, log_pages, balances, random, notes })
     }
 
     /// Gives up what was found: the set is new from here on.
@@ -210,10 +231,8 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
                 superblock.version
             ));
         }
-        if superblock.set != first.set || superblock.epoch != first.epoch {
-            return Err(format!(
-                "{label}: belongs to another set of tiers, or missed a start of it"
-            ));
+        if superblock.set != first.set {
+            return Err(format!("{label}: belongs to another set of tiers"));
         }
         if usize::from(superblock.tiers) != config.tiers.len() {
             return Err(format!(

@@ -111,6 +111,10 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             keep
         });
         replay.seat_all(log);
+        for (&slot, _) in replay.segments.iter().filter(|(_, logged)| logged.is_to_be_said_again) {
+            log.ensure_room(slots);
+            log.say_again(slot);
+        }
         for (&slot, logged) in &replay.segments {
             let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
             awaited[usize::from(logged.seat.shard)].segments.push((place, slot, *logged));

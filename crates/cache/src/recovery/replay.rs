@@ -19,6 +19,8 @@ pub(crate) struct Logged {
     begin: u64,
     is_placed: bool,
     pub(crate) is_committed: bool,
+    /// Its log does not say in so many words that it counts, or says more of it than came true.
+    pub(crate) is_to_be_said_again: bool,
 }
 
 /// What a tier's log says.
@@ -45,7 +47,9 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
     let committed: HashSet<u64> =
         replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
     for logged in replays.iter_mut().flat_map(|replay| replay.segments.values_mut()) {
-        logged.is_committed |= committed.contains(&abroad(logged.seat.seq));
+        if !logged.is_committed && committed.contains(&abroad(logged.seat.seq)) {
+            (logged.is_committed, logged.is_to_be_said_again) = (true, true);
+        }
     }
 }
 
@@ -57,6 +61,13 @@ impl Replay {
             replay.take_segment(at, word);
         }
         replay.segments.retain(|_, logged| logged.seat.seq != 0 && logged.is_placed);
+        // A commit that did not come may not do so later, for another reason.
+        let leaders = replay.followers.keys().chain(replay.followers_abroad.keys());
+        for leader in leaders {
+            if let Some(logged) = replay.segments.get_mut(leader) {
+                logged.is_to_be_said_again = true;
+            }
+        }
         for &(at, word) in words {
             replay.take_kill(at, word);
         }
@@ -72,6 +83,7 @@ impl Replay {
             begin: 0,
             is_placed: false,
             is_committed: false,
+            is_to_be_said_again: false,
         };
         match word {
             Word::Begin { slot, seq } => {
@@ -80,6 +92,7 @@ impl Replay {
                 self.segments.insert(slot, Logged { seat, begin: at, ..unknown });
             }
             Word::Again { slot, seq } => {
+                self.lose_followers(slot);
                 let logged = self.segments.entry(slot).or_insert(unknown);
                 if logged.seat.seq == 0 {
                     logged.seat.seq = seq;
@@ -321,4 +334,58 @@ fn newest_directory(device: &dyn Device, set: u64) -> Option<Directory> {
 /// The generation of the newest directory on a tier, 0 if there is none.
 pub(crate) fn directory_generation(device: &dyn Device, set: u64) -> u64 {
     newest_directory(device, set).map_or(0, |directory| directory.generation)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Two segments that count, of which the second is to end with the first, which was not committed again.
+    const CUT_SHORT: [Word; 7] = [
+        Word::Begin { slot: 0, seq: 10 },
+        Word::Place { slot: 0, shard: 0, number: 0 },
+        Word::Commit { slot: 0 },
+        Word::Begin { slot: 1, seq: 11 },
+        Word::Place { slot: 1, shard: 0, number: 1 },
+        Word::Commit { slot: 1 },
+        Word::Follow { slot: 1, leader: 0 },
+    ];
+
+    fn replay(words: &[Word]) -> Replay {
+        Replay::of(&(1..).zip(words.iter().copied()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_commit_that_did_not_come_takes_nobody_along_later() {
+        let found = replay(&CUT_SHORT).segments;
+        assert!(found[&0].is_to_be_said_again && !found[&1].is_to_be_said_again);
+        let later = [
+            Word::Again { slot: 0, seq: 10 },
+            Word::Place { slot: 0, shard: 0, number: 0 },
+            Word::Commit { slot: 0 },
+        ];
+        let found = replay(&[&CUT_SHORT[..], &later[..]].concat()).segments;
+        assert!(found[&1].is_committed && !found[&0].is_to_be_said_again);
+        let found = replay(&[&CUT_SHORT[..], &later[2..]].concat()).segments;
+        assert!(!found.contains_key(&1), "where that is what the commit says");
+    }
+
+    #[test]
+    fn what_another_log_committed_is_to_be_said_in_its_own() {
+        let above = [
+            &CUT_SHORT[..3],
+            &[Word::FollowAbroad { leader: 0, seq: 20 }, Word::Commit { slot: 0 }],
+        ];
+        let below = [
+            Word::Begin { slot: 5, seq: 20 },
+            Word::Place { slot: 5, shard: 0, number: 2 },
+            Word::Begin { slot: 6, seq: 21 },
+            Word::Place { slot: 6, shard: 0, number: 3 },
+        ];
+        let mut replays = [replay(&above.concat()), replay(&below)];
+        commit_abroad(&mut replays);
+        let [.., below] = &replays;
+        assert!(below.segments[&5].is_committed && below.segments[&5].is_to_be_said_again);
+        assert!(!below.segments[&6].is_committed && !below.segments[&6].is_to_be_said_again);
+    }
 }

@@ -112,17 +112,20 @@ fn judge(
     };
     if is_ready {
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
-        // The state is ahead by one where the last start died before it wrote the superblocks.
-        let epoch = state.field(Field::Epoch).load(Ordering::Relaxed);
-        let is_of_then = epoch == found.epoch || epoch == found.epoch + 1;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None if is_of_then => return Ok((state, Past::Process)),
-            None => mount.go_cold(config, "the tiers hold an older content than the state")?,
+            None if is_of_then(&state, mount.epochs) => return Ok((state, Past::Process)),
+            None => {
+                let older = || "the tiers hold an older content than the state".to_owned();
+                let why = mount.missed.clone().unwrap_or_else(older);
+                mount.go_cold(config, &why)?;
+            }
             Some(tier) => {
                 let label = config.tiers[tier].device.label();
                 mount.go_cold(config, &format!("{label}: refused writes before"))?;
             }
         }
+    } else if let Some(why) = mount.missed.clone() {
+        mount.go_cold(config, &why)?;
     } else if found.clean || found.strict {
         let state = if is_kept { state.erase(&identity(mount))? } else { state };
         match find_logs(config, mount, &state, found.clean) {
@@ -150,6 +153,16 @@ fn judge(
         mount.go_cold(config, why)?;
     }
     Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
+}
+
+/// Whether superblocks with epochs from `oldest` to `newest` are those that the state goes with. Starts that died
+/// before they had told all tiers of theirs left some behind, which hold what they held; a tier that is further
+/// behind was away.
+fn is_of_then(state: &State, (oldest, newest): (u64, u64)) -> bool {
+    let [epoch, told] =
+        [Field::Epoch, Field::Told].map(|field| state.field(field).load(Ordering::Relaxed));
+    let told = if told == 0 { newest.max(epoch.saturating_sub(1)) } else { told };
+    told <= oldest && newest <= epoch
 }
 
 /// What a new state begins with.
@@ -229,7 +242,8 @@ fn assemble(
     if let Some(state) = &state {
         for (at, tier) in slots.tiers.iter().enumerate() {
             let set = mount.set().set;
-            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments);
+            let is_strict = config.durability == Durability::Power;
+            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
             log.continue_directory(directory_generation(tier.device.as_ref(), set));
             logs.push(log);
         }
@@ -323,6 +337,9 @@ fn assemble(
         state.field(Field::Ready).store(1, Ordering::Release);
     }
     open_tiers(config, &engine)?;
+    if let Some(state) = &engine.pool.state {
+        state.field(Field::Told).store(engine.epoch(), Ordering::Release);
+    }
     Ok(engine)
 }
 

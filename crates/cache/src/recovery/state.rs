@@ -161,6 +161,8 @@ pub(crate) enum Field {
     Epoch,
     /// 1 when everything is in place.
     Ready,
+    /// The epoch that all tiers have in their superblocks; 0 in states of before there was this word.
+    Told,
 }
 
 /// Words of a tier: of its log, and of its write budget.

@@ -11,7 +11,6 @@ use crate::cache::Engine;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
 use crate::records::key::Name;
-use crate::records::manifest::Manifest;
 use crate::records::record::Record;
 use crate::shard::{FullBlock, Shard};
 use crate::stats::counters::count;
@@ -158,7 +157,7 @@ impl<'g> Pick<'g> {
                 // Overwritten, deleted or flushed meanwhile.
                 let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
                 if let (true, Some((record, _))) = (*is_manifest, Record::decode(resident.bytes)) {
-                    self.engine.discard_runs(Manifest::decode(record.raw).runs.into_iter());
+                    self.engine.discard_chunks_of(&record);
                 }
                 count(&pool.counters.expired);
                 count(&pool.counters.expired_unwritten);

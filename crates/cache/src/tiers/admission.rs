@@ -14,7 +14,6 @@ use crate::dram::resident::{Resident, mark};
 use crate::index::bucket::since_seal;
 use crate::lock;
 use crate::records::key::Name;
-use crate::records::manifest::Manifest;
 use crate::records::record::Record;
 use crate::shard::{FullBlock, Shard};
 use crate::stats::TierStats;
@@ -111,7 +110,7 @@ impl Engine {
     /// Whether reclaim keeps a record of a tier; `uses` as its entry says.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
         let uses = since_seal(uses);
-        let is_full = self.pool.counters.is_full();
+        let is_full = self.may_let_go();
         let gear = self.pool.admission.gear(tier, is_full);
         !is_full || gear.keeps(uses, false) || has_copy()
     }
@@ -316,9 +315,7 @@ impl<'e> Sieve<'e> {
     fn count(&self, hash: u64, resident: &Resident<'_>) {
         let pool = &self.engine.pool;
         let Some((record, _)) = Record::decode(resident.bytes) else { return };
-        if record.is_manifest {
-            self.engine.discard_runs(Manifest::decode(record.raw).runs.into_iter());
-        }
+        self.engine.discard_chunks_of(&record);
         if record.is_expired(self.now) {
             count(&pool.counters.expired);
             return;

@@ -34,14 +34,23 @@ impl Engine {
         counters.full.store(full, Ordering::Relaxed);
     }
 
+    /// Whether records that are alive may be dropped: the cache is full, and may evict.
+    pub(crate) fn may_let_go(&self) -> bool {
+        self.evicts && self.pool.counters.is_full()
+    }
+
+    /// Bytes of what is alive on a rung.
+    pub(crate) fn live_bytes_on(&self, rung: u16) -> u64 {
+        let counters = &self.pool.counters;
+        let live = |(tier, _)| counters.tier(tier as u16).live_bytes.load(Ordering::Relaxed);
+        self.pool.slots.on(rung).map(live).sum()
+    }
+
     /// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
     pub(crate) fn is_full_on(&self, rung: u16) -> bool {
-        let slots = &self.pool.slots;
-        let live =
-            |(tier, _)| self.pool.counters.tier(tier as u16).live_bytes.load(Ordering::Relaxed);
-        let capacity = u64::from(slots.total_on(rung)) * u64::from(self.geometry.segment_bytes);
-        let live: u64 = slots.on(rung).map(live).sum();
-        live * 100 >= capacity * u64::from(self.full_percent)
+        let places = u64::from(self.pool.slots.total_on(rung));
+        let capacity = places * u64::from(self.geometry.segment_bytes);
+        self.live_bytes_on(rung) * 100 >= capacity * u64::from(self.full_percent)
     }
 
     /// Without tiers that work.

@@ -23,6 +23,7 @@ pub(crate) struct RamDevice {
     pub(crate) reads: AtomicU64,
     pub(crate) fail_reads: AtomicBool,
     pub(crate) fail_writes: AtomicBool,
+    pub(crate) fail_flushes: AtomicBool,
 }
 
 impl RamDevice {
@@ -32,6 +33,7 @@ impl RamDevice {
             reads: AtomicU64::new(0),
             fail_reads: AtomicBool::new(false),
             fail_writes: AtomicBool::new(false),
+            fail_flushes: AtomicBool::new(false),
         })
     }
 
@@ -86,7 +88,10 @@ impl Device for RamDevice {
         Ok(())
     }
     fn flush(&self) -> io::Result<()> {
-        Ok(())
+        match self.fail_flushes.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("injected flush error")),
+            false => Ok(()),
+        }
     }
     fn raw_fd(&self) -> Option<RawFd> {
         None
