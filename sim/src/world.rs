@@ -137,6 +137,8 @@ impl World {
         let is_cold = !cache.notes().is_empty();
         if is_cold {
             self.cx.tally.cold_starts += 1;
+            // What was stopped cleanly before the set was made anew can't be told from a drive of another machine.
+            self.old = None;
             self.cx.oracle.forget_cas();
             self.cx.note("starts cold", 0, 0);
             if is_warm && !self.cx.is_hurt() {
@@ -314,6 +316,13 @@ impl World {
         cx.is_hurt();
         let is_strict = cx.scenario.is_strict();
         let has_tiers = !cx.devices.is_empty();
+        // A start that died while it told the drives of itself: had it found nothing, there is nothing yet; and
+        // without the state nobody can tell a drive that it had not come to from one that was away.
+        let is_half_started = moment == "superblocks: a tier was told";
+        let found_nothing = cx.tally.crashes == 1
+            || zombie.as_ref().is_none_or(|life| !life.cache.notes().is_empty());
+        let is_on_its_own =
+            blow != (Blow::Process { state_is_lost: false }) && cx.devices.len() > 1;
         // Whether all of it is back; whether it may not start cold.
         let (all, is_warm) = match blow {
             Blow::Process { state_is_lost: false } => (true, true),
@@ -345,7 +354,10 @@ impl World {
             Blow::Process { state_is_lost: false }
                 | Blow::Stop { reboots: false, state_is_lost: false }
         );
-        self.change_drives(blow);
+        if !is_half_started {
+            self.change_drives(blow);
+        }
+        let is_warm = is_warm && !(is_half_started && (found_nothing || is_on_its_own));
         let cx = &mut self.cx;
         // The clock was set meanwhile.
         match cx.random.below(4) {

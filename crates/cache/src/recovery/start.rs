@@ -136,6 +136,7 @@ fn judge(
                 } else {
                     (seq + SEQ_LEAP, found.next_cas + CAS_LEAP * u64::from(found.shards))
                 };
+                state.field(Field::Told).store(mount.epochs.1, Ordering::Relaxed);
                 state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
                 state.field(Field::FirstCas).store(cas, Ordering::Relaxed);
                 state.field(Field::Clock).store(found.clock.into(), Ordering::Relaxed);
