@@ -15,7 +15,6 @@ import trace as cluster52  # noqa: E402
 
 # One trace is too small for a server: this many of it are replayed at once, each with names of its own.
 COPIES = 4
-CACHED = 0.1
 KEY_BYTES = 20
 # Of `-m`, the records in DRAM take about a third; found by trying that the whole is a tenth then.
 MEMORY_MIB, TIER_MIB = 6, 12

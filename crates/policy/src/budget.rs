@@ -92,11 +92,6 @@ impl WriteBudget {
         self.gear
     }
 
-    /// Years until the drive has been written `endurance_bytes`, at the present rate of writing.
-    pub fn years_left(&self, endurance_bytes: f64) -> f64 {
-        endurance_bytes / self.rate.max(1.0) / (365.25 * 86_400.0)
-    }
-
     /// Bytes per second that may be written on average.
     pub fn bytes_per_second(&self) -> f64 {
         self.per_second

@@ -128,14 +128,6 @@ pub fn put_block(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(LINE_END);
 }
 
-/// Appends `STAT <name> <value>` and the line end.
-pub fn put_stat(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.extend_from_slice(b"STAT ");
-    out.extend_from_slice(name.as_bytes());
-    out.push(b' ');
-    put_block(out, value.as_bytes());
-}
-
 /// A meta reply under construction: the code, then flags, then the line end.
 #[derive(Debug)]
 pub struct MetaReply<'o> {
