@@ -3,7 +3,7 @@
 mod common;
 
 use common::machine::{Machine, Remains, config, key, value};
-use common::{Client, RamDevice, record};
+use common::{Client, Found, RamDevice, record};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -305,31 +305,31 @@ fn starts_that_die_before_they_have_told_all_drives_lose_nothing() {
     }
 }
 
+/// A read takes so long that the segment's number stands for another one by then, with a newer record of the key.
 #[test]
 fn a_place_reused_between_probe_and_completion_is_noticed() {
-    let mut machine = with_sealed_record(config());
-    let key_k = key(K);
-    let now = machine.client.now;
-    let session_key = machine.client.session.key(&key_k);
-    let Lookup::Read(probe) = machine.client.session.get(session_key, now, Access::Use, None)
-    else {
-        panic!("it is on flash")
-    };
-    // Every place of the drive is written anew meanwhile.
-    let mut other = machine.client.sibling();
-    machine.client.session.park();
-    for round in 0..40 {
-        for n in 4000..6000 {
-            assert!(other.set(&key(n), &value(n, round)));
-        }
-        other.delete(&key_k);
-        other.settle();
+    fn lookup<'c>(client: &'c Client, evidence: Option<Evidence<'c>>) -> Lookup<'c> {
+        client.session.get(client.session.key(&key(K)), client.now, Access::Peek, evidence)
     }
-    let seen = machine.client.read(&key_k, probe);
-    let evidence = seen.usable.then_some(Evidence { probe: &seen.probe, bytes: &seen.bytes });
-    let session_key = machine.client.session.key(&key_k);
-    let looked_up = machine.client.session.get(session_key, now, Access::Use, evidence);
-    assert!(matches!(looked_up, Lookup::Miss), "it is deleted");
+    let mut client = with_sealed_record(config()).client;
+    let key_k = key(K);
+    let Lookup::Read(probe) = lookup(&client, None) else { panic!("it is on flash") };
+    let seen = client.read(&key_k, probe);
+    let evidence = || Some(Evidence { probe: &seen.probe, bytes: &seen.bytes });
+    assert!(matches!(lookup(&client, evidence()), Lookup::Hit(hit) if !hit.from_dram));
+    let mut other = client.sibling();
+    // The record has been in a segment of every number in the end.
+    for version in 2..300 {
+        client.session.park();
+        assert!(other.set(&key_k, &value(K, version)));
+        for n in 0..1500 {
+            assert!(other.set(&key((version * 1500 + n) % 20_000), &value(n, version)));
+        }
+        other.settle();
+        if let Lookup::Hit(hit) = lookup(&client, evidence()) {
+            assert_eq!(Found::from(hit).value, value(K, version));
+        }
+    }
 }
 
 #[test]
