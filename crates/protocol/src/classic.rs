@@ -292,7 +292,9 @@ fn arith(increments: bool, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
         return Err(Reject::line(reply::ERROR));
     }
     let key = key(words[0], noreply)?;
-    let delta = number_u64(words[1]).ok_or(refuse(reply::INVALID_DELTA, noreply))?;
+    // As memcached's `strtoull` takes it.
+    let delta = words[1].strip_prefix(b"+").unwrap_or(words[1]);
+    let delta = number_u64(delta).ok_or(refuse(reply::INVALID_DELTA, noreply))?;
     Ok(Request::Arith(Arith { key, increments, delta, noreply }))
 }
 

@@ -117,6 +117,24 @@ fn many_short_pieces_become_one_long_value() {
     }
 }
 
+/// As memcached: what is there stays, and the client is told that nothing was stored.
+#[test]
+fn an_append_beyond_the_limit_stores_nothing() {
+    let (_server, mut client) = server(None);
+    for bytes in [100, 5 << 20] {
+        let start = value(7, bytes);
+        client.ask(set("k", &start), "STORED\r\n");
+        let more = value(8, (8 << 20) - 50);
+        for verb in ["append", "prepend"] {
+            let line = format!("{verb} k 0 0 {}\r\n", more.len()).into_bytes();
+            client.ask([&line, &more[..], b"\r\n"].concat(), "NOT_STORED\r\n");
+        }
+        let line = format!("ms k {} MA\r\n", more.len()).into_bytes();
+        client.ask([&line, &more[..], b"\r\n"].concat(), "NS\r\n");
+        client.ask("get k\r\n", hit("k", &start));
+    }
+}
+
 #[test]
 fn the_item_limit_holds() {
     let (_server, mut client) = server(None);

@@ -65,7 +65,7 @@ pub(crate) fn into_chunks(
     let too_many =
         manifest.runs.len() > RUNS_MAX || manifest.encoded_bytes() > executor.inline_bytes_max;
     if too_many || manifest.bytes() > executor.item_bytes_max {
-        return Ok(Stored::TooLarge);
+        return Ok(Stored::Refused);
     }
     let mut is_same = false;
     let update = executor.session.update(key, executor.now, evidence, false, |hit| {

@@ -47,7 +47,6 @@ pub(crate) fn store(
         Stored::Refused => reply::NOT_STORED,
         Stored::Exists => reply::EXISTS,
         Stored::NotFound => reply::NOT_FOUND,
-        Stored::TooLarge => reply::TOO_LARGE,
         Stored::NoMemory => reply::OUT_OF_MEMORY,
     };
     replied(out, request.noreply, text)

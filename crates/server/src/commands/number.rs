@@ -21,10 +21,12 @@ impl Digits {
     }
 }
 
-/// The number that a stored value is, as `incr` reads it: digits, with blanks around them allowed
-/// because memcached pads with them.
+/// The number that a stored value begins with, as memcached's `incr` reads it (`strtoull`): blanks, a plus, and
+/// digits up to the end or the next blank, which it pads with itself.
 pub(crate) fn parse_value(value: &[u8]) -> Option<u64> {
-    let digits = value.trim_ascii();
+    let word = value.trim_ascii_start();
+    let word = word.split(u8::is_ascii_whitespace).next().unwrap_or(word);
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
     if digits.is_empty() {
         return None;
     }
@@ -46,8 +48,10 @@ mod tests {
             assert_eq!(text, number.to_string().as_bytes());
             assert_eq!(parse_value(text), Some(number));
         }
-        assert_eq!(parse_value(b"9 "), Some(9));
-        for wrong in [&b""[..], b" ", b"1x", b"-1", b"1 2", b"18446744073709551616"] {
+        for nine in [&b"9 "[..], b" 9", b"+9", b"9 2", b"09\t"] {
+            assert_eq!(parse_value(nine), Some(9));
+        }
+        for wrong in [&b""[..], b" ", b"+", b"1x", b"-1", b"+-1", b"18446744073709551616"] {
             assert_eq!(parse_value(wrong), None, "{wrong:?}");
         }
     }

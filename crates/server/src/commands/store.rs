@@ -44,7 +44,6 @@ pub(crate) enum Stored {
     Exists,
     /// There is no record whose CAS number could be compared.
     NotFound,
-    TooLarge,
     /// Full, and not allowed to evict.
     NoMemory,
 }
@@ -163,7 +162,8 @@ fn extend<'v>(executor: &Executor<'_>, store: &Store<'v>, hit: Hit<'v>) -> (Chan
     let old = hit.record;
     let total = old.value_bytes() + value_bytes(store.value);
     if total > executor.item_bytes_max {
-        return (Change::Keep, Decision::Not(Stored::TooLarge));
+        // The item stays, and so says memcached.
+        return (Change::Keep, Decision::Not(Stored::Refused));
     }
     let (Body::Inline(present), NewValue::Inline(added, _)) = (old.body(), store.value) else {
         return (Change::Keep, Decision::Outgrows);

@@ -47,7 +47,6 @@ pub(super) fn store(
         Stored::Refused => Ended::Failed(refused),
         Stored::Exists => Ended::Failed(Status::Exists),
         Stored::NotFound => Ended::Failed(Status::NotFound),
-        Stored::TooLarge => Ended::Failed(Status::TooLarge),
         Stored::NoMemory => Ended::NoMemory,
     })
 }

@@ -45,10 +45,8 @@ pub(super) fn execute(
         Stored::Refused => (b"NS", 0, value_bytes),
         Stored::Exists => (b"EX", 0, value_bytes),
         Stored::NotFound => (b"NF", 0, value_bytes),
-        Stored::TooLarge | Stored::NoMemory => {
-            let is_too_large = stored == Stored::TooLarge;
-            let text = if is_too_large { reply::TOO_LARGE } else { reply::OUT_OF_MEMORY };
-            out.extend_from_slice(text);
+        Stored::NoMemory => {
+            out.extend_from_slice(reply::OUT_OF_MEMORY);
             return Ok(Executed::Replied);
         }
     };
