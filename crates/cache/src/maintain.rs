@@ -27,6 +27,21 @@ enum Patience {
     WhileThereIsRoom,
 }
 
+/// What came of trying to seal a shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sealing {
+    Worked,
+    NotNow,
+    /// A segment of the shard has to be taken back first.
+    NoRoom,
+}
+
+impl Sealing {
+    fn of(worked: bool) -> Self {
+        if worked { Sealing::Worked } else { Sealing::NotNow }
+    }
+}
+
 /// What was done on a rung since enough places were free.
 #[derive(Clone, Copy, Default)]
 struct Round {
@@ -201,7 +216,7 @@ impl Maintenance {
         }
         // When there is no room for the records to keep, their shard has to be sealed first.
         reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
-            || self.seal(engine, guard, victim.shard, now, Patience::None)
+            || self.try_seal(engine, guard, victim.shard, now, Patience::None) == Sealing::Worked
             || eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now)
     }
 
@@ -230,55 +245,70 @@ impl Maintenance {
         now: u32,
         patience: Patience,
     ) -> bool {
+        match self.try_seal(engine, guard, at, now, patience) {
+            Sealing::NoRoom => self.take_back(engine, guard, at..at + 1, now),
+            sealing => sealing == Sealing::Worked,
+        }
+    }
+
+    fn try_seal(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+        patience: Patience,
+    ) -> Sealing {
         let shard = &engine.shards[at];
         if shard.lock(&engine.pool, guard).state.awaited.is_some() {
-            return false;
+            return Sealing::NotNow;
         }
         if let Some(worked) = admission::sift(engine, guard, at, now) {
-            return worked;
+            return Sealing::of(worked);
         }
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
-            return engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
+            let worked = engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
+            return Sealing::of(worked);
         }
         let is_urgent = patience == Patience::None || engine.pool.admission.is_sifting();
         if !is_urgent && engine.may_wait(&locked) {
-            return false;
+            return Sealing::NotNow;
         }
         let coming = engine.records_per_segment(&locked);
         let is_out_of_numbers = locked.state.numbers.is_empty();
         drop(locked);
         if is_out_of_numbers {
-            return self.take_back(engine, guard, at..at + 1, now);
+            return Sealing::NoRoom;
         }
         let pressure = grow::pressure(shard, guard, coming);
         if pressure > Pressure::None && self.growth.is_none() {
             match grow::start(engine, guard, at, coming) {
                 Ok(growth) => self.growth = Some(growth),
-                Err(Refused::AtShare) if pressure == Pressure::Needed => {
-                    engine.note_full();
-                    return self.take_back(engine, guard, at..at + 1, now);
-                }
-                Err(Refused::NoMemory) if pressure == Pressure::Needed => {
-                    if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
-                        return true;
+                Err(refused) if pressure == Pressure::Needed => {
+                    if refused == Refused::NoMemory {
+                        if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
+                            return Sealing::Worked;
+                        }
+                        if engine.pool.arena.retired() > 0 {
+                            // What was dropped is free once nobody looks at it any more.
+                            return Sealing::NotNow;
+                        }
+                        // Nothing is left to give: what waits to be sealed has the rest.
                     }
-                    if engine.pool.arena.retired() > 0 {
-                        // What was dropped is free once nobody looks at it any more.
-                        return false;
-                    }
-                    // Nothing is left to give: what waits to be sealed has the rest.
                     engine.note_full();
-                    return self.take_back(engine, guard, at..at + 1, now);
+                    // Entries have to go, if any may.
+                    return if engine.evicts { Sealing::NoRoom } else { Sealing::NotNow };
                 }
-                Err(Refused::AtShare | Refused::NoMemory) => {}
+                Err(_) => {}
             }
         }
         if pressure == Pressure::Needed {
-            return false;
+            return Sealing::NotNow;
         }
-        seal::seal(engine, guard, at, &mut self.segment, now, false) == Outcome::Sealed
+        let outcome = seal::seal(engine, guard, at, &mut self.segment, now, false);
+        Sealing::of(outcome == Outcome::Sealed)
     }
 
     /// Grows a shard's index, if it must, for one more segment.

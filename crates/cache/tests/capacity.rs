@@ -198,3 +198,37 @@ fn without_eviction_a_full_drive_refuses_and_loses_nothing() {
     client.settle();
     assert!(fresh.into_iter().all(|n| client.get(&n.to_le_bytes()).is_some()));
 }
+
+/// The index has used its share long before the drive is full.
+#[test]
+fn without_eviction_a_full_index_refuses_and_loses_nothing() {
+    let mut config = Config::new(2 << 20);
+    config.evict = false;
+    config.tuning.shards = Some(2);
+    config.tuning.segment_bytes = Some(64 << 10);
+    config.tuning.index_percent = 5;
+    let device = RamDevice::new(16 << 20);
+    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Device>]);
+    let (mut stored, mut refused) = (Vec::new(), 0);
+    for n in 0..80_000u64 {
+        match client.set(&n.to_le_bytes(), &n.to_be_bytes().repeat(5)) {
+            true => stored.push(n),
+            false => refused += 1,
+        }
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+    }
+    client.settle();
+    assert!(
+        stored.len() > 15_000 && refused > 10_000,
+        "{} stored, {refused} refused",
+        stored.len()
+    );
+    for n in stored {
+        let found = client.get(&n.to_le_bytes());
+        assert!(found.is_some_and(|found| found.value == n.to_be_bytes().repeat(5)), "{n}");
+    }
+    assert_eq!(client.cache.stats().evictions, 0);
+    let written = client.cache.stats().tiers[0].written_bytes;
+    assert!(written < 32 << 20, "{written} bytes: nothing is written anew in vain");
+}

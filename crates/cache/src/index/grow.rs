@@ -72,7 +72,7 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
 }
 
 /// Why an index can't grow.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// No memory at the moment; hot copies have to give way.
     NoMemory,
