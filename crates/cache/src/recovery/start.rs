@@ -113,7 +113,11 @@ fn judge(
     if is_ready {
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None if is_of_then(&state, mount.epochs) => return Ok((state, Past::Process)),
+            None if is_of_then(&state, mount.epochs) => {
+                // All have at least that one; this start may die before they have its own.
+                state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
+                return Ok((state, Past::Process));
+            }
             None => {
                 let older = || "the tiers hold an older content than the state".to_owned();
                 let why = mount.missed.clone().unwrap_or_else(older);
