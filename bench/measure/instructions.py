@@ -4,6 +4,7 @@ They hardly depend on what else the machine does: a count is the same to a per c
 Counted is the one thread that serves: what the requests add to it, over a run without any.
 """
 
+import collections
 import concurrent.futures
 import functools
 import glob
@@ -108,16 +109,26 @@ def count_from_flash(command, depth):
 
 def _count(command, fill, asks):
     """What each of `asks` adds to a run in which nothing is asked, in the thread that serves: the one that
-    it adds most to."""
+    it adds most to.
+
+    A thread is known again by what it executes. Its number tells nothing: a thread that ended leaves its
+    number to the next one, in one run before that begins, in another after it."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         nothing = threads.submit(_run, command, fill, None)
         runs = {name: threads.submit(_run, command, fill, ask) for name, ask in asks.items()}
         nothing = nothing.result()
         spent = {name: run.result() for name, run in runs.items()}
     return {
-        name: max(now - nothing.get(thread, 0) for thread, now in by_thread.items())
-        for name, by_thread in spent.items()
+        name: max(thread.instructions - _counterpart(thread, nothing).instructions for thread in threads)
+        for name, threads in spent.items()
     }
+
+
+def _counterpart(thread, others):
+    """The one of `others` that executes most of the same functions."""
+    def alike(other):
+        return len(thread.functions & other.functions) / max(len(thread.functions | other.functions), 1)
+    return max(others, key=alike)
 
 
 def _requests(cell):
@@ -125,8 +136,8 @@ def _requests(cell):
 
 
 def _run(command, fill, ask):
-    """Instructions by thread of a server that `fill` and then `ask` talk with, each on a connection of its
-    own, since a connection speaks one protocol."""
+    """The threads of a server that `fill` and then `ask` talk with, each on a connection of its own, since a
+    connection speaks one protocol."""
     with tempfile.TemporaryDirectory() as folder:
         command = [word.replace("DIR", folder) for word in command]
         out, log = os.path.join(folder, "callgrind"), os.path.join(folder, "log")
@@ -149,7 +160,7 @@ def _run(command, fill, ask):
         finally:
             child.kill()
             child.wait()
-        return {path.rpartition("-")[2]: _total(path) for path in glob.glob(f"{out}*-*")}
+        return [_thread(path) for path in glob.glob(f"{out}*-*")]
 
 
 def _limit_files():
@@ -158,12 +169,16 @@ def _limit_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
 
 
-def _total(path):
+Thread = collections.namedtuple("Thread", "functions instructions")
+
+
+def _thread(path):
+    """From what callgrind writes of a thread: there each function's name stands once, behind its number."""
     with open(path) as file:
-        for line in file:
-            if line.startswith(("summary:", "totals:")):
-                return int(line.split()[1])
-    return 0
+        told = file.read()
+    functions = frozenset(re.findall(r"^c?fn=\(\d+\) (.+)$", told, re.MULTILINE))
+    total = re.search(r"^(?:summary|totals): (\d+)", told, re.MULTILINE)
+    return Thread(functions, int(total.group(1)) if total else 0)
 
 
 def _connect(child, ports, log):
