@@ -20,7 +20,7 @@ SERVERS = {
     " with a tier": (["--tier", "ssd:DIR/tier:64m", "--state", "DIR"], [("GET", 32), ("SET", 32)]),
 }  # fmt: skip
 
-FLAGS_FLASH = [*FLAGS, "--tier", "ssd:DIR/tier:64m", "-m", "16"]
+FLAGS_FLASH = [*FLAGS, "--tier", "ssd:DIR/tier:64m", "--state", "DIR", "-m", "16"]
 
 
 def measure():

@@ -225,6 +225,12 @@ fn assemble(
     past: Past,
 ) -> Result<Engine, OpenError> {
     let geometry = mount.geometry;
+    let counters = Arc::new(Counters::new(config.tiers.len(), geometry.shards));
+    let logged = match logged(config, &mount, &state, &past, &counters) {
+        Ok(logged) => logged,
+        Err(why) => return start_over(config, mount, state, &why),
+    };
+    let Logged { slots, logs, replays } = logged;
     let seed = match &state {
         Some(state) => state.field(Field::Seed).load(Ordering::Relaxed),
         None => mount.set().seed,
@@ -235,75 +241,15 @@ fn assemble(
         fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
         chunks_together: geometry.record_bytes_max as usize >= 2 * PACKED_MAX,
     };
-    let get = |field| state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed));
-    let (clock_floor, flush_due) = (get(Field::Clock) as u32, get(Field::FlushDue) as u32);
-    let carried = carried(&mount, state.as_deref(), &past);
-    let counters = Arc::new(Counters::new(config.tiers.len(), geometry.shards));
-    let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
-        Slots::new(&config.tiers, geometry.segment_bytes, Arc::clone(&counters), used)
-    };
-    let mut slots = make_slots(&|_| HashSet::new());
-    let mut logs = Vec::new();
-    if let Some(state) = &state {
-        for (at, tier) in slots.tiers.iter().enumerate() {
-            let set = mount.set().set;
-            let is_strict = config.durability == Durability::Power;
-            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
-            log.continue_directory(directory_generation(tier.device.as_ref(), set));
-            logs.push(log);
-        }
-    }
-    let mut replays = Vec::new();
-    let mut damage = None;
-    if !matches!(past, Past::Cold) {
-        for (log, tier) in logs.iter().zip(&config.tiers) {
-            match read_log(log, &slots) {
-                Ok(words) => replays.push(Replay::of(&words)),
-                Err(why) => {
-                    damage = Some(format!("{}: {why}", tier.device.label()));
-                    break;
-                }
-            }
-            log.mend_ring();
-        }
-        if let Some(why) = damage {
-            // They hold the state, which begins anew.
-            drop(logs);
-            return start_over(config, mount, state, &why);
-        }
-        commit_abroad(&mut replays);
-        let used = |at: usize| {
-            let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
-            let of_log = logs.get(at).map(|log| log.slots(&slots)).unwrap_or_default();
-            logged.copied().chain(of_log).collect::<HashSet<u32>>()
-        };
-        slots = make_slots(&used);
-    }
-    let is_all_in_state = config.tiers.is_empty() && state.is_some();
-    let bytes_max = if is_all_in_state { 0 } else { config.memory_bytes_max };
-    let arena = Arena::new(
-        (config.memory_bytes, bytes_max),
-        geometry.block_bytes,
-        state.clone(),
-        !config.tiers.is_empty(),
-    )?;
-    if config.huge_pages {
-        arena.ask_for_huge_pages();
-    }
+    let arena = arena(config, &geometry, &state)?;
     let blocks = (config.memory_bytes / u64::from(geometry.block_bytes))
         .max(1)
         .max(arena.surviving().into());
-    let overhead = state.as_ref().map_or(0, |state| state.layout().overhead());
-    let set_aside = if config.tiers.is_empty() {
-        0
-    } else {
-        u64::from(arena.surviving()) * u64::from(geometry.block_bytes)
-    };
-    let log_bytes = slots.tiers.iter().map(|tier| KillLog::bytes_for(tier.segments)).sum::<u64>();
     let sketch_bytes = match config.tiers.is_empty() {
         true => 0,
         false => (config.memory_bytes / SKETCH_SHARE) as usize,
     };
+    let carried = carried(&mount, state.as_deref(), &past);
     let pool = Pool {
         arena,
         budget: Budget::new(config.memory_bytes),
@@ -322,21 +268,112 @@ fn assemble(
     // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before
     // a cold start hardly ever fits again.
     let first_cas = match past {
-        Past::Tiers => get_cas(&pool) / geometry.shards as u64 + 1,
+        Past::Tiers => of_state(&pool.state, Field::FirstCas) / geometry.shards as u64 + 1,
         _ => mount.random.next() >> 44,
     };
     let buckets = |at| initial_buckets(&geometry, at);
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
-    let state_bytes =
-        overhead + set_aside + log_bytes + pool.promotion.bytes() as u64 + pool.admission.bytes();
-    let parts =
-        Parts { geometry, hasher, pool, shards, mount, state_bytes, clock_floor, flush_due };
+    let parts = Parts {
+        geometry,
+        hasher,
+        state_bytes: state_bytes(config, &pool),
+        clock_floor: of_state(&pool.state, Field::Clock) as u32,
+        flush_due: of_state(&pool.state, Field::FlushDue) as u32,
+        pool,
+        shards,
+        mount,
+    };
     let mut engine = Engine::new(config, parts);
     if !matches!(past, Past::Cold) {
         recover::begin(&mut engine, replays);
     }
+    open(config, engine)
+}
+
+/// The places on the tiers, and what the logs say of them.
+struct Logged {
+    slots: Slots,
+    /// None without a state.
+    logs: Vec<KillLog>,
+    /// What the logs told, in a start that trusts them.
+    replays: Vec<Replay>,
+}
+
+/// Reads the logs that are to be trusted. An error says whose can't be read; by then nobody else holds the
+/// state.
+fn logged(
+    config: &Config,
+    mount: &Mount,
+    state: &Option<Arc<State>>,
+    past: &Past,
+    counters: &Arc<Counters>,
+) -> Result<Logged, String> {
+    let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
+        let segment_bytes = mount.geometry.segment_bytes;
+        Slots::new(&config.tiers, segment_bytes, Arc::clone(counters), used)
+    };
+    let slots = make_slots(&|_| HashSet::new());
+    let mut logs = Vec::new();
+    if let Some(state) = state {
+        for (at, tier) in slots.tiers.iter().enumerate() {
+            let set = mount.set().set;
+            let is_strict = config.durability == Durability::Power;
+            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
+            log.continue_directory(directory_generation(tier.device.as_ref(), set));
+            logs.push(log);
+        }
+    }
+    if matches!(past, Past::Cold) {
+        return Ok(Logged { slots, logs, replays: Vec::new() });
+    }
+    let mut replays = Vec::new();
+    for (log, tier) in logs.iter().zip(&config.tiers) {
+        let words = read_log(log, &slots);
+        let words = words.map_err(|why| format!("{}: {why}", tier.device.label()))?;
+        replays.push(Replay::of(&words));
+        log.mend_ring();
+    }
+    commit_abroad(&mut replays);
+    let used = |at: usize| {
+        let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
+        let of_log = logs.get(at).map(|log| log.slots(&slots)).unwrap_or_default();
+        logged.copied().chain(of_log).collect::<HashSet<u32>>()
+    };
+    Ok(Logged { slots: make_slots(&used), logs, replays })
+}
+
+fn arena(
+    config: &Config,
+    geometry: &Geometry,
+    state: &Option<Arc<State>>,
+) -> Result<Arena, OpenError> {
+    let is_all_in_state = config.tiers.is_empty() && state.is_some();
+    let bytes_max = if is_all_in_state { 0 } else { config.memory_bytes_max };
+    let bytes = (config.memory_bytes, bytes_max);
+    let arena = Arena::new(bytes, geometry.block_bytes, state.clone(), !config.tiers.is_empty())?;
+    if config.huge_pages {
+        arena.ask_for_huge_pages();
+    }
+    Ok(arena)
+}
+
+/// See [`Parts::state_bytes`].
+fn state_bytes(config: &Config, pool: &Pool) -> u64 {
+    let overhead = pool.state.as_ref().map_or(0, |state| state.layout().overhead());
+    let set_aside = if config.tiers.is_empty() {
+        0
+    } else {
+        u64::from(pool.arena.surviving()) * u64::from(pool.arena.block_bytes())
+    };
+    let tiers = pool.slots.tiers.iter();
+    let log_bytes = tiers.map(|tier| KillLog::bytes_for(tier.segments)).sum::<u64>();
+    overhead + set_aside + log_bytes + pool.promotion.bytes() as u64 + pool.admission.bytes()
+}
+
+/// Tells the state first that it is in use, then the tiers, then the state that all of these know.
+fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
     if let Some(state) = &engine.pool.state {
         state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
         state.field(Field::Ready).store(1, Ordering::Release);
@@ -386,9 +423,9 @@ fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
     }
 }
 
-fn get_cas(pool: &Pool) -> u64 {
-    let state = pool.state.as_ref();
-    state.map_or(0, |state| state.field(Field::FirstCas).load(Ordering::Relaxed))
+/// 0 without a state.
+fn of_state(state: &Option<Arc<State>>, field: Field) -> u64 {
+    state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed))
 }
 
 /// Goes on with the CAS numbers of the last run, or notes the first ones.
