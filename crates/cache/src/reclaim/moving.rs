@@ -282,7 +282,7 @@ impl<'e> Job<'e> {
     /// Finds places for the records of a new segment; answers those that find none, which are of all
     /// positions too.
     fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
-        part.sort_unstable_by_key(|item| item.name);
+        part.sort_by_cached_key(|item| item.name.order());
         let count = part.len() as u64;
         let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
         part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);

@@ -44,6 +44,13 @@ pub(crate) struct Name {
     pub(crate) fingerprint: u16,
 }
 
+impl Name {
+    /// Names in order, in numbers that are compared at once.
+    pub(crate) fn order(self) -> u64 {
+        u64::from(self.pos) << 16 | u64::from(self.fingerprint)
+    }
+}
+
 /// Hashes keys and takes the hashes apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher {

@@ -166,7 +166,8 @@ fn gather<'g>(
         ..Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
     };
     let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
-    items.sort_unstable_by_key(|item| (item.name, item.arrival));
+    // Of one name they stay in the order of arrival.
+    items.sort_by_cached_key(|item| item.name.order());
     Some((items, generation))
 }
 
