@@ -40,15 +40,22 @@ fn index_and_file_are_used_well_when_full() {
     assert!(live_share >= 0.90, "{live_share:.3} of the file is live");
     assert!(amplification <= 1.25, "write amplification {amplification:.3}");
     let mut random = Random(5);
-    let oldest = records - tier.records * 95 / 100;
-    let found = (0..20_000).filter(|_| {
-        let n = oldest + random.below(records - oldest);
-        let found = client.get(format!("key:{n:016}").as_bytes());
-        assert!(found.as_ref().is_none_or(|found| found.value == [n as u8; 80]));
-        found.is_some()
-    });
-    let found = found.count();
-    assert!(found >= 19_900, "{found} of 20,000 of the newest are there");
+    let mut missing = |newest: u64, of: u64| {
+        let missing = (0..of).filter(|_| {
+            let n = records - 1 - random.below(newest);
+            let found = client.get_as(format!("key:{n:016}").as_bytes(), Access::Peek);
+            assert!(found.as_ref().is_none_or(|found| found.value == [n as u8; 80]));
+            found.is_none()
+        });
+        missing.count()
+    };
+    let lost = missing(tier.records * 95 / 100, 20_000);
+    assert!(lost <= 100, "{lost} of 20,000 of the newest are gone");
+    // Reclaim is far from these: what is missing gave its place to a new key of equal fingerprint. One SET in
+    // a thousand may cost that; dropping all that look alike costs 31 here.
+    let lost = missing(tier.records / 2, 200_000);
+    assert!(lost <= 5, "{lost} of 200,000 of the newer half are gone");
+    assert!(stats.lost_to_collisions <= records / 1000);
 }
 
 /// Records that straddle pages: one read per hit, and none worth counting per miss.
