@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     flush_due: u32,
     /// Index or blocks are used up; see [`Engine::note_full`].
     pub(crate) no_room: AtomicBool,
+    /// See [`Cache::note_hanging`].
+    hangs: AtomicBool,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Vec<Run>>,
     maintenance: Mutex<Option<Maintenance>>,
@@ -188,6 +190,14 @@ impl Cache {
         maintenance.as_mut().is_some_and(|maintenance| maintenance.slice(&self.engine, now))
     }
 
+    /// Says whether [`Cache::maintain`] has not come back for longer than anybody should wait, as when a drive
+    /// answers nothing. While it has not, what would wait for it is answered by [`crate::Update::Full`].
+    pub fn note_hanging(&self, hangs: bool) {
+        if self.engine.hangs.load(Ordering::Relaxed) != hangs {
+            self.engine.hangs.store(hangs, Ordering::Relaxed);
+        }
+    }
+
     /// Makes every record stored so far invisible, at once, and calls a planned flush off.
     ///
     /// # Errors
@@ -270,6 +280,7 @@ impl Engine {
             clock_floor,
             flush_due,
             no_room: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
             doomed: Mutex::default(),
             maintenance: Mutex::default(),
             fixed_bytes,
@@ -413,9 +424,10 @@ impl Engine {
         !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
     }
 
-    /// Whether there is no room that background work could make (`-M`).
+    /// Whether there is no room that background work could make (`-M`), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
-        !self.evicts && self.pool.counters.is_full()
+        let is_full = !self.evicts && self.pool.counters.is_full();
+        is_full || self.hangs.load(Ordering::Relaxed)
     }
 
     /// Encoded bytes of fresh records that fill a segment.

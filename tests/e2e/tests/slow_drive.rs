@@ -1,54 +1,74 @@
-//! A drive that hardly answers: what needs no drive is not kept waiting for it.
+//! A drive that hardly answers, or not at all: what needs no drive is not kept waiting for it, and what does is
+//! not for ever.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
-use terrace_e2e::{Server, assert_on_flash, fill, is_terrace, run_as_root, skip};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use terrace_e2e::{
+    Client, Server, assert_on_flash, fill, is_terrace, run_as_root, skip, wait_until,
+};
 
-/// Reads of the drive that the kernel lets through per second.
-const READS_PER_SECOND: u32 = 4;
-/// Of records on the drive, which take two seconds.
+/// Of records on the drive, at four reads a second: they take two seconds.
 const GETS: usize = 8;
+/// What the server waits for a drive at most, and what a busy machine takes besides.
+const PATIENCE: Duration = Duration::from_secs(10);
+const BESIDES: Duration = Duration::from_secs(10);
 
-/// A loop device, and a control group whose processes get few reads of it.
+/// A loop device, and a control group whose processes it serves as slowly as is told.
 struct SlowDrive {
     device: PathBuf,
     group: PathBuf,
+    _dir: TempDir,
 }
 
 impl SlowDrive {
-    /// On a file that is there. Says why there can't be one.
-    fn new(file: &Path) -> Result<Self, String> {
-        let output = Command::new("losetup")
-            // Else the page cache would answer instead of the drive.
-            .args(["--direct-io=on", "--find", "--show"])
-            .arg(file)
-            .output()
-            .map_err(|error| format!("losetup: {error}"))?;
-        if !output.status.success() {
-            return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    /// Says why there can't be one.
+    fn new(name: &str) -> Result<Self, String> {
+        if !is_terrace() || !run_as_root() {
+            return Err("it is about tiers, and needs root".to_owned());
         }
-        let device = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-        let group = format!("/sys/fs/cgroup/blkio/terrace-test-{}", std::process::id());
-        let drive = Self { device, group: group.into() };
-        drive.limit().map_err(|error| format!("control groups for reads: {error}"))?;
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        let file = dir.path().join("drive");
+        File::create(&file).and_then(|file| file.set_len(64 << 20)).expect("a file");
+        let device = attach(&file)?;
+        let group = format!("/sys/fs/cgroup/blkio/terrace-test-{name}-{}", std::process::id());
+        let drive = Self { device, group: group.into(), _dir: dir };
+        let made = fs::create_dir(&drive.group).and_then(|()| drive.limit("read_iops", 1_000_000));
+        made.map_err(|error| format!("control groups for reads: {error}"))?;
         Ok(drive)
     }
 
-    fn limit(&self) -> io::Result<()> {
-        let number = fs::metadata(&self.device)?.st_rdev();
-        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-        fs::create_dir(&self.group)?;
-        let limit = format!("{major}:{minor} {READS_PER_SECOND}");
-        fs::write(self.group.join("blkio.throttle.read_iops_device"), limit)
+    /// A server on it, with more records than DRAM takes, `r0` to `r999` among them.
+    fn server(&self) -> (Server, Client) {
+        let server = Server::start(&format!("-m 16 -t 1 --tier ssd:{}", self.device.display()));
+        let mut client = server.client();
+        fill(&mut client, "r", 1000, 500);
+        fill(&mut client, "filler", 20_000, 1000);
+        assert_on_flash(&mut client, "r500");
+        fs::write(self.group.join("cgroup.procs"), server.pid().to_string()).expect("a process");
+        (server, client)
     }
 
-    /// Slows a process down.
-    fn add(&self, server: &Server) {
-        fs::write(self.group.join("cgroup.procs"), server.pid().to_string()).expect("a process");
+    /// Lets through so many operations (`read_iops`, `write_iops`) or bytes (`read_bps`, `write_bps`) per
+    /// second; all for 0.
+    fn limit(&self, what: &str, per_second: u32) -> io::Result<()> {
+        let number = fs::metadata(&self.device)?.st_rdev();
+        let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let limit = format!("{major}:{minor} {per_second}");
+        fs::write(self.group.join(format!("blkio.throttle.{what}_device")), limit)
+    }
+
+    /// Answers nothing until the guard is gone.
+    fn hang(&self) -> Hanging<'_> {
+        // A page takes an hour.
+        for what in ["read_bps", "write_bps"] {
+            self.limit(what, 1).expect("a limit");
+        }
+        Hanging(self)
     }
 }
 
@@ -59,27 +79,40 @@ impl Drop for SlowDrive {
     }
 }
 
+/// To be dropped before the server, which can't end as long as the drive has its memory.
+struct Hanging<'d>(&'d SlowDrive);
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        for what in ["read_bps", "write_bps"] {
+            let _ = self.0.limit(what, 0);
+        }
+    }
+}
+
+fn attach(file: &Path) -> Result<PathBuf, String> {
+    let output = Command::new("losetup")
+        // Else the page cache would answer instead of the drive.
+        .args(["--direct-io=on", "--find", "--show"])
+        .arg(file)
+        .output()
+        .map_err(|error| format!("losetup: {error}"))?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
 #[test]
 fn what_is_in_dram_does_not_wait_for_a_drive_that_hardly_answers() {
     const NAME: &str = "what_is_in_dram_does_not_wait_for_a_drive_that_hardly_answers";
-    if !is_terrace() || !run_as_root() {
-        return skip(NAME, "it is about tiers, and needs root");
-    }
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-    let path = dir.path().join("drive");
-    File::create(&path).and_then(|file| file.set_len(64 << 20)).expect("a file");
-    let drive = match SlowDrive::new(&path) {
+    let drive = match SlowDrive::new("slow") {
         Ok(drive) => drive,
         Err(why) => return skip(NAME, &why),
     };
-    let server = Server::start(&format!("-m 16 -t 1 --tier ssd:{}", drive.device.display()));
-    let mut client = server.client();
-    fill(&mut client, "r", 1000, 500);
-    // More than DRAM takes.
-    fill(&mut client, "filler", 20_000, 1000);
-    assert_on_flash(&mut client, "r500");
+    let (_server, mut client) = drive.server();
     assert!(client.set("hot", b"here"));
-    drive.add(&server);
+    drive.limit("read_iops", 4).expect("a limit");
     let from_drive: String = (0..GETS).map(|at| format!("get r{}\r\n", at * 100)).collect();
     let start = Instant::now();
     client.send(format!("get hot\r\n{from_drive}get hot\r\n"));
@@ -91,4 +124,68 @@ fn what_is_in_dram_does_not_wait_for_a_drive_that_hardly_answers() {
     let last = start.elapsed();
     assert!(last.as_secs_f64() > 0.5, "the drive answered as fast as others: {last:?}");
     assert!(first < last / 4, "the first answer took {first:?} of {last:?}");
+}
+
+#[test]
+fn a_drive_that_answers_nothing_costs_misses_until_it_does() {
+    const NAME: &str = "a_drive_that_answers_nothing_costs_misses_until_it_does";
+    let drive = match SlowDrive::new("silent") {
+        Ok(drive) => drive,
+        Err(why) => return skip(NAME, &why),
+    };
+    let (server, mut client) = drive.server();
+    let mut other = server.client();
+    assert!(client.set("hot", b"here"));
+    let hanging = drive.hang();
+    let start = Instant::now();
+    let from_drive: String = (0..GETS).map(|at| format!("get r{}\r\n", at * 100)).collect();
+    client.send(from_drive);
+    assert_eq!(other.get("hot").as_deref(), Some(&b"here"[..]));
+    assert!(start.elapsed() < PATIENCE, "another connection waited");
+    for at in 0..GETS {
+        assert_eq!(client.read_get(&format!("r{}", at * 100)), None, "{at}");
+    }
+    let took = start.elapsed();
+    assert!(took < PATIENCE + BESIDES, "the misses took {took:?}");
+    // Now it is known: only one in a second is kept waiting.
+    let start = Instant::now();
+    client.send("get r150\r\n");
+    other.send((0..100).map(|at| format!("get r{}\r\n", 200 + at)).collect::<String>());
+    (0..100).for_each(|at| assert_eq!(other.read_get(&format!("r{}", 200 + at)), None));
+    assert_eq!(client.read_get("r150"), None);
+    let took = start.elapsed();
+    assert!(took < 2 * PATIENCE, "what is known to fail took {took:?}");
+    drop(hanging);
+    wait_until("the drive is read again", || client.get("r150"));
+    for at in 0..GETS {
+        assert!(client.get(&format!("r{}", at * 100)).is_some(), "{at} is gone");
+    }
+}
+
+#[test]
+fn a_drive_that_takes_nothing_has_what_needs_it_refused_until_it_does() {
+    const NAME: &str = "a_drive_that_takes_nothing_has_what_needs_it_refused_until_it_does";
+    let drive = match SlowDrive::new("full") {
+        Ok(drive) => drive,
+        Err(why) => return skip(NAME, &why),
+    };
+    let (_server, mut client) = drive.server();
+    let hanging = drive.hang();
+    let value = [7; 1000];
+    let start = Instant::now();
+    // More than DRAM takes.
+    let stored = (0..20_000).take_while(|at| client.set(&format!("new{at}"), &value)).count();
+    assert!(stored < 20_000, "the drive took all");
+    let took = start.elapsed();
+    assert!(took < PATIENCE + BESIDES, "it was refused after {took:?}");
+    let start = Instant::now();
+    let reply = "SERVER_ERROR out of memory storing object";
+    for _ in 0..100 {
+        assert_eq!(client.ask(&format!("set more 0 0 1000\r\n{}", "x".repeat(1000))), reply);
+    }
+    assert!(start.elapsed() < PATIENCE, "what is known to fail was tried for long");
+    assert!(client.get(&format!("new{}", stored - 1)).is_some(), "DRAM answers");
+    drop(hanging);
+    wait_until("SETs are taken again", || client.set("more", &value).then_some(()));
+    (0..1000).for_each(|at| assert!(client.set(&format!("newer{at}"), &value), "{at}"));
 }

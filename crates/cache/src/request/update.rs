@@ -37,8 +37,8 @@ pub enum Update {
     /// Not decided: buffers are full until background work has written some out. Try the same call
     /// again in about a millisecond.
     Wait,
-    /// Refused: the cache is full and must not evict (`-M`), or the record is longer than
-    /// [`crate::Cache::inline_bytes_max`] allows.
+    /// Refused: the cache is full and must not evict (`-M`), background work hangs
+    /// ([`crate::Cache::note_hanging`]), or the record is longer than [`crate::Cache::inline_bytes_max`] allows.
     Full,
 }
 

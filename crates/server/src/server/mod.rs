@@ -20,6 +20,7 @@ mod connection;
 mod context;
 mod drives;
 mod gears;
+mod heartbeat;
 mod inbox;
 mod input;
 mod keys;
@@ -258,6 +259,8 @@ fn maintain(shared: &Arc<Shared>) {
     let mut gears = gears::Gears::new(&shared.cache);
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     while !shared.is_stopping() {
+        shared.heartbeat.beat();
+        shared.cache.note_hanging(false);
         gears.tell(&shared.cache);
         drives.ask(&shared.cache);
         let now = shared.clock.now();

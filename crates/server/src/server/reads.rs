@@ -1,4 +1,10 @@
-//! A worker's reads from drives: bounded memory, no more at once than helps, one batch per loop.
+//! A worker's reads from drives: bounded memory, no more at once than helps, one batch per loop, and none
+//! that is waited for without end.
+//!
+//! What a drive has begun can't be taken back: it may still write into the buffer. So whoever asked is told that
+//! the read failed, while read and buffer stay until the drive brings them. A drive that kept somebody waiting
+//! for so long is *silent* until it brings something: what is asked of it fails at once, but for one read a
+//! second, to see whether it is back.
 
 use super::slab::Id;
 use crate::stats::latency::Latency;
@@ -6,7 +12,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
     AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Opened, Read, ReadQueue, open_queue,
@@ -14,6 +20,10 @@ use terrace_device::{
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
 const DEPTH: u32 = 128;
+/// Who waits for a drive for longer is told that the read failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// A silent drive is asked so often.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
 
@@ -43,8 +53,17 @@ pub(crate) struct Finished {
     pub(crate) result: io::Result<()>,
 }
 
-struct Started {
+/// A read that waits for room.
+struct Asked {
     operation: Id,
+    plan: ReadPlan,
+    /// By [`Reads::second`].
+    second: u32,
+}
+
+struct Started {
+    /// `None` once it was given up.
+    operation: Option<Id>,
     plan: ReadPlan,
     at: Instant,
 }
@@ -52,8 +71,10 @@ struct Started {
 /// What is known of a tier.
 struct Tier {
     /// Reads that found no room.
-    waiting: VecDeque<(ReadPlan, Id)>,
+    waiting: VecDeque<Asked>,
     in_flight: u32,
+    /// Since when it is silent, or when it was last asked while it is.
+    silent: Option<Instant>,
     /// Where the drive was measured.
     depth: Option<Depth>,
 }
@@ -61,6 +82,11 @@ struct Tier {
 impl Tier {
     fn is_full(&self) -> bool {
         self.in_flight >= self.depth_now()
+    }
+
+    /// Whether a read would only add to those that it does not answer.
+    fn takes_nothing(&self) -> bool {
+        self.silent.is_some_and(|since| since.elapsed() < TRY_AGAIN || self.is_full())
     }
 
     /// Reads that it gets at once.
@@ -82,6 +108,12 @@ pub(crate) struct Reads {
     started: Vec<Option<Started>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
+    /// What nobody waits for any longer, and is still to be told.
+    given_up: Vec<Finished>,
+    /// Unix time, as the worker last told it; when reads were last looked at for their age.
+    second: u32,
+    looked_at: u32,
+    patience: Duration,
     vacant: Vec<usize>,
     submitted: bool,
     reaped: Vec<Done>,
@@ -97,7 +129,7 @@ impl Reads {
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
-            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, depth };
+            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, silent: None, depth };
             latency.note_depth(number, tier.depth_now());
             tier
         };
@@ -110,6 +142,10 @@ impl Reads {
             long: LongBuffers::new(buffer_bytes_max),
             started: Vec::new(),
             unfinished: 0,
+            given_up: Vec::new(),
+            second: 0,
+            looked_at: 0,
+            patience: PATIENCE,
             vacant: Vec::new(),
             submitted: false,
             reaped: Vec::new(),
@@ -131,19 +167,22 @@ impl Reads {
         for Started { plan, operation, .. } in
             std::mem::take(&mut self.started).into_iter().flatten()
         {
-            self.buffer_bytes -= plan.bytes as usize;
             self.unfinished -= 1;
-            self.submit(plan, operation);
+            if let Some(operation) = operation {
+                self.buffer_bytes -= plan.bytes as usize;
+                self.submit(plan, operation);
+            }
         }
     }
 
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
         self.unfinished += 1;
-        if self.has_room(plan) && !self.has_waiting() {
+        if self.has_room(plan) && !self.has_waiting() && self.tiers[plan.tier].silent.is_none() {
             self.start(plan, operation);
         } else {
-            self.tiers[plan.tier].waiting.push_back((plan, operation));
+            let second = self.second;
+            self.tiers[plan.tier].waiting.push_back(Asked { operation, plan, second });
         }
     }
 
@@ -154,7 +193,7 @@ impl Reads {
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
-        let started = Started { operation, plan, at: Instant::now() };
+        let started = Started { operation: Some(operation), plan, at: Instant::now() };
         let token = match self.vacant.pop() {
             Some(place) => {
                 self.started[place] = Some(started);
@@ -168,7 +207,11 @@ impl Reads {
         let buf = self.buffer(plan.bytes as usize);
         self.buffer_bytes += buf.len();
         let (device, offset) = (plan.tier, plan.offset);
-        self.tiers[device].in_flight += 1;
+        let tier = &mut self.tiers[device];
+        tier.in_flight += 1;
+        if let Some(asked) = &mut tier.silent {
+            *asked = Instant::now();
+        }
         self.queue.submit(Read { device, offset, buf, token: token as u64 });
         self.submitted = true;
     }
@@ -200,12 +243,15 @@ impl Reads {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
-            while let Some(&(plan, operation)) = self.tiers[tier].waiting.front() {
-                if !self.has_room(plan) {
+            while let Some(&Asked { plan, operation, .. }) = self.tiers[tier].waiting.front() {
+                if self.tiers[tier].takes_nothing() {
+                    self.give_up(plan, operation);
+                } else if self.has_room(plan) {
+                    self.start(plan, operation);
+                } else {
                     break;
                 }
                 self.tiers[tier].waiting.pop_front();
-                self.start(plan, operation);
             }
         }
         if std::mem::take(&mut self.submitted) || self.queue.in_flight() > 0 {
@@ -221,11 +267,55 @@ impl Reads {
 
     /// Whether anything is on its way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.unfinished > 0
+        self.unfinished > 0 || self.has_given_up()
     }
 
-    /// Appends what came back; never blocks.
+    /// Whether something is to be reaped that no drive brings.
+    pub(crate) fn has_given_up(&self) -> bool {
+        !self.given_up.is_empty()
+    }
+
+    /// Tells the time, and gives up what has waited for too long by then. Looks once a second.
+    pub(crate) fn give_up_late(&mut self, second: u32) {
+        self.second = second;
+        if self.looked_at == second || !self.is_busy() {
+            return;
+        }
+        self.looked_at = second;
+        let now = Instant::now();
+        for place in 0..self.started.len() {
+            let Some(started) = &mut self.started[place] else { continue };
+            let (plan, is_late) = (started.plan, now - started.at >= self.patience);
+            if let Some(operation) = started.operation.take_if(|_| is_late) {
+                self.tiers[plan.tier].silent.get_or_insert(now);
+                // What is in flight counts no more, since other drives need the room.
+                self.buffer_bytes -= plan.bytes as usize;
+                self.unfinished += 1;
+                self.give_up(plan, operation);
+            }
+        }
+        for tier in 0..self.tiers.len() {
+            while let Some(&Asked { plan, operation, second: asked }) =
+                self.tiers[tier].waiting.front()
+                && u64::from(second.saturating_sub(asked)) > self.patience.as_secs()
+            {
+                self.tiers[tier].waiting.pop_front();
+                self.give_up(plan, operation);
+            }
+        }
+    }
+
+    fn give_up(&mut self, plan: ReadPlan, operation: Id) {
+        self.unfinished -= 1;
+        let buffer = AlignedBuf::zeroed(plan.bytes as usize);
+        self.buffer_bytes += buffer.len();
+        let result = Err(io::ErrorKind::TimedOut.into());
+        self.given_up.push(Finished { operation, buffer, result });
+    }
+
+    /// Appends what came back, and what was given up; never blocks.
     pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.given_up);
         self.queue.reap(&mut self.reaped);
         if self.reaped.is_empty() {
             return;
@@ -242,11 +332,12 @@ impl Reads {
             self.latency.record(started.plan.tier, took);
             let tier = &mut self.tiers[started.plan.tier];
             tier.in_flight -= 1;
+            tier.silent = None;
+            let Some(operation) = started.operation else { continue };
             if let Some(depth) = &mut tier.depth {
                 depth.note(took, !tier.waiting.is_empty());
                 self.latency.note_depth(started.plan.tier, depth.now());
             }
-            let operation = started.operation;
             finished.push(Finished { operation, buffer: done.buf, result: done.result });
         }
     }
@@ -317,6 +408,84 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!((seen, reads.buffer_bytes), (vec![0, 1, 2], 0));
+    }
+
+    /// Brings what it is told to, and nothing else.
+    struct Hanging {
+        held: Arc<std::sync::Mutex<Vec<Read>>>,
+        brought: Arc<std::sync::Mutex<Vec<Done>>>,
+        null: std::fs::File,
+    }
+
+    impl ReadQueue for Hanging {
+        fn submit(&mut self, read: Read) {
+            self.held.lock().unwrap().push(read);
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn reap(&mut self, done: &mut Vec<Done>) {
+            done.append(&mut self.brought.lock().unwrap());
+        }
+        fn event_fd(&self) -> BorrowedFd<'_> {
+            self.null.as_fd()
+        }
+        fn clear_event(&mut self) {}
+        fn in_flight(&self) -> usize {
+            self.held.lock().unwrap().len()
+        }
+    }
+
+    #[test]
+    fn a_drive_that_hangs_is_given_up_and_taken_back_when_it_answers() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        let (held, brought) = <(Arc<std::sync::Mutex<Vec<Read>>>, _)>::default();
+        let queue =
+            Box::new(Hanging { held: Arc::clone(&held), brought: Arc::clone(&brought), null });
+        let latency = Arc::new(Latency::new(1));
+        let mut reads = Reads::new(queue, latency, 1 << 20, std::iter::once(None));
+        let mut operations = super::super::slab::Slab::new();
+        let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
+        let mut second = 1000;
+        reads.give_up_late(second);
+        // What is reaped after so many reads were asked for, and a second has passed.
+        let mut ask = |reads: &mut Reads, asked: usize| {
+            (0..asked).for_each(|at| reads.submit(plan, operations.insert(at)));
+            reads.flush().unwrap();
+            second += 1;
+            reads.give_up_late(second);
+            let mut finished = Vec::new();
+            reads.reap(&mut finished);
+            let results = finished.into_iter().map(|read| {
+                operations.remove(read.operation).unwrap();
+                assert_eq!(read.buffer.len(), 4096);
+                reads.release(read.buffer);
+                read.result.map_err(|error| error.kind())
+            });
+            results.collect::<Vec<_>>()
+        };
+        let late = Err(io::ErrorKind::TimedOut);
+        let all = DEPTH as usize + 2;
+        assert_eq!(ask(&mut reads, all), []);
+        assert_eq!(held.lock().unwrap().len(), all - 2, "two wait for room");
+        reads.patience = Duration::ZERO;
+        assert_eq!(ask(&mut reads, 0), vec![late; all]);
+        assert_eq!(reads.buffer_bytes, 0);
+        assert!(reads.is_busy(), "they may still come");
+        reads.patience = Duration::from_secs(3600);
+        assert_eq!(ask(&mut reads, 3), vec![late; 3], "at once");
+        // One comes after all.
+        let bring = || {
+            let Read { buf, token, .. } = held.lock().unwrap().remove(0);
+            brought.lock().unwrap().push(Done { token, buf, result: Ok(()) });
+        };
+        bring();
+        assert_eq!(ask(&mut reads, 0), [], "nobody waits for it");
+        assert_eq!(ask(&mut reads, 1), []);
+        (0..all - 2).for_each(|_| bring());
+        assert_eq!(ask(&mut reads, 0), [Ok(())]);
+        assert!(!reads.is_busy());
+        assert_eq!((reads.buffer_bytes, reads.tiers[0].in_flight), (0, 0));
     }
 
     #[test]

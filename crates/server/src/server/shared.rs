@@ -3,6 +3,7 @@
 use super::about::About;
 use super::clients::Clients;
 use super::clock::Clock;
+use super::heartbeat::Heartbeat;
 use super::inbox::Inbox;
 use super::listener::Arrival;
 use super::poll::Waker;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) tls: Option<Tls>,
     /// The thread that writes buffers out.
     pub(crate) maintenance: OnceLock<Thread>,
+    pub(crate) heartbeat: Heartbeat,
     /// What was turned without effect.
     pub(crate) knobs: Knobs,
     /// Who may use the server; `None` for everybody.
@@ -102,6 +104,7 @@ impl Shared {
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             maintenance: OnceLock::new(),
+            heartbeat: Heartbeat::new(),
             knobs: Knobs::new(settings.shown.clone()),
             passwords: Passwords::of(&settings),
             verbosity: AtomicU8::new(settings.verbosity),
@@ -143,6 +146,13 @@ impl Shared {
     pub(crate) fn hurry_maintenance(&self) {
         if let Some(thread) = self.maintenance.get() {
             thread.unpark();
+        }
+    }
+
+    /// Whether requests that wait for it do so in vain tells the cache, which refuses them then.
+    pub(crate) fn look_after_maintenance(&self) {
+        if self.heartbeat.is_missing() {
+            self.cache.note_hanging(true);
         }
     }
 

@@ -150,6 +150,7 @@ impl Worker {
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
+        self.cx.reads.give_up_late(self.cx.now);
         if self.cx.reads.is_busy() {
             self.finish_reads()?;
         }
@@ -167,7 +168,8 @@ impl Worker {
                 return Ok(());
             }
         }
-        let timeout = if !self.ready.is_empty() || self.udp.has_more() {
+        let is_ready = !self.ready.is_empty() || self.cx.reads.has_given_up();
+        let timeout = if is_ready || self.udp.has_more() {
             Some(Duration::ZERO)
         } else if self.is_anything_late() {
             Some(RETRY_AFTER)

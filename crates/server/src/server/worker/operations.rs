@@ -153,6 +153,7 @@ impl Worker {
             return;
         }
         self.waiting_since = None;
+        self.cx.shared.look_after_maintenance();
         for waiter in std::mem::take(&mut self.cx.waiting) {
             match waiter {
                 Waiter::Operation(id) => {
