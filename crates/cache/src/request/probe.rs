@@ -4,8 +4,9 @@ use crate::records::key::Key;
 use crate::records::record::Record;
 use crate::request::session::ReadPlan;
 use crate::segments::layout::{NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM, check_extent, check_page};
-use crate::segments::pages::PageRange;
+use crate::segments::pages::{PageRange, RANGE_MAX};
 use crate::segments::segment::{Place, Sealed};
+use arrayvec::ArrayVec;
 use std::ops::Range;
 
 /// The flash copies that may be the wanted record, newest first, and which of them were looked at.
@@ -60,8 +61,8 @@ pub(crate) enum Sight {
     Corrupt,
 }
 
-/// Looks for `key` in what was read. Two pages are joined in place (the header between them is
-/// overwritten), so that a record that straddles them is in one piece.
+/// Looks for `key` in what was read. Pages are joined in place (the headers between them are
+/// overwritten), so that a record that straddles two is in one piece.
 pub(crate) fn look(key: &Key<'_>, sealed: Sealed, place: Place, bytes: &mut [u8]) -> Sight {
     match place {
         Place::Extent { unit, start } => look_at_extent(key, sealed, unit, start as usize, bytes),
@@ -85,8 +86,9 @@ fn look_at_extent(key: &Key<'_>, sealed: Sealed, unit: u32, start: usize, bytes:
 }
 
 fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u8]) -> Sight {
-    let mut runs = [(0, 0); 2];
-    for (n, run) in runs.iter_mut().enumerate().take(range.pages as usize) {
+    let pages = range.pages as usize;
+    let mut runs = ArrayVec::<_, RANGE_MAX>::new();
+    for n in 0..pages {
         let page = bytes.get(n * PAGE..(n + 1) * PAGE);
         let Some(header) = page.and_then(|page| check_page(page, range.first + n as u32)) else {
             return Sight::Corrupt;
@@ -94,13 +96,14 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
         if header.seq != sealed.seq {
             return Sight::Replaced;
         }
-        if header.first != NO_FIRST {
-            *run = (usize::from(header.records), usize::from(header.first) + n * PAGE_ROOM);
-        }
+        runs.push(match header.first {
+            NO_FIRST => (0, 0),
+            first => (usize::from(header.records), usize::from(first) + n * PAGE_ROOM),
+        });
     }
-    let end = PAGE + (range.pages as usize - 1) * PAGE_ROOM;
-    if range.pages == 2 {
-        bytes.copy_within(PAGE + PAGE_HEADER..2 * PAGE, PAGE);
+    let end = PAGE + (pages - 1) * PAGE_ROOM;
+    for n in 1..pages {
+        bytes.copy_within(n * PAGE + PAGE_HEADER..(n + 1) * PAGE, PAGE + (n - 1) * PAGE_ROOM);
     }
     runs.into_iter()
         .enumerate()

@@ -193,3 +193,42 @@ fn copy_to_stream(segment: &mut [u8], mut at: usize, mut bytes: &[u8]) {
         (at, bytes) = (at + part.len(), rest);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::segments::pages::PageTable;
+    use std::sync::atomic::AtomicU16;
+
+    /// Where pages have a record or less each, several can begin in one step of the page table.
+    #[test]
+    fn the_page_of_every_record_is_located() {
+        const SEGMENT: usize = 64 << 20;
+        let mut segment = AlignedBuf::zeroed(SEGMENT);
+        let atomics = |codes: &[u16]| codes.iter().copied().map(AtomicU16::new).collect::<Vec<_>>();
+        let mut seed = 1u64;
+        for bytes in [3000, 4080, 4100, PACKED_MAX] {
+            let record = vec![7; bytes];
+            let item = |arrival| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
+                let name = Name { pos: (seed >> 32) as u32, fingerprint: (seed >> 17) as u16 | 1 };
+                Item { arrival, ..Item::new(name, &record, ()) }
+            };
+            let mut items: Vec<_> = (0..(SEGMENT / bytes) as u32).map(item).collect();
+            items.sort_by_key(|item| item.name);
+            fit(&mut items, SEGMENT);
+            assert!(items.len() > SEGMENT / 2 / PACKED_MAX);
+            let mut footer = describe(&items);
+            assemble(&items, &mut segment, &mut footer);
+            let (starts, straddlers) = (atomics(&footer.starts), atomics(&footer.straddlers));
+            let table = PageTable { shift: footer.shift, starts: &starts, straddlers: &straddlers };
+            for item in &items {
+                let At::Stream(at) = item.at else { panic!("it is packed") };
+                let page = at / PAGE_ROOM as u32;
+                let range = table.locate(item.name.pos).expect("some page");
+                let is_in = (range.first..range.first + range.pages).contains(&page);
+                assert!(is_in, "{bytes} bytes in page {page}, not in {range:?}");
+            }
+        }
+    }
+}
