@@ -485,8 +485,7 @@ impl<'s> Locked<'s> {
         }
         let removed = self.take_entry(name, number, bytes);
         if !removed {
-            self.state.suspended.take(name, number);
-            self.note_suspended();
+            self.forget_suspended(name, number);
         }
         removed
     }

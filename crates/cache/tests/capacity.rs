@@ -161,6 +161,35 @@ fn without_eviction_what_has_expired_makes_room() {
     assert_eq!(client.cache.stats().evictions, 0);
 }
 
+/// A block that is looked at is emptied and filled anew, with less, while others are looked at: what it held
+/// before is no record.
+#[test]
+fn without_eviction_a_block_that_is_used_again_is_walked_as_it_is() {
+    let mut config = Config::new(1 << 20);
+    config.evict = false;
+    config.tuning.shards = Some(1);
+    let mut client = Client::open(config, Vec::new());
+    // As headers these would be of records that are longer than memory.
+    let value = [0xf0, 0xff, 0xff, 0xff].repeat(750);
+    let mut stored = 0u32;
+    while client.set(&stored.to_le_bytes(), &value) {
+        stored += 1;
+    }
+    client.settle();
+    client.now += 20;
+    let maintain = |client: &mut Client, times: u32| {
+        client.session.park();
+        (0..times).for_each(|_| _ = client.cache.maintain(client.now));
+    };
+    maintain(&mut client, 1);
+    (0..70u32).for_each(|n| assert!(client.delete(&n.to_le_bytes())));
+    maintain(&mut client, 2);
+    (0..36).for_each(|n| assert!(client.set(&(stored + n).to_le_bytes(), &[7; 4200])));
+    maintain(&mut client, 10);
+    let found = (70..stored).filter(|n| client.get(&n.to_le_bytes()).is_some());
+    assert_eq!(found.count() as u32, stored - 70);
+}
+
 /// The same with a drive: until it is full all is kept, and then too.
 #[test]
 fn without_eviction_a_full_drive_refuses_and_loses_nothing() {
@@ -238,4 +267,29 @@ fn without_eviction_a_full_index_refuses_and_loses_nothing() {
     assert_eq!(client.cache.stats().evictions, 0);
     let written = client.cache.stats().tiers[0].written_bytes;
     assert!(written < 32 << 20, "{written} bytes: nothing is written anew in vain");
+}
+
+/// Values of 4 KiB take a page each, of which three can begin in one step of the page table.
+#[test]
+fn values_that_fill_a_page_are_all_found() {
+    let mut config = Config::new(64 << 20);
+    config.tuning.shards = Some(1);
+    config.tuning.segment_bytes = Some(4 << 20);
+    let device: Arc<dyn Device> = RamDevice::new(512 << 20);
+    let mut client = Client::open(config, vec![device]);
+    let key = |n: u32| format!("key:{n:08}").into_bytes();
+    for n in 0..90_000 {
+        // With its header as long as may be in one piece.
+        assert!(client.set(&key(n), &[n as u8; 4160 - 12 - 12]));
+        if n % 32 == 0 {
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+    }
+    client.settle();
+    for n in 0..90_000 {
+        let found = client.get(&key(n));
+        assert!(found.is_some_and(|found| found.value == [n as u8; 4136]), "{n} is gone");
+    }
+    assert_eq!(client.cache.stats().evictions, 0);
 }

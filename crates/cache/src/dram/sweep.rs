@@ -17,9 +17,9 @@ const BLOCKS_PER_STEP: usize = 8;
 pub(crate) struct Sweep {
     /// Unix seconds at which the next one may begin.
     due: u32,
-    /// Shards still to be looked at, and blocks of the one whose turn it is.
+    /// Shards still to be looked at, and the numbers of the blocks of the one whose turn it is.
     shards: usize,
-    blocks: Vec<FullBlock>,
+    blocks: Vec<u32>,
 }
 
 impl Sweep {
@@ -39,13 +39,14 @@ impl Sweep {
         if self.blocks.is_empty() {
             self.shards -= 1;
             let locked = engine.shards[self.shards].lock(&engine.pool, guard);
-            self.blocks = locked.state.fresh.full.iter().copied().collect();
+            self.blocks = locked.state.fresh.full.iter().map(|block| block.id).collect();
         }
         for _ in 0..BLOCKS_PER_STEP {
-            let Some(block) = self.blocks.pop() else { break };
+            let Some(id) = self.blocks.pop() else { break };
             let mut locked = engine.shards[self.shards].lock(&engine.pool, guard);
-            // It may have been emptied since.
-            if locked.state.fresh.full.iter().any(|full| full.id == block.id) {
+            // It may have been emptied since, and filled anew with other records.
+            let block = locked.state.fresh.full.iter().copied().find(|block| block.id == id);
+            if let Some(block) = block {
                 drop_expired(engine, &mut locked, block, now);
             }
         }

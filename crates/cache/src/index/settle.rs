@@ -274,6 +274,14 @@ impl Locked<'_> {
         is_back
     }
 
+    /// The entries of a name in a segment go.
+    pub(crate) fn forget_suspended(&mut self, name: Name, number: u16) {
+        let before = self.state.suspended.bytes();
+        self.state.suspended.take(name, number);
+        self.account_suspended(before);
+        self.note_suspended();
+    }
+
     /// A segment goes, and with it what is suspended of it.
     pub(crate) fn drop_suspended(&mut self, number: u16) {
         let before = self.state.suspended.bytes();

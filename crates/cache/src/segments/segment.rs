@@ -154,7 +154,8 @@ impl SegmentTable {
     /// Makes a segment unreadable and says where it lay. Under the shard's lock.
     pub(crate) fn retract(&self, number: u16) -> SlotId {
         let row = &self.rows[usize::from(number)];
-        row.seq.store(0, Ordering::Relaxed);
+        // Behind the note that entries move: who finds neither the segment nor what took its place has to see that.
+        row.seq.store(0, Ordering::Release);
         // Whoever sees a later use of the row sees that the sequence has changed.
         fence(Ordering::Release);
         SlotId::from_bits(row.slot.load(Ordering::Relaxed))
