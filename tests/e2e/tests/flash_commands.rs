@@ -1,7 +1,10 @@
 //! Every command on records that lie on the drive answers as it does on records in DRAM.
 
 use std::time::{Duration, Instant};
-use terrace_e2e::{Client, assert_on_flash, flash_server, push_to_flash, value_of, wait_until};
+use terrace_e2e::{
+    Client, Server, assert_on_flash, fill, flash_server, is_terrace, push_to_flash, skip, value_of,
+    wait_until,
+};
 
 /// Keys `NAME0` to `NAME2` of each name, stored and pushed to the drive.
 fn on_flash(client: &mut Client, records: &[(&str, &str)]) {
@@ -255,4 +258,50 @@ fn records_expire_on_the_drive() {
     c.check("add short0 0 0 1\r\ny\r\n", "STORED\r\n");
     c.check("incr short1 1\r\n", "NOT_FOUND\r\n");
     server.assert_alive();
+}
+
+/// What a refused value was to replace goes, too, also where a page has to be read to find it.
+#[test]
+fn a_refused_value_leaves_nothing_behind() {
+    let server = flash_server("");
+    let mut client = server.client();
+    for at in 0..20 {
+        fill(&mut client, &format!("r{at}-"), 1000, 500);
+        // Chunks of large values are in segments of their own kind.
+        assert!(client.set(&format!("large{at}"), &vec![b'l'; 300_000]));
+    }
+    push_to_flash(&mut client);
+    let value = "x".repeat(1_126_400);
+    for at in 0..20 {
+        let key = format!("r{at}-7");
+        assert!(client.get(&key).is_some(), "{key} is there");
+        client.send(format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()));
+        assert_eq!(client.line(), "SERVER_ERROR object too large for cache");
+        assert!(client.get(&key).is_none(), "{key} stayed");
+    }
+}
+
+#[test]
+fn a_value_that_finds_no_room_leaves_nothing_behind() {
+    const NAME: &str = "a_value_that_finds_no_room_leaves_nothing_behind";
+    if !is_terrace() {
+        return skip(NAME, "it is about tiers");
+    }
+    let server = Server::start("-M -m 16 --tier ssd:DIR/tier:64m");
+    let mut client = server.client();
+    let value = [b'v'; 900];
+    let stored = (0..200_000).take_while(|at| client.set(&format!("r{at}"), &value)).count();
+    assert!(stored > 30_000 && stored < 200_000, "{stored} stored");
+    // In DRAM, on the drive, and in between.
+    for at in [0, 10, stored / 2, stored - 1] {
+        for bytes in [300_000, 1_126_400] {
+            let key = format!("r{}", at + bytes / 300_001);
+            client.send(format!("set {key} 0 0 {bytes}\r\n{}\r\n", "x".repeat(bytes)));
+            let reply = client.line();
+            if reply != "STORED" {
+                assert!(reply.starts_with("SERVER_ERROR"), "{key}: {reply}");
+                assert!(client.get(&key).is_none(), "{key} stayed");
+            }
+        }
+    }
 }

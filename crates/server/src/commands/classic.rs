@@ -29,7 +29,8 @@ pub(crate) fn store(
         Verb::Cas(cas) => (Mode::Set, Some(cas)),
     };
     if u64::from(request.value_bytes) > executor.item_bytes_max {
-        storage::refuse_too_large(executor, key, mode == Mode::Set && compare.is_none())?;
+        let replaces = mode == Mode::Set && compare.is_none();
+        storage::refuse_too_large(executor, key, replaces, evidence)?;
         return replied(out, request.noreply, reply::TOO_LARGE);
     }
     let store = Store {

@@ -74,22 +74,25 @@ pub(crate) fn refuse_for_memory(
     executor: &Executor<'_>,
     bytes: &[u8],
     key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
-) -> Result<(), Unfinished> {
-    let Parse::Request { request, .. } = Parser::default().parse(bytes) else { return Ok(()) };
+) -> Result<Executed, Unfinished> {
+    let Parse::Request { request, .. } = Parser::default().parse(bytes) else {
+        return Ok(Executed::Replied);
+    };
     let replaces = match &request {
         Request::Store(store) => store.verb == Verb::Set,
         Request::Meta(_) => true,
         Request::Binary(request) => binary::is_set(request),
         _ => false,
     };
-    store::refuse_for_memory(executor, key, replaces)?;
+    store::refuse_for_memory(executor, key, replaces, evidence)?;
     match &request {
         Request::Binary(request) => binary::out_of_memory(request, out),
         Request::Store(store) if store.noreply => {}
         _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
     }
-    Ok(())
+    Ok(Executed::Replied)
 }
 
 /// Says that the value of a request that was kept as it was received did not end as it should.

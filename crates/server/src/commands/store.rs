@@ -80,7 +80,7 @@ pub(crate) fn store(
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, _) => {
             if is_blind {
-                forget(executor, key)?;
+                forget(executor, key, evidence)?;
             }
             Stored::NoMemory
         }
@@ -211,9 +211,10 @@ pub(crate) fn refuse_too_large(
     executor: &Executor<'_>,
     key: Key<'_>,
     replaces: bool,
+    evidence: Option<Evidence<'_>>,
 ) -> Result<(), Unfinished> {
     if replaces {
-        forget(executor, key)?;
+        forget(executor, key, evidence)?;
     }
     executor.counters.store_too_large.add(1);
     Ok(())
@@ -224,18 +225,23 @@ pub(crate) fn refuse_for_memory(
     executor: &Executor<'_>,
     key: Key<'_>,
     replaces: bool,
+    evidence: Option<Evidence<'_>>,
 ) -> Result<(), Unfinished> {
     if replaces {
-        forget(executor, key)?;
+        forget(executor, key, evidence)?;
     }
     executor.counters.store_no_memory.add(1);
     Ok(())
 }
 
 /// What a refused `set` would have replaced must not stay, or the client would go on reading what it
-/// meant to overwrite.
-fn forget(executor: &Executor<'_>, key: Key<'_>) -> Result<(), Unfinished> {
-    match executor.session.update(key, executor.now, None, true, |_| Change::Remove) {
+/// meant to overwrite. Blind as that is, what is to go may have to be looked for.
+fn forget(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    evidence: Option<Evidence<'_>>,
+) -> Result<(), Unfinished> {
+    match executor.session.update(key, executor.now, evidence, true, |_| Change::Remove) {
         Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Wait => Err(Unfinished::Wait),
         Update::Done { .. } | Update::Full => Ok(()),

@@ -54,6 +54,8 @@ pub(crate) enum Work {
     Read(ReadKind),
     /// A whole request, as it was received. A long value was left out: it stands in chunks.
     Request { bytes: Box<[u8]>, chunks: Option<Manifest> },
+    /// The refusal of a request without its value, which there was no room for.
+    Refusal(Box<[u8]>),
 }
 
 /// How an operation ended. What there is to send was written to the reply.
@@ -73,7 +75,7 @@ impl Work {
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Read(_) => 0,
-            Self::Request { bytes, .. } => bytes.len(),
+            Self::Request { bytes, .. } | Self::Refusal(bytes) => bytes.len(),
         }
     }
 }
@@ -134,6 +136,9 @@ impl Pending {
             Work::Request { bytes, chunks } => {
                 let chunks = chunks.as_ref().map(NewValue::Chunked);
                 keyed::execute_bytes(executor, bytes, key, chunks, evidence, reply)?
+            }
+            Work::Refusal(bytes) => {
+                keyed::refuse_for_memory(executor, bytes, key, evidence, reply)?
             }
         };
         Ok(match executed {

@@ -89,22 +89,32 @@ impl Connection {
                 Err(Stop::Starved)
             }
             Next::Wait => Err(Stop::Wait),
-            Next::Full => {
-                let executor = cx.executor();
-                let key = executor.session.key(&upload.key);
-                let line = &upload.line;
-                let refused =
-                    self.replies.append(|out| keyed::refuse_for_memory(&executor, line, key, out));
-                if refused.is_err() {
-                    return Err(Stop::Wait);
-                }
-                upload.discard(&executor);
-                let left = upload.left + upload.terminator.len() as u64;
-                self.mode = Mode::Swallow(left);
-                Ok(())
-            }
+            Next::Full => self.refuse_upload(id, cx),
             Next::Complete => self.finish_upload(id, cx),
         }
+    }
+
+    /// Refuses a value that there is no room for, whose rest is still to come.
+    fn refuse_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+        let Mode::Upload(upload) = std::mem::replace(&mut self.mode, Mode::Requests) else {
+            return Ok(());
+        };
+        let key = cx.session.key(&upload.key);
+        let line = &upload.line;
+        let refused = self.begin(
+            cx,
+            id,
+            (key, true),
+            |executor, out| keyed::refuse_for_memory(executor, line, key, None, out),
+            || Work::Refusal(line.clone()),
+        );
+        if let Err(stop) = refused {
+            self.mode = Mode::Upload(upload);
+            return Err(stop);
+        }
+        upload.discard(&cx.executor());
+        self.mode = Mode::Swallow(upload.left + upload.terminator.len() as u64);
+        Ok(())
     }
 
     /// Checks the end of the value, and publishes it.
