@@ -16,6 +16,10 @@ use terrace_cache::{Probe, Session};
 /// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.
 const SPARE_MAX: usize = 256;
 
+/// While so many operations wait, a connection has one of them at most: many times what a drive gets at once, in
+/// 6 MiB.
+const PENDING_MAX: usize = 8192;
+
 /// One per worker.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -66,6 +70,11 @@ impl Context {
             chunk_bytes_max,
             item_bytes_max,
         }
+    }
+
+    /// Whether more operations wait than is of any use.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.pending.len() >= PENDING_MAX
     }
 
     /// Bytes of large items that may be read ahead besides those that are.

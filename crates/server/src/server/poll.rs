@@ -24,6 +24,8 @@ pub(crate) struct Ready {
     pub(crate) readable: bool,
     /// The other side sent its last byte, or the connection broke: the end shows when reading.
     pub(crate) hung_up: bool,
+    /// The connection broke: nothing that is sent arrives any more.
+    pub(crate) broke: bool,
 }
 
 impl Poll {
@@ -66,7 +68,8 @@ impl Poll {
         let event = self.events[at];
         let (number, flags) = (event.data.u64(), event.flags);
         let hung_up = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        Ready { number, readable: hung_up || flags.contains(EventFlags::IN), hung_up }
+        let broke = flags.contains(EventFlags::ERR);
+        Ready { number, readable: hung_up || flags.contains(EventFlags::IN), hung_up, broke }
     }
 }
 

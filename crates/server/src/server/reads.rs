@@ -236,15 +236,18 @@ impl Reads {
         self.buffer_bytes_max
     }
 
-    /// Hands what was submitted to the drives, all at once.
+    /// Hands what was submitted to the drives, all at once, but for what waited and is `abandoned` meanwhile:
+    /// that is forgotten.
     ///
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, mut abandoned: impl FnMut(Id) -> bool) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
             while let Some(&Asked { plan, operation, .. }) = self.tiers[tier].waiting.front() {
-                if self.tiers[tier].takes_nothing() {
+                if abandoned(operation) {
+                    self.unfinished -= 1;
+                } else if self.tiers[tier].takes_nothing() {
                     self.give_up(plan, operation);
                 } else if self.has_room(plan) {
                     self.start(plan, operation);
@@ -387,10 +390,10 @@ mod tests {
             let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
             reads.submit(plan, operations.insert(at));
         }
-        assert!(reads.flush().is_err());
-        assert!(reads.flush().is_err(), "told again until something is done about it");
+        assert!(reads.flush(|_| false).is_err());
+        assert!(reads.flush(|_| false).is_err(), "told again until something is done about it");
         reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
-        reads.flush().unwrap();
+        reads.flush(|_| false).unwrap();
         let mut finished = Vec::new();
         let end = Instant::now() + std::time::Duration::from_secs(60);
         while finished.len() < 3 && Instant::now() < end {
@@ -451,7 +454,7 @@ mod tests {
         // What is reaped after so many reads were asked for, and a second has passed.
         let mut ask = |reads: &mut Reads, asked: usize| {
             (0..asked).for_each(|at| reads.submit(plan, operations.insert(at)));
-            reads.flush().unwrap();
+            reads.flush(|_| false).unwrap();
             second += 1;
             reads.give_up_late(second);
             let mut finished = Vec::new();
@@ -513,7 +516,7 @@ mod tests {
         let mut finished = Vec::new();
         let end = Instant::now() + std::time::Duration::from_secs(60);
         while reads.is_busy() && Instant::now() < end {
-            reads.flush().unwrap();
+            reads.flush(|_| false).unwrap();
             assert!(reads.tiers[0].in_flight <= 2, "{}", reads.tiers[0].in_flight);
             // Nor does one that was not measured take buffers for more than it can be given.
             assert!(reads.buffer_bytes <= (2 + DEPTH as usize) * 4096, "{}", reads.buffer_bytes);

@@ -237,7 +237,11 @@ impl Worker {
                 number if number > UDP - UDP_PORTS_MAX => self.udp.note((UDP - number) as usize),
                 number => {
                     let id = Id::from_u64(number);
-                    if let Some(connection) = self.connections.get_mut(id) {
+                    let Some(connection) = self.connections.get_mut(id) else { continue };
+                    if ready.broke && connection.is_held() {
+                        // It is owed so much that it does not receive, and nobody will read it.
+                        self.close(id, false);
+                    } else {
                         connection.note(ready);
                         mark_ready(&mut self.ready, connection, id);
                     }

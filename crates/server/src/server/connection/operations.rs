@@ -47,6 +47,10 @@ impl Connection {
                 Ok(())
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
+            // One that is finished brings it back here.
+            Err(Unfinished::Read(_)) if cx.is_crowded() && self.replies.unfinished() > 0 => {
+                Err(Stop::Blocked)
+            }
             Err(Unfinished::Read(probe)) => {
                 self.wait_for(probe, work(), (key, is_write), id, cx);
                 Ok(())

@@ -60,7 +60,7 @@ impl Worker {
             let socket = Socket::Datagram(Box::new(datagram));
             let client = Arc::new(Client::new(socket.fd(), entry, self.cx.now));
             let mut connection = Connection::new(socket, client, &self.cx.shared.settings);
-            connection.note(Ready { number: 0, readable: true, hung_up: true });
+            connection.note(Ready { number: 0, readable: true, hung_up: true, broke: false });
             let id = self.connections.insert(connection);
             if let Some(connection) = self.connections.get_mut(id) {
                 mark_ready(&mut self.ready, connection, id);
@@ -68,7 +68,7 @@ impl Worker {
         }
     }
 
-    /// Operations of a closed connection go on: their client asked for them.
+    /// Changes that a closed connection has begun go on: their client asked for them.
     pub(super) fn close(&mut self, id: Id, is_idle: bool) {
         if let Some(connection) = self.connections.remove(id) {
             if connection.is_datagram() {

@@ -4,8 +4,11 @@ use super::{READS, RETRY_AFTER, Worker, mark_ready, reads};
 use crate::commands::executor::Unfinished;
 use crate::say;
 use crate::server::chunks::ChunkRead;
+use crate::server::connection::Connection;
+use crate::server::context::Context;
 use crate::server::pending::{Answer, Job, Pending, Waiter};
 use crate::server::reads::Finished;
+use crate::server::slab::{Id, Slab};
 use std::io;
 use std::time::Instant;
 use terrace_cache::Checked;
@@ -26,7 +29,7 @@ impl Worker {
             "worker {}: reading with threads, since io_uring fails: {error}",
             self.index
         ));
-        self.cx.reads.flush()
+        self.cx.reads.flush(|_| false)
     }
 
     /// Goes on with the operations whose reads came back.
@@ -59,7 +62,9 @@ impl Worker {
 
     /// Hands what was submitted to the drives.
     pub(super) fn hand_over_reads(&mut self) -> io::Result<()> {
-        self.cx.reads.flush().or_else(|error| self.read_with_threads(error))
+        let Self { cx: Context { reads, pending, .. }, connections, .. } = self;
+        let flushed = reads.flush(|operation| forget_abandoned(pending, connections, operation));
+        flushed.or_else(|error| self.read_with_threads(error))
     }
 
     fn finish_read(&mut self, mut read: Finished) {
@@ -171,4 +176,23 @@ impl Worker {
             }
         }
     }
+}
+
+/// Forgets an operation that changes nothing and whose client has gone, and says whether it was such a one. Those
+/// who ask a slow drive, lose patience and ask again would else wait for all that they have asked before.
+fn forget_abandoned(
+    pending: &mut Slab<Job>,
+    connections: &mut Slab<Connection>,
+    operation: Id,
+) -> bool {
+    let connection = match pending.get_mut(operation) {
+        Some(Job::Operation(operation)) if !operation.is_write => operation.connection,
+        Some(Job::Chunks(chunks)) => chunks.connection,
+        _ => return false,
+    };
+    let is_abandoned = connections.get_mut(connection).is_none();
+    if is_abandoned {
+        pending.remove(operation);
+    }
+    is_abandoned
 }
