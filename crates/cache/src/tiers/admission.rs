@@ -117,6 +117,12 @@ impl Engine {
 }
 
 impl Cache {
+    /// The tiers that were given up, by label, and why.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        let tiers = self.engine.pool.slots.tiers.iter();
+        tiers.filter_map(|tier| Some((tier.device.label(), tier.failure()?)))
+    }
+
     /// The gear that each tier is in at present.
     pub fn gears(&self) -> impl Iterator<Item = Gear> {
         let pool = &self.engine.pool;

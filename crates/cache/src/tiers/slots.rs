@@ -8,7 +8,7 @@ use crate::stats::counters::{Counters, TierCounters, count};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use terrace_device::{AlignedBuf, Device};
 
 /// Failed writes in a row after which a device is given up.
@@ -26,14 +26,20 @@ pub(crate) struct TierStore {
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
     write_errors_in_a_row: AtomicU32,
-    failed: AtomicBool,
+    /// Why it was given up.
+    failed: OnceLock<String>,
     /// Its write budget is spent.
     pub(crate) is_spent: AtomicBool,
 }
 
 impl TierStore {
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.failed.get().is_some()
+    }
+
+    /// Why it was given up, if it was.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.get().map(String::as_str)
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -48,13 +54,13 @@ impl TierStore {
 
     /// Notes how a write went; a device that refuses several in a row is given up.
     fn note_write(&self, written: &io::Result<()>, counters: &TierCounters) {
-        if written.is_ok() {
+        let Err(error) = written else {
             self.write_errors_in_a_row.store(0, Ordering::Relaxed);
             return;
-        }
+        };
         count(&counters.write_errors);
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
-            self.failed.store(true, Ordering::Relaxed);
+            self.failed.get_or_init(|| error.to_string());
         }
     }
 }
@@ -94,7 +100,7 @@ impl Slots {
                 free_count: AtomicU32::new(free.len() as u32),
                 free: Mutex::new(free),
                 write_errors_in_a_row: AtomicU32::new(0),
-                failed: AtomicBool::new(false),
+                failed: OnceLock::new(),
                 is_spent: AtomicBool::new(false),
             }
         });

@@ -19,6 +19,7 @@ mod conflicts;
 mod connection;
 mod context;
 mod drives;
+mod failures;
 mod gears;
 mod heartbeat;
 mod inbox;
@@ -241,6 +242,9 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
         true => say::line(format_args!(
             "stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too"
         )),
+        false if let Some((label, _)) = cache.failures().next() => say::line(format_args!(
+            "stopped after {seconds:.1} s; {label} took no writes: the next start is cold"
+        )),
         false => say::line(format_args!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
              crash (see --stop-timeout)"
@@ -257,11 +261,13 @@ fn maintain(shared: &Arc<Shared>) {
     shared.maintenance.get_or_init(thread::current);
     let mut nap = MAINTENANCE_NAP;
     let mut gears = gears::Gears::new(&shared.cache);
+    let mut failures = failures::Failures::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     while !shared.is_stopping() {
         shared.heartbeat.beat();
         shared.cache.note_hanging(false);
         gears.tell(&shared.cache);
+        failures.tell(&shared.cache);
         drives.ask(&shared.cache);
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);
