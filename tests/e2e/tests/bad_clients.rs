@@ -1,5 +1,9 @@
 //! Clients that behave badly in time: they stall, never read, come in crowds, vanish.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_e2e::{Client, PATIENCE, Server, is_terrace, skip, value_of, wait_until};
 
@@ -78,6 +82,33 @@ fn a_deaf_client_that_only_sends_is_held_back_too() {
     while Instant::now() < end && deaf.try_send(&block).is_ok() {}
     let grown = server.resident_bytes().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes kept for a client that does not read");
+    server.assert_alive();
+}
+
+#[test]
+fn who_never_stops_sending_is_answered_meanwhile() {
+    // Replies of two bytes each: as many as these would fill no buffer of the server.
+    const BATCHES: usize = 300;
+    let mut server = Server::start("-m 64 -t 1");
+    let mut stream = TcpStream::connect(server.address()).expect("a connection");
+    let mut sender = stream.try_clone().expect("a second handle");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let batch = "set k 0 0 10 noreply\r\n0123456789\r\n".repeat(2000) + "mn\r\n";
+    let is_answered = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&is_answered);
+    let sends = std::thread::spawn(move || {
+        let go_on = |_: &usize| !stops.load(Ordering::Relaxed);
+        (0..BATCHES)
+            .take_while(go_on)
+            .map(|_| sender.write_all(batch.as_bytes()).expect("sent"))
+            .count()
+    });
+    let mut reply = [0; 4];
+    stream.read_exact(&mut reply).expect("a reply");
+    is_answered.store(true, Ordering::Relaxed);
+    let sent = sends.join().expect("a sender");
+    assert_eq!(&reply, b"MN\r\n");
+    assert!(sent < BATCHES, "answered only when there was nothing more to come");
     server.assert_alive();
 }
 

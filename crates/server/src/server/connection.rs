@@ -41,6 +41,9 @@ const SEND_BYTES: usize = 16 << 10;
 const OUT_OF_BUFFERS: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 /// How long replies may wait for those behind them, which drives are about to bring.
 pub(super) const HOLD: Duration = Duration::from_millis(1);
+/// After so many turns in a row that left requests over, and at each multiple of it, a look at the clock
+/// tells whether replies have waited for long enough: one for each turn would show.
+const YIELDS_PER_LOOK: u32 = 4;
 /// Receives per turn.
 const RECEIVES_MAX: usize = 4;
 
@@ -125,6 +128,10 @@ pub(crate) struct Connection {
     pub(super) held_since: Option<Instant>,
     /// That is to be sent now.
     pub(super) is_released: bool,
+    /// Turns in a row that left requests over and sent nothing.
+    yields: u32,
+    /// When the clock was looked at in the first of them that did.
+    yields_since: Option<Instant>,
     /// The listing at the front has nothing at the moment.
     awaits_listing: bool,
     /// Listed for a turn; kept by the worker.
@@ -160,6 +167,8 @@ impl Connection {
             is_waiting: false,
             held_since: None,
             is_released: false,
+            yields: 0,
+            yields_since: None,
             awaits_listing: false,
             is_ready: false,
             held: 0,
@@ -257,10 +266,11 @@ impl Connection {
         if has_streams {
             self.read_ahead(id, cx);
         }
-        if stop == Stop::Yield && self.replies.sendable() < SEND_BYTES {
+        if stop == Stop::Yield && self.gathers_replies() {
             cx.stats.counters.conn_yields.add(1);
             return Ok(Turn::More);
         }
+        self.yields = 0;
         let may_hold = !self.replies.is_settled() || self.held_since.is_some();
         if may_hold && matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(id, cx) {
             return Ok(Turn::Idle);
@@ -302,6 +312,22 @@ impl Connection {
             _ if has_more_to_stream && is_sent => Turn::More,
             Stop::Blocked | Stop::Starved => Turn::Idle,
         })
+    }
+
+    /// Whether the replies so far go out together with those of requests that are here already. Somebody who
+    /// never stops sending must get them too.
+    fn gathers_replies(&mut self) -> bool {
+        if self.replies.sendable() >= SEND_BYTES {
+            return false;
+        }
+        self.yields += 1;
+        if !self.yields.is_multiple_of(YIELDS_PER_LOOK) {
+            return true;
+        }
+        if self.yields == YIELDS_PER_LOOK {
+            self.yields_since = Some(Instant::now());
+        }
+        self.yields_since.is_some_and(|since| since.elapsed() < HOLD)
     }
 
     /// Whether what could be sent waits a moment for the replies behind it, as it does in memcached: to send
