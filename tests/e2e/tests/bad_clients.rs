@@ -183,6 +183,36 @@ fn silent_connections_are_closed_when_asked_for() {
 }
 
 #[test]
+fn who_pauses_within_a_value_is_not_idle() {
+    let mut server = Server::start("-m 64 -o idle_timeout=1");
+    // One that is stored in a piece, one that is stored in chunks, and one that is refused.
+    let sizes = [(10_000, "STORED\r\n"), (500_000, "STORED\r\n"), (8 << 20, "")];
+    let mut paused: Vec<_> = sizes
+        .iter()
+        .map(|(bytes, reply)| {
+            let mut client = server.client();
+            client.send(format!("set k{bytes} 0 0 {bytes}\r\n"));
+            client.send("x".repeat(5_000));
+            (client, *bytes, *reply)
+        })
+        .collect();
+    // Two that came later, one after the other, were silent for too long.
+    for _ in 0..2 {
+        let mut silent = server.client();
+        silent.check("mn\r\n", "MN\r\n");
+        silent.closed();
+    }
+    for (client, bytes, reply) in &mut paused {
+        client.send("x".repeat(*bytes - 5_000) + "\r\n");
+        if reply.is_empty() {
+            assert_eq!(client.line(), "SERVER_ERROR object too large for cache");
+        }
+        client.check("mn\r\n", format!("{reply}MN\r\n"));
+    }
+    server.assert_alive();
+}
+
+#[test]
 fn who_watches_may_be_silent() {
     if !is_terrace() {
         return skip("who_watches_may_be_silent", "another server's log");

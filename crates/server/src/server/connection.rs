@@ -428,10 +428,22 @@ impl Connection {
     }
 
     /// Whether it was silent, and owed nothing, since before `then`. As in memcached, those that watch
-    /// wait for us and may be silent for ever, and so may the programs behind Unix sockets.
+    /// wait for us and may be silent for ever, and so may the programs behind Unix sockets, and whoever
+    /// takes a while to send a value.
     pub(crate) fn is_idle_since(&self, then: u32) -> bool {
-        let may_be_silent = self.watcher.is_some() || self.client.entry.kind == Kind::Unix;
+        let may_be_silent = self.watcher.is_some()
+            || self.client.entry.kind == Kind::Unix
+            || self.is_within_value();
         !may_be_silent && self.client.last_active() < then && self.replies.is_settled()
+    }
+
+    /// The next bytes belong to a request of which the line is here.
+    fn is_within_value(&self) -> bool {
+        match self.mode {
+            Mode::Requests => self.needed > 0,
+            Mode::Upload(_) | Mode::Swallow(_) => true,
+            Mode::Login | Mode::Keys(_) => false,
+        }
     }
 
     /// Cleans up; the socket closes itself.
