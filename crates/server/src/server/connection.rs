@@ -249,8 +249,11 @@ impl Connection {
         let total = cx.shared.hold_buffers(std::mem::replace(&mut self.held, held), held);
         let cap = cx.shared.settings.connection_buffer_bytes_max;
         if has_grown && cap > 0 && total > cap {
-            // If the socket takes nothing now, the end of the connection must say it alone.
-            let _ = self.socket.send(OUT_OF_BUFFERS);
+            // If the socket takes nothing now, or has taken a part of a reply, the end of the connection
+            // must say it alone.
+            if self.replies.is_all_sent() {
+                let _ = self.socket.send(OUT_OF_BUFFERS);
+            }
             cx.stats.counters.read_buf_oom.add(1);
             return Turn::Close;
         }

@@ -181,6 +181,11 @@ impl Replies {
         self.has_prompt
     }
 
+    /// The client has all of each reply of which it has a part.
+    pub(crate) fn is_all_sent(&self) -> bool {
+        self.sendable() == 0 && self.streams == 0
+    }
+
     /// Replies, or runs of them, that are not known or not sent yet.
     pub(crate) fn waiting(&self) -> usize {
         self.slots.len() + usize::from(self.sendable() > 0)
@@ -266,6 +271,22 @@ mod tests {
 
     fn text(replies: &Replies) -> &str {
         std::str::from_utf8(&replies.output).unwrap()
+    }
+
+    #[test]
+    fn knows_whether_the_client_waits_for_the_rest_of_a_reply() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut socket = Socket::Plain(ours.into());
+        let mut replies = Replies::default();
+        assert!(replies.is_all_sent());
+        replies.append(|out| out.extend(b"short"));
+        assert!(!replies.is_all_sent());
+        assert!(replies.send(&mut socket, &mut 0).unwrap() && replies.is_all_sent());
+        replies.append(|out| out.resize(16 << 20, b'x'));
+        // More than half of it may be gone, and its room reused.
+        assert!(!replies.send(&mut socket, &mut 0).unwrap() && !replies.is_all_sent());
+        drop(theirs);
     }
 
     #[test]
