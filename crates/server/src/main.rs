@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::admin::Admin;
 use terrace::say;
-use terrace::server::{self, Listener};
+use terrace::server::{self, Listener, Signals};
 use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
 use terrace_cache::{Cache, Config, Tier, WriteRate};
@@ -84,6 +84,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let cache = open_cache(settings, &tiers.devices, &state)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
+    let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;
     port_file::write(&listeners)?;
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
@@ -106,7 +107,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if let Some(daemon) = daemon {
         daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
     }
-    server::run(settings, cache, &tiers.devices, listeners, admin).map_err(Failure::system)?;
+    server::run(settings, cache, &tiers.devices, listeners, admin, signals)
+        .map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)
 }
 

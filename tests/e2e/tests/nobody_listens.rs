@@ -2,9 +2,10 @@
 //! program died. What is said is lost, and nothing else.
 
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
-use terrace_e2e::{Client, free_port, is_terrace, skip, spawn_with, value_of, wait_until};
+use terrace_e2e::{Client, free_port, is_terrace, program, skip, spawn_with, value_of, wait_until};
 
 fn others(test: &str) -> bool {
     if !is_terrace() {
@@ -21,6 +22,34 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What a pipe takes while nobody reads it (pipe(7)).
+const PIPE_BYTES: usize = 64 << 10;
+
+#[test]
+fn who_is_told_of_a_server_may_end_it() {
+    if others("who_is_told_of_a_server_may_end_it") {
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    // The first line still has room in the pipe. The start stands still before the second one, with
+    // its process id told already, until the pipe is read.
+    let version = Command::new(program()).arg("--version").output().expect("a version").stdout;
+    let (mut output, mut input) = std::io::pipe().expect("a pipe");
+    input.write_all(&vec![b'.'; PIPE_BYTES - version.len()]).expect("room");
+    let flags = format!("-m 64 -P DIR/pid -l 127.0.0.1 -p {}", free_port());
+    let child = spawn_with(&flags, &dir, |command| {
+        command.stdout(input);
+    });
+    let mut server = Running(child);
+    let id = wait_until("its id", || std::fs::read_to_string(dir.path().join("pid")).ok());
+    assert_eq!(id.trim(), server.0.id().to_string());
+    kill_process(Pid::from_child(&server.0), Signal::TERM).expect("a signal");
+    let mut text = String::new();
+    output.read_to_string(&mut text).expect("what it says");
+    assert_eq!(wait(&mut server).code(), Some(0), "{}", text.trim_start_matches('.'));
+    assert!(text.contains("listening on"), "{}", text.trim_start_matches('.'));
 }
 
 /// Starts a server and closes the ends of its output that would be read.

@@ -50,6 +50,7 @@ use crate::say;
 use crate::settings::Settings;
 use shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -179,6 +180,18 @@ impl Drop for Server {
     }
 }
 
+/// The signals that end a server, or have it read files again. From the moment that it takes them on
+/// none is lost: one that comes before [`run`] acts there.
+pub struct Signals(iterator::Signals);
+
+impl Signals {
+    /// Has this process handle them. Whoever hears that a server runs may send one: they are taken on
+    /// before anybody is told.
+    pub fn take_on() -> io::Result<Self> {
+        iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP]).map(Self)
+    }
+}
+
 /// Serves until a signal or the `shutdown` command ends it.
 pub fn run(
     settings: &Settings,
@@ -186,8 +199,8 @@ pub fn run(
     devices: &[Arc<dyn Device>],
     listeners: Vec<Listener>,
     admin: Option<Admin>,
+    Signals(mut signals): Signals,
 ) -> io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP])?;
     let handle = signals.handle();
     let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
     if let Some(admin) = admin {
