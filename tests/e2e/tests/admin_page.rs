@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_e2e::{
     Client, PATIENCE, Server, assert_on_flash, flash_server, free_port, is_terrace, push_to_flash,
@@ -170,6 +170,25 @@ fn a_unix_socket_is_for_its_owner() {
 }
 
 #[test]
+fn silent_connections_keep_their_places_for_a_moment_only() {
+    if others("silent_connections_keep_their_places_for_a_moment_only") {
+        return;
+    }
+    let port = free_port();
+    let mut server = Server::start(&format!("-m 64 --admin 127.0.0.1:{port}"));
+    // On a machine that stands still it is tried again.
+    let is_soon_answered = (0..5).any(|_| {
+        let start = Instant::now();
+        let connect = |_| TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let _silent: Vec<_> = (0..8).map(connect).collect();
+        assert_eq!(body(port, "/healthz"), "ok\n");
+        start.elapsed() < Duration::from_secs(4)
+    });
+    assert!(is_soon_answered, "eight silent connections kept the page from others");
+    server.assert_alive();
+}
+
+#[test]
 fn slow_and_foul_readers_hold_up_nobody() {
     if others("slow_and_foul_readers_hold_up_nobody") {
         return;
@@ -182,7 +201,7 @@ fn slow_and_foul_readers_hold_up_nobody() {
     assert!(head.starts_with("HTTP/1.1 400"), "{head}");
     let mut endless = connect();
     let _ = endless.write_all(&[b'a'; 100_000]);
-    // Those that send half a request are cut off after five seconds; until then others are still
+    // Those that send half a request are cut off after a second; until then others are still
     // answered. On a machine that stands still for as long it is tried again.
     let answered_meanwhile = (0..5).any(|_| {
         let mut stalled: Vec<_> = (0..6)

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 /// Longer requests are none of a scraper's.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 32;
-/// A request must be there, and its answer taken, within this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A request must be there within this time: those that only connect keep places from others.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(1);
+/// Its answer must be taken within this time.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What was asked for.
 pub(super) struct Request {
@@ -82,7 +84,7 @@ pub(super) fn serve(client: OwnedFd, answer: impl FnOnce(&Request) -> Response) 
 
 /// Reads a request; `true` if only the head of the answer is wanted.
 fn read(client: &mut File) -> Result<(Request, bool), Refused> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + REQUEST_PATIENCE;
     let mut text = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -149,7 +151,7 @@ fn write(client: &mut File, response: &Response, head_only: bool) -> io::Result<
     if !head_only {
         text.push_str(body);
     }
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + ANSWER_PATIENCE;
     let mut left = text.as_bytes();
     while !left.is_empty() {
         wait(client, end.saturating_duration_since(Instant::now()), true)?;

@@ -256,7 +256,8 @@ pub fn markdown() -> String {
          `/status` (all of `stats` and `stats tiers` as JSON), `/healthz`, `/readyz`, and\n\
          `/readyz?recovered`, which is 503 until all records are back after a start. Any other\n\
          address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
-         16 characters) readers send as `Authorization: Bearer TOKEN`.\n\n\
+         16 characters) readers send as `Authorization: Bearer TOKEN`. A request must be there a\n\
+         second after its connection.\n\n\
          Tiers are numbered from 0 in the order of the command line. `stats reset` sets back the\n\
          same counters here as in `stats`.\n\n\
          Written from the table in `crates/server/src/admin/metrics.rs` by\n\
