@@ -258,6 +258,10 @@ pub fn markdown() -> String {
          address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
          16 characters) readers send as `Authorization: Bearer TOKEN`. A request must be there a\n\
          second after its connection.\n\n\
+         `/healthz` and `/readyz` are about the process: it runs, and clients are answered. Both\n\
+         stay 200 when a tier has failed, which is meant: the cache goes on serving from DRAM and\n\
+         the other tiers, and to start it anew or take it out of service would lose those too.\n\
+         `terrace_tier_failed` tells of a failed tier: that is what to alert on.\n\n\
          Tiers are numbered from 0 in the order of the command line. `stats reset` sets back the\n\
          same counters here as in `stats`.\n\n\
          Written from the table in `crates/server/src/admin/metrics.rs` by\n\
