@@ -173,6 +173,8 @@ fn the_background_is_entered_when_ready() {
         assert_eq!(fields[3], pid.to_string(), "it leads no session of its own");
         assert_eq!(fs::read_link(format!("/proc/{pid}/cwd")).ok(), Some("/".into()));
         if is_terrace() {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).expect("its name");
+            assert_eq!(comm.trim(), "terrace", "nobody finds it by that name");
             // A second one can't have the port: the line and the exit code come through.
             let failed = Server::run(&flags);
             assert_eq!(failed.code, Some(71), "{}", failed.output);

@@ -65,6 +65,9 @@ pub(crate) struct Child(());
 impl Child {
     /// Leaves the terminal that the parent was started from.
     pub(crate) fn detach(&self) -> Result<(), Failure> {
+        // It was started by the path /proc/self/exe, and would be called `exe` where `pgrep` looks.
+        // A name that can't be set harms nobody.
+        let _ = rustix::thread::set_name(c"terrace");
         match rustix::process::setsid() {
             Ok(_) => Ok(()),
             Err(error) => Err(Failure::system(format!("-d: can't leave the terminal: {error}"))),
