@@ -26,11 +26,21 @@ pub(crate) fn allow_descriptors(
     setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).map_err(|_| {
         let have = limit.maximum.unwrap_or(u64::MAX);
         let most = have.saturating_sub(own_descriptors(threads, tiers));
-        Failure::system(format!(
-            "-c {connections}: the system allows {have} open files; write -c {most} or less, or \
-             raise `ulimit -n`"
-        ))
+        Failure::system(too_few_descriptors(connections, have, most, wanted))
     })
+}
+
+/// What to do where `have` open files are allowed, enough for `most` connections.
+fn too_few_descriptors(connections: u32, have: u64, most: u64, wanted: u64) -> String {
+    let fewer = match most {
+        // Not even one client would fit.
+        0 => String::new(),
+        most => format!("write -c {most} or less, or "),
+    };
+    format!(
+        "-c {connections}: the system allows {have} open files; {fewer}raise `ulimit -n` to \
+         {wanted} or more"
+    )
 }
 
 /// Lets a crash leave a core file as large as the system's hard limit allows.
@@ -77,4 +87,17 @@ pub(crate) fn lock_memory() -> Option<String> {
     use rustix::mm::{MlockAllFlags, mlockall};
     let error = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).err()?;
     Some(format!("warning: -k: memory is not locked: {error}; raise `ulimit -l` or leave -k out"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_few_descriptors;
+
+    #[test]
+    fn only_what_works_is_advised() {
+        let some = too_few_descriptors(1000, 500, 404, 1096);
+        assert!(some.contains("write -c 404 or less, or raise `ulimit -n` to 1096"), "{some}");
+        let none = too_few_descriptors(10, 64, 0, 106);
+        assert!(!none.contains("write -c") && none.contains("`ulimit -n` to 106"), "{none}");
+    }
 }
