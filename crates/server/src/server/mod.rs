@@ -129,7 +129,11 @@ impl Server {
         body: impl FnOnce(&Arc<Shared>) + Send + 'static,
     ) -> io::Result<()> {
         let all = EndTogether(Arc::clone(&self.shared));
-        let thread = thread::Builder::new().name(name.to_string()).spawn(move || body(&all.0))?;
+        let threads = self.shared.settings.threads;
+        let thread = thread::Builder::new()
+            .name(name.to_string())
+            .spawn(move || body(&all.0))
+            .map_err(|error| no_thread(name, threads, &error))?;
         self.threads.push(thread);
         Ok(())
     }
@@ -158,6 +162,17 @@ impl Server {
         }
         all
     }
+}
+
+/// The system has no thread to give: says which, and where its limit is set.
+fn no_thread(name: &str, workers: u32, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!(
+            "the thread {name} can't be started (-t {workers}): {error}; write a smaller -t, or raise \
+             the limit of threads (`ulimit -u`, TasksMax= of systemd, pids.max of a container)"
+        ),
+    )
 }
 
 /// A server that has lost a thread answers some clients and hangs others, which nobody can make
