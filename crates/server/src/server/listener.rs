@@ -67,7 +67,7 @@ impl Listener {
             let listener = Self::unix(path, settings.unix_mask, settings.listen_backlog);
             return Ok(vec![listener.map_err(error(path.display().to_string()))?]);
         }
-        let endpoints = settings.endpoints().map_err(error("the given address".into()))?;
+        let endpoints = settings.endpoints().map_err(|no| error(no.host)(no.source))?;
         let mut listeners = Vec::new();
         for endpoint in endpoints {
             match Self::network(endpoint, settings.listen_backlog) {

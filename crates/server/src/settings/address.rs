@@ -14,6 +14,7 @@ fn listener(text: &str) -> Result<ListenAddress, String> {
     const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
     let mut listen = ListenAddress { host: String::new(), port: None, tls: None, protocol: None };
     let text = prefixes(text, &mut listen)?;
+    refuse_unknown_prefix(text)?;
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
             Some((host, "")) => (host, None),
@@ -33,6 +34,21 @@ fn listener(text: &str) -> Result<ListenAddress, String> {
     listen.port = port.map(|port| size::number(port, 1..=65535, "a port")).transpose()?;
     listen.host = host.to_string();
     Ok(listen)
+}
+
+/// Finds a word in front that is neither a prefix nor a host with its port, such as `tls:127.0.0.1`.
+fn refuse_unknown_prefix(text: &str) -> Result<(), String> {
+    let Some((word, rest)) = text.split_once(':') else { return Ok(()) };
+    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let may_be_ipv6 = rest.contains(':') && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_word || may_be_ipv6 || is_port {
+        return Ok(());
+    }
+    Err(format!(
+        "`{rest}` is no port, and `{word}:` none of what may stand before an address: notls:, btls:, \
+         mtls:, proto[NAME]:, tag[NAME]:"
+    ))
 }
 
 /// Takes `notls:`, `btls:`, `mtls:`, `proto[NAME]:` and `tag[NAME]:` off the front.
@@ -163,6 +179,11 @@ mod tests {
             read("proto[negotiating]:h").map(|l| l.protocol),
             Ok(Some(super::super::Protocol::Auto))
         );
+        for text in ["tls:127.0.0.1", "ssl:127.0.0.1:11211", "tls:[::1]:1", "localhost:abc"] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains("notls:, btls:, mtls:"), "{text}: {error}");
+        }
+        assert_eq!(read("beef::1"), at("beef::1", None, None, None));
         for wrong in ["mtls:", "proto[ascii]", "proto[x]:h", "tag[]:h", "tag[123456789]:h"] {
             assert!(listeners(wrong).is_err(), "{wrong:?} was taken for a listener");
         }

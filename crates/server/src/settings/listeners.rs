@@ -141,10 +141,19 @@ pub struct Endpoint {
     pub protocol: Option<Protocol>,
 }
 
+/// A name of `-l` that stands for no address.
+#[derive(Debug)]
+pub struct Unresolved {
+    /// The name.
+    pub host: String,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
 impl Settings {
     /// The network sockets to listen on, names resolved. Without `-l` these are all addresses of
     /// IPv4 and of IPv6 (the latter to be bound for IPv6 only).
-    pub fn endpoints(&self) -> std::io::Result<Vec<Endpoint>> {
+    pub fn endpoints(&self) -> Result<Vec<Endpoint>, Unresolved> {
         let mut endpoints = Vec::new();
         if self.unix_socket.is_some() {
             return Ok(endpoints);
@@ -161,7 +170,9 @@ impl Settings {
             for (default, is_udp) in [(self.tcp_port, false), (self.udp_port, true)] {
                 let own = listen.port.map(Port::At).filter(|_| default != Port::Off || !is_udp);
                 let Some(port) = own.unwrap_or(default).number() else { continue };
-                for address in (listen.host.as_str(), port).to_socket_addrs()? {
+                let unresolved = |source| Unresolved { host: listen.host.clone(), source };
+                let addresses = (listen.host.as_str(), port).to_socket_addrs();
+                for address in addresses.map_err(unresolved)? {
                     let endpoint = self.endpoint(listen, address, is_udp);
                     if !endpoints.contains(&endpoint) {
                         endpoints.push(endpoint);

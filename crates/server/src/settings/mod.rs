@@ -19,7 +19,9 @@ mod write_rate;
 pub use crate::auth::{PasswordFile, PasswordFileError};
 pub use error::UsageError;
 pub use help::{help, markdown};
-pub use listeners::{AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Verify};
+pub use listeners::{
+    AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Unresolved, Verify,
+};
 pub use size::display_bytes;
 use terrace_cache::FULL_PERCENT;
 pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
