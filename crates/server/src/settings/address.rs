@@ -92,6 +92,7 @@ pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
     let profile = profile.transpose().map_err(|error| error.to_string())?;
     match text.split_once(':') {
         Some(("ssd", rest)) => {
+            refuse_unknown_addition(rest)?;
             let spec = path_and_size(rest)?;
             let read_depth = profile.map(|profile| profile.queue_depth);
             Ok(TierSpec { read_depth, is_below, ..spec })
@@ -99,7 +100,30 @@ pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
         Some((kind @ ("pmem" | "nvme-tcp"), _)) => {
             Err(format!("{kind} tiers are not in this version; use ssd:PATH:SIZE"))
         }
+        Some((word, rest)) if is_kind(word, rest) => {
+            Err(format!("there is no kind {word}; the kind of every drive is ssd: ssd:{rest}"))
+        }
+        None if is_kind(text, "") => {
+            Err("write a tier as ssd:PATH:SIZE, such as ssd:/data/cache:512g".into())
+        }
         _ => Err(format!("write the kind first: ssd:{text}")),
+    }
+}
+
+/// Whether `word` is meant as the kind of a tier, not as a path with `rest` as its size.
+fn is_kind(word: &str, rest: &str) -> bool {
+    let is_word = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_word && !rest.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Finds a comma behind the size with something else behind it than what `tier` takes off.
+fn refuse_unknown_addition(text: &str) -> Result<(), String> {
+    let (_, size) = text.rsplit_once(':').unwrap_or_default();
+    match size.split_once(',') {
+        Some((size, other)) if size.starts_with(|c: char| c.is_ascii_digit()) => {
+            Err(format!("`{other}`: behind the size may stand ,below and ,profile=FILE, each once"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -201,6 +225,15 @@ mod tests {
             spec("/dev/disk/by-path/pci-0:a.b", None)
         );
         assert!(tier("/data/a:1g").unwrap_err().contains("ssd:/data/a:1g"));
+        for (wrong, says) in [
+            ("hdd:/x/a:1g", "no kind hdd; the kind of every drive is ssd: ssd:/x/a:1g"),
+            ("cache:1g", "write the kind first: ssd:cache:1g"),
+            ("ssd", "such as ssd:/data/cache:512g"),
+            ("ssd:/x/a:64m,foo", "`foo`: behind the size may stand ,below and ,profile=FILE"),
+        ] {
+            let error = tier(wrong).unwrap_err();
+            assert!(error.contains(says), "{wrong}: {error}");
+        }
         for kind in ["pmem:/a:1g", "nvme-tcp:h:4420/nqn"] {
             assert!(tier(kind).unwrap_err().contains("not in this version"), "{kind}");
         }
