@@ -114,10 +114,27 @@ pub(crate) fn named_option(
     Ok(Assignment { target: Target::Option(row, name), value, written })
 }
 
+/// The flag with the long name `name` and no other: a file is written once and read by many versions,
+/// where a beginning that is clear today may not stay so.
+pub(crate) fn key(name: &str, written: &str) -> Result<&'static Flag, UsageError> {
+    exact(name).ok_or_else(|| {
+        UsageError::at(
+            written,
+            match nearest(name, FLAGS.iter().map(|flag| flag.long)) {
+                Some(near) => format!("no such key; did you mean {near}?"),
+                None => "no such key; the long names of flags are, see `terrace --help`".into(),
+            },
+        )
+    })
+}
+
+fn exact(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.long == name || flag.long == name.replace('_', "-"))
+}
+
 /// The flag with the long name `name`, or with a beginning of it that fits no other.
 pub(crate) fn long_flag(name: &str, written: &str) -> Result<&'static Flag, UsageError> {
-    let same = |flag: &&Flag| flag.long == name || flag.long == name.replace('_', "-");
-    if let Some(flag) = FLAGS.iter().find(same) {
+    if let Some(flag) = exact(name) {
         return Ok(flag);
     }
     let begins: Vec<_> = FLAGS.iter().filter(|flag| flag.long.starts_with(name)).collect();

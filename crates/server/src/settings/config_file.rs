@@ -68,7 +68,7 @@ fn values(value: &Value, written: &str) -> Result<Vec<Given>, UsageError> {
 }
 
 fn flag(key: &str, value: Given, written: &str) -> Result<Vec<Assignment>, UsageError> {
-    let flag = assign::long_flag(key, written)?;
+    let flag = assign::key(key, written)?;
     if matches!(flag.action, Action::Config | Action::Print(_)) {
         return Err(UsageError::at(written, "works on the command line only"));
     }

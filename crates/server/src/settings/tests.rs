@@ -441,7 +441,10 @@ fn the_command_line_wins_over_the_file() {
 fn a_wrong_file_says_where() {
     for (text, says) in [
         ("port = 1\nthreads = = 2\n", "line 2: "),
-        ("portt = 1", "portt: no such flag; did you mean --port?"),
+        ("portt = 1", "portt: no such key; did you mean port?"),
+        ("prot = \"ascii\"", "prot: no such key; did you mean port?"),
+        ("thread = 2", "thread: no such key; did you mean threads?"),
+        ("qqqqqq = 2", "qqqqqq: no such key; the long names"),
         ("port = \"abc\"", "port = abc: a port is a number"),
         ("port = -2", "port = -2: a port is a number"),
         ("port = true", "port: write a value: NUM"),
