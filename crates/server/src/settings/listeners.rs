@@ -204,6 +204,16 @@ impl Settings {
         }
     }
 
+    /// Whether clients of some listener must show certificates.
+    fn asks_for_certificates(&self) -> bool {
+        let default = self.listen_tls();
+        let mut asked = self.listen.iter().map(|listen| listen.tls.unwrap_or(default));
+        match self.listen.is_empty() {
+            true => default == ListenTls::Mutual,
+            false => asked.any(|tls| tls == ListenTls::Mutual),
+        }
+    }
+
     /// Finds settings of listeners that contradict each other.
     pub(super) fn check_listeners(&self) -> Result<(), UsageError> {
         let has_own_port = self.listen.iter().any(|listen| listen.port.is_some());
@@ -225,6 +235,12 @@ impl Settings {
             return Err(UsageError::conflict(
                 "-U",
                 "datagrams carry no password; leave -U, -S or -Y out",
+            ));
+        }
+        if self.udp_port != Port::Off && self.asks_for_certificates() {
+            return Err(UsageError::conflict(
+                "-U",
+                "datagrams show no certificate; leave -U out, or -o ssl_verify_mode=2 and mtls:",
             ));
         }
         match &self.admin {
