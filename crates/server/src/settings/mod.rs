@@ -14,6 +14,7 @@ mod size;
 mod table;
 #[cfg(test)]
 mod tests;
+mod without_effect;
 mod write_rate;
 
 pub use crate::auth::{PasswordFile, PasswordFileError};
@@ -251,6 +252,7 @@ impl Invocation {
         let mut settings = Settings::default();
         let is_given = |key| assignments.iter().any(|assignment| assignment.key() == key);
         let moves_tcp = is_given("udp-port") && !is_given("port");
+        let unheard = without_effect::Given::new(&assignments);
         for assignment in assignments {
             if let Some(print) = assignment.apply(&mut settings)? {
                 return Ok(Self::Print(print));
@@ -262,6 +264,8 @@ impl Invocation {
         }
         settings.find_sasl_passwords()?;
         settings.note_what_is_not_looked_at();
+        let notes = unheard.notes(&settings);
+        settings.notes.extend(notes);
         settings.check()?;
         Ok(Self::Serve(Box::new(settings)))
     }

@@ -119,9 +119,51 @@ fn every_common_flag_lands_in_its_field() {
         slab_chunk_bytes_min: 64,
         napi_ids: 0,
         shown: Default::default(),
-        notes: vec![],
+        notes: vec!["--public-udp: no effect, there is no -U".into()],
     };
     assert_eq!(s, expected);
+}
+
+#[test]
+fn flags_that_need_another_are_noted_without_it() {
+    for (line, says) in [
+        ("--durability strict", "--durability strict: no effect, there is no --tier"),
+        ("--gear a", "--gear a: no effect, there is no --tier"),
+        ("--write-budget 1dwpd", "--write-budget 1dwpd: no effect, there is no --tier"),
+        ("--tier-full 70", "--tier-full 70: no effect, there is no --tier"),
+        ("--admin-token-file /t", "--admin-token-file /t: no effect, there is no --admin"),
+        ("--public-udp", "--public-udp: no effect, there is no -U"),
+        ("-a 700", "-a 700: no effect, there is no -s"),
+        (
+            "-o ssl_chain_cert=/c,ssl_key=/k",
+            "-o ssl_chain_cert, ssl_key: without -Z connections are not encrypted",
+        ),
+    ] {
+        assert_eq!(settings(line).notes, [says], "{line}");
+    }
+    for line in [
+        "--tier ssd:/a:1g --durability strict --gear c --write-budget 1dwpd --tier-full 70",
+        "--admin 127.0.0.1:1 --admin-token-file /t",
+        "--state /s --on-mismatch refuse",
+        "-U 1 --public-udp",
+        "-s /s -a 700",
+        "-Z -o ssl_chain_cert=/c,ssl_key=/k",
+    ] {
+        assert!(settings(line).notes.is_empty(), "{line}: {:?}", settings(line).notes);
+    }
+}
+
+#[test]
+fn datagrams_show_no_certificate() {
+    const TLS: &str = "-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_ca_cert=/a -U 1";
+    for more in ["-o ssl_verify_mode=2", "-l mtls:127.0.0.1", "-o ssl_verify_mode=3 -l ::1"] {
+        let error = invoke(&format!("{TLS} {more}")).unwrap_err();
+        assert_eq!(error.exit_code(), 64, "{more}");
+        assert!(error.to_string().starts_with("-U: datagrams show no certificate"), "{error}");
+    }
+    for more in ["", "-o ssl_verify_mode=1", "-o ssl_verify_mode=2 -l notls:127.0.0.1"] {
+        settings(&format!("{TLS} {more}"));
+    }
 }
 
 #[test]
