@@ -20,6 +20,10 @@ impl CommandLine {
         let mut line = Self::default();
         let mut rest = arguments.iter().map(String::as_str).peekable();
         rest.next_if_eq(&"serve");
+        if arguments.first().is_some_and(|word| word == "help") {
+            rest.next();
+            line.long("help", &mut rest)?;
+        }
         while let Some(argument) = rest.next() {
             if let Some(long) = argument.strip_prefix("--") {
                 line.long(long, &mut rest)?;
@@ -101,5 +105,7 @@ impl CommandLine {
 }
 
 fn unexpected(argument: &str) -> UsageError {
-    UsageError::at(argument, "every setting is a flag; `terrace --help` lists them")
+    let reason = "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace \
+                  --help` lists them";
+    UsageError::at(argument, reason)
 }

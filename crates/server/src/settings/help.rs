@@ -6,6 +6,14 @@ use std::fmt::Write;
 
 const COLUMN: usize = 34;
 
+/// What `terrace` is besides a server, by its first word; the rest of their command lines is their own.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("serve", "the server; may be left out"),
+    ("plan", "how much DRAM, drives and nodes a cache needs, and how it will do"),
+    ("probe", "measures a drive, and writes the profile that plan and --tier take"),
+    ("bench", "loads a server and measures what it answers"),
+];
+
 fn of(section: Section) -> impl Iterator<Item = &'static Flag> {
     FLAGS.iter().filter(move |flag| flag.section == section)
 }
@@ -41,10 +49,15 @@ fn option_name(option: &Extended) -> String {
 pub fn help() -> String {
     let mut text = format!(
         "terrace {}: a memcached server whose cache is as large as its drives\n\n\
-         usage: terrace [serve] [FLAGS]\n\n\
+         usage: terrace [serve] [FLAGS]\n       \
+         terrace PROGRAM [FLAGS]\n\n\
          Sizes take k, m, g, t or p (powers of 1024). Defaults stand in [brackets].\n",
         env!("CARGO_PKG_VERSION")
     );
+    text.push_str("\nPrograms (`terrace PROGRAM --help` says more):\n");
+    for (name, what) in PROGRAMS {
+        row(&mut text, name, what);
+    }
     for section in Section::ALL {
         let _ = writeln!(text, "\n{}:", section.title());
         for flag in of(section) {

@@ -417,6 +417,7 @@ fn errors_say_what_to_write() {
         ("--io-engine aio", "write auto, io_uring or pool"),
         ("--config /nonexistent.toml", "--config /nonexistent.toml: "),
         ("bogus", "bogus: every setting is a flag"),
+        ("bogus", "serve, plan, probe or bench"),
         ("-- bogus", "bogus: every setting is a flag"),
         ("-", "-: every setting is a flag"),
     ] {
@@ -429,6 +430,7 @@ fn errors_say_what_to_write() {
 #[test]
 fn asks_to_print() {
     assert_eq!(invoke("-h"), Ok(Invocation::Print(Print::Help)));
+    assert_eq!(invoke("help"), Ok(Invocation::Print(Print::Help)));
     assert_eq!(invoke("--version"), Ok(Invocation::Print(Print::Version)));
     assert_eq!(invoke("-m 64 -i"), Ok(Invocation::Print(Print::License)));
 }
@@ -521,6 +523,9 @@ fn help_names_every_flag() {
     let help = help();
     for flag in table::FLAGS {
         assert!(help.contains(&format!("--{}", flag.long)), "--{} is missing", flag.long);
+    }
+    for program in ["serve", "plan", "probe", "bench"] {
+        assert!(help.contains(&format!("\n  {program} ")), "{program} is missing");
     }
     assert!(help.lines().all(|line| line.len() <= 140), "a line of --help is too long");
 }
