@@ -8,7 +8,7 @@ mod tools;
 
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
-use startup::{Failure, banner, limits, port_file, state, tiers, user};
+use startup::{Failure, banner, limits, memory, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use terrace::admin::Admin;
@@ -91,6 +91,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
     say::line(banner::limits(settings, cache.item_bytes_max()));
+    say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
+    say_all(&memory::more_than_there_is(settings.memory_bytes));
     if let Some(Err(failure)) = &pid_file {
         say::line(format_args!("warning: no pid file: {}", failure.message));
     }

@@ -19,6 +19,19 @@ pub(crate) fn limits(settings: &Settings, item_bytes_max: u64) -> String {
     )
 }
 
+/// Tells that values can't be as long as `-I` asks for.
+pub(crate) fn shorter_values(settings: &Settings, item_bytes_max: u64) -> Option<String> {
+    let wanted = settings.item_bytes_max;
+    (item_bytes_max < wanted).then(|| {
+        let of = if settings.tiers.is_empty() { "-m" } else { "what the tiers hold" };
+        format!(
+            "-I: values of up to {} instead of {}: the longest may be an eighth of {of}",
+            display_bytes(item_bytes_max),
+            display_bytes(wanted),
+        )
+    })
+}
+
 /// Where clients can connect, and what follows from it.
 pub(crate) fn listening(listeners: &[Listener], asks_for_passwords: bool) -> Vec<String> {
     let mut lines: Vec<_> =
@@ -42,6 +55,14 @@ fn is_open_to_all(listener: &Listener) -> bool {
 mod tests {
     use super::*;
     use std::net::IpAddr;
+
+    #[test]
+    fn tells_why_values_are_shorter() {
+        let settings = Settings { item_bytes_max: 1 << 30, ..Settings::default() };
+        assert_eq!(shorter_values(&settings, 1 << 30), None);
+        let line = shorter_values(&settings, 512 << 20).unwrap();
+        assert!(line.contains("512 MiB instead of 1 GiB") && line.contains("of -m"), "{line}");
+    }
 
     #[test]
     fn warns_when_everybody_can_connect() {
