@@ -124,6 +124,26 @@ fn a_kill_is_warm_with_the_state_and_cold_without() {
 }
 
 #[test]
+fn a_tier_of_another_size_is_left_as_it_is_where_that_is_asked_for() {
+    if !needs_terrace("a_tier_of_another_size_is_left_as_it_is_where_that_is_asked_for") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let larger = FLAGS.replace("128m", "160m");
+    let refused = Server::try_start(&format!("{larger} --on-mismatch refuse"), Arc::clone(&dir));
+    let failed = refused.err().expect("it could not be recovered");
+    assert_eq!(failed.code, Some(71));
+    assert!(failed.output.contains("has 128 MiB, 160 MiB are asked for"), "{}", failed.output);
+    let server = start(&FLAGS.replace(":128m", ""), &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+    drop(server.kill());
+    let server = start(&FLAGS.replace("128m", "96m"), &dir);
+    server.output_with("note: the file takes 128 MiB, of which 32 MiB are not used");
+}
+
+#[test]
 fn strict_mode_is_warm_without_the_state() {
     if !needs_terrace("strict_mode_is_warm_without_the_state") {
         return;

@@ -1,8 +1,9 @@
 //! The drives (`--tier`), and how they are read.
 
 use super::Failure;
+use std::fs;
 use std::sync::Arc;
-use terrace::settings::{IoEngine, Settings, display_bytes};
+use terrace::settings::{IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
 use terrace_device::{Device, FileDevice, Opened, open_queue};
 
 /// The opened drives and what the operator should know of each.
@@ -15,12 +16,22 @@ pub(crate) struct Tiers {
 pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
     let mut tiers = Tiers { devices: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
+        let had = file_bytes(spec);
+        if settings.on_mismatch == OnMismatch::Refuse {
+            refuse_growth(spec, had)?;
+        }
         let device = FileDevice::open_unless(&spec.path, spec.bytes, &terrace_cache::is_foreign)
             .map_err(Failure::system)?;
         let size = display_bytes(device.geometry().bytes);
         let below = if spec.is_below && !tiers.devices.is_empty() { ", below" } else { "" };
         tiers.lines.push(format!("tier ssd: {}, {size}{below}", device.label()));
         tiers.lines.extend(device.notes().iter().map(|note| format!("  note: {note}")));
+        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes < had) {
+            let (had, unused) = (display_bytes(had), display_bytes(had - bytes));
+            tiers
+                .lines
+                .push(format!("  note: the file takes {had}, of which {unused} are not used"));
+        }
         if let Some(depth) = spec.read_depth {
             tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));
         }
@@ -30,6 +41,24 @@ pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
         tiers.lines.push(engine(settings.io_engine, &tiers.devices)?);
     }
     Ok(tiers)
+}
+
+/// Bytes of the file before it is opened; 0 for a new one, and for a block device.
+fn file_bytes(spec: &TierSpec) -> u64 {
+    fs::metadata(&spec.path).ok().filter(fs::Metadata::is_file).map_or(0, |file| file.len())
+}
+
+/// A longer file is no longer what it was when it was written, and could not be recovered.
+fn refuse_growth(spec: &TierSpec, had: u64) -> Result<(), Failure> {
+    match spec.bytes {
+        Some(bytes) if had > 0 && bytes > had => Err(Failure::system(format!(
+            "{}: has {}, {} are asked for, and --on-mismatch refuse leaves it as it is; leave the size out",
+            spec.path.display(),
+            display_bytes(had),
+            display_bytes(bytes)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Tries the engine that the workers are going to use, and says which it is.
