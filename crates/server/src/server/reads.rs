@@ -248,6 +248,7 @@ impl Reads {
                 if abandoned(operation) {
                     self.unfinished -= 1;
                 } else if self.tiers[tier].takes_nothing() {
+                    self.unfinished -= 1;
                     self.give_up(plan, operation);
                 } else if self.has_room(plan) {
                     self.start(plan, operation);
@@ -293,7 +294,6 @@ impl Reads {
                 self.tiers[plan.tier].silent.get_or_insert(now);
                 // What is in flight counts no more, since other drives need the room.
                 self.buffer_bytes -= plan.bytes as usize;
-                self.unfinished += 1;
                 self.give_up(plan, operation);
             }
         }
@@ -303,13 +303,14 @@ impl Reads {
                 && u64::from(second.saturating_sub(asked)) > self.patience.as_secs()
             {
                 self.tiers[tier].waiting.pop_front();
+                self.unfinished -= 1;
                 self.give_up(plan, operation);
             }
         }
     }
 
+    /// Has who asked told that the read failed, whether or not a drive is at it.
     fn give_up(&mut self, plan: ReadPlan, operation: Id) {
-        self.unfinished -= 1;
         let buffer = AlignedBuf::zeroed(plan.bytes as usize);
         self.buffer_bytes += buffer.len();
         let result = Err(io::ErrorKind::TimedOut.into());

@@ -149,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Whether requests that wait for it do so in vain tells the cache, which refuses them then.
+    /// To be called while requests wait for it: if they do so in vain, the cache refuses them from now on.
     pub(crate) fn look_after_maintenance(&self) {
         if self.heartbeat.is_missing() {
             self.cache.note_hanging(true);
