@@ -16,6 +16,7 @@ mod pool;
 mod queue;
 pub mod sim;
 mod slab;
+mod timed;
 mod uring;
 mod wear;
 
@@ -25,6 +26,7 @@ pub use error::OpenError;
 pub use file::FileDevice;
 pub use long::LongBuffers;
 pub use queue::{Engine, Opened, open_queue};
+pub use timed::{TimedDevice, is_unanswered};
 pub use wear::Wear;
 
 use std::io;
@@ -71,6 +73,11 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> io::Result<()>;
     /// The descriptor that an io_uring may read from; `None` for devices without one.
     fn raw_fd(&self) -> Option<RawFd>;
+    /// For how long it has not answered what it was asked; zero while it is waited for like any other. While it
+    /// is silent all that it is asked fails at once, see [`is_unanswered`].
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// One read handed to a [`ReadQueue`].

@@ -29,6 +29,7 @@ pub use fault::{Effect, Fault, Operation};
 pub use image::Crash;
 pub use queue::SimQueue;
 
+use crate::timed::unanswered;
 use crate::{AlignedBuf, Device, Geometry};
 use fault::Faults;
 use image::Image;
@@ -37,6 +38,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 /// What a simulated drive can hold back from a flush, in bytes, unless told otherwise.
 const CACHE_BYTES: usize = 64 << 20;
@@ -86,6 +88,18 @@ struct State {
     random: Random,
     counts: Counts,
     powered: bool,
+    silence: Silence,
+}
+
+/// How a drive behaves while it answers nothing.
+#[derive(Clone, Default)]
+struct Silence {
+    /// For how long it has, as it says; zero while it answers.
+    lasts: Duration,
+    /// Whether somebody has asked it something meanwhile, and so knows.
+    was_noticed: bool,
+    /// What it was asked to write first, and may write yet.
+    late: Option<(u64, Vec<u8>)>,
 }
 
 impl SimDevice {
@@ -110,6 +124,7 @@ impl SimDevice {
             random: Random::new(seed),
             counts: Counts::default(),
             powered: true,
+            silence: Silence::default(),
         };
         Self {
             label: format!("sim:{seed}"),
@@ -129,6 +144,18 @@ impl SimDevice {
         self.lock().faults.clear();
     }
 
+    /// From the next operation on nothing is answered, as [`crate::TimedDevice`] would tell, and the device says
+    /// that this `lasts` so long. Zero ends it: a write that was waited for is carried out then, late.
+    pub fn fall_silent(&self, lasts: Duration) {
+        let State { image, silence, .. } = &mut *self.lock();
+        silence.lasts = lasts;
+        if lasts.is_zero() {
+            if let Some((offset, bytes)) = std::mem::take(silence).late {
+                image.write(offset, &bytes);
+            }
+        }
+    }
+
     /// Loses the power, then has it again: unflushed writes meet the fate that `how` says. Faults
     /// and counts stay.
     pub fn crash(&self, how: Crash) {
@@ -143,14 +170,14 @@ impl SimDevice {
     /// faults.
     pub fn crashed_copy(&self, how: Crash, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let image = self.lock().image.crashed(how, &mut random);
+        let image = self.lock().image_to_come(random.coin()).crashed(how, &mut random);
         self.copy(image, random, format!("{}/crash:{seed}", self.label))
     }
 
     /// A drive as the next process finds it when this one is gone and the power is not: nothing is
     /// lost, and what was not flushed still is not. It has no faults.
     pub fn process_copy(&self, seed: u64) -> Self {
-        let image = self.lock().image.clone();
+        let image = self.lock().image_to_come(true);
         self.copy(image, Random::new(seed), format!("{}/process:{seed}", self.label))
     }
 
@@ -161,6 +188,7 @@ impl SimDevice {
             random,
             counts: Counts::default(),
             powered: true,
+            silence: Silence::default(),
         };
         Self { label, geometry: self.geometry, state: Mutex::new(state), hook: RwLock::new(None) }
     }
@@ -198,6 +226,14 @@ impl SimDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// While it is silent: the first transfer is under way, and no other is.
+    fn note_silence(&self, write: Option<(u64, &[u8])>) {
+        let State { silence, .. } = &mut *self.lock();
+        if !silence.lasts.is_zero() && !std::mem::replace(&mut silence.was_noticed, true) {
+            silence.late = write.map(|(offset, bytes)| (offset, bytes.to_vec()));
+        }
+    }
+
     /// Announces an operation, counts it, and draws what befalls it.
     fn begin(
         &self,
@@ -214,6 +250,10 @@ impl SimDevice {
         state.counts.count(operation, bytes);
         if !state.powered {
             return Err(power_is_off());
+        }
+        if !state.silence.lasts.is_zero() {
+            state.counts.faults += 1;
+            return Err(unanswered());
         }
         let effect = state.faults.strike(operation, offset..offset + bytes as u64);
         state.counts.faults += u64::from(effect.is_some());
@@ -247,6 +287,7 @@ impl Device for SimDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.note_silence(None);
         let (mut state, effect) = self.begin(Operation::Read, offset, buf.len())?;
         match effect {
             Some(Effect::Error(kind) | Effect::Partial(kind)) => return Err(kind.into()),
@@ -265,6 +306,7 @@ impl Device for SimDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+        self.note_silence(Some((offset, buf)));
         let (mut state, effect) = self.begin(Operation::Write, offset, buf.len())?;
         let State { image, random, .. } = &mut *state;
         match effect {
@@ -304,9 +346,23 @@ impl Device for SimDevice {
     fn raw_fd(&self) -> Option<RawFd> {
         None
     }
+
+    fn silence(&self) -> Duration {
+        let silence = &self.lock().silence;
+        if silence.was_noticed { silence.lasts } else { Duration::ZERO }
+    }
 }
 
 impl State {
+    /// With the write that is late, if it `arrives`.
+    fn image_to_come(&self, arrives: bool) -> Image {
+        let mut image = self.image.clone();
+        if let Some((offset, bytes)) = self.silence.late.as_ref().filter(|_| arrives) {
+            image.write(*offset, bytes);
+        }
+        image
+    }
+
     fn power_off(&mut self) -> io::Error {
         self.powered = false;
         power_is_off()

@@ -1,0 +1,131 @@
+//! A device that answers nothing holds its caller up only for so long, and is left alone until it answers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+use terrace_device::sim::{Operation, SimDevice};
+use terrace_device::{AlignedBuf, Device, TimedDevice, is_unanswered};
+
+const BLOCK: usize = 4096;
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Holds up transfers that come while it is shut.
+#[derive(Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn shut(&self) {
+        *self.is_shut.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.is_shut.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_shut = self.is_shut.lock().unwrap();
+        drop(self.opened.wait_while(is_shut, |is_shut| *is_shut).unwrap());
+    }
+}
+
+/// A drive behind a gate, and the device that is timed over it.
+fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
+    let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
+    let hook = Arc::clone(&gate);
+    drive.before_each(move |_| hook.pass());
+    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).unwrap();
+    device.begin();
+    (drive, gate, device)
+}
+
+fn block(byte: u8) -> AlignedBuf {
+    let mut block = AlignedBuf::zeroed(BLOCK);
+    block.fill(byte);
+    block
+}
+
+fn until_it_answers(device: &TimedDevice) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !device.silence().is_zero() {
+        assert!(Instant::now() < end, "still silent");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_is_answered_is_as_without_it() {
+    let (_, _, device) = timed();
+    device.write_at(BLOCK as u64, &block(3)).unwrap();
+    device.flush().unwrap();
+    let mut read = AlignedBuf::zeroed(2 * BLOCK);
+    device.read_at(0, &mut read).unwrap();
+    assert!(read[..BLOCK].iter().all(|byte| *byte == 0));
+    assert!(read[BLOCK..].iter().all(|byte| *byte == 3));
+    let error = device.read_at(1 << 20, &mut read).unwrap_err();
+    assert!(!is_unanswered(&error) && device.silence().is_zero(), "{error}");
+}
+
+#[test]
+fn a_late_write_comes_before_all_that_is_asked_later() {
+    let (drive, gate, device) = timed();
+    device.write_at(0, &block(1)).unwrap();
+    gate.shut();
+    assert!(is_unanswered(&device.write_at(0, &block(2)).unwrap_err()));
+    assert!(device.silence() >= PATIENCE);
+    // All else fails at once, and never reaches the drive.
+    let asked = drive.counts();
+    let start = Instant::now();
+    let mut read = AlignedBuf::zeroed(BLOCK);
+    for _ in 0..10 {
+        assert!(is_unanswered(&device.write_at(0, &block(3)).unwrap_err()));
+        assert!(is_unanswered(&device.read_at(0, &mut read).unwrap_err()));
+        assert!(is_unanswered(&device.flush().unwrap_err()));
+    }
+    assert!(start.elapsed() < 10 * PATIENCE, "{:?}", start.elapsed());
+    assert_eq!(drive.counts(), asked);
+    gate.open();
+    until_it_answers(&device);
+    device.read_at(0, &mut read).unwrap();
+    assert_eq!(read[0], 2, "the late write was made");
+    device.write_at(0, &block(4)).unwrap();
+    device.read_at(0, &mut read).unwrap();
+    assert_eq!((read[0], drive.counts().writes), (4, 3));
+}
+
+#[test]
+fn the_memory_of_a_late_read_is_nobody_elses() {
+    let (drive, gate, device) = timed();
+    device.write_at(0, &block(5)).unwrap();
+    gate.shut();
+    let mut read = block(9);
+    assert!(is_unanswered(&device.read_at(0, &mut read).unwrap_err()));
+    gate.open();
+    until_it_answers(&device);
+    assert_eq!(drive.counts().reads, 1, "it was answered");
+    assert!(read.iter().all(|byte| *byte == 9), "and changed nothing that the caller has");
+}
+
+#[test]
+fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
+    let drive = Arc::new(SimDevice::new(1 << 20, 7));
+    drive.before_each(|_| thread::sleep(3 * PATIENCE));
+    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).unwrap();
+    device.write_at(0, &block(1)).unwrap();
+    device.begin();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let hook = Arc::clone(&is_over);
+    drive.before_each(move |transfer| {
+        assert_eq!(transfer.operation, Operation::Write);
+        while !hook.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+    });
+    assert!(is_unanswered(&device.write_at(0, &block(2)).unwrap_err()));
+    drop(device);
+    is_over.store(true, Ordering::Relaxed);
+}
