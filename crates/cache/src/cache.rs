@@ -424,10 +424,10 @@ impl Engine {
         !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
     }
 
-    /// Whether there is no room that background work could make (`-M`), or it hangs.
+    /// Whether there is no room that background work could make (`-M`, or no drive answers), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let is_full = !self.evicts && self.pool.counters.is_full();
-        is_full || self.hangs.load(Ordering::Relaxed)
+        is_full || self.hangs.load(Ordering::Relaxed) || self.pool.slots.are_all_silent()
     }
 
     /// Encoded bytes of fresh records that fill a segment.

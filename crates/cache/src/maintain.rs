@@ -144,6 +144,10 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let slots = &engine.pool.slots;
+        if slots.on(rung).next().is_none() {
+            // Nothing there can be taken back.
+            return false;
+        }
         self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
         let round = &mut self.rounds[usize::from(rung)];
         let live = engine.live_bytes_on(rung);

@@ -19,17 +19,17 @@ struct Gate {
 
 impl Gate {
     fn shut(&self) {
-        *self.is_shut.lock().unwrap() = true;
+        *self.is_shut.lock().expect("no panic") = true;
     }
 
     fn open(&self) {
-        *self.is_shut.lock().unwrap() = false;
+        *self.is_shut.lock().expect("no panic") = false;
         self.opened.notify_all();
     }
 
     fn pass(&self) {
-        let is_shut = self.is_shut.lock().unwrap();
-        drop(self.opened.wait_while(is_shut, |is_shut| *is_shut).unwrap());
+        let is_shut = self.is_shut.lock().expect("no panic");
+        drop(self.opened.wait_while(is_shut, |is_shut| *is_shut).expect("no panic"));
     }
 }
 
@@ -38,7 +38,8 @@ fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
     let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
     let hook = Arc::clone(&gate);
     drive.before_each(move |_| hook.pass());
-    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).unwrap();
+    let device =
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).expect("a thread");
     device.begin();
     (drive, gate, device)
 }

@@ -78,6 +78,8 @@ pub(crate) enum Refused {
     NoMemory,
     /// The indexes have their share of memory; entries have to go.
     AtShare,
+    /// A drive does not answer, and its segments can't be carried over.
+    Unanswered,
 }
 
 /// The growth of one shard's index, done in slices.
@@ -90,8 +92,8 @@ pub(crate) struct Growth {
     coming: u64,
     /// Segments still to be carried over; those sealed since the start go into both indexes anyway.
     segments: Vec<Sealed>,
-    /// Segments whose drive did not answer, to be tried a second time after all others.
-    unanswered: Vec<Sealed>,
+    /// Segments whose drive failed, to be tried a second time after all others.
+    unread: Vec<Sealed>,
     is_second_try: bool,
 }
 
@@ -99,8 +101,8 @@ pub(crate) struct Growth {
 #[derive(Debug, PartialEq, Eq)]
 enum Carried {
     Done,
-    /// Its drive did not answer.
-    Unanswered,
+    /// Its drive failed.
+    Unread,
     /// The new index can't take the old one's place.
     Failed,
 }
@@ -112,6 +114,9 @@ pub(crate) fn start(
     at: usize,
     coming: u64,
 ) -> Result<Growth, Refused> {
+    if engine.pool.slots.is_any_silent() {
+        return Err(Refused::Unanswered);
+    }
     let shard = &engine.shards[at];
     let index = shard.index.load(guard);
     let buckets = next_buckets(engine, shard, index, coming);
@@ -130,8 +135,8 @@ pub(crate) fn start(
     locked.state.carried.clear();
     let generation = locked.state.generation;
     let segments = shard.segments.iter().collect();
-    let unanswered = Vec::new();
-    Ok(Growth { shard: at, generation, bytes, coming, segments, unanswered, is_second_try: false })
+    let unread = Vec::new();
+    Ok(Growth { shard: at, generation, bytes, coming, segments, unread, is_second_try: false })
 }
 
 impl Growth {
@@ -148,13 +153,13 @@ impl Growth {
                 if self.try_again() {
                     return true;
                 }
-                let is_complete = self.give_up_unanswered(engine, guard);
+                let is_complete = self.give_up_unread(engine, guard);
                 self.finish(engine, guard, is_complete);
                 return false;
             };
             match carry_segment(engine, shard, guard, sealed, self.generation, buffer) {
                 Carried::Done => {}
-                Carried::Unanswered => self.unanswered.push(sealed),
+                Carried::Unread => self.unread.push(sealed),
                 Carried::Failed => {
                     self.finish(engine, guard, false);
                     return false;
@@ -164,24 +169,24 @@ impl Growth {
         true
     }
 
-    /// Goes back to the segments whose drive did not answer, once.
+    /// Goes back to the segments whose drive failed, once.
     fn try_again(&mut self) -> bool {
         if !std::mem::replace(&mut self.is_second_try, true) {
-            self.segments = std::mem::take(&mut self.unanswered);
+            self.segments = std::mem::take(&mut self.unread);
         }
         !self.segments.is_empty()
     }
 
     /// Says whether the new index can do without what is not in it. A drive that may answer another time is
     /// waited for, but not by SETs: where nothing can be sealed any more, what it holds is lost.
-    fn give_up_unanswered(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
+    fn give_up_unread(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         let shard = &engine.shards[self.shard];
-        if self.unanswered.is_empty() {
+        if self.unread.is_empty() {
             return true;
         }
         let is_needed = pressure(shard, guard, self.coming) == Pressure::Needed;
         if is_needed {
-            purge(engine, shard, guard, &self.unanswered);
+            purge(engine, shard, guard, &self.unread);
         }
         is_needed
     }
@@ -233,7 +238,9 @@ fn carry_segment(
     }
     let footer = match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => footer,
-        Err(Unreadable::Device) => return Carried::Unanswered,
+        Err(Unreadable::Device) => return Carried::Unread,
+        // Another time, and nothing is lost.
+        Err(Unreadable::Unanswered) => return Carried::Failed,
         Err(Unreadable::Corrupt) => {
             purge(engine, shard, guard, &[sealed]);
             return Carried::Done;

@@ -130,7 +130,7 @@ fn settle(
     }
     match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => _ = by_footer(engine, shard, guard, sealed, &footer),
-        Err(Unreadable::Device) => return false,
+        Err(Unreadable::Device | Unreadable::Unanswered) => return false,
         Err(Unreadable::Corrupt) => purge(engine, shard, guard, &[sealed]),
     }
     true

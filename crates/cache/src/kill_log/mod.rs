@@ -9,6 +9,7 @@
 //! replaces the copy is committed, the end of a segment before its place is reused or its entries go.
 
 pub(crate) mod log_page;
+mod room;
 pub(crate) mod word;
 
 use crate::kill_log::word::{Word, short};
@@ -21,13 +22,10 @@ use crate::tiers::slots::Slots;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use terrace_device::AlignedBuf;
+use terrace_device::{AlignedBuf, is_unanswered};
 
 /// Words in a page, behind its header.
 pub(crate) const PAGE_WORDS: u64 = log_page::WORDS as u64;
-/// Pages of the ring that requests leave to what is under way: every thread may have checked for room
-/// and not yet appended, a few dozen words each.
-const RING_RESERVE: u64 = 6;
 /// The log is cleaned when it is longer than this many times what counts in it.
 const GARBAGE_FACTOR: u64 = 2;
 /// Pages that are written at a time, at most.
@@ -127,19 +125,6 @@ impl KillLog {
 
     pub(crate) fn has_failed(&self) -> bool {
         self.get(LogField::Failed) != 0
-    }
-
-    /// Whether a request may append what it needs; if not, pages have to be written out first.
-    pub(crate) fn has_room(&self) -> bool {
-        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
-        let end = self.reusable.load(Ordering::Acquire) + self.state.ring_pages();
-        page + RING_RESERVE < end || self.has_failed()
-    }
-
-    /// Whether half of the room is used up.
-    fn is_crowded(&self) -> bool {
-        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
-        page > self.reusable.load(Ordering::Relaxed) + self.state.ring_pages() / 2
     }
 
     fn append(&self, word: Word) -> u64 {
@@ -256,31 +241,6 @@ impl KillLog {
     pub(crate) fn offset_of(&self, page: u64, slots: &Slots) -> u64 {
         let within = page % self.pages_per_slot(slots) * log_page::PAGE as u64;
         slots.offset(self.slot_of(page, slots)) + within
-    }
-
-    /// Background work: writes full pages out when the ring is half full, and cleans if `may_clean`.
-    /// Says whether there was anything to do.
-    /// `locked` runs something while nobody changes a shard.
-    pub(crate) fn maintain(&self, slots: &Slots, may_clean: bool, locked: &Locked<'_>) -> bool {
-        if self.has_failed() {
-            return self.drop_full_pages();
-        }
-        let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
-        (may_clean && self.clean(slots, locked)) || spilled
-    }
-
-    /// Sees to it that background work may append some hundred words: writes pages out until there is
-    /// room. Not for requests, which wait instead.
-    pub(crate) fn ensure_room(&self, slots: &Slots) {
-        while !self.has_room() {
-            match self.spill(slots) {
-                Ok(true) => {}
-                // Slots are short; the reserve has to do.
-                Ok(false) => return,
-                // After some errors in a row the tier counts as failed, and so there is room.
-                Err(_) => std::thread::yield_now(),
-            }
-        }
     }
 
     /// A failed tier's log goes nowhere.
@@ -449,6 +409,7 @@ impl KillLog {
         while page < tail + per_slot {
             let run = match self.read_run(page, tail + per_slot, slots) {
                 Ok(run) => run,
+                Err(error) if is_unanswered(&error) => return false,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData || is_out_of_slots => {
                     // What it said is not known any more: the next start must be cold.
                     self.fail();

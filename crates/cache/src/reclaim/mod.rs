@@ -24,7 +24,7 @@ use crate::stats::observer::Reclaim;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use terrace_device::AlignedBuf;
+use terrace_device::{AlignedBuf, is_unanswered};
 
 /// Records looked at per hold of the shard's lock.
 const BATCH: usize = 64;
@@ -55,11 +55,12 @@ pub(crate) fn choose(
             _ => (1, usage.live_bytes.into()),
         }
     };
-    // The place of one on a drive that takes no writes is no gain, and it may still be read.
+    // The place of one on a drive that takes no writes is no gain, and it may still be read; nor can one be
+    // taken back from a drive that does not answer.
     let is_gain = |victim: &Victim| {
         let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
         let tier = &engine.pool.slots.tiers[usize::from(slot.tier)];
-        tier.rung == rung && !tier.has_failed()
+        tier.rung == rung && tier.works()
     };
     shards
         .flat_map(|shard| {
@@ -90,8 +91,13 @@ pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
 }
 
 /// Why a segment could not be taken back now.
-#[derive(Debug)]
-pub(crate) struct NoRoomForRecords;
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    /// For the records that are to be kept.
+    NoRoom,
+    /// Its drive does not answer: it is not known what to keep.
+    Unanswered,
+}
 
 /// Takes a segment back.
 pub(crate) fn reclaim(
@@ -100,7 +106,7 @@ pub(crate) fn reclaim(
     victim: Victim,
     buffer: &mut AlignedBuf,
     now: u32,
-) -> Result<(), NoRoomForRecords> {
+) -> Result<(), PutOff> {
     let shard = &engine.shards[victim.shard];
     let told = &engine.pool.counters.told;
     let place = engine.place_number(shard.segments.slot(victim.sealed.number));
@@ -119,19 +125,23 @@ fn take_back(
     victim: Victim,
     buffer: &mut AlignedBuf,
     now: u32,
-) -> Result<(), NoRoomForRecords> {
+) -> Result<(), PutOff> {
     let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
     if shard.segments.usage(number).live_records > 0 || is_suspended {
-        let Ok(footer) = read_footer(engine, shard, victim.sealed, buffer) else {
-            purge(engine, shard, guard, &[victim.sealed]);
-            return Ok(());
+        let footer = match read_footer(engine, shard, victim.sealed, buffer) {
+            Ok(footer) => footer,
+            Err(Unreadable::Unanswered) => return Err(PutOff::Unanswered),
+            Err(Unreadable::Device | Unreadable::Corrupt) => {
+                purge(engine, shard, guard, &[victim.sealed]);
+                return Ok(());
+            }
         };
         let stuck = settle::by_footer(engine, shard, guard, victim.sealed, &footer);
         if !stuck.is_empty() && !engine.may_let_go() {
             // The index has to grow first.
-            return Err(NoRoomForRecords);
+            return Err(PutOff::NoRoom);
         }
         let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
         let mut items_let_go = Vec::new();
@@ -140,8 +150,10 @@ fn take_back(
             let kept =
                 reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
             // When full, what finds no room goes: else nothing would ever make some.
-            if kept.is_err() && !engine.may_let_go() {
-                return kept;
+            match kept {
+                Err(PutOff::NoRoom) if engine.may_let_go() => {}
+                Ok(()) => {}
+                Err(put_off) => return Err(put_off),
             }
         }
         whole::end(engine, shard, guard, &[victim.sealed]);
@@ -213,8 +225,10 @@ fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, 
 /// Why a footer is not to be had.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// The device failed; it may answer another time.
+    /// The device failed; it may not another time.
     Device,
+    /// The device does not answer at present.
+    Unanswered,
     /// What it answered does not check out.
     Corrupt,
 }
@@ -231,7 +245,10 @@ pub(crate) fn read_footer(
     let slot = shard.segments.slot(number);
     let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
     buffer.set_len(bytes.min(buffer.capacity()));
-    engine.pool.slots.read_tail(slot, buffer).map_err(|_| Unreadable::Device)?;
+    engine.pool.slots.read_tail(slot, buffer).map_err(|error| match is_unanswered(&error) {
+        true => Unreadable::Unanswered,
+        false => Unreadable::Device,
+    })?;
     check_footer(engine, shard, sealed, buffer)
 }
 
@@ -303,11 +320,14 @@ fn reinsert_all(
     (keep, let_go): (&HashSet<Name>, &mut Vec<Vec<u8>>),
     buffer: &mut AlignedBuf,
     now: u32,
-) -> Result<(), NoRoomForRecords> {
+) -> Result<(), PutOff> {
     let slot = shard.segments.slot(sealed.number);
     let counters = engine.pool.counters.tier(slot.tier);
     buffer.set_len(engine.geometry.segment_bytes as usize);
-    if engine.pool.slots.read_tail(slot, buffer).is_err() {
+    if let Err(error) = engine.pool.slots.read_tail(slot, buffer) {
+        if is_unanswered(&error) {
+            return Err(PutOff::Unanswered);
+        }
         purge(engine, shard, guard, &[sealed]);
         return Ok(());
     }
@@ -414,7 +434,7 @@ pub(crate) fn reinsert(
     sealed: Sealed,
     bytes: &[u8],
     now: u32,
-) -> Result<(), NoRoomForRecords> {
+) -> Result<(), PutOff> {
     let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
     let key = engine.hasher.key(record.key, record.is_chunk);
     let name = engine.hasher.name(key.hash);
@@ -437,7 +457,7 @@ pub(crate) fn reinsert(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
     let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
-    let addr = appended.map_err(|NoBlock| NoRoomForRecords)?;
+    let addr = appended.map_err(|NoBlock| PutOff::NoRoom)?;
     locked.commit();
     match shard.find_resident(&engine.pool, guard, &key, name.pos) {
         Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),

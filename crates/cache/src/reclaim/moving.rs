@@ -317,8 +317,7 @@ impl<'e> Job<'e> {
         Some(written)
     }
 
-    /// Writes a new segment; an error is the number that it would have had. A place that can't be written
-    /// is not used again.
+    /// Writes a new segment; an error is the number that it would have had.
     fn write<'p, 'b>(
         &self,
         part: &'p Part<'b>,
@@ -345,16 +344,16 @@ impl<'e> Job<'e> {
     /// Begins the new segments, and hands them the entries of their records.
     fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, segments) = (self.engine, &self.shard.segments);
+        let log_of = |output: &Output<'_, '_>| &engine.pool.logs[usize::from(output.slot.tier)];
+        outputs.iter().for_each(|output| log_of(output).ensure_room(&engine.pool.slots));
         let Some(mut locked) = self.lock_unless_flushed(generation) else {
             // Segment numbers were put back all together.
             outputs.iter().for_each(|output| engine.pool.slots.give(output.slot));
             return None;
         };
-        for Output { slot, footer, .. } in outputs {
-            let log = &engine.pool.logs[usize::from(slot.tier)];
-            log.ensure_room(&engine.pool.slots);
+        for output @ Output { slot, footer, .. } in outputs {
             let seat = Seat { shard: footer.shard, number: footer.number, seq: footer.seq };
-            log.begin(engine.pool.slots.index(*slot), seat);
+            log_of(output).begin(engine.pool.slots.index(*slot), seat);
             segments.publish(*slot, footer, footer.names.len() as u32);
             engine.note_segment(segments, footer.number, true);
             locked.state.arriving.push(Sealed { number: footer.number, seq: footer.seq });

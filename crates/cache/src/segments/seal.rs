@@ -75,13 +75,15 @@ pub(crate) fn seal(
     };
     assemble(&items, segment, &mut footer);
     if engine.pool.slots.write(slot, segment).is_err() {
-        // The place is not used again; the records stay in DRAM and go to another.
+        // The records stay in DRAM and go to another place.
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.state.generation == generation {
             locked.state.numbers.push(number);
         }
         return Outcome::Blocked;
     }
+    let log = &engine.pool.logs[usize::from(slot.tier)];
+    log.ensure_room(&engine.pool.slots);
     locked = shard.lock(&engine.pool, guard);
     if locked.state.generation != generation {
         // Everything was flushed meanwhile, segment numbers too.
@@ -89,8 +91,6 @@ pub(crate) fn seal(
         return Outcome::Sealed;
     }
     crash_point("seal: written");
-    let log = &engine.pool.logs[usize::from(slot.tier)];
-    log.ensure_room(&engine.pool.slots);
     let log_slot = engine.pool.slots.index(slot);
     log.begin(log_slot, Seat { shard: footer.shard, number, seq });
     shard.segments.publish(slot, &footer, footer.names.len() as u32);

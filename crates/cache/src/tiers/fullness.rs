@@ -25,6 +25,10 @@ impl Engine {
     /// Decides whether the cache is full: whether records may be dropped.
     pub(crate) fn judge_fullness(&self) {
         self.fill_dram_if_tiers_failed();
+        if self.pool.slots.are_all_silent() {
+            // They hold what they held, and may be asked again.
+            return;
+        }
         let counters = &self.pool.counters;
         let full = match self.has_working_tiers() {
             true => self.pool.slots.rungs().all(|rung| self.is_full_on(rung)),

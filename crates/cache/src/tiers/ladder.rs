@@ -22,7 +22,7 @@ impl Slots {
     /// The working tiers of a rung, with their numbers.
     pub(crate) fn on(&self, rung: u16) -> impl Iterator<Item = (usize, &TierStore)> {
         let tiers = self.tiers.iter().enumerate();
-        tiers.filter(move |(_, tier)| tier.rung == rung && !tier.has_failed())
+        tiers.filter(move |(_, tier)| tier.rung == rung && tier.works())
     }
 
     /// The next rung below that works.

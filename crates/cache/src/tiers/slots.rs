@@ -9,7 +9,8 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use terrace_device::{AlignedBuf, Device};
+use std::time::Duration;
+use terrace_device::{AlignedBuf, Device, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
@@ -42,6 +43,16 @@ impl TierStore {
         self.failed.get().map(String::as_str)
     }
 
+    /// For how long the device has not answered what it was asked; zero while it answers.
+    pub(crate) fn silence(&self) -> Duration {
+        self.device.silence()
+    }
+
+    /// Whether there is any use in asking it for something.
+    pub(crate) fn works(&self) -> bool {
+        !self.has_failed() && self.silence().is_zero()
+    }
+
     pub(crate) fn free(&self) -> u32 {
         self.free_count.load(Ordering::Relaxed).saturating_sub(LOG_RESERVE)
     }
@@ -52,12 +63,16 @@ impl TierStore {
         Some(offset)
     }
 
-    /// Notes how a write went; a device that refuses several in a row is given up.
+    /// Notes how a write went; a device that refuses several in a row is given up. One that does not answer may
+    /// yet.
     fn note_write(&self, written: &io::Result<()>, counters: &TierCounters) {
         let Err(error) = written else {
             self.write_errors_in_a_row.store(0, Ordering::Relaxed);
             return;
         };
+        if is_unanswered(error) {
+            return;
+        }
         count(&counters.write_errors);
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
             self.failed.get_or_init(|| error.to_string());
@@ -146,8 +161,7 @@ impl Slots {
 
     fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
         let working = self.tiers.iter().enumerate();
-        let working =
-            working.filter(|(_, tier)| is_meant(tier) && !tier.has_failed() && tier.free() > 0);
+        let working = working.filter(|(_, tier)| is_meant(tier) && tier.works() && tier.free() > 0);
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
         let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
@@ -176,6 +190,18 @@ impl Slots {
         self.tiers.iter().filter(|tier| !tier.has_failed()).map(|tier| tier.segments).sum()
     }
 
+    /// Whether a working drive is not answering at present.
+    pub(crate) fn is_any_silent(&self) -> bool {
+        self.tiers.iter().any(|tier| !tier.has_failed() && !tier.silence().is_zero())
+    }
+
+    /// Whether all that work are not answering at present.
+    pub(crate) fn are_all_silent(&self) -> bool {
+        self.is_any_silent() && !self.tiers.iter().any(TierStore::works)
+    }
+
+    /// Writes a segment. A place where that fails is not used again, unless the device only did not answer: it
+    /// lets no other write there before this one is over.
     pub(crate) fn write(&self, slot: SlotId, segment: &AlignedBuf) -> io::Result<()> {
         let counters = self.counters.tier(slot.tier);
         let tier = &self.tiers[usize::from(slot.tier)];
@@ -184,6 +210,9 @@ impl Slots {
         if written.is_ok() {
             count(&counters.segment_writes);
             counters.written_bytes.fetch_add(segment.len() as u64, Ordering::Relaxed);
+        }
+        if written.as_ref().is_err_and(is_unanswered) {
+            self.give(slot);
         }
         written
     }
@@ -211,7 +240,7 @@ impl Slots {
         let counters = self.counters.tier(slot.tier);
         count(&counters.background_reads);
         counters.background_read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        if read.is_err() {
+        if read.as_ref().is_err_and(|error| !is_unanswered(error)) {
             count(&counters.read_errors);
         }
         read

@@ -149,10 +149,10 @@ impl SimDevice {
     pub fn fall_silent(&self, lasts: Duration) {
         let State { image, silence, .. } = &mut *self.lock();
         silence.lasts = lasts;
-        if lasts.is_zero() {
-            if let Some((offset, bytes)) = std::mem::take(silence).late {
-                image.write(offset, &bytes);
-            }
+        if lasts.is_zero()
+            && let Some((offset, bytes)) = std::mem::take(silence).late
+        {
+            image.write(offset, &bytes);
         }
     }
 

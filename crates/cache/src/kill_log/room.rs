@@ -1,0 +1,59 @@
+//! Room in the ring: requests take it, background work makes it by writing pages to the tier.
+
+use super::{KillLog, Locked, PAGE_WORDS};
+use crate::recovery::state::LogField;
+use crate::tiers::slots::Slots;
+use std::sync::atomic::Ordering;
+use terrace_device::is_unanswered;
+
+/// Pages of the ring that requests leave to what is under way: every thread may have checked for room
+/// and not yet appended, a few dozen words each.
+const RING_RESERVE: u64 = 6;
+
+impl KillLog {
+    /// Whether a request may append what it needs; if not, pages have to be written out first.
+    pub(crate) fn has_room(&self) -> bool {
+        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
+        let end = self.reusable.load(Ordering::Acquire) + self.state.ring_pages();
+        page + RING_RESERVE < end || self.has_failed()
+    }
+
+    /// Whether half of the room is used up.
+    fn is_crowded(&self) -> bool {
+        let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
+        page > self.reusable.load(Ordering::Relaxed) + self.state.ring_pages() / 2
+    }
+
+    /// Background work: writes full pages out when the ring is half full, and cleans if `may_clean`.
+    /// Says whether there was anything to do.
+    /// `locked` runs something while nobody changes a shard.
+    pub(crate) fn maintain(&self, slots: &Slots, may_clean: bool, locked: &Locked<'_>) -> bool {
+        if self.has_failed() {
+            return self.drop_full_pages();
+        }
+        if !slots.tiers[usize::from(self.tier)].silence().is_zero() {
+            if !self.has_room() {
+                self.fail();
+            }
+            return false;
+        }
+        let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
+        (may_clean && self.clean(slots, locked)) || spilled
+    }
+
+    /// Sees to it that background work may append some hundred words: writes pages out until there is
+    /// room. Not for requests, which wait instead.
+    pub(crate) fn ensure_room(&self, slots: &Slots) {
+        while !self.has_room() {
+            match self.spill(slots) {
+                Ok(true) => {}
+                // Slots are short; the reserve has to do.
+                Ok(false) => return,
+                // Requests would wait for the drive; now they don't, but the next start must be cold.
+                Err(error) if is_unanswered(&error) => self.fail(),
+                // After some errors in a row the tier counts as failed, and so there is room.
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+}
