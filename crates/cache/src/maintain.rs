@@ -69,6 +69,8 @@ pub(crate) struct Maintenance {
     /// Segments that are moved at once, at most; 0 where there is no memory to merge.
     segments_max: usize,
     rounds: Vec<Round>,
+    /// Drives were told that they need not be waited for.
+    is_timing: bool,
 }
 
 impl Maintenance {
@@ -86,6 +88,7 @@ impl Maintenance {
             space: Space::new(segment_bytes),
             segments_max: merge::segments_max(memory, segment_bytes),
             rounds: Vec::new(),
+            is_timing: false,
         }
     }
 
@@ -108,6 +111,10 @@ impl Maintenance {
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
             let may_clean = engine.recovery.is_done();
+            if may_clean && !std::mem::replace(&mut self.is_timing, true) {
+                // Recovery reads by many threads, and waits: what it can't read is lost.
+                engine.pool.slots.tiers.iter().for_each(|tier| tier.device.begin_timing());
+            }
             let locked = |shard: usize, act: &dyn Fn()| {
                 let _locked = engine.shards[shard].lock(&engine.pool, guard);
                 act();

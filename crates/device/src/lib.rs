@@ -73,6 +73,9 @@ pub trait Device: Send + Sync {
     fn flush(&self) -> io::Result<()>;
     /// The descriptor that an io_uring may read from; `None` for devices without one.
     fn raw_fd(&self) -> Option<RawFd>;
+    /// From here on the caller can bear that a transfer fails which is not answered soon, where the device does
+    /// that; see [`TimedDevice`].
+    fn begin_timing(&self) {}
     /// For how long it has not answered what it was asked; zero while it is waited for like any other. While it
     /// is silent all that it is asked fails at once, see [`is_unanswered`].
     fn silence(&self) -> Duration {

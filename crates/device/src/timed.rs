@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// transfer is over every other one of this device fails at once, in the same way. Whoever is told that a write was
 /// not answered may therefore use its place again: nothing gets there before the late write does.
 ///
-/// Transfers go to the device directly, and wait, until [`TimedDevice::begin`]; flushes always do, since they
+/// Transfers go to the device directly, and wait, until [`Device::begin_timing`]; flushes always do, since they
 /// may take long. Reads past this device, as a [`crate::ReadQueue`] makes them, are not affected.
 pub struct TimedDevice {
     device: Arc<dyn Device>,
@@ -84,11 +84,6 @@ impl TimedDevice {
         let lane = Mutex::new(Lane::open(Arc::clone(&device))?);
         let (has_begun, overdue) = (AtomicBool::new(false), AtomicU64::new(0));
         Ok(Self { device, patience, born: Instant::now(), has_begun, overdue, lane })
-    }
-
-    /// From here on transfers are timed, and one is under way at a time.
-    pub fn begin(&self) {
-        self.has_begun.store(true, Ordering::Relaxed);
     }
 
     fn lane(&self) -> MutexGuard<'_, Lane> {
@@ -180,6 +175,11 @@ impl Device for TimedDevice {
 
     fn raw_fd(&self) -> Option<RawFd> {
         self.device.raw_fd()
+    }
+
+    /// One transfer is under way at a time then.
+    fn begin_timing(&self) {
+        self.has_begun.store(true, Ordering::Relaxed);
     }
 
     fn silence(&self) -> Duration {

@@ -40,7 +40,7 @@ fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
     drive.before_each(move |_| hook.pass());
     let device =
         TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).expect("a thread");
-    device.begin();
+    device.begin_timing();
     (drive, gate, device)
 }
 
@@ -117,7 +117,7 @@ fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     drive.before_each(|_| thread::sleep(3 * PATIENCE));
     let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).unwrap();
     device.write_at(0, &block(1)).unwrap();
-    device.begin();
+    device.begin_timing();
     let is_over = Arc::new(AtomicBool::new(false));
     let hook = Arc::clone(&is_over);
     drive.before_each(move |transfer| {

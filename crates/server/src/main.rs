@@ -81,7 +81,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     tls::check(&settings.tls).map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
-    let cache = open_cache(settings, &tiers.devices, &state)?;
+    let cache = open_cache(settings, &tiers.in_background, &state)?;
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
     let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;

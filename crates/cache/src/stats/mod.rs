@@ -152,6 +152,8 @@ pub struct TierStats {
     pub write_errors: u64,
     /// The device was given up after errors.
     pub failed: bool,
+    /// For how many seconds the device has not answered what it was asked; 0 while it answers.
+    pub silent_seconds: u64,
 }
 
 /// One segment that holds records.

@@ -148,6 +148,7 @@ impl Engine {
             read_errors: get(&counters.read_errors),
             write_errors: get(&counters.write_errors),
             failed: store.has_failed(),
+            silent_seconds: store.silence().as_secs(),
             ..TierStats::default()
         }
     }

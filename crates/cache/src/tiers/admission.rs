@@ -21,6 +21,7 @@ use crate::stats::counters::count;
 use crate::tiers::ledger::Ledger;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use terrace_policy::{Gear, Ghost, Past};
 
 /// One part of DRAM in so many is for the names of what was let go.
@@ -121,6 +122,12 @@ impl Cache {
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         let tiers = self.engine.pool.slots.tiers.iter();
         tiers.filter_map(|tier| Some((tier.device.label(), tier.failure()?)))
+    }
+
+    /// The tiers by label, and for how long each has not answered what it was asked; zero while it answers.
+    pub fn silences(&self) -> impl Iterator<Item = (&str, Duration)> {
+        let tiers = self.engine.pool.slots.tiers.iter();
+        tiers.map(|tier| (tier.device.label(), tier.silence()))
     }
 
     /// The gear that each tier is in at present.

@@ -165,6 +165,7 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
+    metric("tier_silent_seconds", Gauge, "tier", "for how long the device has not answered; 0 while it answers", &["tier:silent_seconds"], |v, s| tiers(v, s, |t| t.silent_seconds)),
     metric("tier_capacity_bytes", Gauge, "tier", "room for segments", &["tier:capacity_bytes", "extstore_limit_maxbytes"], |v, s| tiers(v, s, |t| t.capacity_bytes)),
     metric("tier_records", Gauge, "tier", "live records", &["tier:records", "extstore_objects_used", "extstore_objects_written"], |v, s| tiers(v, s, |t| t.records)),
     metric("tier_live_bytes", Gauge, "tier", "live records with their headers", &["tier:live_bytes", "extstore_bytes_used"], |v, s| tiers(v, s, |t| t.live_bytes)),

@@ -35,6 +35,7 @@ mod recovery;
 mod replies;
 mod requests;
 pub(crate) mod shared;
+mod silence;
 mod slab;
 pub(crate) mod socket;
 mod stream;
@@ -44,6 +45,7 @@ pub(crate) mod watch;
 mod worker;
 
 pub use listener::{ListenError, Listener};
+pub use reads::PATIENCE as DRIVE_PATIENCE;
 
 use crate::admin::Admin;
 use crate::say;
@@ -71,7 +73,7 @@ pub struct Server {
 
 impl Server {
     /// Starts to serve `cache` on `listeners`. `devices` are those that the cache was opened with, in
-    /// the same order. When this returns, clients are being answered.
+    /// the same order, and not timed: workers never wait for them. When this returns, clients are being answered.
     pub fn start(
         settings: &Settings,
         cache: Arc<Cache>,
@@ -290,12 +292,14 @@ fn maintain(shared: &Arc<Shared>) {
     let mut nap = MAINTENANCE_NAP;
     let mut gears = gears::Gears::new(&shared.cache);
     let mut failures = failures::Failures::default();
+    let mut silence = silence::Silence::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     while !shared.is_stopping() {
         shared.heartbeat.beat();
         shared.cache.note_hanging(false);
         gears.tell(&shared.cache);
         failures.tell(&shared.cache);
+        silence.tell(&shared.cache);
         drives.ask(&shared.cache);
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);

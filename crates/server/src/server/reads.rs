@@ -21,7 +21,7 @@ use terrace_device::{
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
 const DEPTH: u32 = 128;
 /// Who waits for a drive for longer is told that the read failed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A silent drive is asked so often.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Shorter reads have the queue's own buffers.

@@ -3,18 +3,21 @@
 use super::Failure;
 use std::fs;
 use std::sync::Arc;
-use terrace::settings::{IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
-use terrace_device::{Device, FileDevice, Opened, open_queue};
+use terrace::server::DRIVE_PATIENCE;
+use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
+use terrace_device::{Device, FileDevice, Opened, TimedDevice, open_queue};
 
 /// The opened drives and what the operator should know of each.
 pub(crate) struct Tiers {
     pub(crate) devices: Vec<Arc<dyn Device>>,
+    /// The same for the cache's own work, which waits for its transfers.
+    pub(crate) in_background: Vec<Arc<dyn Device>>,
     pub(crate) lines: Vec<String>,
 }
 
 /// Opens and locks every drive.
 pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
-    let mut tiers = Tiers { devices: Vec::new(), lines: Vec::new() };
+    let mut tiers = Tiers { devices: Vec::new(), in_background: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
         let had = file_bytes(spec);
         if settings.on_mismatch == OnMismatch::Refuse {
@@ -35,12 +38,28 @@ pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
         if let Some(depth) = spec.read_depth {
             tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));
         }
-        tiers.devices.push(Arc::new(device));
+        let device: Arc<dyn Device> = Arc::new(device);
+        tiers.in_background.push(in_background(settings, &device)?);
+        tiers.devices.push(device);
     }
     if !tiers.devices.is_empty() {
         tiers.lines.push(engine(settings.io_engine, &tiers.devices)?);
     }
     Ok(tiers)
+}
+
+/// Where a reply promises that a change outlives a power loss, it waits for the drive: there is nothing else to
+/// tell the client. Else the drive has its time.
+fn in_background(
+    settings: &Settings,
+    device: &Arc<dyn Device>,
+) -> Result<Arc<dyn Device>, Failure> {
+    if settings.durability == Durability::Power {
+        return Ok(Arc::clone(device));
+    }
+    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE);
+    let timed = timed.map_err(|e| Failure::system(format!("a thread for the drive: {e}")))?;
+    Ok(Arc::new(timed))
 }
 
 /// Bytes of the file before it is opened; 0 for a new one, and for a block device.

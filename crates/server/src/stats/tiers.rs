@@ -78,6 +78,7 @@ const TIER_ROWS: &[TierRow] = &[
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
+    ("silent_seconds", |t| t.silent_seconds),
     ("budget_bytes_per_second", |t| t.budget_bytes_per_second),
     ("let_go_records", |t| t.let_go_records),
     ("let_go_bytes", |t| t.let_go_bytes),

@@ -1,0 +1,36 @@
+//! Says in the log when a drive answers nothing, and when it does again.
+
+use crate::say;
+use std::time::Duration;
+use terrace_cache::Cache;
+
+/// What was told.
+#[derive(Default)]
+pub(super) struct Silence {
+    /// By tier, for how long it had not answered when that was seen last.
+    seen: Vec<Duration>,
+}
+
+impl Silence {
+    /// To be called every so often.
+    pub(super) fn tell(&mut self, cache: &Cache) {
+        for (tier, (label, now)) in cache.silences().enumerate() {
+            if tier == self.seen.len() {
+                self.seen.push(Duration::ZERO);
+            }
+            let before = std::mem::replace(&mut self.seen[tier], now);
+            match (before.is_zero(), now.is_zero()) {
+                (true, false) => say::error(format_args!(
+                    "tier {label} has not answered for {} s: until it does, what it holds is missed, and the \
+                     server goes on without it; check the drive, or the way to it",
+                    now.as_secs()
+                )),
+                (false, true) => say::error(format_args!(
+                    "tier {label} answers again, after {} s",
+                    before.as_secs()
+                )),
+                _ => {}
+            }
+        }
+    }
+}
