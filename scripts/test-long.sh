@@ -28,6 +28,7 @@ suite fio 300 env TERRACE_PROBE_FIO=1 \
 # The same seeds every time, so that a change alone can fail; `make sim` looks for new ones.
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 20000
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 3000
+suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 3000
 # Each takes a build; `sim/traps/run` alone tries all of them.
 suite traps 900 sim/traps/run sim/traps/{delete-resurrection,overwrite-lost-exposes-predecessor,freed-segment-with-valid-footer,deleted-unsealed-with-sealed-predecessor,suspended-names-decided-one-by-one}.patch
 suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load

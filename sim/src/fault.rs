@@ -3,11 +3,32 @@
 use crate::context::Context;
 use crate::scenario::SEGMENTS_AT;
 use std::io::ErrorKind;
+use std::time::Duration;
 use terrace_device::Device;
 use terrace_device::sim::{Effect, Fault, Operation};
 
 /// One in so many steps brings a fault, where a run has any.
 const RARITY: u64 = 60;
+
+/// One in so many steps has a drive fall silent, where drives do.
+const SILENCE_RARITY: u64 = 200;
+/// One in so many has it answer again.
+const SILENCE_ENDS: u64 = 60;
+
+/// Has a drive answer nothing, or again, now and then. Recovery waits for drives.
+pub(crate) fn silence(cx: &mut Context) {
+    if cx.devices.is_empty() || !cx.scenario.trouble.silence || cx.is_recovering {
+        return;
+    }
+    let at = cx.random.below(cx.devices.len() as u64) as usize;
+    if cx.random.one_in(SILENCE_RARITY) {
+        cx.note("silence of drive", at as u64, 1);
+        cx.devices[at].fall_silent(Duration::from_secs(10));
+    } else if cx.random.one_in(SILENCE_ENDS) {
+        cx.note("silence of drive", at as u64, 0);
+        cx.devices[at].fall_silent(Duration::ZERO);
+    }
+}
 
 /// Injects a fault now and then.
 pub(crate) fn maybe(cx: &mut Context) {

@@ -29,6 +29,8 @@ pub struct Options {
     pub prints: bool,
     /// The cache has several tiers, one below the other.
     pub is_ladder: bool,
+    /// Whether drives answer nothing for a while, now and then.
+    pub falls_silent: bool,
 }
 
 /// What went wrong.

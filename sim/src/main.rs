@@ -2,7 +2,7 @@
 //!
 //! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--failures COUNT]`, or `sim --seed SEED [--trace]`.
 //! `--twice` runs every seed twice and compares the runs; with `--ladder` there are several tiers, one below
-//! the other.
+//! the other; with `--silent` drives answer nothing for a while, now and then.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Ok(arguments) => simulate(&arguments),
         Err(why) => {
             eprintln!(
-                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice] [--ladder]"
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice] [--ladder] [--silent]"
             );
             ExitCode::from(2)
         }
@@ -58,6 +58,7 @@ fn arguments() -> Result<Arguments, String> {
             "--failures" => parsed.failures_max = number()?,
             "--trace" => parsed.options.prints = true,
             "--ladder" => parsed.options.is_ladder = true,
+            "--silent" => parsed.options.falls_silent = true,
             "--twice" => parsed.checks_repetition = true,
             other => return Err(format!("{other}: unknown")),
         }
@@ -96,7 +97,10 @@ fn report(seed: u64, options: Options, outcome: &Outcome) -> bool {
     println!("seed {seed} FAILED at step {}: {}", failure.step, failure.what);
     failure.events.iter().for_each(|event| println!("    {event}"));
     let ladder = if options.is_ladder { " --ladder" } else { "" };
-    println!("  replay: cargo run --release -p terrace-sim -- --seed {seed}{ladder} --trace");
+    let silent = if options.falls_silent { " --silent" } else { "" };
+    println!(
+        "  replay: cargo run --release -p terrace-sim -- --seed {seed}{ladder}{silent} --trace"
+    );
     true
 }
 

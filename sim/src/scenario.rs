@@ -12,6 +12,8 @@ pub(crate) struct Trouble {
     pub(crate) lies: bool,
     /// Reads that take very long.
     pub(crate) hangs: bool,
+    /// Drives answer nothing for a while.
+    pub(crate) silence: bool,
     /// Crashes and stops, so many at most.
     pub(crate) crashes: u64,
     /// Some of the crashes take the power away.
@@ -170,6 +172,7 @@ impl Scenario {
             // Nobody can tell that the end of a log was never written by a drive that says it was.
             lies: has_tiers && random.percent(25) && !(strict && (power || self.is_ladder)),
             hangs: has_tiers && random.percent(25),
+            silence: false,
             crashes: if random.percent(60) { random.within(1, 5) } else { 0 },
             power,
             state_loss: random.percent(15),

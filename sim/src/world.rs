@@ -13,6 +13,7 @@ use crate::value::Values;
 use crate::{Failure, Options, Tally};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_cache::{
     Access, Cache, Checked, Config, Evidence, Lookup, OpenError, Probe, Session, StateFile, Tier,
     set_crash_hook,
@@ -46,7 +47,9 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> std::io::Result<Self> {
         let mut random = Random::new(seed);
-        let scenario = Scenario::draw(&mut random, options.is_ladder);
+        let mut scenario = Scenario::draw(&mut random, options.is_ladder);
+        // Strict mode waits for drives.
+        scenario.trouble.silence = options.falls_silent && !scenario.is_strict();
         if options.prints {
             println!("{scenario:#?}");
         }
@@ -121,6 +124,7 @@ impl World {
     /// Opens the cache. `is_warm`: it must find what it left.
     fn start(&mut self, is_warm: bool) {
         self.plan_crash();
+        self.cx.devices.iter().for_each(|device| device.fall_silent(Duration::ZERO));
         let cache = match Cache::open(self.config()) {
             Ok(cache) => cache,
             Err(OpenError::Device { .. }) if self.cx.is_hurt() => {
@@ -204,6 +208,7 @@ impl World {
         }
         cx.latest = cx.latest.max(cx.now);
         fault::maybe(cx);
+        fault::silence(cx);
         if life.flush_due != 0 && cx.now >= life.flush_due {
             return flush(life, cx);
         }
