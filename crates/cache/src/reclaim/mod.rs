@@ -57,10 +57,11 @@ pub(crate) fn choose(
     };
     // The place of one on a drive that takes no writes is no gain, and it may still be read; nor can one be
     // taken back from a drive that does not answer.
+    let tiers = engine.pool.slots.tiers.iter();
+    let is_gain: Vec<_> = tiers.map(|tier| tier.rung == rung && tier.works()).collect();
     let is_gain = |victim: &Victim| {
         let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
-        let tier = &engine.pool.slots.tiers[usize::from(slot.tier)];
-        tier.rung == rung && tier.works()
+        is_gain[usize::from(slot.tier)]
     };
     shards
         .flat_map(|shard| {
