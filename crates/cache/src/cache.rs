@@ -362,7 +362,7 @@ impl Engine {
         }
     }
 
-    fn has_failed_log(&self) -> bool {
+    pub(crate) fn has_failed_log(&self) -> bool {
         self.pool.logs.iter().any(KillLog::has_failed)
     }
 

@@ -44,11 +44,18 @@ impl SlowDrive {
 
     /// A server on it, with more records than DRAM takes, `r0` to `r999` among them.
     fn server(&self) -> (Server, Client) {
-        let server = Server::start(&format!("-m 16 -t 1 --tier ssd:{}", self.device.display()));
+        let (server, mut client) = self.server_with("");
+        assert_on_flash(&mut client, "r500");
+        (server, client)
+    }
+
+    /// With other drives besides.
+    fn server_with(&self, tiers: &str) -> (Server, Client) {
+        let device = self.device.display();
+        let server = Server::start(&format!("-m 16 -t 1 --tier ssd:{device} {tiers}"));
         let mut client = server.client();
         fill(&mut client, "r", 1000, 500);
         fill(&mut client, "filler", 20_000, 1000);
-        assert_on_flash(&mut client, "r500");
         fs::write(self.group.join("cgroup.procs"), server.pid().to_string()).expect("a process");
         (server, client)
     }
@@ -188,4 +195,33 @@ fn a_drive_that_takes_nothing_has_what_needs_it_refused_until_it_does() {
     drop(hanging);
     wait_until("SETs are taken again", || client.set("more", &value).then_some(()));
     (0..1000).for_each(|at| assert!(client.set(&format!("newer{at}"), &value), "{at}"));
+}
+
+#[test]
+fn another_drive_takes_what_a_silent_one_does_not() {
+    const NAME: &str = "another_drive_takes_what_a_silent_one_does_not";
+    let drive = match SlowDrive::new("other") {
+        Ok(drive) => drive,
+        Err(why) => return skip(NAME, &why),
+    };
+    let other = drive._dir.path().join("other");
+    let (_server, mut client) = drive.server_with(&format!("--tier ssd:{}:64m", other.display()));
+    let found = |client: &mut Client| {
+        (0..1000).filter(|at| client.get(&format!("r{at}")).is_some()).count()
+    };
+    assert_eq!(found(&mut client), 1000);
+    let hanging = drive.hang();
+    let value = [7; 1000];
+    // DRAM takes some until it is known that the drive does not answer.
+    let start = Instant::now();
+    let mut stored = 0;
+    while start.elapsed() < 2 * PATIENCE {
+        stored += usize::from(client.set(&format!("early{stored}"), &value));
+    }
+    assert!(stored > 20_000, "{stored} in DRAM and on the other drive");
+    for at in 0..20_000 {
+        assert!(client.set(&format!("new{at}"), &value), "{at} was refused");
+    }
+    drop(hanging);
+    wait_until("the drive is read again", || (found(&mut client) > 300).then_some(()));
 }

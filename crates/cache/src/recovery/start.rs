@@ -125,7 +125,7 @@ fn judge(
             }
             Some(tier) => {
                 let label = config.tiers[tier].device.label();
-                mount.go_cold(config, &format!("{label}: refused writes before"))?;
+                mount.go_cold(config, &format!("{label}: did not take the kill log before"))?;
             }
         }
     } else if let Some(why) = mount.missed.clone() {

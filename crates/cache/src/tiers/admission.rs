@@ -130,6 +130,11 @@ impl Cache {
         tiers.map(|tier| (tier.device.label(), tier.silence()))
     }
 
+    /// Whether what was changed since could not be kept, so that the next start will bring nothing back.
+    pub fn is_next_start_cold(&self) -> bool {
+        self.engine.has_failed_log()
+    }
+
     /// The gear that each tier is in at present.
     pub fn gears(&self) -> impl Iterator<Item = Gear> {
         let pool = &self.engine.pool;

@@ -275,6 +275,9 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
         false if let Some((label, _)) = cache.failures().next() => say::line(format_args!(
             "stopped after {seconds:.1} s; {label} took no writes: the next start is cold"
         )),
+        false if cache.is_next_start_cold() => say::line(format_args!(
+            "stopped after {seconds:.1} s; a drive did not take what was changed: the next start is cold"
+        )),
         false => say::line(format_args!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
              crash (see --stop-timeout)"

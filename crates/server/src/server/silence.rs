@@ -9,11 +9,20 @@ use terrace_cache::Cache;
 pub(super) struct Silence {
     /// By tier, for how long it had not answered when that was seen last.
     seen: Vec<Duration>,
+    is_next_start_cold: bool,
 }
 
 impl Silence {
     /// To be called every so often.
     pub(super) fn tell(&mut self, cache: &Cache) {
+        let has_failed = cache.failures().next().is_some();
+        let is_cold = cache.is_next_start_cold() && !has_failed;
+        if is_cold && !std::mem::replace(&mut self.is_next_start_cold, true) {
+            say::error(
+                "a drive did not take what was changed, or did not keep it: requests go on, but the next start \
+                 will be cold",
+            );
+        }
         for (tier, (label, now)) in cache.silences().enumerate() {
             if tier == self.seen.len() {
                 self.seen.push(Duration::ZERO);
