@@ -467,6 +467,8 @@ impl Engine {
         let changes = [
             (&counters.page_table_bytes, tables),
             (&tier.footer_bytes, footer),
+            (&tier.filled_bytes, segments.filled_bytes(number)),
+            (&tier.sealed_bytes, segments.usage(number).record_bytes.into()),
             (&tier.segments_used, 1),
         ];
         for (counter, amount) in changes {

@@ -87,8 +87,8 @@ pub struct Config {
     pub tiers: Vec<Tier>,
     /// One per tier; those that are missing are unlimited.
     pub write_rates: Vec<WriteRate>,
-    /// A tier counts as full when live bytes pass this share of it, in percent. What is taken back below that is
-    /// moved, the more of it the higher this is.
+    /// A tier counts as full when live records, with what pages and footers add to them, take more than this share of
+    /// it, in percent. What is taken back below that is moved, the more of it the higher this is.
     pub full_percent: u32,
     /// What a full tier writes and keeps; a write budget may ask for less.
     pub full_gear: Gear,

@@ -238,6 +238,12 @@ impl SegmentTable {
         Footer::bytes_for(self.usage(number).records as usize, pages, straddling, extents)
     }
 
+    /// Bytes of a segment's pages, extents and footer.
+    pub(crate) fn filled_bytes(&self, number: u16) -> u64 {
+        let extents = self.extents(number).map(|extent| extent.units as usize * EXTENT_UNIT);
+        (self.pages(number) * PAGE + extents.sum::<usize>() + self.footer_bytes(number)) as u64
+    }
+
     /// Whether one of the records is an item with chunks.
     pub(crate) fn has_manifests(&self, number: u16) -> bool {
         self.rows[usize::from(number)].shape.load(Ordering::Relaxed) >> 25 & 1 == 1

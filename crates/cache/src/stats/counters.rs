@@ -21,6 +21,9 @@ counters! {
         segments_used,
         /// Of segments in use: bytes of their footers.
         footer_bytes,
+        /// Of segments in use: bytes of pages, extents and footers, and bytes of the records that are in them.
+        filled_bytes,
+        sealed_bytes,
         hits,
         false_reads,
         reads,
@@ -52,6 +55,13 @@ impl TierCounters {
     pub(crate) fn sub_live(&self, bytes: u32) {
         self.records.fetch_sub(1, Ordering::Relaxed);
         self.live_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
+    }
+
+    /// Bytes of the tier that live records take, with their part of what pages and footers add to records there.
+    pub(crate) fn live_place_bytes(&self) -> u64 {
+        let [live, filled, sealed] = [&self.live_bytes, &self.filled_bytes, &self.sealed_bytes]
+            .map(|bytes| u128::from(bytes.load(Ordering::Relaxed)));
+        (live * filled.max(sealed) / sealed.max(1)) as u64
     }
 }
 

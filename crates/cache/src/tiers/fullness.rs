@@ -3,6 +3,7 @@
 use crate::cache::Engine;
 use crate::config::FULL_PERCENT;
 use crate::shard::Lane;
+use crate::stats::counters::TierCounters;
 use std::sync::atomic::Ordering;
 
 /// Without tiers, this much of DRAM is left to the open blocks and to work in progress, in percent.
@@ -45,16 +46,20 @@ impl Engine {
 
     /// Bytes of what is alive on a rung.
     pub(crate) fn live_bytes_on(&self, rung: u16) -> u64 {
+        self.sum_on(rung, |tier| tier.live_bytes.load(Ordering::Relaxed))
+    }
+
+    fn sum_on(&self, rung: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
         let counters = &self.pool.counters;
-        let live = |(tier, _)| counters.tier(tier as u16).live_bytes.load(Ordering::Relaxed);
-        self.pool.slots.on(rung).map(live).sum()
+        self.pool.slots.on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
     }
 
     /// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
     pub(crate) fn is_full_on(&self, rung: u16) -> bool {
         let places = u64::from(self.pool.slots.total_on(rung));
         let capacity = places * u64::from(self.geometry.segment_bytes);
-        self.live_bytes_on(rung) * 100 >= capacity * u64::from(self.full_percent)
+        let live = self.sum_on(rung, TierCounters::live_place_bytes);
+        live * 100 >= capacity * u64::from(self.full_percent)
     }
 
     /// Without tiers that work.
