@@ -5,7 +5,6 @@ use crate::dram::memory::{Arena, Block, Guard, Stamp};
 use crate::dram::resident::{Addr, Resident, mark};
 use crate::dram::table::{DramTable, SlotAt};
 use crate::geometry::Geometry;
-use crate::index::bucket::SLOTS;
 use crate::index::sealed::{NoRoom, SealedIndex};
 use crate::index::suspended::Suspended;
 use crate::kill_log::KillLog;
@@ -18,7 +17,7 @@ use crate::recovery::crash::crash_point;
 use crate::recovery::recover::Awaited;
 use crate::request::session::Access;
 use crate::segments::segment::{Sealed, SegmentTable};
-use arrayvec::ArrayVec;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -83,8 +82,8 @@ pub(crate) struct ShardState {
     pub(crate) arriving: Vec<Sealed>,
 }
 
-/// Segments that may hold the record of a name; more than a kilobyte, to be passed by reference.
-pub(crate) type Candidates = ArrayVec<Sealed, { 4 * SLOTS }>;
+/// Segments that may hold the record of a name: most often one.
+pub(crate) type Candidates = SmallVec<[Sealed; 4]>;
 
 /// A shard.
 pub(crate) struct Shard {

@@ -4,6 +4,7 @@ use crate::{AlignedBuf, Device, Geometry};
 use std::error::Error;
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -112,35 +113,29 @@ impl TimedDevice {
         }
     }
 
-    /// Has the thread do it, and waits. `fill` readies the buffer, `take` has what came of it.
-    fn transfer(
-        &self,
-        (direction, offset, bytes): (Direction, u64, usize),
-        fill: impl FnOnce(&mut AlignedBuf),
-        take: impl FnOnce(&AlignedBuf),
-    ) -> io::Result<()> {
+    /// The lane, unless it has something that is overdue.
+    fn free_lane(&self) -> io::Result<MutexGuard<'_, Lane>> {
         let mut lane = self.lane();
-        if self.is_overdue(&mut lane) {
-            return Err(unanswered());
-        }
-        let mut buffer = lane.buffer_of(bytes);
-        fill(&mut buffer);
+        if self.is_overdue(&mut lane) { Err(unanswered()) } else { Ok(lane) }
+    }
+
+    /// Has the thread do it, and waits.
+    fn carry_out(
+        &self,
+        lane: &Lane,
+        direction: Direction,
+        offset: u64,
+        buffer: AlignedBuf,
+    ) -> io::Result<Transfer> {
         let began = self.born.elapsed();
         lane.ask(Transfer { direction, offset, buffer, result: Ok(()) })?;
-        match lane.done.recv_timeout(self.patience) {
-            Ok(done) => {
-                if done.result.is_ok() {
-                    take(&done.buffer);
-                }
-                lane.buffer = Some(done.buffer);
-                done.result
-            }
-            Err(RecvTimeoutError::Timeout) => {
+        lane.done.recv_timeout(self.patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
                 self.overdue.store(began.as_millis() as u64 + 1, Ordering::Release);
-                Err(unanswered())
+                unanswered()
             }
-            Err(RecvTimeoutError::Disconnected) => Err(ended()),
-        }
+            RecvTimeoutError::Disconnected => ended(),
+        })
     }
 }
 
@@ -157,16 +152,27 @@ impl Device for TimedDevice {
         if !self.has_begun.load(Ordering::Relaxed) {
             return self.device.read_at(offset, buf);
         }
-        let asked = (Direction::Read, offset, buf.len());
-        self.transfer(asked, |_| {}, |read| buf.copy_from_slice(read))
+        let mut lane = self.free_lane()?;
+        // The caller's memory is read into; it has other memory if that takes too long.
+        let mut other = lane.buffer_of(buf.capacity());
+        other.set_len(buf.len());
+        let own = mem::replace(buf, other);
+        let done = self.carry_out(&lane, Direction::Read, offset, own)?;
+        lane.buffer = Some(mem::replace(buf, done.buffer));
+        done.result
     }
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
         if !self.has_begun.load(Ordering::Relaxed) {
             return self.device.write_at(offset, buf);
         }
-        let asked = (Direction::Write, offset, buf.len());
-        self.transfer(asked, |written| written.copy_from_slice(buf), |_| {})
+        let mut lane = self.free_lane()?;
+        let mut copy = lane.buffer_of(buf.len());
+        copy.set_len(buf.len());
+        copy.copy_from_slice(buf);
+        let done = self.carry_out(&lane, Direction::Write, offset, copy)?;
+        lane.buffer = Some(done.buffer);
+        done.result
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -210,10 +216,7 @@ impl Lane {
     /// One that holds anything.
     fn buffer_of(&mut self, bytes: usize) -> AlignedBuf {
         match self.buffer.take() {
-            Some(mut buffer) if buffer.capacity() >= bytes => {
-                buffer.set_len(bytes);
-                buffer
-            }
+            Some(buffer) if buffer.capacity() >= bytes => buffer,
             _ => AlignedBuf::zeroed(bytes),
         }
     }

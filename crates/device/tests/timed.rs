@@ -103,8 +103,9 @@ fn the_memory_of_a_late_read_is_nobody_elses() {
     let (drive, gate, device) = timed();
     device.write_at(0, &block(5)).unwrap();
     gate.shut();
-    let mut read = block(9);
+    let mut read = block(8);
     assert!(is_unanswered(&device.read_at(0, &mut read).unwrap_err()));
+    read.fill(9);
     gate.open();
     until_it_answers(&device);
     assert_eq!(drive.counts().reads, 1, "it was answered");

@@ -10,6 +10,8 @@
 //! The two bits of use are set by readers without a lock, each in one atomic step, which is why use is
 //! counted in unary: never, once, twice or more; twice without once means before it was sealed.
 
+use crate::platform::lanes;
+
 /// Entries per bucket.
 pub(crate) const SLOTS: usize = 18;
 /// Words per bucket.
@@ -21,7 +23,6 @@ const GUESTS_MAX: u32 = 7;
 const AWAY_MAX: u32 = 31;
 
 const FINGERPRINT: u64 = 0x7fff;
-const LANES_OF_16: u64 = 0x0001_0001_0001_0001;
 
 /// Not used since it was sealed, but before; counts as one of two uses.
 pub(crate) const USED_EARLIER: u8 = 3;
@@ -47,20 +48,27 @@ pub(crate) struct Entry {
 pub(crate) struct Bucket(pub(crate) [u64; WORDS]);
 
 impl Bucket {
-    /// A set bit per slot that holds `fingerprint`.
+    /// The slots that hold `fingerprint`.
     pub(crate) fn matches(&self, fingerprint: u16) -> SlotSet {
-        let wanted = u64::from(fingerprint) * LANES_OF_16;
-        let mut slots = 0;
-        for word in 0..5 {
-            // A lane is zero where the fingerprints agree; the borrow-free zero test of Hacker's
-            // Delight, section 6-1, marks the top bit of every zero lane.
-            let difference = (self.0[word] ^ wanted) & (FINGERPRINT * LANES_OF_16);
-            let zero = !(difference + FINGERPRINT * LANES_OF_16) & (0x8000 * LANES_OF_16);
-            // The four marks stand 16 bits apart; brings them together.
-            let marks = zero >> 15;
-            slots |= ((marks | marks >> 15 | marks >> 30 | marks >> 45) & 0xf) << (4 * word);
+        let [a, b, c, d, rest, ..] = self.0;
+        let is_in =
+            |lane: u32| u32::from((rest >> (16 * lane) & FINGERPRINT) as u16 == fingerprint);
+        let most = lanes::equal([a, b, c, d], FINGERPRINT as u16, fingerprint);
+        SlotSet(most | is_in(0) << 16 | is_in(1) << 17)
+    }
+
+    /// The slots of entries with `fingerprint` that are, or are not, guests.
+    pub(crate) fn matches_among(&self, guests: bool, fingerprint: u16) -> SlotSet {
+        if fingerprint == 0 {
+            return SlotSet(0);
         }
-        SlotSet(slots as u32 & ((1 << SLOTS) - 1))
+        let at_home = (1 << (SLOTS - self.guests())) - 1;
+        SlotSet(self.matches(fingerprint).0 & if guests { !at_home } else { at_home })
+    }
+
+    /// The segment number of the entry in a slot.
+    pub(crate) fn segment(&self, slot: usize) -> u16 {
+        self.place(slot) & (SEGMENTS_MAX as u16 - 1)
     }
 
     pub(crate) fn entry(&self, slot: usize) -> Option<Entry> {

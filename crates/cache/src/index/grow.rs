@@ -6,6 +6,7 @@ use crate::dram::memory::Guard;
 use crate::index::bucket::SLOTS;
 use crate::index::sealed::SealedIndex;
 use crate::index::settle;
+use crate::index::suspended::Glance;
 use crate::reclaim::{Unreadable, purge, read_footer};
 use crate::records::key::Name;
 use crate::segments::segment::{Sealed, SegmentTable};
@@ -246,7 +247,7 @@ fn carry_segment(
             return Carried::Done;
         }
     };
-    let stuck = settle::by_footer(engine, shard, guard, sealed, &footer);
+    let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut Glance::default());
     let is_carried = |name: &Name| {
         let locked = shard.lock(&engine.pool, guard);
         let growing = locked.state.growing.as_ref();

@@ -90,7 +90,8 @@ impl SealedIndex {
         ((1u64 << 32).div_ceil(buckets.max(1) as u64)).min(u64::from(u32::MAX)) as u32
     }
 
-    fn home(&self, pos: u32) -> usize {
+    /// The number of the bucket that a name at `pos` is at home in.
+    pub(crate) fn home(&self, pos: u32) -> usize {
         ((u64::from(pos) * self.lines.len() as u64) >> 32) as usize
     }
 
@@ -154,8 +155,8 @@ impl SealedIndex {
     /// Every segment that an entry of this name points to. Lock-free.
     pub(crate) fn find(&self, name: Name) -> Segments {
         self.read(name, |found: &mut Segments, _, bucket, guests| {
-            let entries = matching(bucket, name.fingerprint, guests);
-            found.extend(entries.map(|(_, entry)| entry.segment));
+            let slots = bucket.matches_among(guests, name.fingerprint);
+            found.extend(slots.iter().map(|slot| bucket.segment(slot)));
             false
         })
     }
@@ -163,17 +164,33 @@ impl SealedIndex {
     /// Where the entry (name, segment) is. Lock-free.
     pub(crate) fn locate(&self, name: Name, segment: u16) -> Option<EntryAt> {
         self.read(name, |found, at, bucket, guests| {
-            let mut entries = matching(bucket, name.fingerprint, guests);
-            let entry = entries.find(|(_, entry)| entry.segment == segment);
-            *found = entry.map(|(slot, _)| EntryAt { bucket: at, slot });
+            let slot = slot_of(bucket, guests, name, segment);
+            *found = slot.map(|slot| EntryAt { bucket: at, slot });
             found.is_some()
         })
     }
 
+    /// The entry (name, segment), and the bucket that it is in. Under the shard's lock, where nothing moves.
+    #[inline]
+    fn locate_still(&self, name: Name, segment: u16) -> Option<(EntryAt, Bucket)> {
+        let home = self.home(name.pos);
+        let bucket = self.load(home);
+        if let Some(slot) = slot_of(&bucket, false, name, segment) {
+            return Some((EntryAt { bucket: home, slot }, bucket));
+        }
+        if bucket.away() == 0 {
+            return None;
+        }
+        let other = self.alternate(home, name.fingerprint);
+        let bucket = self.load(other);
+        let slot = slot_of(&bucket, true, name, segment)?;
+        Some((EntryAt { bucket: other, slot }, bucket))
+    }
+
     /// The entry (name, segment). Under the shard's lock.
     pub(crate) fn get(&self, name: Name, segment: u16) -> Option<Entry> {
-        let EntryAt { bucket, slot } = self.locate(name, segment)?;
-        self.load(bucket).entry(slot)
+        let (at, bucket) = self.locate_still(name, segment)?;
+        bucket.entry(at.slot)
     }
 
     /// What [`Entry::uses`] says of an entry that was there just now. Lock-free.
@@ -215,22 +232,26 @@ impl SealedIndex {
     /// now: a home that has guests elsewhere costs every lookup a second line. One that `forgets` counts its
     /// uses from the start.
     pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16, forgets: bool) -> bool {
-        let Some(EntryAt { bucket: at, slot }) = self.locate(name, segment) else { return false };
-        let mut bucket = self.load(at);
+        let Some((EntryAt { bucket: at, slot }, mut bucket)) = self.locate_still(name, segment)
+        else {
+            return false;
+        };
         let Some(entry) = bucket.entry(slot) else { return false };
         let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
         let entry = Entry { segment: to, uses, ..entry };
         if !bucket.is_guest(slot) || !self.bring_home(at, slot, entry) {
             bucket.set(slot, Some(entry));
-            self.store(&[(at, bucket)]);
+            self.store(at, &bucket);
         }
         true
     }
 
     /// Removes the entry (name, segment) and says whether there was one. Under the shard's lock.
     pub(crate) fn remove(&self, name: Name, segment: u16) -> bool {
-        let Some(EntryAt { bucket, slot }) = self.locate(name, segment) else { return false };
-        self.remove_at(bucket, slot);
+        let Some((EntryAt { bucket: at, slot }, bucket)) = self.locate_still(name, segment) else {
+            return false;
+        };
+        self.remove_from(at, bucket, slot);
         true
     }
 
@@ -255,13 +276,13 @@ impl SealedIndex {
                 if let Some(entry) = self.load(at).entry(slot) {
                     removed(entry.segment);
                 }
-                self.remove_at(at, slot);
+                self.remove_from(at, self.load(at), slot);
             }
         }
     }
 
-    fn remove_at(&self, at: usize, slot: usize) {
-        let mut bucket = self.load(at);
+    /// Removes an entry of the bucket `at`, which is `bucket` at present.
+    fn remove_from(&self, at: usize, mut bucket: Bucket, slot: usize) {
         let Some(entry) = bucket.entry(slot) else { return };
         let was_guest = bucket.is_guest(slot);
         bucket.remove(slot);
@@ -269,9 +290,9 @@ impl SealedIndex {
             let home_at = self.alternate(at, entry.fingerprint);
             let mut home = self.load(home_at);
             home.came_back();
-            self.store(&[(at, bucket), (home_at, home)]);
+            self.store_both((at, bucket), (home_at, home));
         } else {
-            self.store(&[(at, bucket)]);
+            self.store(at, &bucket);
         }
         self.entries.fetch_sub(1, Ordering::Relaxed);
     }
@@ -281,7 +302,7 @@ impl SealedIndex {
         let mut home = self.load(home_at);
         if let Some(slot) = home.free_home_slot() {
             home.set(slot, Some(entry));
-            self.store(&[(home_at, home)]);
+            self.store(home_at, &home);
             return true;
         }
         let other_at = self.alternate(home_at, entry.fingerprint);
@@ -292,7 +313,7 @@ impl SealedIndex {
         if !other.add_guest(entry) || !home.sent_away() {
             return false;
         }
-        self.store(&[(other_at, other), (home_at, home)]);
+        self.store_both((other_at, other), (home_at, home));
         true
     }
 
@@ -318,7 +339,7 @@ impl SealedIndex {
             return false;
         }
         bucket.remove(slot);
-        self.store(&[(at, bucket), (other_at, other)]);
+        self.store_both((at, bucket), (other_at, other));
         true
     }
 
@@ -330,30 +351,50 @@ impl SealedIndex {
         home.set(free, Some(entry));
         home.came_back();
         bucket.remove(slot);
-        self.store(&[(at, bucket), (home_at, home)]);
+        self.store_both((at, bucket), (home_at, home));
         true
     }
 
-    /// Stores changed buckets so that readers see all of the change or none.
-    fn store(&self, changes: &[(usize, Bucket)]) {
-        let groups: ArrayVec<usize, 2> = changes.iter().map(|(at, _)| at / GROUP).collect();
-        let both = groups.len() == 2 && groups[0] != groups[1];
-        let groups = if both { &groups[..] } else { &groups[..1] };
-        for &group in groups {
-            let version = self.versions[group].load(Ordering::Relaxed);
-            self.versions[group].store(version.wrapping_add(1), Ordering::Relaxed);
+    /// Stores a changed bucket so that readers see all of the change or none.
+    fn store(&self, at: usize, bucket: &Bucket) {
+        self.begin_change(at);
+        fence(Ordering::Release);
+        self.put(at, bucket);
+        self.end_change(at);
+    }
+
+    /// The same with two.
+    fn store_both(&self, (first, one): (usize, Bucket), (second, other): (usize, Bucket)) {
+        let is_same = first / GROUP == second / GROUP;
+        self.begin_change(first);
+        if !is_same {
+            self.begin_change(second);
         }
         fence(Ordering::Release);
-        for (at, bucket) in changes {
-            for (word, &value) in self.lines[*at].0.iter().zip(&bucket.0) {
-                if word.load(Ordering::Relaxed) != value {
-                    word.store(value, Ordering::Relaxed);
-                }
-            }
+        self.put(first, &one);
+        self.put(second, &other);
+        self.end_change(first);
+        if !is_same {
+            self.end_change(second);
         }
-        for &group in groups {
-            let version = self.versions[group].load(Ordering::Relaxed);
-            self.versions[group].store(version.wrapping_add(1), Ordering::Release);
+    }
+
+    fn begin_change(&self, at: usize) {
+        let version = &self.versions[at / GROUP];
+        version.store(version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    fn end_change(&self, at: usize) {
+        let version = &self.versions[at / GROUP];
+        version.store(version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Leaves words alone that are as they were: readers count uses in them.
+    fn put(&self, at: usize, bucket: &Bucket) {
+        for (word, &value) in self.lines[at].0.iter().zip(&bucket.0) {
+            if word.load(Ordering::Relaxed) != value {
+                word.store(value, Ordering::Relaxed);
+            }
         }
     }
 
@@ -381,15 +422,12 @@ impl SealedIndex {
     }
 }
 
-/// The entries of a fingerprint in a bucket that are, or are not, guests there, with their slots.
-fn matching(
-    bucket: &Bucket,
-    fingerprint: u16,
-    guests: IsGuest,
-) -> impl Iterator<Item = (usize, Entry)> {
-    let slots = bucket.matches(fingerprint).iter();
-    let slots = slots.filter(move |&slot| bucket.is_guest(slot) == guests);
-    slots.filter_map(|slot| Some((slot, bucket.entry(slot)?)))
+/// Where in a bucket the entry (name, segment) is, among its guests or those at home.
+fn slot_of(bucket: &Bucket, guests: IsGuest, name: Name, segment: u16) -> Option<usize> {
+    bucket
+        .matches_among(guests, name.fingerprint)
+        .iter()
+        .find(|&slot| bucket.segment(slot) == segment)
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,6 +5,7 @@ use crate::cache::Engine;
 use crate::dram::memory::Guard;
 use crate::index::bucket::Entry;
 use crate::index::sealed::SealedIndex;
+use crate::index::suspended::Glance;
 use crate::reclaim::{Unreadable, purge, read_footer};
 use crate::records::key::Name;
 use crate::segments::layout::Footer;
@@ -16,6 +17,8 @@ use terrace_device::AlignedBuf;
 
 /// Footers read per slice.
 const FOOTERS_PER_SLICE: usize = 8;
+/// No further footer is read in a slice once they have so many names, which are kept until it ends.
+const NAMES_PER_SLICE: usize = 32 << 10;
 /// Slices without a store, a millisecond each, after which everything is settled that is left.
 const IDLE_SLICES: u32 = 100;
 
@@ -62,11 +65,24 @@ impl Settling {
         if self.left.is_empty() && !self.begin(engine, guard) {
             return false;
         }
-        for _ in 0..FOOTERS_PER_SLICE {
+        let shard = &engine.shards[self.shard];
+        let (mut footers, mut names) = (Vec::new(), 0);
+        while footers.len() < FOOTERS_PER_SLICE && names < NAMES_PER_SLICE {
             let Some(sealed) = self.left.pop() else { break };
-            if !settle(engine, &engine.shards[self.shard], guard, sealed, buffer) {
-                self.unanswered.insert(sealed.seq);
+            match read(engine, shard, guard, sealed, buffer) {
+                Ok(Some(footer)) => {
+                    names += footer.names.len();
+                    footers.push((sealed, footer));
+                }
+                Ok(None) => {}
+                Err(Unanswered) => _ = self.unanswered.insert(sealed.seq),
             }
+        }
+        // The table is longer than what it has of a segment: all are looked for at once.
+        let numbers = footers.iter().map(|(sealed, _)| sealed.number);
+        let mut glance = shard.lock(&engine.pool, guard).state.suspended.glance(numbers);
+        for (sealed, footer) in &footers {
+            by_footer(engine, shard, guard, *sealed, footer, &mut glance);
         }
         true
     }
@@ -116,38 +132,43 @@ impl Settling {
     }
 }
 
-/// Decides about what is suspended of a segment; `false` if its drive does not answer. It may another time;
-/// until then there is less room.
-fn settle(
+/// A drive does not answer. It may another time; until then there is less room.
+struct Unanswered;
+
+/// The footer of a segment, if that is still there.
+fn read(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
     buffer: &mut AlignedBuf,
-) -> bool {
+) -> Result<Option<Footer>, Unanswered> {
     if !shard.segments.is_current(sealed) {
-        return true;
+        return Ok(None);
     }
     match read_footer(engine, shard, sealed, buffer) {
-        Ok(footer) => _ = by_footer(engine, shard, guard, sealed, &footer),
-        Err(Unreadable::Device | Unreadable::Unanswered) => return false,
-        Err(Unreadable::Corrupt) => purge(engine, shard, guard, &[sealed]),
+        Ok(footer) => Ok(Some(footer)),
+        Err(Unreadable::Device | Unreadable::Unanswered) => Err(Unanswered),
+        Err(Unreadable::Corrupt) => {
+            purge(engine, shard, guard, &[sealed]);
+            Ok(None)
+        }
     }
-    true
 }
 
-/// Decides about the suspended entries of a segment whose footer this is. Answers the names of those that
-/// are to come back, and for which the index has no room.
+/// Decides about the suspended entries of a segment whose footer this is, which an earlier `glance` may have found.
+/// Answers the names of those that are to come back, and for which the index has no room.
 pub(crate) fn by_footer(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
     footer: &Footer,
+    glance: &mut Glance,
 ) -> Vec<Name> {
     let mut locked = shard.lock(&engine.pool, guard);
     match shard.segments.is_current(sealed) {
-        true => locked.settle(sealed.number, &footer.names),
+        true => locked.settle(sealed.number, &footer.names, glance),
         false => Vec::new(),
     }
 }
@@ -180,7 +201,6 @@ impl Locked<'_> {
             if let Some(sealed) = self.shard.segments.sealed(entry.segment)
                 && !own(entry.segment)
                 && !found.contains(&sealed)
-                && !found.is_full()
             {
                 found.push(sealed);
             }
@@ -230,24 +250,24 @@ impl Locked<'_> {
 
     /// Decides about the suspended entries of a segment, which has these names. Those that are to come
     /// back and find no room in the index stay suspended; their names are the answer.
-    pub(crate) fn settle(&mut self, number: u16, names: &[Name]) -> Vec<Name> {
+    pub(crate) fn settle(&mut self, number: u16, names: &[Name], glance: &mut Glance) -> Vec<Name> {
         let before = self.state.suspended.bytes();
-        // What the footer does not have is no record's.
-        let suspended = self.state.suspended.take_segment(number);
+        let suspended = self.state.suspended.take_segment(number, glance);
         let (mut at, mut stuck) = (0, Vec::new());
-        if suspended.is_empty() {
-            return stuck;
-        }
-        for &name in names {
-            // The entries of one bucket and fingerprint stand for one record.
-            let mut alike = self.state.suspended.alike(&suspended, &mut at, name);
-            let Some(&first) = alike.next() else { continue };
-            let is_replaced = first == name || alike.any(|&other| other == name);
-            drop(alike);
-            if !is_replaced && !self.reinstate(name, number) {
-                let buckets = self.index().buckets();
-                self.state.suspended.insert(buckets, first, number);
-                stuck.push(name);
+        let home = |index: &SealedIndex, name: &Name| index.home(name.pos);
+        let index = self.index();
+        for suspended in suspended.chunk_by(|one, other| home(index, one) == home(index, other)) {
+            // What the footer does not have is no record's.
+            for &name in self.state.suspended.beside(names, &mut at, suspended[0].pos) {
+                // The entries of one bucket and fingerprint stand for one record.
+                let mut alike =
+                    suspended.iter().filter(|other| other.fingerprint == name.fingerprint);
+                let Some(&first) = alike.next() else { continue };
+                let is_replaced = first == name || alike.any(|&other| other == name);
+                if !is_replaced && !self.reinstate(name, number) {
+                    self.state.suspended.insert(index.buckets(), first, number);
+                    stuck.push(name);
+                }
             }
         }
         self.account_suspended(before);
@@ -285,7 +305,7 @@ impl Locked<'_> {
     /// A segment goes, and with it what is suspended of it.
     pub(crate) fn drop_suspended(&mut self, number: u16) {
         let before = self.state.suspended.bytes();
-        self.state.suspended.take_segment(number);
+        self.state.suspended.take_segment(number, &mut Glance::default());
         self.account_suspended(before);
         self.note_suspended();
     }

@@ -12,6 +12,7 @@
 //! for one ends at the first word of a later bucket, not at the end of a long run; and who goes through a
 //! footer's names goes through the table once.
 
+use crate::index::bucket::SEGMENTS_MAX;
 use crate::records::key::Name;
 
 /// Set in every word, so that 0 is a free place. Below it position, fingerprint and segment: words are
@@ -21,8 +22,6 @@ const POS_AT: u32 = 31;
 const FINGERPRINT_AT: u32 = 16;
 const FINGERPRINT: u16 = 0x7fff;
 const PLACES_MIN: usize = 64;
-/// Of a segment's entries there is most often none in so many words.
-const WORDS_AT_ONCE: usize = 16;
 
 /// One suspended entry: who was set, and in which segment there may be an older copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +45,25 @@ impl Entry {
     }
 }
 
+/// The entries of some segments at one moment, see [`Suspended::glance`].
+#[derive(Default)]
+pub(crate) struct Glance(Vec<Glimpse>);
+
+struct Glimpse {
+    segment: u16,
+    /// [`Suspended::inserts`] of the segment: who finds another number has not seen all.
+    inserts: u32,
+    /// In the order of positions.
+    names: Vec<Name>,
+}
+
+impl Glance {
+    fn take(&mut self, segment: u16) -> Option<Glimpse> {
+        let at = self.0.iter().position(|seen| seen.segment == segment)?;
+        Some(self.0.swap_remove(at))
+    }
+}
+
 /// The suspended entries of one shard.
 pub(crate) struct Suspended {
     /// Homes, and behind the last of them some places for words that others have moved on.
@@ -53,6 +71,8 @@ pub(crate) struct Suspended {
     len: usize,
     /// Entries of each segment number.
     counts: Vec<u32>,
+    /// How many there ever were of each; wraps.
+    inserts: Vec<u32>,
     /// Of the shard's index; it does not change while there are entries.
     buckets: usize,
     /// Homes per bucket, as a fraction of 2^32.
@@ -61,7 +81,8 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     pub(crate) fn new(rows: usize) -> Self {
-        Self { words: Vec::new(), len: 0, counts: vec![0; rows], buckets: 0, scale: 0 }
+        let [counts, inserts] = [vec![0; rows], vec![0; rows]];
+        Self { words: Vec::new(), len: 0, counts, inserts, buckets: 0, scale: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -92,7 +113,9 @@ impl Suspended {
             self.grow();
         }
         self.len += 1;
-        self.counts[usize::from(segment)] += 1;
+        let segment = usize::from(segment);
+        self.counts[segment] += 1;
+        self.inserts[segment] = self.inserts[segment].wrapping_add(1);
     }
 
     /// Entries that share bucket and fingerprint with `name`.
@@ -128,42 +151,52 @@ impl Suspended {
         taken.into_iter().for_each(|entry| self.remove(entry));
     }
 
-    /// Removes all entries of a segment, and says whose they were, in the order of positions. Goes through the
-    /// whole table, which is quicker than to look for each name that the segment has.
-    pub(crate) fn take_segment(&mut self, segment: u16) -> Vec<Name> {
+    /// Finds the entries of some segments in one walk along the table.
+    pub(crate) fn glance(&self, segments: impl Iterator<Item = u16>) -> Glance {
+        let mut wanted = [0u64; SEGMENTS_MAX as usize / 64];
+        let seen = segments.map(|segment| {
+            wanted[usize::from(segment / 64)] |=
+                u64::from(self.count(segment) > 0) << (segment % 64);
+            let names = Vec::with_capacity(self.count(segment) as usize);
+            Glimpse { segment, inserts: self.inserts[usize::from(segment)], names }
+        });
+        let mut seen: Vec<_> = seen.collect();
+        let is_wanted = |word: u64| {
+            let segment = word as u16;
+            wanted[usize::from(segment / 64) % wanted.len()] >> (segment % 64) & 1 == 1
+        };
+        if wanted.iter().any(|segments| *segments != 0) {
+            let found = self.words.iter().filter(|word| is_wanted(**word));
+            for Entry { name, segment } in found.filter_map(|word| Entry::from_bits(*word)) {
+                let of_segment = seen.iter_mut().find(|glimpse| glimpse.segment == segment);
+                of_segment.into_iter().for_each(|glimpse| glimpse.names.push(name));
+            }
+        }
+        Glance(seen)
+    }
+
+    /// Removes all entries of a segment, and says whose they were, in the order of positions. They are looked for
+    /// unless an earlier glance saw them all.
+    pub(crate) fn take_segment(&mut self, segment: u16, glance: &mut Glance) -> Vec<Name> {
         if self.count(segment) == 0 {
             return Vec::new();
         }
-        let (mask, wanted) = (TAKEN | u64::from(u16::MAX), TAKEN | u64::from(segment));
-        let is_of_segment = |word: &u64| word & mask == wanted;
-        let mut names = Vec::with_capacity(self.count(segment) as usize);
-        for words in self.words.chunks(WORDS_AT_ONCE) {
-            // Without a branch for each word: whether a place is free can't be foretold.
-            if words.iter().fold(false, |any, word| any | is_of_segment(word)) {
-                let found = words.iter().filter(|word| is_of_segment(word));
-                names.extend(found.filter_map(|&word| Some(Entry::from_bits(word)?.name)));
-            }
-        }
+        let (inserts, count) = (self.inserts[usize::from(segment)], self.count(segment) as usize);
+        let is_whole = |seen: &Glimpse| (seen.inserts, seen.names.len()) == (inserts, count);
+        let seen = glance.take(segment).filter(is_whole);
+        let seen = seen.or_else(|| self.glance(std::iter::once(segment)).take(segment));
+        let names = seen.map(|seen| seen.names).unwrap_or_default();
         names.iter().for_each(|&name| self.remove(Entry { name, segment }));
         names
     }
 
-    /// Those of some names, which are in the order of positions, that share bucket and fingerprint with
-    /// `name`. Looks from `at` on and moves it: who asks for names in that order walks along both.
-    pub(crate) fn alike<'n>(
-        &self,
-        names: &'n [Name],
-        at: &mut usize,
-        name: Name,
-    ) -> impl Iterator<Item = &'n Name> {
-        let bucket = self.bucket(name.pos);
-        let place = move |other: &Name| self.bucket(other.pos).cmp(&bucket);
-        if *at > 0 && place(&names[*at - 1]).is_ge() {
-            *at = 0;
-        }
-        *at += names[*at..].iter().take_while(|other| place(other).is_lt()).count();
-        let beside = names[*at..].iter().take_while(move |other| place(other).is_eq());
-        beside.filter(move |other| other.fingerprint == name.fingerprint)
+    /// Those of some names, which are in the order of positions, that are at home in the bucket of `pos`. Looks from
+    /// `at` on and moves it, for who asks in that order.
+    pub(crate) fn beside<'n>(&self, names: &'n [Name], at: &mut usize, pos: u32) -> &'n [Name] {
+        let bucket = self.bucket(pos);
+        *at += names[*at..].partition_point(|other| self.bucket(other.pos) < bucket);
+        let others = names[*at..].iter().take_while(|other| self.bucket(other.pos) == bucket);
+        &names[*at..*at + others.count()]
     }
 
     /// Removes everything, and gives memory back.
@@ -251,9 +284,11 @@ mod tests {
         /// Few names, few buckets, few segments: runs, wraps and removals all the time.
         #[test]
         fn agrees_with_a_set(
-            ops in prop::collection::vec((0u8..8, 0u32..24, 1u16..4, 0u16..5), 1..500),
+            ops in prop::collection::vec((0u8..9, 0u32..24, 1u16..4, 0u16..5), 1..500),
         ) {
             let mut table = Suspended::new(5);
+            // From a while ago.
+            let mut glance = Glance::default();
             let mut model: HashSet<(u32, u16, u16)> = HashSet::new();
             let buckets = 5;
             let bucket = |pos: u32| (u64::from(pos) * buckets as u64) >> 32;
@@ -267,18 +302,21 @@ mod tests {
                         }
                     }
                     5 | 6 => {
-                        let taken = table.take_segment(segment);
+                        let taken = table.take_segment(segment, &mut glance);
                         let mut expected: Vec<_> = model.iter().filter(|n| n.2 == segment)
                             .map(|n| Name { pos: n.0, fingerprint: n.1 }).collect();
                         expected.sort_unstable();
                         prop_assert_eq!(&taken, &expected);
-                        // From wherever the walk stands.
-                        let mut at = usize::from(fingerprint).min(taken.len());
-                        let alike: Vec<_> = table.alike(&taken, &mut at, name).collect();
-                        let is_alike = |n: &&Name| same(&(n.pos, n.fingerprint, segment));
-                        prop_assert_eq!(alike, expected.iter().filter(is_alike).collect::<Vec<_>>());
+                        let mut at = 0;
+                        let beside = table.beside(&taken, &mut at, name.pos);
+                        let is_beside = |n: &&Name| bucket(n.pos) == bucket(name.pos);
+                        prop_assert_eq!(
+                            beside.iter().collect::<Vec<_>>(),
+                            expected.iter().filter(is_beside).collect::<Vec<_>>()
+                        );
                         model.retain(|n| n.2 != segment);
                     }
+                    7 => glance = table.glance(0..=segment),
                     _ => {
                         table.take(name, segment);
                         model.retain(|n| !(same(n) && n.2 == segment));

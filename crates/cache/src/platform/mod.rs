@@ -1,6 +1,7 @@
 //! What the processor, the kernel and threads give: hints, mappings, atomics, and when memory that was
 //! let go may be used again. Knows nothing of records.
 
+pub(crate) mod lanes;
 pub(crate) mod mapped;
 pub(crate) mod prefetch;
 pub(crate) mod published;

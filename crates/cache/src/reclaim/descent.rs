@@ -57,9 +57,18 @@ pub(crate) fn descend(
 ) -> bool {
     let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
     let (shard, at) = (&engine.shards[victim.shard], victim.shard);
-    let damaged = Cell::default();
-    let job =
-        Job { engine, shard, guard, at, group: &plan.group, forgets_uses: true, now, damaged };
+    let (damaged, glance) = (Cell::default(), Cell::default());
+    let job = Job {
+        engine,
+        shard,
+        guard,
+        at,
+        group: &plan.group,
+        forgets_uses: true,
+        now,
+        damaged,
+        glance,
+    };
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut sorter = Sorter::new(engine, &plan, &job);

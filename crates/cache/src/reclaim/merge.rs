@@ -53,8 +53,8 @@ pub(crate) fn merge(
         return false;
     };
     let shard = &engine.shards[victim.shard];
-    let (at, group, damaged) = (victim.shard, &group[..], Cell::default());
-    let job = Job { engine, shard, guard, at, group, forgets_uses: false, now, damaged };
+    let (at, group, damaged, glance) = (victim.shard, &group[..], Cell::default(), Cell::default());
+    let job = Job { engine, shard, guard, at, group, forgets_uses: false, now, damaged, glance };
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
     let done = job.run(space, |inputs, lists| {
         let (tier, generation) = (job.tier(), job.generation());

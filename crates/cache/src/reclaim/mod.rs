@@ -11,6 +11,7 @@ use crate::cache::Engine;
 use crate::dram::memory::{Guard, Stamp};
 use crate::dram::resident::mark;
 use crate::index::settle;
+use crate::index::suspended::Glance;
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::{
@@ -139,7 +140,8 @@ fn take_back(
                 return Ok(());
             }
         };
-        let stuck = settle::by_footer(engine, shard, guard, victim.sealed, &footer);
+        let stuck =
+            settle::by_footer(engine, shard, guard, victim.sealed, &footer, &mut Glance::default());
         if !stuck.is_empty() && !engine.may_let_go() {
             // The index has to grow first.
             return Err(PutOff::NoRoom);

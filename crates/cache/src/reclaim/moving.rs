@@ -9,6 +9,7 @@ use crate::cache::Engine;
 use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::index::settle;
+use crate::index::suspended::Glance;
 use crate::kill_log::Seat;
 use crate::reclaim::{self, Victim, spans};
 use crate::records::key::Name;
@@ -106,6 +107,8 @@ pub(crate) struct Job<'e> {
     /// The old segment that could not be read as a whole, if it was that that the move failed for: by itself
     /// it can be taken back.
     pub(crate) damaged: Cell<Option<Sealed>>,
+    /// What is suspended of the old segments.
+    pub(crate) glance: Cell<Glance>,
 }
 
 impl<'e> Job<'e> {
@@ -118,7 +121,12 @@ impl<'e> Job<'e> {
         while space.inputs.len() < self.group.len() {
             space.inputs.push(AlignedBuf::zeroed(space.segment_bytes));
         }
-        self.lock().state.leaving = self.group.to_vec();
+        let mut locked = self.lock();
+        // From here on nothing more of them is suspended.
+        locked.state.leaving = self.group.to_vec();
+        let numbers = self.group.iter().map(|sealed| sealed.number);
+        self.glance.set(locked.state.suspended.glance(numbers));
+        drop(locked);
         let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
         let done = work(&mut space.inputs[..self.group.len()], &mut lists).is_some();
         space.lists = lists.0.into_iter().map(emptied).collect();
@@ -205,7 +213,10 @@ impl<'e> Job<'e> {
             self.damaged.set(Some(sealed));
         }
         let (footer, spots) = found?;
-        let stuck = settle::by_footer(self.engine, self.shard, self.guard, sealed, &footer);
+        let mut glance = self.glance.take();
+        let Self { engine, shard, guard, .. } = *self;
+        let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut glance);
+        self.glance.set(glance);
         stuck.is_empty().then_some((footer.names, spots))
     }
 
@@ -282,7 +293,8 @@ impl<'e> Job<'e> {
     /// Finds places for the records of a new segment; answers those that find none, which are of all
     /// positions too.
     fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
-        part.sort_by_cached_key(|item| item.name.order());
+        // Each old segment's are in order: runs, of which a stable sort takes advantage.
+        part.sort_by_key(|item| item.name.order());
         let count = part.len() as u64;
         let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
         part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);

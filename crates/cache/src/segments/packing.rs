@@ -6,6 +6,7 @@ use crate::segments::layout::{
     WHOLE_MAX, finish_extent, finish_page,
 };
 use crate::segments::pages::Tables;
+use std::ops::Range;
 use terrace_device::AlignedBuf;
 
 /// A record on its way to a segment.
@@ -121,7 +122,6 @@ fn place<S>(items: &mut [Item<'_, S>]) -> usize {
 
 /// Writes pages, extents and footer into `segment` and completes `footer`.
 pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, footer: &mut Footer) {
-    segment.fill(0);
     let packed: Vec<_> = items
         .iter()
         .filter_map(|item| match item.at {
@@ -131,11 +131,14 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
         .collect();
     write_pages(&packed, segment, footer);
     let first_unit = footer.starts.len() * PAGE / EXTENT_UNIT;
+    // What no record takes is zero, not what the buffer held before.
+    let mut end = first_unit * EXTENT_UNIT;
     for item in items {
         let At::Extent(unit) = item.at else { continue };
         let unit = first_unit + unit as usize;
         let start = unit * EXTENT_UNIT;
-        let end = start + EXTENT_HEADER + item.bytes.len();
+        segment[end..start].fill(0);
+        end = start + EXTENT_HEADER + item.bytes.len();
         segment[start + EXTENT_HEADER..end].copy_from_slice(item.bytes);
         finish_extent(&mut segment[start..end], unit as u32, footer.seq);
         footer.extents.push(Extent {
@@ -144,6 +147,8 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
             units: (end - start).div_ceil(EXTENT_UNIT) as u32,
         });
     }
+    let footer_at = segment.len() - footer.bytes();
+    segment[end..footer_at].fill(0);
     footer.encode(segment);
 }
 
@@ -153,6 +158,7 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
     let mut heads = vec![(0u16, NO_FIRST); pages];
     let (mut firsts, mut lasts) = (vec![None; pages], vec![0; pages]);
     let mut straddles = vec![false; pages];
+    let mut filled = 0;
     for (at, item) in packed {
         let page = at / PAGE_ROOM;
         let (records, first) = &mut heads[page];
@@ -163,8 +169,13 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
         *records += 1;
         lasts[page] = item.name.pos;
         straddles[page] = at % PAGE_ROOM + item.bytes.len() > PAGE_ROOM;
-        copy_to_stream(segment, *at, item.bytes);
+        each_part(filled, at - filled, |_, place| segment[place].fill(0));
+        each_part(*at, item.bytes.len(), |from, place| {
+            segment[place.clone()].copy_from_slice(&item.bytes[from..from + place.len()]);
+        });
+        filled = at + item.bytes.len();
     }
+    each_part(filled, pages * PAGE_ROOM - filled, |_, place| segment[place].fill(0));
     for (page, (records, first)) in heads.into_iter().enumerate() {
         let bytes = &mut segment[page * PAGE..(page + 1) * PAGE];
         finish_page(bytes, page as u32, footer.seq, records, first);
@@ -183,14 +194,16 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
         (tables.shift, tables.starts, tables.straddlers);
 }
 
-/// Copies a record to its place in the stream, around page headers.
-fn copy_to_stream(segment: &mut [u8], mut at: usize, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        let (page, offset) = (at / PAGE_ROOM, at % PAGE_ROOM);
-        let (part, rest) = bytes.split_at(bytes.len().min(PAGE_ROOM - offset));
+/// Shows the parts of a piece of the stream between page headers: where in the piece each begins, and which bytes
+/// of the segment it is.
+fn each_part(at: usize, bytes: usize, mut show: impl FnMut(usize, Range<usize>)) {
+    let mut done = 0;
+    while done < bytes {
+        let (page, offset) = ((at + done) / PAGE_ROOM, (at + done) % PAGE_ROOM);
+        let part = (bytes - done).min(PAGE_ROOM - offset);
         let start = page * PAGE + PAGE_HEADER + offset;
-        segment[start..start + part.len()].copy_from_slice(part);
-        (at, bytes) = (at + part.len(), rest);
+        show(done, start..start + part);
+        done += part;
     }
 }
 
