@@ -269,6 +269,14 @@ impl Reads {
         self.tiers.iter().any(|tier| !tier.waiting.is_empty())
     }
 
+    /// Whether every drive has less than half of the reads that it gets at once, so that one more comes back about as
+    /// soon as one alone.
+    pub(crate) fn has_slack(&self) -> bool {
+        self.tiers
+            .iter()
+            .all(|tier| tier.waiting.is_empty() && tier.in_flight * 2 < tier.depth_now())
+    }
+
     /// Whether anything is on its way.
     pub(crate) fn is_busy(&self) -> bool {
         self.unfinished > 0 || self.has_given_up()

@@ -162,8 +162,9 @@ impl Worker {
     }
 
     fn wait(&mut self) -> io::Result<()> {
-        if self.ready.is_empty() && self.cx.held.iter().any(|held| held.has_prompt) {
-            self.release_prompt()?;
+        let is_due = |held: &Held| held.has_prompt || self.cx.reads.has_slack();
+        if self.ready.is_empty() && self.cx.held.iter().any(is_due) {
+            self.release_idly()?;
             if self.poll.len() > 0 || !self.ready.is_empty() {
                 return Ok(());
             }
@@ -192,21 +193,26 @@ impl Worker {
         self.waiting_since.is_some() || !self.cx.held.is_empty() || self.cx.shared.is_stopping()
     }
 
-    /// Has connections send that hold back what was found in DRAM, if there is nothing else to do. What
-    /// drives bring still waits for more of its kind: there the kernel's time is short.
-    fn release_prompt(&mut self) -> io::Result<()> {
+    /// Has connections send what they hold back, if there is nothing else to do. While drives have about as many reads
+    /// as they take, what they bring waits for more of its kind, and only what was found in DRAM is sent: there
+    /// the kernel's time is short, and a request waits for its read all the longer anyway.
+    fn release_idly(&mut self) -> io::Result<()> {
         self.cx.session.quiesce();
         self.poll.wait(Some(Duration::ZERO))?;
         if self.poll.len() > 0 {
             return Ok(());
         }
-        for held in self.cx.held.iter_mut().filter(|held| held.has_prompt) {
+        let has_slack = self.cx.reads.has_slack();
+        for held in self.cx.held.iter_mut().filter(|held| held.has_prompt || has_slack) {
             held.has_prompt = false;
             if let Some(connection) = self.connections.get_mut(held.id)
                 && connection.release()
             {
                 mark_ready(&mut self.ready, connection, held.id);
             }
+        }
+        if has_slack {
+            self.cx.held.clear();
         }
         Ok(())
     }
