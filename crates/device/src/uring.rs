@@ -16,9 +16,9 @@ use std::thread;
 use std::time::Duration;
 
 const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
-/// Reads that are handed to the kernel without waiting for the flush: the drive begins with them
-/// while the worker prepares the next.
-const BATCH: usize = 32;
+/// Reads that are handed to the kernel without waiting for the flush: the drive begins with them while the worker
+/// prepares the next. Drives like few at a time; each time costs a system call.
+const BATCH: usize = 8;
 /// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
 const SLAB_BUFFER_BYTES: usize = 8 << 10;
 /// At most so many of them, since all are resident: 2 MiB. Twice as many as there are reads, where that is less:

@@ -30,7 +30,7 @@ fn footer(bytes: &[u8]) -> bool {
     };
     let mut footer = bytes[bytes.len() - length..].to_vec();
     let at = length - FOOTER_HEADER + 12;
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&footer[..at]), &footer[at + 4..]);
+    let crc = layout::checksum(layout::checksum(0, &footer[..at]), &footer[at + 4..]);
     put_u32(&mut footer, at, crc);
     Footer::decode(&footer).is_some()
 }

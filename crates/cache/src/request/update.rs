@@ -145,10 +145,10 @@ impl Session {
                 (stored, new.value.manifest())
             }
         };
-        for sealed in doomed {
+        for sealed in &doomed {
             locked.unlink(name, sealed.number, None);
         }
-        for sealed in unread {
+        for sealed in &unread {
             locked.suspend(name, sealed.number);
         }
         drop(locked);
@@ -318,6 +318,9 @@ impl Locked<'_> {
         doomed: &[Sealed],
         unread: &[Sealed],
     ) {
+        if self.pool.logs.is_empty() {
+            return;
+        }
         match current {
             Current::Absent => {}
             Current::Resident(old, ..) => self.log_kill_origin(name, old),

@@ -9,6 +9,7 @@
 
 use crate::index::bucket::SEGMENTS_MAX;
 use crate::records::key::Name;
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// Pages of small records, and the unit of reads.
 pub(crate) const PAGE: usize = 4096;
@@ -38,9 +39,13 @@ pub(crate) const VERSION_MIN: u32 = if VERSION > 1 { VERSION - 1 } else { 1 };
 const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
 
-/// Checksum of bytes that stand at place `at`, so that a misdirected write is noticed.
+/// Checksum (CRC-32C) of bytes that stand at place `at`, so that a misdirected write is noticed; or of bytes that
+/// stand behind others, whose checksum is `at`.
 pub(crate) fn checksum(at: u32, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(at, bytes)
+    // Finished checksums are complements of the state behind them.
+    let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!at));
+    digest.update(bytes);
+    digest.finalize() as u32
 }
 
 /// What identifies a device as a tier of ours, in its first page.
@@ -378,7 +383,7 @@ fn decode_names(counts: &[u8], names: &[u8]) -> Option<Vec<Name>> {
 /// Over everything but the checksum itself.
 fn footer_checksum(footer: &[u8]) -> u32 {
     let crc_at = footer.len() - FOOTER_HEADER + 12;
-    crc32c::crc32c_append(crc32c::crc32c(&footer[..crc_at]), &footer[crc_at + 4..])
+    checksum(checksum(0, &footer[..crc_at]), &footer[crc_at + 4..])
 }
 
 fn put_u16(out: &mut [u8], at: usize, value: u16) {
@@ -409,6 +414,19 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// As they stand on tiers that were written before.
+    #[test]
+    fn checksums_are_what_they_were() {
+        let bytes = b"123456789";
+        assert_eq!(checksum(0, bytes), 0xe306_9283, "the check value of CRC-32C");
+        assert_eq!(checksum(checksum(0, &bytes[..4]), &bytes[4..]), 0xe306_9283);
+        let page: Vec<u8> = (0..4092u32).map(|n| ((n * n) >> 3) as u8).collect();
+        assert_eq!(
+            [0, 77, u32::MAX].map(|at| checksum(at, &page)),
+            [0x4bc2_0c89, 0x499f_e4e5, 0x130f_ab18]
+        );
+    }
 
     #[test]
     fn superblock_round_trip_and_damage() {

@@ -262,7 +262,7 @@ impl Connection {
 
     fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
         let stop = self.execute_received(id, cx)?;
-        let was_full = self.is_full();
+        let was_full = stop == Stop::Blocked && self.is_full();
         self.awaits_listing = false;
         let mut has_more_to_stream = self.replies.has_listing() && self.send_listing();
         let has_streams = self.replies.streams() > 0;

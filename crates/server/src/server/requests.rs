@@ -69,20 +69,24 @@ impl Connection {
         // Taken out while its bytes are looked at, since executing changes the connection.
         let input = std::mem::take(&mut self.input);
         let (mut consumed, mut result) = self.process_gets(input.unread(), id, cx, budget);
-        let were_gets = consumed > 0;
-        if !were_gets && result.is_ok() {
+        if consumed == 0 && result.is_ok() {
             (consumed, result) = self.process_parcels(input.unread(), id, cx, budget);
         }
         self.input = input;
         self.input.consume(consumed);
         match result {
             // Nothing else would come of another look.
-            Ok(()) if were_gets && self.input.is_empty() => {
+            Ok(()) if self.input.is_empty() && self.awaits_request() => {
                 self.needed = 0;
                 Err(Stop::Starved)
             }
             result => result,
         }
+    }
+
+    /// Whether the next bytes of input begin a request that will be executed.
+    fn awaits_request(&self) -> bool {
+        matches!(self.mode, Mode::Requests) && !self.is_closing
     }
 
     /// Answers how many bytes of the input were taken.
