@@ -3,6 +3,7 @@
 
 pub(crate) mod bucket;
 pub(crate) mod grow;
+mod placing;
 pub(crate) mod sealed;
 pub(crate) mod settle;
 pub(crate) mod suspended;

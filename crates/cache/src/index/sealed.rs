@@ -96,7 +96,7 @@ impl SealedIndex {
     }
 
     /// The other bucket of an entry; its own inverse.
-    fn alternate(&self, bucket: usize, fingerprint: u16) -> usize {
+    pub(super) fn alternate(&self, bucket: usize, fingerprint: u16) -> usize {
         let buckets = self.lines.len() as u64;
         let mixed = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let sum = (mixed * buckets) >> 32;
@@ -104,7 +104,7 @@ impl SealedIndex {
         (if sum < buckets { sum } else { sum - buckets }) as usize
     }
 
-    fn load(&self, bucket: usize) -> Bucket {
+    pub(super) fn load(&self, bucket: usize) -> Bucket {
         Bucket(std::array::from_fn(|word| self.lines[bucket].0[word].load(Ordering::Relaxed)))
     }
 
@@ -297,66 +297,8 @@ impl SealedIndex {
         self.entries.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Puts an entry into its home, or as a guest into its alternate.
-    fn place(&self, home_at: usize, entry: Entry) -> bool {
-        let mut home = self.load(home_at);
-        if let Some(slot) = home.free_home_slot() {
-            home.set(slot, Some(entry));
-            self.store(home_at, &home);
-            return true;
-        }
-        let other_at = self.alternate(home_at, entry.fingerprint);
-        if other_at == home_at {
-            return false;
-        }
-        let mut other = self.load(other_at);
-        if !other.add_guest(entry) || !home.sent_away() {
-            return false;
-        }
-        self.store_both((other_at, other), (home_at, home));
-        true
-    }
-
-    /// Moves one entry out of either bucket of `entry`, to its own other bucket.
-    fn make_room(&self, home_at: usize, entry: Entry) -> bool {
-        let other_at = self.alternate(home_at, entry.fingerprint);
-        [home_at, other_at].into_iter().any(|at| (0..SLOTS).any(|slot| self.move_away(at, slot)))
-    }
-
-    /// Moves the entry in a slot to its other bucket, if that has room.
-    fn move_away(&self, at: usize, slot: usize) -> bool {
-        let mut bucket = self.load(at);
-        let Some(entry) = bucket.entry(slot) else { return false };
-        let other_at = self.alternate(at, entry.fingerprint);
-        if other_at == at {
-            return false;
-        }
-        if bucket.is_guest(slot) {
-            return self.bring_home(at, slot, entry);
-        }
-        let mut other = self.load(other_at);
-        if !other.add_guest(entry) || !bucket.sent_away() {
-            return false;
-        }
-        bucket.remove(slot);
-        self.store_both((at, bucket), (other_at, other));
-        true
-    }
-
-    /// Moves the guest in a slot to its home, as `entry`, if there is room.
-    fn bring_home(&self, at: usize, slot: usize, entry: Entry) -> bool {
-        let home_at = self.alternate(at, entry.fingerprint);
-        let (mut bucket, mut home) = (self.load(at), self.load(home_at));
-        let Some(free) = home.free_home_slot() else { return false };
-        home.set(free, Some(entry));
-        home.came_back();
-        bucket.remove(slot);
-        self.store_both((at, bucket), (home_at, home));
-        true
-    }
-
     /// Stores a changed bucket so that readers see all of the change or none.
-    fn store(&self, at: usize, bucket: &Bucket) {
+    pub(super) fn store(&self, at: usize, bucket: &Bucket) {
         self.begin_change(at);
         fence(Ordering::Release);
         self.put(at, bucket);
@@ -364,7 +306,11 @@ impl SealedIndex {
     }
 
     /// The same with two.
-    fn store_both(&self, (first, one): (usize, Bucket), (second, other): (usize, Bucket)) {
+    pub(super) fn store_both(
+        &self,
+        (first, one): (usize, Bucket),
+        (second, other): (usize, Bucket),
+    ) {
         let is_same = first / GROUP == second / GROUP;
         self.begin_change(first);
         if !is_same {
