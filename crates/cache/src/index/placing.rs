@@ -31,7 +31,7 @@ impl SealedIndex {
     }
 
     /// Moves the entry in a slot to its other bucket, if that has room.
-    fn move_away(&self, at: usize, slot: usize) -> bool {
+    pub(super) fn move_away(&self, at: usize, slot: usize) -> bool {
         let mut bucket = self.load(at);
         let Some(entry) = bucket.entry(slot) else { return false };
         let other_at = self.alternate(at, entry.fingerprint);
