@@ -1,6 +1,6 @@
 # What people do with the tree. The steps themselves are in scripts/.
 
-.PHONY: run test test-long sim bench figures fmt tools
+.PHONY: run release test test-long sim bench figures fmt tools
 
 # Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
 run:
@@ -8,6 +8,10 @@ run:
 	mkdir -p data
 	exec "$${CARGO_TARGET_DIR:-target}"/release/terrace -u "$$(id -un)" -m 256 \
 	    --tier ssd:data/tier:2g -l 127.0.0.1 -p 11211
+
+# The binary to install, target/guided/terrace, guided by a profile; takes about four minutes.
+release:
+	scripts/release.sh
 
 # Formatting, lints, and tests with time limits, in about twelve minutes; installs what they need.
 test: tools
@@ -25,8 +29,8 @@ sim:
 
 # The rows of docs/measured.md that take no hour, and those of docs/speed.md, which takes hours;
 # `bench/run` alone takes 20 minutes.
-bench: tools
-	bench/run usual speed
+bench: tools release
+	TERRACE_BENCH_SERVER="$${CARGO_TARGET_DIR:-target}"/guided/terrace bench/run usual speed
 
 # The figures of docs/figures.md, beside memcached, extstore, RocksDB and LevelDB, in about 30 minutes; QUICK=1
 # for a few, RESUME=1 for those that are missing.

@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/suites.sh
 source scripts/suites.sh
 
+# The build to install, as people make it.
+suite guided 900 tests/instructions/guided
+
 export PROPTEST_CASES=${PROPTEST_CASES:-5000}
 export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-30}
 # Fifty test binaries, each linked with optimisation over all crates, would take ten minutes.

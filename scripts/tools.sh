@@ -51,6 +51,9 @@ packages() {
 rust_components() {
     cargo fmt --version >/dev/null 2>&1 || persist rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || persist rustup component add clippy
+    # `make release` needs it, and its test.
+    compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/llvm-profdata" >/dev/null ||
+        persist rustup component add llvm-tools >/dev/null 2>&1 || echo "not installed: llvm-tools; the guided build is not tested"
 }
 
 python_clients() {
