@@ -183,8 +183,10 @@ LARGE_BYTES = 1 << 30
 LARGE = {"64 KiB": 64 << 10, "1 MiB": 1 << 20, "64 MiB": 64 << 20}
 LARGE_FLAGS = ["-m", "64", "-t", "1", "-I", "128m", "--tier", "ssd:DIR/tier:2g"]
 LARGE_IN_FLIGHT = 4 << 20
+# What clients ask for at once, of that: half of it is on its way to them, and not at the drive.
+CLIENTS_IN_FLIGHT = 2
 # Of `-m`, of the program, and for the buffers of so many transfers.
-LARGE_CONNECTIONS, RESIDENT_MIB, TRANSFER_MIB = 4, 64 + 32, 4
+LARGE_CONNECTIONS, RESIDENT_MIB, TRANSFER_MIB = 8, 64 + 32, 4
 
 
 def large(quick):
@@ -204,8 +206,7 @@ def large(quick):
 
 def _large(server, name, bytes_, how, rounds, seconds):
     # Not looked at: checking takes the generator's core longer than sending takes the server's.
-    # As many bytes as fio asks for at once, at least.
-    depth = max(1, LARGE_IN_FLIGHT // LARGE_CONNECTIONS // bytes_)
+    depth = max(1, CLIENTS_IN_FLIGHT * LARGE_IN_FLIGHT // LARGE_CONNECTIONS // bytes_)
     gets = {"connections": LARGE_CONNECTIONS, "depth": depth, **how}
 
     def rate():
