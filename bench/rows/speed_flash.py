@@ -123,6 +123,8 @@ def _mixed(server, size, records, rounds, seconds):
 
 
 POPULAR_RECORDS, POPULAR_SHARE = 4_000_000, 1 / 8
+# About as much of a drive for each record as memcached may take of DRAM.
+POPULAR_TIER_BYTES = 256
 # The few have too few reads of flash at once to fill a drive: each waits for those of its pipeline.
 POPULAR_CONNECTIONS = [24, 64]
 
@@ -132,7 +134,7 @@ def popular(quick):
     records = POPULAR_RECORDS // (8 if quick else 1)
     rounds, seconds = (3, 1) if quick else (9, 2)
     mib = round(records * (policy.INDEX_BYTES + POPULAR_SHARE * policy.BYTES_PER_COPY) / (1 << 20))
-    mib, tier = mib + policy.BESIDES_MIB, records * policy.TIER_BYTES >> 20
+    mib, tier = mib + policy.BESIDES_MIB, records * POPULAR_TIER_BYTES >> 20
     flags = ["-m", str(mib), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
     with (
         terrace(*flags, cpus=SERVER_CPU) as ours,
