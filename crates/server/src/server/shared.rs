@@ -84,7 +84,7 @@ impl Shared {
         };
         let clock = Clock::new(cache.clock_floor());
         cache.note_time(clock.now());
-        let watchers = Arc::new(Watchers::default());
+        let watchers = Arc::new(Watchers::new(clock));
         cache.observe(Arc::<Watchers>::clone(&watchers));
         let tls = settings.tls.enabled.then(|| Tls::load(&settings.tls, clock.now()));
         Ok(Self {

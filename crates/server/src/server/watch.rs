@@ -3,6 +3,7 @@
 
 use super::about::{About, Kind};
 use super::clients::Client;
+use super::clock::Clock;
 use super::poll::Waker;
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -88,8 +89,10 @@ struct Waiting {
 }
 
 /// All watchers of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watchers {
+    /// What expiry goes by; it may differ from the wall's.
+    clock: Clock,
     /// The streams that any of them wants.
     wanted: AtomicU32,
     all: Mutex<Vec<Weak<Watcher>>>,
@@ -133,6 +136,17 @@ impl Watcher {
 }
 
 impl Watchers {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            wanted: AtomicU32::new(0),
+            all: Mutex::default(),
+            written: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+        }
+    }
+
     /// Begins to watch `streams`, a bit each; `None` if there are too many watchers. It ends when the
     /// watcher is dropped.
     pub(crate) fn add(&self, streams: u32, waker: Arc<Waker>) -> Option<Arc<Watcher>> {
@@ -167,6 +181,11 @@ impl Watchers {
 
     fn wants(&self, stream: Stream) -> bool {
         self.wanted.load(Ordering::Relaxed) & stream as u32 != 0
+    }
+
+    /// Seconds that a record has left which is gone at that time; -1 for ever.
+    fn ttl(&self, expires: u32) -> i64 {
+        if expires == 0 { -1 } else { i64::from(expires) - i64::from(self.clock.now()) }
     }
 
     /// Tells those who want it; `event` writes the line from `type=` on.
@@ -249,13 +268,10 @@ impl Observer for Watchers {
     fn evicted(&self, listed: Listed<'_>) {
         let Listed { record, accessed, fetched, .. } = listed;
         self.tell(Stream::Evictions, |line| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let ttl = match record.expires {
-                0 => -1,
-                expires => i64::from(expires).saturating_sub_unsigned(now),
-            };
             let fetched = if fetched { "yes" } else { "no" };
-            let (since, size) = (now.saturating_sub(accessed.into()), record.value_bytes());
+            let (ttl, since) =
+                (self.ttl(record.expires), self.clock.now().saturating_sub(accessed));
+            let size = record.value_bytes();
             line.extend_from_slice(b"type=eviction key=");
             put_key(line, record.key);
             let _ = write!(line, " fetch={fetched} ttl={ttl} la={since} clsid=1 size={size}");
@@ -369,7 +385,7 @@ mod tests {
 
     #[test]
     fn watchers_hear_what_they_asked_for_and_no_more() {
-        let watchers = Watchers::default();
+        let watchers = Watchers::new(Clock::new(0));
         watchers.tell_command(5, GET, b"early", b"");
         let gets = watchers.add(Stream::Fetchers as u32, waker()).unwrap();
         let sets = watchers.add(Stream::Mutations as u32, waker()).unwrap();
@@ -395,6 +411,16 @@ mod tests {
         assert_eq!((watchers.count(), watchers.are_there()), (0, false));
         let many: Vec<_> = (0..WATCHERS_MAX).map(|_| watchers.add(1, waker())).collect();
         assert!(many.iter().all(Option::is_some) && watchers.add(1, waker()).is_none());
+    }
+
+    #[test]
+    fn what_a_record_has_left_is_told_by_the_clock_that_it_expires_by() {
+        // As after a restart for which the wall clock was set back.
+        let clock = Clock::new(Clock::new(0).now() + 500);
+        let watchers = Watchers::new(clock);
+        let left = watchers.ttl(clock.now() + 1000);
+        assert!((999..=1000).contains(&left), "{left}");
+        assert_eq!(watchers.ttl(0), -1);
     }
 
     #[test]
