@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the binary to install, guided by a profile (PGO): an instrumented build, bench/train.py's load on it, and
-# a build with what that counted. It executes a tenth to a fifth fewer instructions per request than
+# a build with what that counted. It executes 9 to 15 % fewer instructions per request than
 # `cargo build --release` does (docs/speed.md). The binary is target/guided/terrace.
 set -euo pipefail
 cd "$(dirname "$0")/.."
