@@ -1,5 +1,6 @@
 """Counts instructions per operation and compares them with `counts.json`; see `run`."""
 
+import argparse
 import json
 import os
 import sys
@@ -49,9 +50,11 @@ def measure(most):
 
 
 def main():
-    arguments = sys.argv[1:]
-    share = float(arguments[arguments.index("--most") + 1]) if "--most" in arguments else MOST
-    if "--record" in arguments:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", action="store_true", help="write the table anew")
+    parser.add_argument("--most", type=float, default=MOST, help="share of the table's counts that is accepted")
+    arguments = parser.parse_args()
+    if arguments.record:
         counts = measure({})
         with open(COUNTS, "w") as file:
             json.dump(counts, file, indent=1)
@@ -59,7 +62,7 @@ def main():
         return 0
     with open(COUNTS) as file:
         before = json.load(file)
-    most = {name: count * share for name, count in before.items()}
+    most = {name: count * arguments.most for name, count in before.items()}
     counts = measure(most)
     failed = 0
     for name, count in counts.items():
