@@ -106,7 +106,7 @@ impl Maintenance {
         worked |= engine.shrink_to_limit();
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
-            worked |= self.settling.step(engine, guard, &mut self.reading, now);
+            worked |= self.settling.step(engine, guard, now);
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);

@@ -11,6 +11,7 @@ mod depth;
 mod error;
 mod event;
 mod file;
+mod lane;
 mod long;
 mod pool;
 mod queue;
@@ -67,6 +68,11 @@ pub trait Device: Send + Sync {
     fn geometry(&self) -> Geometry;
     /// Fills all of `buf` from `offset`. Blocks.
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()>;
+    /// Carries out several reads and says in each how it went. Blocks until all are over. A device that can has
+    /// them under way at the same time.
+    fn read_each(&self, parts: &mut [Part<'_>]) {
+        parts.iter_mut().for_each(|part| part.result = self.read_at(part.offset, part.buf));
+    }
     /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Device::flush`].
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()>;
     /// Makes every completed write durable. Blocks.
@@ -80,6 +86,23 @@ pub trait Device: Send + Sync {
     /// is silent all that it is asked fails at once, see [`is_unanswered`].
     fn silence(&self) -> Duration {
         Duration::ZERO
+    }
+}
+
+/// One of the reads of [`Device::read_each`].
+pub struct Part<'b> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Filled wholly.
+    pub buf: &'b mut AlignedBuf,
+    /// How it went.
+    pub result: io::Result<()>,
+}
+
+impl<'b> Part<'b> {
+    /// A read that is still to be made.
+    pub fn new(offset: u64, buf: &'b mut AlignedBuf) -> Self {
+        Self { offset, buf, result: Ok(()) }
     }
 }
 

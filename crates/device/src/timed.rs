@@ -1,15 +1,15 @@
 //! A device that answers nothing, not even an error, is waited for only so long.
 
-use crate::{AlignedBuf, Device, Geometry};
+use crate::lane::{Lane, Transfer, ended};
+use crate::{AlignedBuf, Device, Engine, Geometry, Part};
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Carries out transfers on a thread of its own, so that who asked for one need not wait for ever.
@@ -29,29 +29,6 @@ pub struct TimedDevice {
     /// When the transfer began that is overdue, in milliseconds since `born`, plus one; 0 if none is.
     overdue: AtomicU64,
     lane: Mutex<Lane>,
-}
-
-/// The thread that carries out transfers, as it is seen from outside.
-struct Lane {
-    /// `None` once the device is being dropped.
-    asked: Option<Sender<Transfer>>,
-    done: Receiver<Transfer>,
-    /// What transfers go through; the thread has it meanwhile.
-    buffer: Option<AlignedBuf>,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Read,
-    Write,
-}
-
-struct Transfer {
-    direction: Direction,
-    offset: u64,
-    buffer: AlignedBuf,
-    result: io::Result<()>,
 }
 
 /// Inside of the errors of [`unanswered`].
@@ -77,12 +54,12 @@ pub fn is_unanswered(error: &io::Error) -> bool {
 }
 
 impl TimedDevice {
-    /// Waits for transfers of `device` so long, once they are timed.
+    /// Waits for transfers of `device` so long, once they are timed. Several reads at once go through `engine`.
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub fn new(device: Arc<dyn Device>, patience: Duration) -> io::Result<Self> {
-        let lane = Mutex::new(Lane::open(Arc::clone(&device))?);
+    pub fn new(device: Arc<dyn Device>, patience: Duration, engine: Engine) -> io::Result<Self> {
+        let lane = Mutex::new(Lane::open(Arc::clone(&device), engine)?);
         let (has_begun, overdue) = (AtomicBool::new(false), AtomicU64::new(0));
         Ok(Self { device, patience, born: Instant::now(), has_begun, overdue, lane })
     }
@@ -94,18 +71,17 @@ impl TimedDevice {
     /// Whether a transfer is overdue. Waits for none.
     fn is_silent(&self) -> bool {
         // While somebody has the lane, nothing in it is overdue.
-        let overdue = |mut lane: MutexGuard<'_, Lane>| self.is_overdue(&mut lane);
+        let overdue = |lane: MutexGuard<'_, Lane>| self.is_overdue(&lane);
         self.overdue.load(Ordering::Acquire) != 0 && self.lane.try_lock().is_ok_and(overdue)
     }
 
     /// Looks whether the overdue transfer is over.
-    fn is_overdue(&self, lane: &mut Lane) -> bool {
+    fn is_overdue(&self, lane: &Lane) -> bool {
         if self.overdue.load(Ordering::Acquire) == 0 {
             return false;
         }
         match lane.done.try_recv() {
-            Ok(late) => {
-                lane.buffer = Some(late.buffer);
+            Ok(_) => {
                 self.overdue.store(0, Ordering::Release);
                 false
             }
@@ -115,20 +91,14 @@ impl TimedDevice {
 
     /// The lane, unless it has something that is overdue.
     fn free_lane(&self) -> io::Result<MutexGuard<'_, Lane>> {
-        let mut lane = self.lane();
-        if self.is_overdue(&mut lane) { Err(unanswered()) } else { Ok(lane) }
+        let lane = self.lane();
+        if self.is_overdue(&lane) { Err(unanswered()) } else { Ok(lane) }
     }
 
     /// Has the thread do it, and waits.
-    fn carry_out(
-        &self,
-        lane: &Lane,
-        direction: Direction,
-        offset: u64,
-        buffer: AlignedBuf,
-    ) -> io::Result<Transfer> {
+    fn carry_out(&self, lane: &Lane, transfer: Transfer) -> io::Result<Transfer> {
         let began = self.born.elapsed();
-        lane.ask(Transfer { direction, offset, buffer, result: Ok(()) })?;
+        lane.ask(transfer)?;
         lane.done.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
                 self.overdue.store(began.as_millis() as u64 + 1, Ordering::Release);
@@ -136,6 +106,28 @@ impl TimedDevice {
             }
             RecvTimeoutError::Disconnected => ended(),
         })
+    }
+
+    /// The callers' memory is read into; they get other memory if that takes too long.
+    fn read(&self, parts: &mut [Part<'_>]) -> io::Result<()> {
+        let lane = self.free_lane()?;
+        let sizes: Vec<_> =
+            parts.iter().map(|part| (part.buf.capacity(), part.buf.len())).collect();
+        let lend =
+            |part: &mut Part<'_>| (part.offset, mem::replace(part.buf, AlignedBuf::zeroed(0)));
+        let asked = Transfer::reads(parts.iter_mut().map(lend));
+        let read = self.carry_out(&lane, asked).map(|done| {
+            for (part, step) in parts.iter_mut().zip(done.steps) {
+                (*part.buf, part.result) = (step.buffer, step.result);
+            }
+        });
+        for (part, (capacity, len)) in parts.iter_mut().zip(sizes) {
+            if part.buf.capacity() < capacity {
+                *part.buf = AlignedBuf::zeroed(capacity);
+            }
+            part.buf.set_len(len);
+        }
+        read
     }
 }
 
@@ -152,14 +144,20 @@ impl Device for TimedDevice {
         if !self.has_begun.load(Ordering::Relaxed) {
             return self.device.read_at(offset, buf);
         }
-        let mut lane = self.free_lane()?;
-        // The caller's memory is read into; it has other memory if that takes too long.
-        let mut other = lane.buffer_of(buf.capacity());
-        other.set_len(buf.len());
-        let own = mem::replace(buf, other);
-        let done = self.carry_out(&lane, Direction::Read, offset, own)?;
-        lane.buffer = Some(mem::replace(buf, done.buffer));
-        done.result
+        let mut part = [Part::new(offset, buf)];
+        self.read(&mut part)?;
+        let [part] = part;
+        part.result
+    }
+
+    fn read_each(&self, parts: &mut [Part<'_>]) {
+        if !self.has_begun.load(Ordering::Relaxed) {
+            return self.device.read_each(parts);
+        }
+        if let Err(error) = self.read(parts) {
+            let alike = || if is_unanswered(&error) { unanswered() } else { ended() };
+            parts.iter_mut().for_each(|part| part.result = Err(alike()));
+        }
     }
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
@@ -167,12 +165,9 @@ impl Device for TimedDevice {
             return self.device.write_at(offset, buf);
         }
         let mut lane = self.free_lane()?;
-        let mut copy = lane.buffer_of(buf.len());
-        copy.set_len(buf.len());
-        copy.copy_from_slice(buf);
-        let done = self.carry_out(&lane, Direction::Write, offset, copy)?;
-        lane.buffer = Some(done.buffer);
-        done.result
+        let asked = lane.write(offset, buf);
+        let done = self.carry_out(&lane, asked)?;
+        lane.written(done)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -197,58 +192,13 @@ impl Device for TimedDevice {
     }
 }
 
-impl Lane {
-    fn open(device: Arc<dyn Device>) -> io::Result<Self> {
-        let (asked, asking) = channel::<Transfer>();
-        let (doing, done) = channel();
-        let work = move || {
-            for mut transfer in asking {
-                transfer.carry_out(device.as_ref());
-                if doing.send(transfer).is_err() {
-                    break;
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("drive".into()).spawn(work)?;
-        Ok(Self { asked: Some(asked), done, buffer: None, thread: Some(thread) })
-    }
-
-    /// One that holds anything.
-    fn buffer_of(&mut self, bytes: usize) -> AlignedBuf {
-        match self.buffer.take() {
-            Some(buffer) if buffer.capacity() >= bytes => buffer,
-            _ => AlignedBuf::zeroed(bytes),
-        }
-    }
-
-    fn ask(&self, transfer: Transfer) -> io::Result<()> {
-        let asked = self.asked.as_ref().ok_or_else(ended)?;
-        asked.send(transfer).map_err(|_| ended())
-    }
-}
-
-impl Transfer {
-    fn carry_out(&mut self, device: &dyn Device) {
-        self.result = match self.direction {
-            Direction::Read => device.read_at(self.offset, &mut self.buffer),
-            Direction::Write => device.write_at(self.offset, &self.buffer),
-        };
-    }
-}
-
 impl Drop for TimedDevice {
     /// The device is closed when this returns, unless it does not answer.
     fn drop(&mut self) {
-        let is_silent = self.is_overdue(&mut self.lane());
-        let mut lane = self.lane();
-        lane.asked = None;
-        if let Some(thread) = lane.thread.take().filter(|_| !is_silent) {
+        let is_silent = self.is_overdue(&self.lane());
+        if let Some(thread) = self.lane().close().filter(|_| !is_silent) {
             // It has no more to do; one that panicked has told so.
             let _ = thread.join();
         }
     }
-}
-
-fn ended() -> io::Error {
-    io::Error::other("the thread that carries out the drive's transfers has ended")
 }

@@ -31,6 +31,8 @@ const TRIES_MAX: u8 = 16;
 /// Naps of [`NAP`] in which the kernel may find memory for a submission, before giving up.
 const NAPS_MAX: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
+/// Of one call. The kernel takes a time that it can't count for one that is over.
+const PATIENCE_MAX: Duration = Duration::from_secs(3600);
 
 /// A queue on a ring of its own.
 pub(crate) struct UringQueue {
@@ -146,7 +148,7 @@ impl UringQueue {
 
     /// Hands what is in the ring to the kernel, and stays there until a read is finished.
     fn enter_and_wait(&mut self, patience: Duration) -> io::Result<()> {
-        let timeout = types::Timespec::from(patience);
+        let timeout = types::Timespec::from(patience.min(PATIENCE_MAX));
         let arguments = types::SubmitArgs::new().timespec(&timeout);
         match self.ring.submitter().submit_with_args(1, &arguments) {
             Err(error) if error.raw_os_error() == Some(Errno::TIME.raw_os_error()) => Ok(()),

@@ -1,11 +1,14 @@
 //! A device that answers nothing holds its caller up only for so long, and is left alone until it answers.
 
+mod common;
+
+use common::{Scratch, is_stamped, stamped};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_device::sim::{Operation, SimDevice};
-use terrace_device::{AlignedBuf, Device, TimedDevice, is_unanswered};
+use terrace_device::{AlignedBuf, Device, Engine, Part, TimedDevice, is_unanswered};
 
 const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -38,8 +41,8 @@ fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
     let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
     let hook = Arc::clone(&gate);
     drive.before_each(move |_| hook.pass());
-    let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).expect("a thread");
+    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, Engine::Auto)
+        .expect("a thread");
     device.begin_timing();
     (drive, gate, device)
 }
@@ -112,11 +115,70 @@ fn the_memory_of_a_late_read_is_nobody_elses() {
     assert!(read.iter().all(|byte| *byte == 9), "and changed nothing that the caller has");
 }
 
+/// Reads of three blocks of one buffer each, the second of which is beyond the end.
+fn three(buffers: &mut [AlignedBuf]) -> Vec<Part<'_>> {
+    let offsets = [BLOCK as u64, 1 << 20, 0];
+    offsets.into_iter().zip(buffers).map(|(offset, buf)| Part::new(offset, buf)).collect()
+}
+
+#[test]
+fn several_reads_at_once_are_as_one_by_one() {
+    let scratch = Scratch::new();
+    let file: Arc<dyn Device> = stamped(&scratch, (1 << 20) / BLOCK as u64);
+    for engine in [Engine::Auto, Engine::Pool] {
+        let device = TimedDevice::new(Arc::clone(&file), Duration::from_secs(60), engine).unwrap();
+        for is_timing in [false, true] {
+            if is_timing {
+                device.begin_timing();
+            }
+            let mut buffers = [block(9), block(9), block(9)];
+            let mut parts = three(&mut buffers);
+            device.read_each(&mut parts);
+            let failed: Vec<_> = parts.iter().map(|part| part.result.is_err()).collect();
+            assert_eq!(failed, [false, true, false], "{engine}");
+            assert!(!is_unanswered(parts[1].result.as_ref().unwrap_err()));
+            assert!(is_stamped(&buffers[0], 1) && is_stamped(&buffers[2], 0), "{engine}");
+            assert!(buffers.iter().all(|buf| buf.len() == BLOCK));
+        }
+        // More than go at once.
+        let mut buffers: Vec<_> = (0..100).map(|_| AlignedBuf::zeroed(BLOCK)).collect();
+        let offsets = (0..100).map(|at| at * BLOCK as u64);
+        let mut parts: Vec<_> =
+            offsets.zip(&mut buffers).map(|(offset, buf)| Part::new(offset, buf)).collect();
+        device.read_each(&mut parts);
+        assert!(parts.iter().all(|part| part.result.is_ok()));
+        assert!((0..).zip(&buffers).all(|(at, buf)| is_stamped(buf, at)), "{engine}");
+    }
+}
+
+#[test]
+fn the_memory_of_several_late_reads_is_nobody_elses() {
+    let (drive, gate, device) = timed();
+    device.write_at(0, &block(5)).unwrap();
+    gate.shut();
+    let mut buffers = [block(8), block(8), block(8)];
+    let mut parts = three(&mut buffers);
+    device.read_each(&mut parts);
+    assert!(parts.iter().all(|part| part.result.as_ref().is_err_and(is_unanswered)));
+    assert!(buffers.iter().all(|buf| buf.len() == BLOCK), "memory as before");
+    buffers.iter_mut().for_each(|buf| buf.fill(9));
+    assert!(is_unanswered(&device.write_at(0, &block(6)).unwrap_err()));
+    gate.open();
+    until_it_answers(&device);
+    assert_eq!((drive.counts().reads, drive.counts().writes), (2, 1), "they were answered");
+    assert!(buffers.iter().all(|buf| buf.iter().all(|byte| *byte == 9)), "and changed nothing");
+    let mut parts = three(&mut buffers);
+    device.read_each(&mut parts);
+    assert!(parts[2].result.is_ok());
+    assert_eq!((buffers[2][0], buffers[0][0]), (5, 0));
+}
+
 #[test]
 fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     drive.before_each(|_| thread::sleep(3 * PATIENCE));
-    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE).unwrap();
+    let device =
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, Engine::Auto).unwrap();
     device.write_at(0, &block(1)).unwrap();
     device.begin_timing();
     let is_over = Arc::new(AtomicBool::new(false));

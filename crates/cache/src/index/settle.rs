@@ -6,7 +6,7 @@ use crate::dram::memory::Guard;
 use crate::index::bucket::Entry;
 use crate::index::sealed::SealedIndex;
 use crate::index::suspended::Glance;
-use crate::reclaim::{Unreadable, purge, read_footer};
+use crate::reclaim::{Unreadable, purge, read_footers};
 use crate::records::key::Name;
 use crate::segments::layout::Footer;
 use crate::segments::segment::Sealed;
@@ -37,6 +37,8 @@ fn suspended_max(index: &SealedIndex) -> u64 {
 pub(crate) struct Settling {
     shard: usize,
     left: Vec<Sealed>,
+    /// Footers are read into these.
+    buffers: Vec<AlignedBuf>,
     /// Shards to be settled although they have room for more.
     leftovers: Vec<usize>,
     /// Records stored so far, and slices since there were fewer.
@@ -50,13 +52,7 @@ pub(crate) struct Settling {
 
 impl Settling {
     /// Settles a few segments; says whether there were any.
-    pub(crate) fn step(
-        &mut self,
-        engine: &Engine,
-        guard: Guard<'_>,
-        buffer: &mut AlignedBuf,
-        now: u32,
-    ) -> bool {
+    pub(crate) fn step(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         self.note_idleness(engine);
         if self.second != now {
             self.second = now;
@@ -66,16 +62,16 @@ impl Settling {
             return false;
         }
         let shard = &engine.shards[self.shard];
-        let (mut footers, mut names) = (Vec::new(), 0);
-        while footers.len() < FOOTERS_PER_SLICE && names < NAMES_PER_SLICE {
-            let Some(sealed) = self.left.pop() else { break };
-            match read(engine, shard, guard, sealed, buffer) {
-                Ok(Some(footer)) => {
-                    names += footer.names.len();
-                    footers.push((sealed, footer));
+        let batch = self.next_batch(shard);
+        let mut footers = Vec::with_capacity(batch.len());
+        let read = read_footers(engine, shard, &batch, &mut self.buffers);
+        for (&sealed, footer) in batch.iter().zip(read) {
+            match footer {
+                Ok(footer) => footers.push((sealed, footer)),
+                Err(Unreadable::Corrupt) => purge(engine, shard, guard, &[sealed]),
+                Err(Unreadable::Device | Unreadable::Unanswered) => {
+                    self.unanswered.insert(sealed.seq);
                 }
-                Ok(None) => {}
-                Err(Unanswered) => _ = self.unanswered.insert(sealed.seq),
             }
         }
         // The table is longer than what it has of a segment: all are looked for at once.
@@ -85,6 +81,21 @@ impl Settling {
             by_footer(engine, shard, guard, *sealed, footer, &mut glance);
         }
         true
+    }
+
+    /// The segments whose footers are read next, those of one tier beside each other.
+    fn next_batch(&mut self, shard: &Shard) -> Vec<Sealed> {
+        let (mut batch, mut names) = (Vec::new(), 0);
+        while batch.len() < FOOTERS_PER_SLICE && names < NAMES_PER_SLICE {
+            let Some(sealed) = self.left.pop() else { break };
+            // It may have been merged meanwhile.
+            if shard.segments.is_current(sealed) {
+                names += shard.segments.usage(sealed.number).records as usize;
+                batch.push(sealed);
+            }
+        }
+        batch.sort_unstable_by_key(|sealed| shard.segments.slot(sealed.number).tier);
+        batch
     }
 
     /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
@@ -129,30 +140,6 @@ impl Settling {
         self.left.drain(..self.left.len().saturating_sub(wanted));
         self.shard = at;
         !self.left.is_empty()
-    }
-}
-
-/// A drive does not answer. It may another time; until then there is less room.
-struct Unanswered;
-
-/// The footer of a segment, if that is still there.
-fn read(
-    engine: &Engine,
-    shard: &Shard,
-    guard: Guard<'_>,
-    sealed: Sealed,
-    buffer: &mut AlignedBuf,
-) -> Result<Option<Footer>, Unanswered> {
-    if !shard.segments.is_current(sealed) {
-        return Ok(None);
-    }
-    match read_footer(engine, shard, sealed, buffer) {
-        Ok(footer) => Ok(Some(footer)),
-        Err(Unreadable::Device | Unreadable::Unanswered) => Err(Unanswered),
-        Err(Unreadable::Corrupt) => {
-            purge(engine, shard, guard, &[sealed]);
-            Ok(None)
-        }
     }
 }
 

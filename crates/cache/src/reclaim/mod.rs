@@ -23,6 +23,7 @@ use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use crate::stats::counters::count;
 use crate::stats::observer::Reclaim;
 use std::collections::HashSet;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, is_unanswered};
@@ -236,6 +237,12 @@ pub(crate) enum Unreadable {
     Corrupt,
 }
 
+impl Unreadable {
+    fn of(error: io::Error) -> Self {
+        if is_unanswered(&error) { Self::Unanswered } else { Self::Device }
+    }
+}
+
 /// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
 /// or misdirects a write, would leave the names of this one behind in the index.
 pub(crate) fn read_footer(
@@ -244,15 +251,57 @@ pub(crate) fn read_footer(
     sealed: Sealed,
     buffer: &mut AlignedBuf,
 ) -> Result<Footer, Unreadable> {
-    let number = sealed.number;
-    let slot = shard.segments.slot(number);
-    let bytes = shard.segments.footer_bytes(number).max(FOOTER_HEADER).next_multiple_of(PAGE);
-    buffer.set_len(bytes.min(buffer.capacity()));
-    engine.pool.slots.read_tail(slot, buffer).map_err(|error| match is_unanswered(&error) {
-        true => Unreadable::Unanswered,
-        false => Unreadable::Device,
-    })?;
+    buffer.set_len(footer_read(shard, sealed).min(buffer.capacity()));
+    let read = engine.pool.slots.read_tail(shard.segments.slot(sealed.number), buffer);
+    read.map_err(Unreadable::of)?;
     check_footer(engine, shard, sealed, buffer)
+}
+
+/// The footers of several segments, read at the same time where those of one tier follow each other.
+pub(crate) fn read_footers(
+    engine: &Engine,
+    shard: &Shard,
+    group: &[Sealed],
+    buffers: &mut Vec<AlignedBuf>,
+) -> Vec<Result<Footer, Unreadable>> {
+    buffers.resize_with(buffers.len().max(group.len()), || AlignedBuf::zeroed(0));
+    for (sealed, buffer) in group.iter().zip(buffers.iter_mut()) {
+        let bytes = footer_read(shard, *sealed);
+        if buffer.capacity() < bytes {
+            *buffer = AlignedBuf::zeroed(bytes);
+        }
+        buffer.set_len(bytes);
+    }
+    let read = read_tails(engine, shard, group, buffers);
+    let checked =
+        read.into_iter().zip(group.iter().zip(buffers)).map(|(read, (sealed, buffer))| {
+            read.map_err(Unreadable::of)?;
+            check_footer(engine, shard, *sealed, buffer)
+        });
+    checked.collect()
+}
+
+/// Fills each buffer with the end of a segment, at the same time where those of one tier follow each other.
+pub(crate) fn read_tails(
+    engine: &Engine,
+    shard: &Shard,
+    group: &[Sealed],
+    buffers: &mut [AlignedBuf],
+) -> Vec<io::Result<()>> {
+    let slot = |sealed: &Sealed| shard.segments.slot(sealed.number);
+    let mut buffers = buffers.iter_mut();
+    let mut read = Vec::with_capacity(group.len());
+    for alike in group.chunk_by(|one, other| slot(one).tier == slot(other).tier) {
+        let tails = alike.iter().map(slot).zip(buffers.by_ref());
+        read.extend(engine.pool.slots.read_tails(slot(&alike[0]).tier, tails));
+    }
+    read
+}
+
+/// Bytes to be read for the footer of a segment.
+fn footer_read(shard: &Shard, sealed: Sealed) -> usize {
+    let bytes = shard.segments.footer_bytes(sealed.number);
+    bytes.max(FOOTER_HEADER).next_multiple_of(PAGE)
 }
 
 /// The footer at the end of what was read of a segment.

@@ -27,6 +27,9 @@ use terrace_device::AlignedBuf;
 
 /// Records looked at, or handed over, per hold of the shard's lock.
 const BATCH: usize = 64;
+/// Bytes of segments that are read at the same time, at most, if that is not less than one: with more, reads of
+/// requests would wait too long for the drive.
+const READ_AT_ONCE: usize = 2 << 20;
 /// A prime that is larger than the number of records ever is: its multiples, taken modulo that number, are
 /// all numbers below it, in no order that matters.
 const SCATTER: u64 = 2_654_435_761;
@@ -128,12 +131,25 @@ impl<'e> Job<'e> {
         self.glance.set(locked.state.suspended.glance(numbers));
         drop(locked);
         let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
-        let done = work(&mut space.inputs[..self.group.len()], &mut lists).is_some();
+        let inputs = &mut space.inputs[..self.group.len()];
+        self.read_all(inputs, space.segment_bytes);
+        let done = work(inputs, &mut lists).is_some();
         space.lists = lists.0.into_iter().map(emptied).collect();
         let mut locked = self.lock();
         locked.state.leaving.clear();
         locked.state.arriving.clear();
         done
+    }
+
+    /// Reads the old segments, a few at the same time. The input of one that can't be read is left empty.
+    fn read_all(&self, inputs: &mut [AlignedBuf], segment_bytes: usize) {
+        let at_once = (READ_AT_ONCE / segment_bytes.max(1)).max(1);
+        for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
+            inputs.iter_mut().for_each(|input| input.set_len(segment_bytes));
+            let read = reclaim::read_tails(self.engine, self.shard, group, inputs);
+            let failed = inputs.iter_mut().zip(read).filter(|(_, read)| read.is_err());
+            failed.for_each(|(input, _)| input.set_len(0));
+        }
     }
 
     /// Takes the segment back that the move failed for, so that it is in the way of no other: what is left of
@@ -169,7 +185,7 @@ impl<'e> Job<'e> {
         (locked.state.generation == generation).then_some(locked)
     }
 
-    /// Reads an old segment and shows what is alive in it, with the uses that its entry counted. Answers all
+    /// Shows what is alive in an old segment that was read, with the uses that its entry counted. Answers all
     /// names of the segment.
     pub(crate) fn gather<'b>(
         &self,
@@ -205,7 +221,7 @@ impl<'e> Job<'e> {
         Some(names)
     }
 
-    /// Reads a segment, decides about its suspended entries, and says what names it has, and where the
+    /// Decides about the suspended entries of a segment, and says what names it has, and where the
     /// record of each lies.
     fn read(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Vec<Name>, Vec<Spot>)> {
         let found = self.read_whole(sealed, input);
@@ -223,8 +239,9 @@ impl<'e> Job<'e> {
     /// `None` unless all of it can be read: what lies in damaged pages would leave entries behind.
     fn read_whole(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Footer, Vec<Spot>)> {
         let (engine, segments) = (self.engine, &self.shard.segments);
-        input.set_len(engine.geometry.segment_bytes as usize);
-        engine.pool.slots.read_tail(segments.slot(sealed.number), input).ok()?;
+        if input.is_empty() {
+            return None;
+        }
         let footer = reclaim::check_footer(engine, self.shard, sealed, input).ok()?;
         let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
         let spans = spans.filter(|spans| spans.len() == footer.names.len())?;

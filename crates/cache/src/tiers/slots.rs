@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use terrace_device::{AlignedBuf, Device, is_unanswered};
+use terrace_device::{AlignedBuf, Device, Part, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
@@ -235,15 +235,42 @@ impl Slots {
 
     /// Reads the last `buf.len()` bytes of a segment.
     pub(crate) fn read_tail(&self, slot: SlotId, buf: &mut AlignedBuf) -> io::Result<()> {
-        let at = slot.offset + u64::from(self.segment_bytes) - buf.len() as u64;
+        let at = self.tail(slot, buf.len());
         let read = self.tiers[usize::from(slot.tier)].device.read_at(at, buf);
+        self.note_read(slot, buf.len(), &read);
+        read
+    }
+
+    /// The same of several segments of a tier, at the same time where its device can, and says how each went.
+    pub(crate) fn read_tails<'b>(
+        &self,
+        tier: u16,
+        tails: impl Iterator<Item = (SlotId, &'b mut AlignedBuf)>,
+    ) -> Vec<io::Result<()>> {
+        let part = |(slot, buf): (SlotId, &'b mut AlignedBuf)| {
+            (slot, Part::new(self.tail(slot, buf.len()), buf))
+        };
+        let (slots, mut parts): (Vec<_>, Vec<_>) = tails.map(part).unzip();
+        self.tiers[usize::from(tier)].device.read_each(&mut parts);
+        let note = |(slot, part): (SlotId, Part<'_>)| {
+            self.note_read(slot, part.buf.len(), &part.result);
+            part.result
+        };
+        slots.into_iter().zip(parts).map(note).collect()
+    }
+
+    /// Where so many bytes at the end of a segment begin.
+    fn tail(&self, slot: SlotId, bytes: usize) -> u64 {
+        slot.offset + u64::from(self.segment_bytes) - bytes as u64
+    }
+
+    fn note_read(&self, slot: SlotId, bytes: usize, read: &io::Result<()>) {
         let counters = self.counters.tier(slot.tier);
         count(&counters.background_reads);
-        counters.background_read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        counters.background_read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if read.as_ref().is_err_and(|error| !is_unanswered(error)) {
             count(&counters.read_errors);
         }
-        read
     }
 }
 

@@ -57,7 +57,7 @@ fn in_background(
     if settings.durability == Durability::Power {
         return Ok(Arc::clone(device));
     }
-    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE);
+    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE, settings.io_engine);
     let timed = timed.map_err(|e| Failure::system(format!("a thread for the drive: {e}")))?;
     Ok(Arc::new(timed))
 }

@@ -1,0 +1,170 @@
+//! The thread of a [`crate::TimedDevice`] that carries out its transfers, and owns their memory meanwhile.
+
+use crate::{AlignedBuf, Device, Engine, Read, ReadQueue, open_queue};
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Reads of one transfer that are under way at the same time, at most.
+const AT_ONCE: u32 = 8;
+
+/// The thread as it is seen from outside.
+pub(crate) struct Lane {
+    /// `None` once the device is being dropped.
+    asked: Option<Sender<Transfer>>,
+    pub(crate) done: Receiver<Transfer>,
+    /// What writes go through; the thread has it meanwhile.
+    buffer: Option<AlignedBuf>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Read,
+    Write,
+}
+
+/// What is asked of the thread at once.
+pub(crate) struct Transfer {
+    direction: Direction,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// A read or a write.
+pub(crate) struct Step {
+    offset: u64,
+    pub(crate) buffer: AlignedBuf,
+    pub(crate) result: io::Result<()>,
+}
+
+impl Lane {
+    /// Transfers of `device`; several reads at once go through `engine`.
+    pub(crate) fn open(device: Arc<dyn Device>, engine: Engine) -> io::Result<Self> {
+        let (asked, asking) = channel::<Transfer>();
+        let (doing, done) = channel();
+        let work = move || {
+            let mut hands = Hands { device, engine, queue: None };
+            for mut transfer in asking {
+                hands.carry_out(&mut transfer);
+                if doing.send(transfer).is_err() {
+                    break;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("drive".into()).spawn(work)?;
+        Ok(Self { asked: Some(asked), done, buffer: None, thread: Some(thread) })
+    }
+
+    pub(crate) fn ask(&self, transfer: Transfer) -> io::Result<()> {
+        let asked = self.asked.as_ref().ok_or_else(ended)?;
+        asked.send(transfer).map_err(|_| ended())
+    }
+
+    /// The write of these bytes, through memory that is kept for that.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &AlignedBuf) -> Transfer {
+        let mut copy = match self.buffer.take() {
+            Some(buffer) if buffer.capacity() >= bytes.len() => buffer,
+            _ => AlignedBuf::zeroed(bytes.len()),
+        };
+        copy.set_len(bytes.len());
+        copy.copy_from_slice(bytes);
+        Transfer { direction: Direction::Write, steps: vec![Step::new(offset, copy)] }
+    }
+
+    /// Says how a write went, and keeps its memory for the next.
+    pub(crate) fn written(&mut self, done: Transfer) -> io::Result<()> {
+        let Some(step) = done.steps.into_iter().next() else { return Ok(()) };
+        self.buffer = Some(step.buffer);
+        step.result
+    }
+
+    /// Nothing is asked any more.
+    pub(crate) fn close(&mut self) -> Option<JoinHandle<()>> {
+        self.asked = None;
+        self.thread.take()
+    }
+}
+
+impl Transfer {
+    pub(crate) fn reads(steps: impl Iterator<Item = (u64, AlignedBuf)>) -> Self {
+        let steps = steps.map(|(offset, buffer)| Step::new(offset, buffer));
+        Self { direction: Direction::Read, steps: steps.collect() }
+    }
+}
+
+impl Step {
+    fn new(offset: u64, buffer: AlignedBuf) -> Self {
+        Self { offset, buffer, result: Ok(()) }
+    }
+}
+
+/// What the thread works with.
+struct Hands {
+    device: Arc<dyn Device>,
+    engine: Engine,
+    /// For several reads at once, from the first of them on.
+    queue: Option<Box<dyn ReadQueue>>,
+}
+
+impl Hands {
+    fn carry_out(&mut self, transfer: &mut Transfer) {
+        match (transfer.direction, &mut transfer.steps[..]) {
+            (Direction::Read, steps @ [_, _, ..]) => self.read_all(steps),
+            (Direction::Read, steps) => read_in_turn(self.device.as_ref(), steps),
+            (Direction::Write, steps) => {
+                for step in steps {
+                    step.result = self.device.write_at(step.offset, &step.buffer);
+                }
+            }
+        }
+    }
+
+    fn read_all(&mut self, steps: &mut [Step]) {
+        if self.queue.is_none() {
+            let devices = [Arc::clone(&self.device)];
+            self.queue = open_queue(&devices, self.engine, AT_ONCE).ok().map(|opened| opened.queue);
+        }
+        let Some(queue) = &mut self.queue else {
+            return read_in_turn(self.device.as_ref(), steps);
+        };
+        if let Err(error) = read_at_once(queue.as_mut(), steps) {
+            // It waits for what it has begun, and gives back nothing.
+            self.queue = None;
+            let lost = steps.iter_mut().filter(|step| step.buffer.is_empty());
+            lost.for_each(|step| {
+                step.result = Err(io::Error::new(error.kind(), error.to_string()))
+            });
+        }
+    }
+}
+
+fn read_in_turn(device: &dyn Device, steps: &mut [Step]) {
+    for step in steps {
+        step.result = device.read_at(step.offset, &mut step.buffer);
+    }
+}
+
+/// An error leaves those without memory that are not over.
+fn read_at_once(queue: &mut dyn ReadQueue, steps: &mut [Step]) -> io::Result<()> {
+    for (token, step) in (0..).zip(steps.iter_mut()) {
+        let buf = mem::replace(&mut step.buffer, AlignedBuf::zeroed(0));
+        queue.submit(Read { device: 0, offset: step.offset, buf, token });
+    }
+    let (mut left, mut done) = (steps.len(), Vec::new());
+    while left > 0 {
+        queue.wait(&mut done, Duration::MAX)?;
+        left -= done.len();
+        for read in done.drain(..) {
+            let step = &mut steps[read.token as usize];
+            (step.buffer, step.result) = (read.buf, read.result);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn ended() -> io::Error {
+    io::Error::other("the thread that carries out the drive's transfers has ended")
+}
