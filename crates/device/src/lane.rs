@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Reads of one transfer that are under way at the same time, at most.
-const AT_ONCE: u32 = 8;
+const AT_ONCE: u32 = 16;
 
 /// The thread as it is seen from outside.
 pub(crate) struct Lane {

@@ -99,6 +99,11 @@ impl Bucket {
         put(&mut self.0, place_bit(slot), 12, place);
     }
 
+    /// Makes the entry in a slot one of another segment, with the uses that it has.
+    pub(crate) fn set_segment(&mut self, slot: usize, segment: u16) {
+        put(&mut self.0, place_bit(slot), 11, segment.into());
+    }
+
     fn place(&self, slot: usize) -> u16 {
         get(&self.0, place_bit(slot), 12) as u16
     }

@@ -236,6 +236,11 @@ impl SealedIndex {
         else {
             return false;
         };
+        if !forgets && !bucket.is_guest(slot) {
+            bucket.set_segment(slot, to);
+            self.store(at, &bucket);
+            return true;
+        }
         let Some(entry) = bucket.entry(slot) else { return false };
         let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
         let entry = Entry { segment: to, uses, ..entry };

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Footers read per slice.
-const FOOTERS_PER_SLICE: usize = 8;
+const FOOTERS_PER_SLICE: usize = 16;
 /// No further footer is read in a slice once they have so many names, which are kept until it ends.
 const NAMES_PER_SLICE: usize = 32 << 10;
 /// Slices without a store, a millisecond each, after which everything is settled that is left.

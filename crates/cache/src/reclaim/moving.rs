@@ -16,6 +16,7 @@ use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::recovery::crash::crash_point;
 use crate::segments::layout::Footer;
+use crate::segments::order;
 use crate::segments::packing::{self, assemble, defer_equal_names, fit};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::{Lane, Locked, Shard};
@@ -310,8 +311,7 @@ impl<'e> Job<'e> {
     /// Finds places for the records of a new segment; answers those that find none, which are of all
     /// positions too.
     fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
-        // Each old segment's are in order: runs, of which a stable sort takes advantage.
-        part.sort_by_key(|item| item.name.order());
+        order::sort(part);
         let count = part.len() as u64;
         let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
         part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);

@@ -3,6 +3,7 @@
 
 pub(crate) mod buffers;
 pub(crate) mod layout;
+pub(crate) mod order;
 pub(crate) mod packing;
 pub(crate) mod pages;
 pub(crate) mod pick;

@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering;
 const BATCH: usize = 64;
 /// What expires within the time of so many seals is not worth one.
 const SEALS_AHEAD: u32 = 8;
+/// Records that room is made for at once.
+const DUE_RESERVED_MAX: usize = 1 << 14;
 /// Classes of expiry: never, and by powers of four seconds from now.
 const CLASSES: usize = 17;
 
@@ -89,10 +91,12 @@ impl<'g> Pick<'g> {
         picked
     }
 
-    /// Blocks that are full do not change, and what they hold stays under the guard.
+    /// Blocks that are full do not change, and what they hold stays under the guard. Looks no further once it is
+    /// clear what is written.
     fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
         let mut choice = Choice::default();
         let arena = &self.engine.pool.arena;
+        let (wanted, mut of_oldest) = (self.engine.seal_bytes(), None);
         for resident in
             blocks.iter().flat_map(|block| arena.records(self.guard, block.id, block.fill))
         {
@@ -116,8 +120,18 @@ impl<'g> Pick<'g> {
             } else if !self.any && self.is_likely_gone_soon(&fresh) {
                 choice.waiting.push(fresh);
             } else {
-                choice.due_bytes[self.class(&fresh)] += resident.bytes.len() as u64;
+                let class = self.class(&fresh);
+                if choice.due.is_empty() {
+                    // Records are about alike.
+                    let alike = wanted as usize / resident.bytes.len().max(1);
+                    choice.due.reserve(alike.min(DUE_RESERVED_MAX));
+                }
+                choice.due_bytes[class] += resident.bytes.len() as u64;
                 choice.due.push(fresh);
+                let of_oldest = *of_oldest.get_or_insert(class);
+                if !self.any && choice.due_bytes[of_oldest] >= wanted {
+                    break;
+                }
             }
         }
         choice

@@ -9,6 +9,7 @@ use crate::kill_log::Seat;
 use crate::platform::prefetch;
 use crate::recovery::crash::crash_point;
 use crate::segments::layout::Footer;
+use crate::segments::order;
 use crate::segments::packing::{self, assemble, defer_equal_names, fit};
 use crate::segments::pick::{Fresh, Pick};
 use crate::shard::{Locked, Shard};
@@ -167,7 +168,7 @@ fn gather<'g>(
     };
     let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
     // Of one name they stay in the order of arrival.
-    items.sort_by_cached_key(|item| item.name.order());
+    order::sort(&mut items);
     Some((items, generation))
 }
 

@@ -1,0 +1,93 @@
+//! Sorting records by hash order.
+//!
+//! Positions are spread evenly, so each record is put down about where it belongs at once: in one of as many bins as
+//! there are records. What is left to do within a bin is done by insertion (MacLaren, "Internal sorting by radix plus
+//! sifting", Journal of the ACM 13, 1966).
+
+use crate::segments::packing::Item;
+
+/// In a bin that has more, something is not spread evenly.
+const BIN_MAX: u32 = 32;
+
+/// Sorts by name; those of one name stay in their order.
+pub(crate) fn sort<S: Copy>(items: &mut [Item<'_, S>]) {
+    let bins = items.len();
+    let bin = |item: &Item<'_, S>| ((u64::from(item.name.pos) * bins as u64) >> 32) as usize;
+    let mut ends = vec![0u32; items.len()];
+    items.iter().for_each(|item| ends[bin(item)] += 1);
+    if ends.iter().any(|&count| count > BIN_MAX) {
+        return items.sort_by_key(|item| item.name.order());
+    }
+    let mut end = 0;
+    for count in &mut ends {
+        // For now, where its bin begins.
+        end += std::mem::replace(count, end);
+    }
+    let mut places = vec![(0, 0); items.len()];
+    for (at, item) in (0..).zip(items.iter()) {
+        let end = &mut ends[bin(item)];
+        places[*end as usize] = (item.name.order(), at);
+        *end += 1;
+    }
+    sift(&mut places);
+    let mut sources: Vec<_> = places.into_iter().map(|(_, at)| at).collect();
+    permute(items, &mut sources);
+}
+
+/// Insertion sort.
+fn sift(places: &mut [(u64, u32)]) {
+    for next in 1..places.len() {
+        let moved = places[next];
+        let mut at = next;
+        while at > 0 && places[at - 1].0 > moved.0 {
+            places[at] = places[at - 1];
+            at -= 1;
+        }
+        places[at] = moved;
+    }
+}
+
+/// Gives each place the item that was at its source; goes round cycle by cycle, and forgets the sources.
+fn permute<T: Copy>(items: &mut [T], sources: &mut [u32]) {
+    for start in 0..items.len() {
+        let (first, mut at) = (items[start], start);
+        loop {
+            let source = std::mem::replace(&mut sources[at], at as u32) as usize;
+            if source == start {
+                break;
+            }
+            (items[at], at) = (items[source], source);
+        }
+        items[at] = first;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::records::key::Name;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Evenly spread positions, few ones, and many in a row.
+        #[test]
+        fn sorts_as_a_stable_sort_does(
+            names in prop::collection::vec(
+                (prop_oneof![any::<u32>(), (0u32..4).prop_map(|pos| pos << 30), 0u32..99], 0u16..4),
+                0..300,
+            ),
+        ) {
+            let item = |(arrival, &(pos, fingerprint))| {
+                Item { arrival, ..Item::new(Name { pos, fingerprint }, &[], ()) }
+            };
+            let mut items: Vec<_> = (0..).zip(&names).map(item).collect();
+            let mut expected = items.clone();
+            expected.sort_by_key(|item| item.name);
+            sort(&mut items);
+            let shown = |items: &[Item<'_, ()>]| -> Vec<_> {
+                items.iter().map(|item| (item.name, item.arrival)).collect()
+            };
+            prop_assert_eq!(shown(&items), shown(&expected));
+        }
+    }
+}
