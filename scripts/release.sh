@@ -8,7 +8,6 @@ cd "$(dirname "$0")/.."
 mkdir -p "${CARGO_TARGET_DIR:-target}"
 guided=$(realpath "${CARGO_TARGET_DIR:-target}")/guided
 host=$(rustc --version --verbose | sed -n 's/^host: //p')
-profdata=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
 
 # build FOLDER FLAG. Where a target is named, flags are not those of build scripts and macros.
 build() {
@@ -16,7 +15,8 @@ build() {
         cargo build --quiet --release --package terrace --target "$host"
 }
 
-if [ ! -x "$profdata" ] && ! rustup component add llvm-tools; then
+scripts/profdata.sh >/dev/null || rustup component add llvm-tools || true
+if ! profdata=$(scripts/profdata.sh); then
     echo "no llvm-profdata, which \`rustup component add llvm-tools\` installs; \`cargo build --release\` does without" >&2
     exit 1
 fi

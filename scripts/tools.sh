@@ -52,7 +52,7 @@ rust_components() {
     cargo fmt --version >/dev/null 2>&1 || persist rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || persist rustup component add clippy
     # `make release` needs it, and its test.
-    compgen -G "$(rustc --print sysroot)/lib/rustlib/*/bin/llvm-profdata" >/dev/null ||
+    scripts/profdata.sh >/dev/null ||
         persist rustup component add llvm-tools >/dev/null 2>&1 || echo "not installed: llvm-tools; the guided build is not tested"
 }
 

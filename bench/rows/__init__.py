@@ -2,7 +2,7 @@
 
 from . import (
     capacity, cpu, flash_gets, generator, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
-    speed_instructions, speed_latency, speed_sets, trace, traces, write_budget,
+    speed_instructions, speed_latency, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
 
@@ -22,9 +22,9 @@ SPEED = {
     "speed-full": speed_sets.fullness,
 }
 
-# Measured only if named: an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more than two
+# Measured only if named: a minute, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more than two
 # hours.
-LONG = {"policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
+LONG = {"stalls", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -49,6 +49,7 @@ ROWS = {
     "killlog": restart.kill_log,
     "strict": restart.strict,
     "generator": generator.generator,
+    "stalls": stalls.stalls,
     **SPEED,
 }
 
