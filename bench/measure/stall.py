@@ -1,4 +1,4 @@
-"""Looks at the clock and does nothing else. `stall.py SECONDS` prints the percentage of the time that it was stopped for."""
+"""Only looks at the clock. `stall.py SECONDS` prints for how much of the time it was stopped, in percent."""
 
 import sys
 import time

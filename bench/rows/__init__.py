@@ -22,8 +22,8 @@ SPEED = {
     "speed-full": speed_sets.fullness,
 }
 
-# Measured only if named: a minute, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more than two
-# hours.
+# Measured only if named: a minute, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more
+# than two hours.
 LONG = {"stalls", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.

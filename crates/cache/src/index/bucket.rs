@@ -104,6 +104,13 @@ impl Bucket {
         put(&mut self.0, place_bit(slot), 11, segment.into());
     }
 
+    /// The entry in a slot counts its uses from the start.
+    pub(crate) fn forget_uses(&mut self, slot: usize) {
+        if let Some(entry) = self.entry(slot).filter(|entry| entry.uses > 0) {
+            self.set(slot, Some(Entry { uses: USED_EARLIER, ..entry }));
+        }
+    }
+
     fn place(&self, slot: usize) -> u16 {
         get(&self.0, place_bit(slot), 12) as u16
     }

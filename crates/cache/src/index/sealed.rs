@@ -236,16 +236,12 @@ impl SealedIndex {
         else {
             return false;
         };
-        if !forgets && !bucket.is_guest(slot) {
-            bucket.set_segment(slot, to);
-            self.store(at, &bucket);
-            return true;
+        bucket.set_segment(slot, to);
+        if forgets {
+            bucket.forget_uses(slot);
         }
-        let Some(entry) = bucket.entry(slot) else { return false };
-        let uses = if forgets && entry.uses > 0 { USED_EARLIER } else { entry.uses };
-        let entry = Entry { segment: to, uses, ..entry };
-        if !bucket.is_guest(slot) || !self.bring_home(at, slot, entry) {
-            bucket.set(slot, Some(entry));
+        let guest = bucket.entry(slot).filter(|_| bucket.is_guest(slot));
+        if !guest.is_some_and(|guest| self.bring_home(at, slot, guest)) {
             self.store(at, &bucket);
         }
         true

@@ -13,7 +13,6 @@ use crate::segments::segment::Sealed;
 use crate::shard::{Candidates, Locked, Shard};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use terrace_device::AlignedBuf;
 
 /// Footers read per slice.
 const FOOTERS_PER_SLICE: usize = 16;
@@ -37,8 +36,6 @@ fn suspended_max(index: &SealedIndex) -> u64 {
 pub(crate) struct Settling {
     shard: usize,
     left: Vec<Sealed>,
-    /// Footers are read into these.
-    buffers: Vec<AlignedBuf>,
     /// Shards to be settled although they have room for more.
     leftovers: Vec<usize>,
     /// Records stored so far, and slices since there were fewer.
@@ -64,7 +61,7 @@ impl Settling {
         let shard = &engine.shards[self.shard];
         let batch = self.next_batch(shard);
         let mut footers = Vec::with_capacity(batch.len());
-        let read = read_footers(engine, shard, &batch, &mut self.buffers);
+        let read = read_footers(engine, shard, &batch);
         for (&sealed, footer) in batch.iter().zip(read) {
             match footer {
                 Ok(footer) => footers.push((sealed, footer)),

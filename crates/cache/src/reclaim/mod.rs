@@ -262,22 +262,15 @@ pub(crate) fn read_footers(
     engine: &Engine,
     shard: &Shard,
     group: &[Sealed],
-    buffers: &mut Vec<AlignedBuf>,
 ) -> Vec<Result<Footer, Unreadable>> {
-    buffers.resize_with(buffers.len().max(group.len()), || AlignedBuf::zeroed(0));
-    for (sealed, buffer) in group.iter().zip(buffers.iter_mut()) {
-        let bytes = footer_read(shard, *sealed);
-        if buffer.capacity() < bytes {
-            *buffer = AlignedBuf::zeroed(bytes);
-        }
-        buffer.set_len(bytes);
-    }
-    let read = read_tails(engine, shard, group, buffers);
-    let checked =
-        read.into_iter().zip(group.iter().zip(buffers)).map(|(read, (sealed, buffer))| {
-            read.map_err(Unreadable::of)?;
-            check_footer(engine, shard, *sealed, buffer)
-        });
+    let buffer = |sealed: &Sealed| AlignedBuf::zeroed(footer_read(shard, *sealed));
+    let mut buffers: Vec<_> = group.iter().map(buffer).collect();
+    let read = read_tails(engine, shard, group, &mut buffers);
+    let checked = read.into_iter().zip(group.iter().zip(&buffers));
+    let checked = checked.map(|(read, (sealed, buffer))| {
+        read.map_err(Unreadable::of)?;
+        check_footer(engine, shard, *sealed, buffer)
+    });
     checked.collect()
 }
 

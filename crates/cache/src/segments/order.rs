@@ -30,8 +30,7 @@ pub(crate) fn sort<S: Copy>(items: &mut [Item<'_, S>]) {
         *end += 1;
     }
     sift(&mut places);
-    let mut sources: Vec<_> = places.into_iter().map(|(_, at)| at).collect();
-    permute(items, &mut sources);
+    permute(items, &mut places);
 }
 
 /// Insertion sort.
@@ -47,12 +46,12 @@ fn sift(places: &mut [(u64, u32)]) {
     }
 }
 
-/// Gives each place the item that was at its source; goes round cycle by cycle, and forgets the sources.
-fn permute<T: Copy>(items: &mut [T], sources: &mut [u32]) {
+/// Gives each place the item that it names; goes round cycle by cycle, and forgets the names.
+fn permute<T: Copy>(items: &mut [T], places: &mut [(u64, u32)]) {
     for start in 0..items.len() {
         let (first, mut at) = (items[start], start);
         loop {
-            let source = std::mem::replace(&mut sources[at], at as u32) as usize;
+            let source = std::mem::replace(&mut places[at].1, at as u32) as usize;
             if source == start {
                 break;
             }

@@ -96,7 +96,6 @@ impl<'g> Pick<'g> {
     fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
         let mut choice = Choice::default();
         let arena = &self.engine.pool.arena;
-        let (wanted, mut of_oldest) = (self.engine.seal_bytes(), None);
         for resident in
             blocks.iter().flat_map(|block| arena.records(self.guard, block.id, block.fill))
         {
@@ -120,16 +119,14 @@ impl<'g> Pick<'g> {
             } else if !self.any && self.is_likely_gone_soon(&fresh) {
                 choice.waiting.push(fresh);
             } else {
-                let class = self.class(&fresh);
                 if choice.due.is_empty() {
                     // Records are about alike.
-                    let alike = wanted as usize / resident.bytes.len().max(1);
+                    let alike = self.engine.seal_bytes() as usize / resident.bytes.len().max(1);
                     choice.due.reserve(alike.min(DUE_RESERVED_MAX));
                 }
-                choice.due_bytes[class] += resident.bytes.len() as u64;
+                choice.due_bytes[self.class(&fresh)] += resident.bytes.len() as u64;
                 choice.due.push(fresh);
-                let of_oldest = *of_oldest.get_or_insert(class);
-                if !self.any && choice.due_bytes[of_oldest] >= wanted {
+                if self.fills(self.class(&choice.due[0]), &choice.due_bytes) {
                     break;
                 }
             }
@@ -148,8 +145,12 @@ impl<'g> Pick<'g> {
     fn class_to_write(&self, due: &[Fresh<'_>], due_bytes: &[u64; CLASSES]) -> Option<usize> {
         let of_oldest = due.first().map(|fresh| self.class(fresh));
         let largest = (0..CLASSES).max_by_key(|&class| due_bytes[class]);
-        let fills = |class: &usize| !self.any && due_bytes[*class] >= self.engine.seal_bytes();
+        let fills = |class: &usize| self.fills(*class, due_bytes);
         of_oldest.filter(fills).or(largest.filter(fills))
+    }
+
+    fn fills(&self, class: usize, due_bytes: &[u64; CLASSES]) -> bool {
+        !self.any && due_bytes[class] >= self.engine.seal_bytes()
     }
 
     fn class(&self, fresh: &Fresh<'_>) -> usize {
