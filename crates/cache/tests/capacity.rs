@@ -161,6 +161,32 @@ fn without_eviction_what_has_expired_makes_room() {
     assert_eq!(client.cache.stats().evictions, 0);
 }
 
+/// Holes that deleted records leave between others are put together once they are all there is.
+#[test]
+fn without_eviction_what_is_deleted_makes_room() {
+    let mut config = Config::new(4 << 20);
+    config.evict = false;
+    let mut client = Client::open(config, Vec::new());
+    let mut store = |client: &mut Client, n: u32| {
+        let stored = client.set(&n.to_le_bytes(), &[7; 300]);
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+        stored
+    };
+    let first = (0..100_000).take_while(|&n| store(&mut client, n)).count() as u32;
+    assert!(first > 3000, "{first} stored");
+    // What was left for changes is used up as well, by holes all over.
+    let mut random = Random(3);
+    let mut any = || random.below(first.into()) as u32;
+    let changed = (0..4 * first).take_while(|_| store(&mut client, any())).count() as u32;
+    assert!(changed < 4 * first, "{changed} were stored again");
+    (0..first).filter(|n| n % 2 == 0).for_each(|n| _ = client.delete(&n.to_le_bytes()));
+    client.settle();
+    let new = (first..first * 2).filter(|&n| store(&mut client, n + 200_000)).count() as u32;
+    assert!(new > first / 4, "{new} stored after half of {first} were deleted");
+    assert_eq!(client.cache.stats().evictions, 0);
+}
+
 /// A block that is looked at is emptied and filled anew, with less, while others are looked at: what it held
 /// before is no record.
 #[test]

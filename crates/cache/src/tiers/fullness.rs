@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// Without tiers that work.
-    fn is_dram_full(&self) -> bool {
+    pub(crate) fn is_dram_full(&self) -> bool {
         let counters = &self.pool.counters;
         // Blocks are charged with the headers of their records.
         let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
