@@ -1,6 +1,7 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
 use crate::config::{Config, Durability, Tuning};
+use crate::dram::hot::Origin;
 use crate::dram::memory::{Guard, Place};
 use crate::dram::table::DramTable;
 use crate::geometry::Geometry;
@@ -293,7 +294,7 @@ impl Engine {
 
     /// The next seal sequence; never used twice on the same tiers.
     pub(crate) fn next_seq(&self) -> u64 {
-        self.field(Field::NextSeq).unwrap_or(&self.next_seq).fetch_add(1, Ordering::Relaxed)
+        Origin::next_seq(self.field(Field::NextSeq).unwrap_or(&self.next_seq))
     }
 
     /// The name of the next large item; never used twice on the same tiers.

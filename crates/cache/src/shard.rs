@@ -504,7 +504,7 @@ impl<'s> Locked<'s> {
     /// The segment that holds a copy of the resident record which no kill names yet.
     pub(crate) fn origin(&self, resident: &Resident<'_>) -> Option<u16> {
         let bits = resident.header.origin.load(Ordering::Relaxed);
-        if bits == 0 {
+        if bits == Origin::NONE {
             return None;
         }
         let origin = Origin::from_bits(bits);

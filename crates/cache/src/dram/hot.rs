@@ -9,7 +9,7 @@ use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use crate::stats::counters::count;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Heat, Promotion};
 
 /// Background work frees a block or two more than it must, and readers leave blocks a little later.
@@ -23,6 +23,21 @@ const BLOCKS_PASSED: u64 = 8;
 pub(crate) struct Origin(u32);
 
 impl Origin {
+    /// Stands for a record that is nowhere else.
+    pub(crate) const NONE: u32 = 0;
+
+    /// Counts to the next seal sequence, and past those whose segments could have the origin that stands for none:
+    /// nothing would tell that their records are replaced.
+    pub(crate) fn next_seq(counter: &AtomicU64) -> u64 {
+        let is_told = |seq| Self::of(Sealed { number: 0, seq }).to_bits() != Self::NONE;
+        loop {
+            let seq = counter.fetch_add(1, Ordering::Relaxed);
+            if is_told(seq) {
+                return seq;
+            }
+        }
+    }
+
     pub(crate) fn of(sealed: Sealed) -> Self {
         Self(u32::from(sealed.number) | (sealed.seq as u32) << SEGMENTS_MAX.trailing_zeros())
     }
@@ -222,4 +237,18 @@ pub(crate) fn keep(
     let addr = locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)?;
     Warmth::new(heat, 0).put(&locked.pool.arena.view(locked.guard, addr));
     Ok(addr)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Once in 2^21 seals; a copy of such a segment would be taken for a record that is nowhere else.
+    #[test]
+    fn no_segment_has_the_origin_that_stands_for_none() {
+        let none = 7 << 21;
+        let counter = AtomicU64::new(none - 2);
+        let seqs = [0; 4].map(|_| Origin::next_seq(&counter));
+        assert_eq!(seqs, [none - 2, none - 1, none + 1, none + 2]);
+    }
 }
