@@ -79,6 +79,10 @@ pub(crate) struct Engine {
     pub(crate) is_strict: bool,
     /// The superblocks say that the logs are not to be believed after a power loss.
     is_distrusted: AtomicBool,
+    /// In strict mode: the logs on the tiers hold all that was ever acknowledged.
+    has_durable_logs: AtomicBool,
+    /// Whether the superblocks say so.
+    told_strict: Mutex<bool>,
     /// Where no state keeps them.
     next_seq: AtomicU64,
     next_item: AtomicU64,
@@ -245,6 +249,7 @@ impl Engine {
     /// Puts the parts together; `parts` come from [`crate::recovery::start`].
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
+        let has_durable_logs = parts.has_durable_logs;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
         let moving = match pool.slots.rungs().count() {
@@ -273,6 +278,8 @@ impl Engine {
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
             is_distrusted: AtomicBool::new(false),
+            has_durable_logs: AtomicBool::new(has_durable_logs),
+            told_strict: Mutex::new(has_durable_logs),
             next_seq: AtomicU64::new(mount.set().next_seq),
             next_item: AtomicU64::new(mount.set().next_item),
             recovery: Recovery::none(),
@@ -337,7 +344,9 @@ impl Engine {
         let device = self.pool.slots.tiers[tier].device.as_ref();
         let superblock = Superblock {
             clean,
-            strict: self.is_strict && !self.has_failed_log(),
+            strict: self.is_strict
+                && self.has_durable_logs.load(Ordering::Relaxed)
+                && !self.has_failed_log(),
             next_seq: get(Field::NextSeq),
             next_item: get(Field::NextItem),
             next_cas: next_cas.max().unwrap_or(0),
@@ -388,6 +397,18 @@ impl Engine {
                 false => log.make_durable(&self.pool.slots)?,
             }
         }
+        self.tell_strict().map_err(io::Error::other)
+    }
+
+    /// Has the superblocks say that the logs on the tiers, which are durable by now, are to be believed after a
+    /// power loss. Before that their directories may be those of a time before a run that was not strict.
+    pub(crate) fn tell_strict(&self) -> Result<(), OpenError> {
+        let mut told = lock(&self.told_strict);
+        if !*told && !self.has_failed_log() {
+            self.has_durable_logs.store(true, Ordering::Relaxed);
+            self.write_superblocks(false)?;
+            *told = true;
+        }
         Ok(())
     }
 
@@ -397,6 +418,7 @@ impl Engine {
         let durable = logs.map(|log| log.make_durable(&self.pool.slots)).all(|done| done.is_ok());
         let now = self.field(Field::Clock).map_or(0, |clock| clock.load(Ordering::Relaxed) as u32);
         self.pool.admission.ledger.observe(&self.pool.slots, self.pool.counters.tiers(), now);
+        self.has_durable_logs.fetch_or(durable, Ordering::Relaxed);
         durable && !self.has_failed_log() && self.write_superblocks(true).is_ok()
     }
 

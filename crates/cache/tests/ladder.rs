@@ -4,10 +4,11 @@ mod common;
 
 use common::Random;
 use common::machine::{Machine, Remains, config, key, value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_cache::{Config, TierStats, WriteRate, set_crash_hook};
+use terrace_cache::{Config, Durability, StateFile, TierStats, WriteRate, set_crash_hook};
 
 /// Bytes of the tier above and of the one below.
 const ABOVE: usize = 3 << 20;
@@ -206,5 +207,37 @@ fn moves_that_crashes_cut_short_lose_nothing() {
         }
         assert_eq!(count_right(&machine, 0..n), n as usize, "after {crashes} crashes: {moment}");
         assert!(crashes > 10, "{crashes}: {moment}");
+    }
+}
+
+/// What has ended in the log of the tier above must have begun in that of the tier below by then.
+#[test]
+fn a_power_loss_within_a_descent_loses_nothing_that_was_sealed() {
+    const MOMENT: &str = "descent: committed above";
+    // More than stays in DRAM.
+    const NEWEST: u64 = 8000;
+    let strict = Config { durability: Durability::Power, ..config() };
+    let mut machine = ladder(strict.clone());
+    let (stored, losses) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(Vec::new())));
+    let (hardware, at, copies) = (machine.hardware(), Rc::clone(&stored), Rc::clone(&losses));
+    set_crash_hook(Some(Box::new(move |name| {
+        let copies = &mut *copies.borrow_mut();
+        if name == MOMENT && at.get() > NEWEST && copies.len() < 8 {
+            // The state is what a power loss takes.
+            let state = Arc::new(StateFile::volatile().expect("memory"));
+            copies.push((at.get(), Remains { state, ..hardware.copy() }));
+        }
+    })));
+    fill(&mut machine, 0..KEYS, |machine, n| {
+        stored.set(n);
+        machine.client.session.make_durable().expect("the drives work");
+    });
+    set_crash_hook(None);
+    assert_eq!(losses.borrow().len(), 8, "times that it came by");
+    for (stored, remains) in losses.take() {
+        let machine = Machine::start(strict.clone(), remains, [2; 16]);
+        machine.recover();
+        let sealed = stored - NEWEST;
+        assert_eq!(count_right(&machine, 0..sealed), sealed as usize, "after {stored}");
     }
 }

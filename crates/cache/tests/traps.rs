@@ -71,6 +71,34 @@ fn an_overwrite_that_is_lost_does_not_expose_its_predecessor() {
     assert!(machine.client.get(&key(5)).is_some(), "it is warm otherwise");
 }
 
+/// The first strict start after a run that was not: until the log is durable the tiers have an older one.
+#[test]
+fn a_power_loss_while_strict_mode_begins_brings_nothing_old_back() {
+    let machine = with_sealed_record(config());
+    machine.stop_cleanly();
+    let mut machine = crash(machine);
+    assert!(machine.client.delete(&key(K)));
+    let remains = machine.remains();
+    drop(machine);
+    let copies = Rc::new(RefCell::new(Vec::new()));
+    let (device, moments) = (Arc::clone(&remains.device), Rc::clone(&copies));
+    set_crash_hook(Some(Box::new(move |_| moments.borrow_mut().push(device.copy()))));
+    let strict = Config { durability: Durability::Power, ..config() };
+    let machine = Machine::start(strict.clone(), remains, [1; 16]);
+    set_crash_hook(None);
+    let last = machine.device.copy();
+    let mut is_warm = false;
+    for device in copies.take().into_iter().chain([last]) {
+        let state = Arc::new(StateFile::volatile().unwrap());
+        let remains = Remains { device, below: None, state };
+        let machine = Machine::start(strict.clone(), remains, [2; 16]);
+        machine.recover();
+        assert_eq!(get(&machine), None);
+        is_warm = machine.client.get(&key(5)).is_some();
+    }
+    assert!(is_warm, "after the last moment");
+}
+
 #[test]
 fn a_deleted_record_stays_deleted() {
     let mut machine = with_sealed_record(config());

@@ -440,8 +440,12 @@ impl<'e> Job<'e> {
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
         for output in outputs.iter().filter(|_| engine.is_strict) {
-            // Where that fails, so does the log.
-            let _ = engine.pool.logs[usize::from(output.slot.tier)].flush(slots);
+            let log = &engine.pool.logs[usize::from(output.slot.tier)];
+            // What ends in one log must have begun in the other before. Where that fails, so does the log.
+            let _ = match output.slot.tier == self.tier() {
+                true => log.flush(slots),
+                false => log.make_durable(slots),
+            };
         }
         let mut locked = self.lock_unless_flushed(generation)?;
         self.commit(&here, &elsewhere);

@@ -54,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) state_bytes: u64,
     pub(crate) clock_floor: u32,
     pub(crate) flush_due: u32,
+    /// All that an earlier run acknowledged is in the logs on the tiers, as their directories have them.
+    pub(crate) has_durable_logs: bool,
 }
 
 /// What is known of an earlier run.
@@ -275,7 +277,9 @@ fn assemble(
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
+    let was_durable = mount.found.is_some_and(|found| found.clean || found.strict);
     let parts = Parts {
+        has_durable_logs: was_durable && !matches!(past, Past::Cold),
         geometry,
         hasher,
         state_bytes: state_bytes(config, &pool),
@@ -442,19 +446,20 @@ fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
 }
 
 /// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
-/// must not lead back to the same ones.
+/// must not lead back to the same ones. That the logs are to be believed then is said once they are durable.
 fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     engine.write_superblocks(false)?;
-    if config.durability == Durability::Power {
-        for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
-            match log.make_durable(&engine.pool.slots) {
-                // Background work makes room; nothing is acknowledged before there is some.
-                Err(full) if full.kind() == std::io::ErrorKind::StorageFull => {}
-                durable => durable.map_err(|source| {
-                    crate::recovery::mount::device_error(tier.device.as_ref(), source)
-                })?,
-            }
+    if config.durability != Durability::Power {
+        return Ok(());
+    }
+    for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
+        match log.make_durable(&engine.pool.slots) {
+            // Background work makes room; nothing is acknowledged before there is some.
+            Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
+            durable => durable.map_err(|source| {
+                crate::recovery::mount::device_error(tier.device.as_ref(), source)
+            })?,
         }
     }
-    Ok(())
+    engine.tell_strict()
 }

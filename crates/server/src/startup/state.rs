@@ -74,14 +74,32 @@ fn path(settings: &Settings) -> Option<PathBuf> {
     if let Some(dir) = &settings.state_dir {
         return Some(dir.join(name));
     }
-    if has_room(Path::new(TMPFS), settings.memory_bytes / 2 * ROOM_FACTOR) {
-        return Some(Path::new(TMPFS).join(name));
-    }
-    let tier = tier.filter(|path| path.is_file())?;
-    Some(tier.parent()?.join(name))
+    let beside = tier.filter(|path| path.is_file());
+    let beside = beside.as_deref().and_then(Path::parent).map(|dir| dir.join(&name));
+    let tmpfs = Path::new(TMPFS).join(name);
+    let has_room = || has_room(Path::new(TMPFS), settings.memory_bytes / 2 * ROOM_FACTOR);
+    choose(tmpfs, beside, has_room)
 }
 
-/// Whether it is a tmpfs with so many bytes left, or one that has the file already.
+/// The place where a run before left its file, whose own bytes may be what is missing there now; else the tmpfs if
+/// it has room, else beside the tier.
+fn choose(
+    tmpfs: PathBuf,
+    beside: Option<PathBuf>,
+    has_room: impl FnOnce() -> bool,
+) -> Option<PathBuf> {
+    let places = [Some(&tmpfs), beside.as_ref()];
+    let found = places.into_iter().flatten().find(|path| is_ours(path)).cloned();
+    found.or_else(|| if has_room() { Some(tmpfs) } else { beside })
+}
+
+/// Whether a file of this user is there.
+fn is_ours(path: &Path) -> bool {
+    let meta = path.symlink_metadata();
+    meta.is_ok_and(|meta| meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw())
+}
+
+/// Whether it is a tmpfs with so many bytes left.
 fn has_room(dir: &Path, bytes: u64) -> bool {
     statfs(dir).is_ok_and(|stat| {
         let free = stat.blocks_available() * u64::try_from(stat.block_size()).unwrap_or(0);
@@ -116,4 +134,25 @@ pub(crate) fn boot_id() -> [u8; 16] {
         *byte = pair[0] << 4 | pair[1];
     }
     id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `kill -9` leaves behind takes the room that was there before.
+    #[test]
+    fn the_state_is_looked_for_where_it_was_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let [tmpfs, beside] = ["tmpfs", "beside"].map(|name| dir.path().join(name));
+        let choose = |has_room| choose(tmpfs.clone(), Some(beside.clone()), || has_room);
+        assert_eq!([true, false].map(choose), [Some(tmpfs.clone()), Some(beside.clone())]);
+        std::fs::write(&beside, "").unwrap();
+        assert_eq!(choose(true).as_ref(), Some(&beside), "it is there already");
+        std::fs::write(&tmpfs, "").unwrap();
+        assert_eq!(choose(false).as_ref(), Some(&tmpfs), "its own bytes are what is missing");
+        std::fs::remove_file(&tmpfs).unwrap();
+        std::os::unix::fs::symlink(&beside, &tmpfs).unwrap();
+        assert_eq!(choose(true).as_ref(), Some(&beside), "a link is nobody's state");
+    }
 }
