@@ -9,7 +9,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use terrace_cache::{Cache, Durability, OnMismatch, OpenError, StateFile, Tier, set_crash_hook};
+use terrace_cache::{
+    Cache, Config, Durability, OnMismatch, OpenError, StateFile, Tier, set_crash_hook,
+};
 use terrace_device::Device;
 
 /// What a key may be, as far as it was acknowledged.
@@ -373,6 +375,31 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     machine.recover();
     assert_eq!(machine.client.cache.notes().len(), 1);
     assert!((0..3000).all(|n| machine.client.get(&key(n)).is_none()));
+}
+
+/// Who starts with another `-m` by mistake, and has that refused, finds everything with the right one.
+#[test]
+fn a_start_that_is_refused_leaves_the_state_as_it_was() {
+    let mut machine = Machine::new(config());
+    for n in 0..3000 {
+        assert!(machine.client.set(&key(n), &value(n, 1)));
+    }
+    let remains = machine.remains();
+    let refusing = Config {
+        memory_bytes: config().memory_bytes / 2,
+        on_mismatch: OnMismatch::Refuse,
+        tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Device>)],
+        state: Some(Arc::clone(&remains.state)),
+        boot: [1; 16],
+        ..config()
+    };
+    let refused = Cache::open(refusing).map(|_| ());
+    assert!(matches!(refused, Err(OpenError::Mismatch(_))), "{refused:?}");
+    let machine = machine.again(remains);
+    machine.recover();
+    for n in 0..3000 {
+        assert_eq!(machine.client.get(&key(n)).map(|found| found.value), Some(value(n, 1)), "{n}");
+    }
 }
 
 /// After a flush there is nothing to recover, and what was set and sealed since must not go with it.

@@ -154,7 +154,7 @@ impl Superblock {
     }
 }
 
-fn refuse_if_asked(config: &Config, why: &str) -> Result<(), OpenError> {
+pub(crate) fn refuse_if_asked(config: &Config, why: &str) -> Result<(), OpenError> {
     match config.on_mismatch {
         OnMismatch::Cold => Ok(()),
         OnMismatch::Refuse => Err(OpenError::Mismatch(why.to_owned())),

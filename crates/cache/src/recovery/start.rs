@@ -13,12 +13,12 @@ use crate::kill_log::KillLog;
 use crate::platform::quiesce::Quiesce;
 use crate::pool::Pool;
 use crate::records::key::Hasher;
-use crate::recovery::mount::{Mount, boot_words};
+use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, directory_generation, find_log, read_log};
 use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
 use crate::segments::buffers;
-use crate::segments::layout::PACKED_MAX;
+use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
@@ -84,7 +84,15 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut past = Past::Cold;
     let mut state = None;
     if let Some(file) = file {
-        let (opened, is_kept) = State::open(file, &identity(&mount))?;
+        let wanted = identity(&mount);
+        // A start that is refused for want of the right state must not erase the one that is there.
+        if let Some(found) = mount.found
+            && !State::is_there(&file, &wanted)?
+            && let Some(why) = cold_without_state(config, &mount, &found)
+        {
+            refuse_if_asked(config, &why)?;
+        }
+        let (opened, is_kept) = State::open(file, &wanted)?;
         let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
         past = found;
         state = Some(Arc::new(opened));
@@ -130,9 +138,9 @@ fn judge(
                 mount.go_cold(config, &format!("{label}: did not take the kill log before"))?;
             }
         }
-    } else if let Some(why) = mount.missed.clone() {
+    } else if let Some(why) = cold_without_state(config, mount, &found) {
         mount.go_cold(config, &why)?;
-    } else if found.clean || found.strict {
+    } else {
         let state = if is_kept { state.erase(&identity(mount))? } else { state };
         match find_logs(config, mount, &state, found.clean) {
             Ok(seq) => {
@@ -152,14 +160,20 @@ fn judge(
             Err(why) => mount.go_cold(config, &why)?,
         }
         return Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold));
-    } else {
-        let why = match boot_words(config.boot) == found.boot {
-            true => "the state of the last run is missing (see --state)",
-            false => "the machine was restarted without a clean stop",
-        };
-        mount.go_cold(config, why)?;
     }
     Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
+}
+
+/// Why what lies on the tiers can't be trusted where the state of its last run is not to be had; none if it can.
+fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<String> {
+    if mount.missed.is_some() || found.clean || found.strict {
+        return mount.missed.clone();
+    }
+    let why = match boot_words(config.boot) == found.boot {
+        true => "the state of the last run is missing, or of another -m (see --state)",
+        false => "the machine was restarted without a clean stop",
+    };
+    Some(why.to_owned())
 }
 
 /// Whether superblocks with epochs from `oldest` to `newest` are those that the state goes with. Starts that died

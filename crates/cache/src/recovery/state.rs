@@ -188,6 +188,15 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Whether a file holds the state of this very set from this very boot.
+    pub(crate) fn is_there(
+        file: &std::sync::Arc<StateFile>,
+        identity: &Identity,
+    ) -> io::Result<bool> {
+        Ok(file.is_as_long_as(&identity.layout)
+            && Self::map(file, identity.layout)?.belongs_to(identity))
+    }
+
     /// Maps the file. `true` if it holds the state of this very set from this very boot; otherwise it
     /// was erased.
     pub(crate) fn open(
