@@ -167,7 +167,7 @@ fn without_eviction_what_is_deleted_makes_room() {
     let mut config = Config::new(4 << 20);
     config.evict = false;
     let mut client = Client::open(config, Vec::new());
-    let mut store = |client: &mut Client, n: u32| {
+    let store = |client: &mut Client, n: u32| {
         let stored = client.set(&n.to_le_bytes(), &[7; 300]);
         client.session.quiesce();
         client.cache.maintain(client.now);

@@ -110,6 +110,7 @@ const CASES: &[&str] = &[
     "ma K q|ma K N0|ma K q v|mg K v|",
     "ms K 1|x|ma K|ma K v|",
     "ma K N30 J1|ma K T99 t|",
+    "ma K N0 J1 T60|mg K t|md K q|ma K N30 T600 t|md K q|ma K T600 N30 t|",
     "ma K MX|ma K X|ma K T1 T1|",
     "mg K X|mg K v v|mg K Tx|mg K S5|",
     "mg K O12345678901234567890123456789012345|mg K O1234567890123456789012345678901|",

@@ -75,6 +75,9 @@ fn commands_on_a_large_value() {
         client.ask("mg k t v\r\n", meta);
         client.ask([b"append k 0 0 2000000\r\n", &long[..], b"\r\n"].concat(), "STORED\r\n");
         client.ask("get k\r\n", hit("k", &[&extended[..], &long].concat()));
+        // What is appended to is as good as new.
+        client.ask("md k I T900\r\nmg k\r\n", "HD\r\nHD X W\r\n");
+        client.ask("append k 0 0 3\r\nend\r\nmg k\r\n", "STORED\r\nHD\r\n");
         client.ask("delete k\r\nget k\r\n", "DELETED\r\nEND\r\n");
         client.ask(set("k", b"small"), "STORED\r\n");
         client.ask([b"append k 0 0 2000000\r\n", &long[..], b"\r\n"].concat(), "STORED\r\n");

@@ -170,7 +170,8 @@ impl Session {
         now: u32,
     ) -> Update {
         let engine = self.engine();
-        let is_new = matches!(current, Current::Absent);
+        // The cache may have become full since it was decided to read nothing.
+        let is_new = matches!(current, Current::Absent) && unread.is_empty();
         if is_new && engine.refuses_new() {
             return Update::Full;
         }

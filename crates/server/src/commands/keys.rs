@@ -122,7 +122,8 @@ fn read_and_touch(
         written = Some(write(&seen.record, out));
     });
     let executed = match result {
-        Ok(Outcome::Found) => {
+        // Without memory it is not touched, and is there all the same.
+        Ok(Outcome::Found | Outcome::NoMemory) => {
             written.filter(|executed| lookup::can_be_sent(executor, key, evidence, executed))
         }
         Ok(_) => None,

@@ -188,9 +188,9 @@ impl Shared {
 
     /// A connection ended.
     pub(crate) fn closed_connection(&self) {
-        let was_full = self.connections.are_all_open();
-        self.connections.current.fetch_sub(1, Ordering::Relaxed);
-        if was_full && !self.settings.refuse_when_full {
+        // Asked for in one step: the acceptor may take the last one in between, and wait for this to end.
+        let were_open = self.connections.current.fetch_sub(1, Ordering::Relaxed);
+        if were_open >= self.connections.max && !self.settings.refuse_when_full {
             self.acceptor_waker.wake();
         }
     }

@@ -1,6 +1,6 @@
 //! `ma`.
 
-use super::{expiry, operand, write_code, write_flags, write_time_left};
+use super::{created_expiry, expiry, operand, write_code, write_flags, write_time_left};
 use crate::commands::arith::{self, Arith, Calculated};
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
@@ -22,7 +22,7 @@ pub(super) fn execute(
         delta: flags.delta,
         compare: operand(flags, b'C', flags.compare),
         assign: operand(flags, b'E', flags.assign),
-        create: expiry(executor, flags, b'N', flags.vivify).map(|expiry| (flags.initial, expiry)),
+        create: created_expiry(executor, flags).map(|expiry| (flags.initial, expiry)),
         expiry: expiry(executor, flags, b'T', flags.exptime),
     };
     match arith::calculate(executor, key, &arith, evidence)? {

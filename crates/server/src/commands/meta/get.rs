@@ -1,8 +1,7 @@
 //! `mg`.
 
-use super::{expiry, operand, write_code, write_flags, write_time_left};
+use super::{created_expiry, expiry, operand, write_code, write_flags, write_time_left};
 use crate::commands::executor::{Executor, Unfinished};
-use crate::commands::expiry::Expiry;
 use crate::commands::keyed::Executed;
 use crate::commands::lookup::{self, Effects, Outcome, Seen};
 use terrace_cache::{Access, Body, Evidence, Hit, Key};
@@ -42,14 +41,6 @@ pub(super) fn execute(
     }
     found(executor, request, from_dram);
     Ok(executed)
-}
-
-/// The expiry of a record that the request creates: with both `N` and `T` the last one counts.
-fn created_expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>) -> Option<Expiry> {
-    let vivify = expiry(executor, flags, b'N', flags.vivify)?;
-    let last = flags.iter().filter(|word| [b'N', b'T'].contains(&word[0])).last();
-    let touch = expiry(executor, flags, b'T', flags.exptime);
-    Some(touch.filter(|_| last.is_some_and(|word| word[0] == b'T')).unwrap_or(vivify))
 }
 
 fn with_effects(

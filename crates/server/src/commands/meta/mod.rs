@@ -54,6 +54,14 @@ fn operand<T>(flags: &MetaFlags<'_>, letter: u8, value: T) -> Option<T> {
     flags.has(letter).then_some(value)
 }
 
+/// The expiry of a record that the request creates: with both `N` and `T` the last one counts.
+fn created_expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>) -> Option<Expiry> {
+    let vivify = expiry(executor, flags, b'N', flags.vivify)?;
+    let last = flags.iter().filter(|word| [b'N', b'T'].contains(&word[0])).last();
+    let touch = expiry(executor, flags, b'T', flags.exptime);
+    Some(touch.filter(|_| last.is_some_and(|word| word[0] == b'T')).unwrap_or(vivify))
+}
+
 /// The expiry that a flag gives, if it was given.
 fn expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>, letter: u8, time: i32) -> Option<Expiry> {
     operand(flags, letter, time).map(|time| Expiry::new(time, executor.now))
