@@ -22,6 +22,8 @@ pub(crate) struct Effects {
     pub(crate) can_win: bool,
     /// Who reads a record with fewer seconds to live than this wins the right to renew it.
     pub(crate) recache_below: Option<i64>,
+    /// Whether it counts for no use (meta `u`).
+    pub(crate) leaves_no_trace: bool,
 }
 
 /// A record as one reader sees it.
@@ -137,6 +139,10 @@ pub(crate) fn with_effects(
         (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Full, outcome) => *outcome = Outcome::NoMemory,
+    }
+    if outcome == Outcome::Found && !effects.leaves_no_trace {
+        // After what `see` was shown, which is how it was before.
+        let _ = executor.session.get(key, now, Access::Use, evidence);
     }
     Ok(outcome)
 }

@@ -56,6 +56,7 @@ fn with_effects(
         vivify: created_expiry(executor, flags),
         assign: operand(flags, b'E', flags.assign),
         can_win: true,
+        leaves_no_trace: flags.has(b'u'),
         recache_below: operand(flags, b'R', i64::from(flags.recache)),
     };
     let before = out.len();
