@@ -298,7 +298,7 @@ impl Connection {
         if is_sent && self.is_over(stop) {
             return Ok(Turn::Close);
         }
-        if !is_told && is_sent {
+        if !is_told && is_sent && self.replies.is_settled() {
             // Nothing else would bring it back here.
             return Ok(Turn::More);
         }
