@@ -249,7 +249,6 @@ impl Engine {
     /// Puts the parts together; `parts` come from [`crate::recovery::start`].
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
-        let has_durable_logs = parts.has_durable_logs;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
         let moving = match pool.slots.rungs().count() {
@@ -278,8 +277,8 @@ impl Engine {
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
             is_distrusted: AtomicBool::new(false),
-            has_durable_logs: AtomicBool::new(has_durable_logs),
-            told_strict: Mutex::new(has_durable_logs),
+            has_durable_logs: AtomicBool::new(parts.has_durable_logs),
+            told_strict: Mutex::new(parts.has_durable_logs),
             next_seq: AtomicU64::new(mount.set().next_seq),
             next_item: AtomicU64::new(mount.set().next_item),
             recovery: Recovery::none(),

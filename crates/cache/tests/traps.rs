@@ -44,6 +44,12 @@ fn with_sealed_record(config: Config) -> Machine {
     panic!("the record is {:?}", get(&machine));
 }
 
+/// What starts with a drive alone, on a later boot of the machine.
+fn without_state(config: Config, device: Arc<RamDevice>, boot: u8) -> Machine {
+    let state = Arc::new(StateFile::volatile().expect("memory"));
+    Machine::start(config, Remains { device, below: None, state }, [boot; 16])
+}
+
 fn crash(machine: Machine) -> Machine {
     let machine = machine.crash();
     machine.recover();
@@ -63,9 +69,7 @@ fn an_overwrite_that_is_lost_does_not_expose_its_predecessor() {
     let mut machine = with_sealed_record(strict.clone());
     assert!(machine.client.set(&key(K), &value(K, 2)));
     machine.client.session.make_durable().unwrap();
-    let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device: machine.device.copy(), below: None, state };
-    let machine = Machine::start(strict, remains, [2; 16]);
+    let machine = without_state(strict, machine.device.copy(), 2);
     machine.recover();
     assert_eq!(get(&machine), None);
     assert!(machine.client.get(&key(5)).is_some(), "it is warm otherwise");
@@ -89,9 +93,7 @@ fn a_power_loss_while_strict_mode_begins_brings_nothing_old_back() {
     let last = machine.device.copy();
     let mut is_warm = false;
     for device in copies.take().into_iter().chain([last]) {
-        let state = Arc::new(StateFile::volatile().unwrap());
-        let remains = Remains { device, below: None, state };
-        let machine = Machine::start(strict.clone(), remains, [2; 16]);
+        let machine = without_state(strict.clone(), device, 2);
         machine.recover();
         assert_eq!(get(&machine), None);
         is_warm = machine.client.get(&key(5)).is_some();
@@ -386,9 +388,7 @@ fn a_planned_flush_survives() {
     let machine = crash(machine);
     assert_eq!(machine.client.cache.flush_due(), 1_000_500);
     machine.stop_cleanly();
-    let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device: machine.device.copy(), below: None, state };
-    let machine = Machine::start(config(), remains, [2; 16]);
+    let machine = without_state(config(), machine.device.copy(), 2);
     assert_eq!(machine.client.cache.flush_due(), 1_000_500);
 }
 
@@ -409,9 +409,7 @@ fn cas_numbers_do_not_repeat() {
             }
             _ => {
                 machine.stop_cleanly();
-                let state = Arc::new(StateFile::volatile().unwrap());
-                let remains = Remains { device: machine.device.copy(), below: None, state };
-                let machine = Machine::start(config(), remains, [restart as u8; 16]);
+                let machine = without_state(config(), machine.device.copy(), restart as u8);
                 machine.recover();
                 machine
             }

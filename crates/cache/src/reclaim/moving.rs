@@ -441,7 +441,7 @@ impl<'e> Job<'e> {
             outputs.iter().partition(|output| output.slot.tier == self.tier());
         for output in outputs.iter().filter(|_| engine.is_strict) {
             let log = &engine.pool.logs[usize::from(output.slot.tier)];
-            // What ends in one log must have begun in the other before. Where that fails, so does the log.
+            // What ends in one log must have begun in the other before. A flush that fails fails the log.
             let _ = match output.slot.tier == self.tier() {
                 true => log.flush(slots),
                 false => log.make_durable(slots),

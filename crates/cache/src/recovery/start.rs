@@ -87,7 +87,7 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
         let wanted = identity(&mount);
         // A start that is refused for want of the right state must not erase the one that is there.
         if let Some(found) = mount.found
-            && !State::is_there(&file, &wanted)?
+            && State::kept(&file, &wanted)?.is_none()
             && let Some(why) = cold_without_state(config, &mount, &found)
         {
             refuse_if_asked(config, &why)?;
@@ -166,7 +166,7 @@ fn judge(
 
 /// Why what lies on the tiers can't be trusted where the state of its last run is not to be had; none if it can.
 fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<String> {
-    if mount.missed.is_some() || found.clean || found.strict {
+    if mount.missed.is_some() || found.tells_all() {
         return mount.missed.clone();
     }
     let why = match boot_words(config.boot) == found.boot {
@@ -291,9 +291,9 @@ fn assemble(
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
-    let was_durable = mount.found.is_some_and(|found| found.clean || found.strict);
+    let told_all = mount.found.is_some_and(|found| found.tells_all());
     let parts = Parts {
-        has_durable_logs: was_durable && !matches!(past, Past::Cold),
+        has_durable_logs: told_all && !matches!(past, Past::Cold),
         geometry,
         hasher,
         state_bytes: state_bytes(config, &pool),

@@ -188,13 +188,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether a file holds the state of this very set from this very boot.
-    pub(crate) fn is_there(
+    /// The state of this very set from this very boot, if a file holds it.
+    pub(crate) fn kept(
         file: &std::sync::Arc<StateFile>,
         identity: &Identity,
-    ) -> io::Result<bool> {
-        Ok(file.is_as_long_as(&identity.layout)
-            && Self::map(file, identity.layout)?.belongs_to(identity))
+    ) -> io::Result<Option<Self>> {
+        if !file.is_as_long_as(&identity.layout) {
+            return Ok(None);
+        }
+        let state = Self::map(file, identity.layout)?;
+        Ok(state.belongs_to(identity).then_some(state))
     }
 
     /// Maps the file. `true` if it holds the state of this very set from this very boot; otherwise it
@@ -203,22 +206,21 @@ impl State {
         file: std::sync::Arc<StateFile>,
         identity: &Identity,
     ) -> io::Result<(Self, bool)> {
-        let layout = identity.layout;
-        let as_long = file.is_as_long_as(&layout);
-        if as_long {
-            let state = Self::map(&file, layout)?;
-            if state.belongs_to(identity) {
-                return Ok((state, true));
-            }
+        match Self::kept(&file, identity)? {
+            Some(state) => Ok((state, true)),
+            None => Ok((Self::anew(file, identity)?, false)),
         }
-        file.erase(layout.bytes())?;
-        let state = Self::map(&file, layout)?;
+    }
+
+    fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
+        file.erase(identity.layout.bytes())?;
+        let state = Self::map(&file, identity.layout)?;
         let words = state.map.words();
         for (word, value) in words[1..].iter().zip(identity.words()) {
             word.store(value, Ordering::Relaxed);
         }
         words[0].store(MAGIC, Ordering::Release);
-        Ok((state, false))
+        Ok(state)
     }
 
     /// Erases everything and maps it anew, for a cold start.
@@ -226,7 +228,7 @@ impl State {
         self.map.words()[0].store(0, Ordering::Release);
         let file = std::sync::Arc::clone(&self.file);
         drop(self);
-        Self::open(file, identity).map(|(state, _)| state)
+        Self::anew(file, identity)
     }
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {

@@ -101,6 +101,11 @@ pub(crate) enum FirstPage {
 }
 
 impl Superblock {
+    /// Whether the tier's log holds all that was acknowledged, as its directory has it.
+    pub(crate) fn tells_all(&self) -> bool {
+        self.clean || self.strict
+    }
+
     pub(crate) fn encode(&self, page: &mut [u8]) {
         page.fill(0);
         page[..8].copy_from_slice(SUPERBLOCK_MAGIC);

@@ -4,7 +4,7 @@
 use super::executor::{Executor, Unfinished};
 use super::store::{Mode, Store, Stored};
 use terrace_cache::{
-    Access, Body, Change, Evidence, Key, Lookup, Manifest, NewRecord, NewValue, Record, Run, Update,
+    Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
 };
 
 /// An item has so many runs at most; its manifest would be longer than is sensible.
@@ -74,9 +74,7 @@ pub(crate) fn into_chunks(
             Some(hit) => {
                 is_same = true;
                 let value = NewValue::Chunked(&manifest);
-                let kept = super::kept(&hit.record, value, store.assign);
-                // It is as good as new, as a short one is.
-                Change::Store(NewRecord { stale: false, win_sent: false, ..kept })
+                Change::Store(super::extended(&hit.record, value, store.assign))
             }
         }
     });

@@ -32,6 +32,11 @@ fn kept<'v>(old: &Record<'v>, value: NewValue<'v>, assign: Option<u64>) -> NewRe
     }
 }
 
+/// As [`kept`], of a record that was appended to: it is as good as new.
+fn extended<'v>(old: &Record<'v>, value: NewValue<'v>, assign: Option<u64>) -> NewRecord<'v> {
+    NewRecord { stale: false, win_sent: false, ..kept(old, value, assign) }
+}
+
 /// The value of `old`, to be stored once more. `place` keeps the manifest of a large one.
 fn same_value<'v>(old: &Record<'v>, place: &'v mut Option<Manifest>) -> NewValue<'v> {
     match old.body() {

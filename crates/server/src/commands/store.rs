@@ -175,11 +175,8 @@ fn extend<'v>(executor: &Executor<'_>, store: &Store<'v>, hit: Hit<'v>) -> (Chan
         Mode::Prepend => (added, present),
         _ => (present, added),
     };
-    // What is appended to is as good as new.
-    let (stale, win_sent) = (false, false);
-    let kept = super::kept(&old, NewValue::Inline(head, tail), store.assign);
-    let change = Change::Store(NewRecord { stale, win_sent, ..kept });
-    (change, Decision::Stores { value_bytes: total, is_kept: true })
+    let extended = super::extended(&old, NewValue::Inline(head, tail), store.assign);
+    (Change::Store(extended), Decision::Stores { value_bytes: total, is_kept: true })
 }
 
 /// Length of a value that is to be stored.

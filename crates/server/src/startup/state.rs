@@ -6,7 +6,7 @@
 use super::Failure;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -89,14 +89,14 @@ fn choose(
     has_room: impl FnOnce() -> bool,
 ) -> Option<PathBuf> {
     let places = [Some(&tmpfs), beside.as_ref()];
-    let found = places.into_iter().flatten().find(|path| is_ours(path)).cloned();
+    let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|meta| is_ours(&meta));
+    let found = places.into_iter().flatten().find(is_there).cloned();
     found.or_else(|| if has_room() { Some(tmpfs) } else { beside })
 }
 
-/// Whether a file of this user is there.
-fn is_ours(path: &Path) -> bool {
-    let meta = path.symlink_metadata();
-    meta.is_ok_and(|meta| meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw())
+/// Whether it is a file, and of this user.
+fn is_ours(meta: &Metadata) -> bool {
+    meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw()
 }
 
 /// Whether it is a tmpfs with so many bytes left.
@@ -114,8 +114,7 @@ fn open_locked(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false);
     let file = options.mode(0o600).custom_flags(flags).open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+    if !is_ours(&file.metadata()?) {
         return Err(io::Error::other("belongs to somebody else; remove it, or write --state DIR"));
     }
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {

@@ -15,9 +15,9 @@ const AHEAD_BYTES_MAX: usize = 2 << 20;
 const TURN_BYTES_MAX: usize = 512 << 10;
 
 impl Connection {
-    /// Puts what a watcher is to hear into the output; `false` if that is to be tried again. Behind replies that are not there
-    /// yet, such as a large value that it does not take, it would gather without end: the watcher keeps it, and
-    /// counts what it has no room for.
+    /// Puts what a watcher is to hear into the output; `false` if that is to be tried again. Behind replies that are
+    /// not there yet, such as a large value that it does not take, it would gather without end: the watcher keeps it,
+    /// and counts what it has no room for.
     pub(super) fn tell_watcher(&mut self) -> bool {
         let Some(watcher) = &self.watcher else { return true };
         if !self.replies.is_settled() {
