@@ -106,10 +106,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if settings.huge_pages {
         say_all(&limits::without_huge_pages());
     }
-    if let Some(daemon) = daemon {
-        daemon.ready(settings.verbosity > 0).map_err(|e| Failure::system(format!("-d: {e}")))?;
-    }
-    server::run(settings, cache, &tiers.devices, listeners, admin, signals)
+    let is_ready = || daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0));
+    server::run(settings, cache, &tiers.devices, listeners, admin, signals, is_ready)
         .map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)
 }

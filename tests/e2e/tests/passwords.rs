@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, skip, wait_until};
+use terrace_e2e::{Client, Server, free_port, is_terrace, skip, wait_until};
 
 fn directory(passwords: &str) -> (Arc<TempDir>, PathBuf) {
     let dir = Arc::new(TempDir::new().expect("a temporary directory"));
@@ -59,6 +59,37 @@ fn ascii_passwords_are_read_again_at_sighup() {
 }
 
 #[test]
+fn a_daemon_finds_its_passwords_again() {
+    if !is_terrace() {
+        skip("a_daemon_finds_its_passwords_again", "memcached looks for them in /");
+        return;
+    }
+    let (dir, file) = directory("alice:one\n");
+    let port = free_port();
+    let flags = format!("-d -P pid -m 64 -l 127.0.0.1 -p {port} -Y passwords");
+    let started = terrace_e2e::spawn_with(&flags, &dir, |command| {
+        command.current_dir(dir.path());
+    });
+    assert!(started.wait_with_output().expect("it starts").status.success());
+    let pid = std::fs::read_to_string(dir.path().join("pid")).expect("a file with its number");
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().expect("a number"));
+    let signal = |signal| rustix::process::kill_process(pid.expect("a process"), signal);
+    let logs_in = || {
+        let mut client = Client::connect(([127, 0, 0, 1], port).into());
+        client.send("set k 0 0 9\r\nalice two\r\n");
+        client.line() == "STORED"
+    };
+    let result = std::panic::catch_unwind(|| {
+        assert!(!logs_in());
+        std::fs::write(&file, "alice:two\n").expect("room for it");
+        signal(rustix::process::Signal::HUP).expect("a signal");
+        wait_until("the new password", || logs_in().then_some(()));
+    });
+    signal(rustix::process::Signal::TERM).expect("a signal");
+    result.expect("the daemon behaves");
+}
+
+#[test]
 fn the_binary_protocol_does_not_go_round_ascii_passwords() {
     let (dir, _) = directory("alice:one\n");
     let server = start("-m 64 -Y DIR/passwords", dir);
@@ -100,6 +131,15 @@ fn sasl_passwords_come_from_the_environment() {
     std::fs::write(&file, "alice:two\nbob:three\n").expect("room for it");
     assert_eq!(sasl(&mut client, b"\0alice\0one"), 0x20);
     assert_eq!(sasl(&mut client, b"\0bob\0three"), 0);
+    // Told once, not for each client: what was taken out of such a file still counts.
+    std::fs::write(&file, "bob:four\nno entry\n").expect("room for it");
+    for _ in 0..3 {
+        assert_eq!(sasl(&mut client, b"\0bob\0three"), 0);
+    }
+    std::fs::remove_file(&file).expect("it is there");
+    assert_eq!(sasl(&mut client, b"\0bob\0three"), 0);
+    let output = server.output_with("No such file");
+    assert_eq!(output.matches("the passwords stay as they were: ").count(), 2, "{output}");
     // Text is no way in.
     let mut text = server.client();
     text.send("version\r\n");

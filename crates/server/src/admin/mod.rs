@@ -27,6 +27,8 @@ use token::Token;
 
 /// Requests that are answered at the same time; others wait in the kernel's queue.
 const REQUESTS_MAX: u32 = 8;
+/// How long a client waits that can't be answered now.
+const NAP: Duration = Duration::from_millis(10);
 /// How often it looks whether the server stops.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
@@ -93,10 +95,19 @@ impl Admin {
             let mut fds = [PollFd::new(&*page, PollFlags::IN)];
             let _ = poll(&mut fds, Some(&LOOK_EVERY));
             if busy.load(Ordering::Relaxed) >= REQUESTS_MAX {
-                std::thread::sleep(Duration::from_millis(10));
+                std::thread::sleep(NAP);
                 continue;
             }
-            let Ok(client) = page.accept() else { continue };
+            let client = match page.accept() {
+                Ok(client) => client,
+                // Who knocked is gone.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                // Descriptors have run out, say, and the client is still there.
+                Err(_) => {
+                    std::thread::sleep(NAP);
+                    continue;
+                }
+            };
             let (page, shared, ends) = (Arc::clone(&page), Arc::clone(shared), Busy::begin(&busy));
             let answer = move || {
                 let _ends = ends;

@@ -86,9 +86,9 @@ impl PasswordFile {
         self.entries.len()
     }
 
-    /// Whether the file is another one by now. One that can't be looked at is not.
+    /// Whether the file is another one by now, or can't be looked at.
     pub(crate) fn has_changed(&self) -> bool {
-        Stamp::of(&self.path).is_ok_and(|stamp| stamp != self.stamp)
+        Stamp::of(&self.path).ok() != Some(self.stamp)
     }
 
     /// Whether one of the entries is this one. Takes as long for a wrong name as for a wrong

@@ -6,12 +6,15 @@ pub(crate) mod sasl;
 
 pub use file::{PasswordFile, PasswordFileError};
 
+use crate::say;
 use crate::settings::Settings;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 /// The passwords of a running server.
 pub(crate) struct Passwords {
     file: RwLock<PasswordFile>,
+    /// Why the file could not be read again, once that was told.
+    told: Mutex<Option<String>>,
     /// Changes count without SIGHUP.
     is_sasl: bool,
 }
@@ -22,30 +25,37 @@ impl Passwords {
         // password away must not find that it still works.
         let is_sasl = settings.sasl_passwords.is_some();
         let file = settings.ascii_passwords.as_ref().or(settings.sasl_passwords.as_ref())?;
-        Some(Self { file: RwLock::new(file.clone()), is_sasl })
+        Some(Self { file: RwLock::new(file.clone()), told: Mutex::default(), is_sasl })
     }
 
     /// Whether there is such a user with such a password.
     pub(crate) fn admit(&self, user: &[u8], password: &[u8]) -> bool {
         if self.is_sasl && self.read(PasswordFile::has_changed) {
-            // A file that can't be read now leaves the last good one in place.
-            let _ = self.reload();
+            self.follow();
         }
         self.read(|file| file.admits(user, password, self.is_sasl))
     }
 
+    /// Reads a file that has changed. Who took a password out of one that can't be read is to know that
+    /// it still counts: that is told, and not again for each client.
+    fn follow(&self) {
+        let failure = self.reload().err();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = failure.as_ref().filter(|&failure| told.as_ref() != Some(failure)) {
+            say::error(failure);
+        }
+        *told = failure;
+    }
+
     /// Reads the file again; one that can't be used leaves the last good one in place. Says what came
     /// of it.
-    pub(crate) fn reload(&self) -> String {
+    pub(crate) fn reload(&self) -> Result<String, String> {
         let path = self.read(|file| file.path().to_path_buf());
-        match PasswordFile::read(&path) {
-            Ok(new) => {
-                let text = format!("{} passwords from {}", new.len(), path.display());
-                *self.file.write().unwrap_or_else(PoisonError::into_inner) = new;
-                text
-            }
-            Err(error) => format!("the passwords stay as they were: {error}"),
-        }
+        let new = PasswordFile::read(&path)
+            .map_err(|error| format!("the passwords stay as they were: {error}"))?;
+        let text = format!("{} passwords from {}", new.len(), path.display());
+        *self.file.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(text)
     }
 
     fn read<R>(&self, look: impl FnOnce(&PasswordFile) -> R) -> R {

@@ -55,10 +55,9 @@ pub struct ListenError {
 
 impl Listener {
     /// All listeners that `settings` ask for; or, where a service manager has opened sockets for
-    /// this process (`LISTEN_FDS`), those. Where no address was asked for, a machine without IPv6
-    /// gets IPv4 alone.
+    /// this process (`LISTEN_FDS`), those. Where no address was asked for, or a name that has others
+    /// too, a machine without IPv6 gets IPv4 alone.
     pub fn bind_all(settings: &Settings) -> Result<Vec<Self>, ListenError> {
-        let error = |address: String| move |source| ListenError { address, source };
         let given = Self::from_manager(settings).map_err(error("the given sockets".into()))?;
         if !given.is_empty() {
             return Ok(given);
@@ -68,15 +67,24 @@ impl Listener {
             return Ok(vec![listener.map_err(error(path.display().to_string()))?]);
         }
         let endpoints = settings.endpoints().map_err(|no| error(no.host)(no.source))?;
-        let mut listeners = Vec::new();
-        for endpoint in endpoints {
-            match Self::network(endpoint, settings.listen_backlog) {
+        Self::network_all(&endpoints, settings.listen_backlog)
+    }
+
+    fn network_all(endpoints: &[Endpoint], backlog: u32) -> Result<Vec<Self>, ListenError> {
+        let (mut listeners, mut lacking) = (Vec::new(), None);
+        for &endpoint in endpoints {
+            match Self::network(endpoint, backlog) {
                 Ok(listener) => listeners.push(listener),
-                Err(e) if settings.listen.is_empty() && lacks_ipv6(endpoint.address, &e) => {}
+                Err(e) if !endpoint.is_literal && lacks_ipv6(endpoint.address, &e) => {
+                    lacking = Some(error(endpoint.address.to_string())(e));
+                }
                 Err(e) => return Err(error(endpoint.address.to_string())(e)),
             }
         }
-        Ok(listeners)
+        match lacking.filter(|_| listeners.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(listeners),
+        }
     }
 
     /// Sockets that the service manager opened: TCP, UDP or Unix, as it was told.
@@ -109,7 +117,7 @@ impl Listener {
 
     /// Listens on a network address.
     fn network(endpoint: Endpoint, backlog: u32) -> io::Result<Self> {
-        let Endpoint { address, is_udp, tls, protocol } = endpoint;
+        let Endpoint { address, is_udp, tls, protocol, .. } = endpoint;
         let kind = if is_udp { Kind::Udp } else { Kind::Tcp };
         let socket_type = if is_udp { Type::DGRAM } else { Type::STREAM };
         let socket = Socket::new(Domain::for_address(address), socket_type, None)?;
@@ -132,7 +140,8 @@ impl Listener {
     /// Listens on a TCP address, without TLS.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
         let (tls, protocol) = (ListenTls::Off, None);
-        Self::network(Endpoint { address, is_udp: false, tls, protocol }, backlog)
+        let endpoint = Endpoint { address, is_literal: true, is_udp: false, tls, protocol };
+        Self::network(endpoint, backlog)
     }
 
     /// Listens on a Unix socket with the permission bits `mask`; a socket that an earlier server
@@ -223,6 +232,10 @@ impl AsFd for Listener {
     }
 }
 
+fn error(address: String) -> impl FnOnce(io::Error) -> ListenError {
+    move |source| ListenError { address, source }
+}
+
 fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
     let missing = [rustix::io::Errno::AFNOSUPPORT, rustix::io::Errno::ADDRNOTAVAIL];
     address.is_ipv6() && missing.iter().any(|m| error.raw_os_error() == Some(m.raw_os_error()))
@@ -230,3 +243,27 @@ fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
 
 /// How long the acceptor leaves connections in the backlog when no descriptor is left.
 pub(crate) const OUT_OF_DESCRIPTORS_NAP: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_an_address_that_the_machine_lacks() {
+        let endpoint = |address: &str, is_literal| Endpoint {
+            address: address.parse().unwrap(),
+            is_literal,
+            is_udp: false,
+            tls: ListenTls::Off,
+            protocol: None,
+        };
+        let bound = |endpoints: &[Endpoint]| {
+            Listener::network_all(endpoints, 1).map(|all| all.len()).map_err(|no| no.address)
+        };
+        // From the addresses that documents are written with: no machine has it.
+        let (nobodys, here) = ("[2001:db8::1]:0", "127.0.0.1:0");
+        assert_eq!(bound(&[endpoint(nobodys, false), endpoint(here, false)]), Ok(1));
+        assert_eq!(bound(&[endpoint(here, true), endpoint(nobodys, true)]), Err(nobodys.into()));
+        assert_eq!(bound(&[endpoint(nobodys, false)]), Err(nobodys.into()));
+    }
+}

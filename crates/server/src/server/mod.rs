@@ -209,7 +209,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal or the `shutdown` command ends it.
+/// Serves until a signal or the `shutdown` command ends it. `is_ready` is called once clients are
+/// being answered.
 pub fn run(
     settings: &Settings,
     cache: Arc<Cache>,
@@ -217,6 +218,7 @@ pub fn run(
     listeners: Vec<Listener>,
     admin: Option<Admin>,
     Signals(mut signals): Signals,
+    is_ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let handle = signals.handle();
     let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
@@ -226,6 +228,7 @@ pub fn run(
     let shared = Arc::clone(&server.shared);
     let clock = shared.clock;
     notify::ready();
+    is_ready()?;
     let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             match signal {
@@ -247,7 +250,8 @@ pub fn run(
 /// Reads again what a running server can take over.
 fn reload(shared: &Shared) {
     if let Some(passwords) = &shared.passwords {
-        say::error(format_args!("SIGHUP: {}", passwords.reload()));
+        let (Ok(text) | Err(text)) = passwords.reload();
+        say::error(format_args!("SIGHUP: {text}"));
     }
     match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
         Some(Ok(())) => say::error("SIGHUP: certificates are reloaded"),

@@ -2,7 +2,6 @@
 
 use super::size;
 use super::{ListenAddress, ListenTls, TierSpec, table};
-use std::path::PathBuf;
 use terrace_probe::Profile;
 
 /// The addresses of one `-l`, separated by `,` or `;`.
@@ -157,7 +156,7 @@ fn path_and_size(text: &str) -> Result<TierSpec, String> {
     if bytes == Some(0) {
         return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
     }
-    Ok(TierSpec { path: PathBuf::from(path), bytes, read_depth: None, is_below: false })
+    Ok(TierSpec { path: table::path(path)?, bytes, read_depth: None, is_below: false })
 }
 
 #[cfg(test)]

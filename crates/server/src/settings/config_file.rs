@@ -107,7 +107,14 @@ fn extended(name: &str, value: Given, written: &str) -> Result<Option<Assignment
         Given::Switch(true) => assign::named_option(name, None, written).map(Some),
         Given::Switch(false) => {
             // Looked up all the same, so that a misspelt name is told.
-            assign::named_option(name, None, written).map(|_| None)
+            assign::named_option(name, None, written.clone())?;
+            let opposite = opposite(name);
+            Ok(assign::named_option(&opposite, None, format!("{written} = false")).ok())
         }
     }
+}
+
+/// The option that turns off what this one turns on, if there is one.
+fn opposite(name: &str) -> String {
+    name.strip_prefix("no_").map_or_else(|| format!("no_{name}"), str::to_owned)
 }

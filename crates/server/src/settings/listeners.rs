@@ -1,6 +1,6 @@
 //! Where clients come in: ports, addresses, and what is spoken there.
 
-use super::{Protocol, Settings, UsageError};
+use super::{Protocol, Settings, UsageError, table};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
@@ -113,7 +113,7 @@ impl AdminAddress {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "write ADDR:PORT such as 127.0.0.1:9150, or the path of a Unix socket";
         if text.contains('/') {
-            return Ok(Self::Unix(PathBuf::from(text)));
+            return table::path(text).map(Self::Unix);
         }
         let mut addresses = text.to_socket_addrs().map_err(|_| FORM)?;
         addresses.next().map(Self::Tcp).ok_or_else(|| FORM.to_string())
@@ -133,6 +133,8 @@ impl AdminAddress {
 pub struct Endpoint {
     /// The address, with a port of 0 for any.
     pub address: SocketAddr,
+    /// It was asked for by this address: not by a name, which may have others, and not by nothing.
+    pub is_literal: bool,
     /// Datagrams instead of connections.
     pub is_udp: bool,
     /// How its connections are encrypted.
@@ -185,7 +187,8 @@ impl Settings {
 
     fn endpoint(&self, listen: &ListenAddress, address: SocketAddr, is_udp: bool) -> Endpoint {
         let tls = if is_udp { ListenTls::Off } else { listen.tls.unwrap_or(self.listen_tls()) };
-        Endpoint { address, is_udp, tls, protocol: listen.protocol }
+        let is_literal = !self.listen.is_empty() && listen.host.parse::<IpAddr>().is_ok();
+        Endpoint { address, is_literal, is_udp, tls, protocol: listen.protocol }
     }
 
     /// What is spoken by connections of a listener that asks for `wanted`: authentication leaves no

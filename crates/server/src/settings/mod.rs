@@ -298,7 +298,8 @@ impl Settings {
             );
             return Err(UsageError::at("-S", reason));
         };
-        let passwords = PasswordFile::read(file.as_ref());
+        let passwords = table::path(&file.to_string_lossy())
+            .and_then(|file| PasswordFile::read(&file).map_err(|error| error.to_string()));
         self.sasl_passwords = Some(passwords.map_err(|error| UsageError::at(VARIABLE, error))?);
         Ok(())
     }

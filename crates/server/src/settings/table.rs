@@ -167,10 +167,11 @@ fn listen(s: &mut Settings, text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A path that leads to the same file wherever the process goes: a daemon leaves its directory.
 pub(crate) fn path(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("the path is empty; write the path of a file".into()),
-        text => Ok(PathBuf::from(text)),
+        text => std::path::absolute(text).map_err(|error| error.to_string()),
     }
 }
 

@@ -472,6 +472,15 @@ fn a_file_means_what_the_flags_mean() {
 }
 
 #[test]
+fn false_in_a_file_is_what_turns_an_option_off() {
+    let from = |text: &str| from_file(&format!("[extended]\n{text} = false\n"), "").unwrap();
+    assert!(!from("maxconns_fast").refuse_when_full);
+    assert!(from("no_maxconns_fast").refuse_when_full);
+    assert!(!from("track_sizes").track_sizes);
+    assert!(from("lru_crawler").notes[0].contains("extended.lru_crawler = false: "));
+}
+
+#[test]
 fn the_command_line_wins_over_the_file() {
     let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
     assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (Port::At(1), 1, true));
