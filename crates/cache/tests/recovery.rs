@@ -377,14 +377,37 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     assert!((0..3000).all(|n| machine.client.get(&key(n)).is_none()));
 }
 
-/// Who starts with another `-m` by mistake, and has that refused, finds everything with the right one.
+/// Who starts with another `-m` by mistake, and has that refused, finds everything with the right one; in strict
+/// mode, too, where that would do but for a page that is damaged.
 #[test]
 fn a_start_that_is_refused_leaves_the_state_as_it_was() {
+    for durability in [Durability::Process, Durability::Power] {
+        refused_and_started(durability);
+    }
+}
+
+fn refused_and_started(durability: Durability) {
+    let config = || Config { durability, ..config() };
     let mut machine = Machine::new(config());
     for n in 0..3000 {
         assert!(machine.client.set(&key(n), &value(n, 1)));
+        if n % 100 == 0 {
+            machine.client.session.make_durable().expect("the drive works");
+        }
     }
     let remains = machine.remains();
+    let mut damaged = None;
+    remains.device.tamper(|bytes| {
+        let is_log = |page: &&mut [u8]| &page[4..8] == b"KLOG";
+        let (at, page) = bytes
+            .chunks_exact_mut(4096)
+            .enumerate()
+            .filter(|(_, page)| is_log(page))
+            .nth(3)
+            .unzip();
+        page.into_iter().for_each(|page: &mut [u8]| page[100] ^= 1);
+        damaged = at;
+    });
     let refusing = Config {
         memory_bytes: config().memory_bytes / 2,
         on_mismatch: OnMismatch::Refuse,
@@ -395,6 +418,10 @@ fn a_start_that_is_refused_leaves_the_state_as_it_was() {
     };
     let refused = Cache::open(refusing).map(|_| ());
     assert!(matches!(refused, Err(OpenError::Mismatch(_))), "{refused:?}");
+    assert_eq!(damaged.is_some(), durability == Durability::Power);
+    remains
+        .device
+        .tamper(|bytes| damaged.into_iter().for_each(|at: usize| bytes[at * 4096 + 100] ^= 1));
     let machine = machine.again(remains);
     machine.recover();
     for n in 0..3000 {

@@ -5,15 +5,17 @@ mod common;
 
 use common::machine::{config, key, value};
 use common::{Client, RamDevice};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_cache::{Config, Durability, StateFile};
 use terrace_device::Device;
+use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice};
 
 /// More than stays in DRAM.
 const RECORDS: u64 = 6000;
 
-fn open(devices: &[Arc<RamDevice>], boot: u8) -> Client {
+fn open<D: Device + 'static>(devices: &[Arc<D>], boot: u8) -> Client {
     let state = Arc::new(StateFile::volatile().expect("memory"));
     let config =
         Config { durability: Durability::Power, state: Some(state), boot: [boot; 16], ..config() };
@@ -88,4 +90,78 @@ fn after_a_failed_flush_a_power_loss_is_cold() {
     while client.cache.recover() {}
     assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
     assert!(!client.cache.notes().is_empty(), "a cold start says so");
+}
+
+/// What was written and not flushed reaches a drive in any order, or not at all: that costs what nobody was
+/// promised, and not the rest.
+#[test]
+fn what_nobody_was_promised_may_be_lost_in_any_order() {
+    (0..40).for_each(|seed| lose_power_twice(512, 3, seed));
+}
+
+/// What of it got there is not to be believed when the log has gone on in another way, and the power is lost again.
+#[test]
+fn pages_of_a_log_that_ended_otherwise_do_not_come_back() {
+    (100..180).for_each(|seed| lose_power_twice(4096, 50, seed));
+}
+
+/// Between the losses every so many records are deleted.
+fn lose_power_twice(block_bytes: u32, every: u64, seed: u64) {
+    const DRIVE: u64 = 16 << 20;
+    let first = Arc::new(SimDevice::with_blocks(DRIVE, block_bytes, DRIVE as usize, seed));
+    let mut client = open(&[Arc::clone(&first)], 1);
+    fill(&mut client, 1);
+    client.session.make_durable().expect("the drive works");
+    fill(&mut client, 2);
+
+    let second = Arc::new(first.crashed_copy(Crash::Scramble, seed));
+    let mut client = open(&[Arc::clone(&second)], 2);
+    while client.cache.recover() {}
+    assert_eq!(client.cache.notes(), &[] as &[String], "seed {seed}");
+    for n in (0..RECORDS).filter(|n| n % every == 0) {
+        client.delete(&key(n));
+    }
+    client.session.make_durable().expect("the drive works");
+    let known: Vec<_> = (0..RECORDS).map(|n| version_of(&client, n)).collect();
+
+    let third = Arc::new(second.crashed_copy(Crash::Scramble, seed));
+    let client = open(&[third], 3);
+    while client.cache.recover() {}
+    assert_eq!(client.cache.notes(), &[] as &[String], "seed {seed}");
+    for (n, known) in (0..RECORDS).zip(known) {
+        let found = version_of(&client, n);
+        assert!(found.is_none() || found == known, "seed {seed}: {n} is {found:?}, was {known:?}");
+    }
+}
+
+fn version_of(client: &Client, n: u64) -> Option<u64> {
+    let found = client.get(&key(n))?.value;
+    Some((1..3).find(|&version| found == value(n, version)).expect("one of ours"))
+}
+
+/// Pages that were durable and can't be read are missed, and so is a directory.
+#[test]
+fn a_log_that_can_not_be_read_is_not_taken_for_a_shorter_one() {
+    for directory in [None, Some(16 << 10), Some(32 << 10)] {
+        let drive = Arc::new(SimDevice::new(16 << 20, 1));
+        let mut client = open(&[Arc::clone(&drive)], 1);
+        fill(&mut client, 1);
+        client.session.make_durable().expect("the drive works");
+        (0..RECORDS).for_each(|n| _ = client.delete(&key(n)));
+        client.session.make_durable().expect("the drive works");
+        let drive = Arc::new(drive.crashed_copy(Crash::LoseAll, 1));
+        let mut last = 0;
+        drive.tamper(|bytes| {
+            let pages = bytes.chunks_exact(4096).enumerate();
+            let logs = pages.filter(|(_, page)| &page[4..8] == b"KLOG");
+            let newest = logs.max_by_key(|(_, page)| page[16..24].iter().rev().collect::<Vec<_>>());
+            last = newest.expect("a log").0 as u64 * 4096;
+        });
+        let (at, error) = (directory.unwrap_or(last), Effect::Error(ErrorKind::Other));
+        drive.inject(Fault::always(Operation::Read, error).within(at..at + 1));
+        let client = open(&[drive], 2);
+        while client.cache.recover() {}
+        assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "what was deleted is back");
+        assert!(client.cache.notes()[0].contains("can't be read"), "{:?}", client.cache.notes());
+    }
 }

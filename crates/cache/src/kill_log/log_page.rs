@@ -2,10 +2,15 @@
 //!
 //! ```text
 //! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
-//!            16 number of the page u64  24 0 u64  32 508 words u64
+//!            16 number of the page u64  24 link u32  28 not durable u32  32 508 words u64
 //! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 set u64  24 generation u64
 //!            32 first page u64  40 slots u32  44 0  64 slots, u32 each
 //! ```
+//!
+//! The link is the checksum of the page ahead, as it was written: one that was written in its place later, by a
+//! start that went on from an earlier page, does not lead to the pages that were behind the first. 0 leads on from
+//! any. *Not durable* says of how many pages right ahead of this one nobody had been told that they are durable: of
+//! these each may be lost in a loss of power.
 //!
 //! The directory is kept twice; generations with even and odd numbers take turns, so that one that is
 //! torn while it is written leaves the other.
@@ -20,12 +25,40 @@ pub(crate) const HEADER_WORDS: usize = 4;
 pub(crate) const WORDS: usize = PAGE / 8 - HEADER_WORDS;
 const MAGIC: &[u8; 4] = b"KLOG";
 
-/// Writes a page of the ring into `out`. Waits for words whose places are taken and which are about to
+/// What a page says besides its words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) set: u64,
+    pub(crate) page: u64,
+    /// The checksum of the page ahead; 0 if there is none, or none that counts.
+    pub(crate) link: u32,
+    /// Pages below this one are durable for certain.
+    pub(crate) durable: u64,
+}
+
+/// A page as it was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) header: Header,
+    pub(crate) words: Vec<u64>,
+    pub(crate) checksum: u32,
+}
+
+impl Page {
+    /// Whether it was written behind the page with this checksum.
+    pub(crate) fn follows(&self, checksum: u32) -> bool {
+        [0, checksum].contains(&self.header.link)
+    }
+}
+
+/// Writes a page of the ring into `out`; answers its checksum. Waits for words whose places are taken and which are about to
 /// be written: their threads hold no lock that this one could have.
-pub(crate) fn encode(words: &[AtomicU64], set: u64, page: u64, out: &mut [u8]) {
-    put_u64(out, 8, set);
-    put_u64(out, 16, page);
-    put_u64(out, 24, 0);
+pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32 {
+    put_u64(out, 8, header.set);
+    put_u64(out, 16, header.page);
+    put_u32(out, 24, header.link);
+    let not_durable = header.page.saturating_sub(header.durable);
+    put_u32(out, 28, u32::try_from(not_durable).unwrap_or(u32::MAX));
     for (at, word) in words.iter().enumerate().skip(HEADER_WORDS) {
         let bits = loop {
             match word.load(Ordering::Acquire) {
@@ -36,19 +69,32 @@ pub(crate) fn encode(words: &[AtomicU64], set: u64, page: u64, out: &mut [u8]) {
         put_u64(out, at * 8, bits);
     }
     out[4..8].copy_from_slice(MAGIC);
-    let crc = checksum(page as u32, &out[8..]);
+    let crc = checksum(header.page as u32, &out[8..]);
     put_u32(out, 0, crc);
+    crc
 }
 
-/// The words of a page; `None` if it is not page number `page` of the set.
-pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Vec<u64>> {
+/// Page number `page` of the set; `None` if these bytes are not.
+pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Page> {
     let fits = bytes.len() == PAGE
         && &bytes[4..8] == MAGIC
         && u32_at(bytes, 0) == checksum(page as u32, &bytes[8..])
         && u64_at(bytes, 8) == set
         && u64_at(bytes, 16) == page;
-    fits.then(|| (HEADER_WORDS..PAGE / 8).map(|at| u64_at(bytes, at * 8)).collect())
+    fits.then(|| Page {
+        header: Header {
+            set,
+            page,
+            link: u32_at(bytes, 24),
+            durable: page.saturating_sub(u32_at(bytes, 28).into()),
+        },
+        words: (HEADER_WORDS..PAGE / 8).map(|at| u64_at(bytes, at * 8)).collect(),
+        checksum: u32_at(bytes, 0),
+    })
 }
+
+/// No log is ever so long: what is calculated from a page's number then fits.
+pub(crate) const PAGES_MAX: u64 = 1 << 48;
 
 /// Bytes of a directory on the tier.
 pub(crate) const DIRECTORY_BYTES: usize = 4 * PAGE;
@@ -102,7 +148,8 @@ impl Directory {
             && &bytes[..8] == DIRECTORY_MAGIC
             && u32_at(bytes, 12) == checksum(0, &bytes[16..]);
         let slots = u32_at(bytes, 40) as usize;
-        (fits && slots <= LOG_SLOTS_MAX).then(|| Self {
+        let fits = fits && slots <= LOG_SLOTS_MAX && u64_at(bytes, 32) <= PAGES_MAX;
+        fits.then(|| Self {
             set: u64_at(bytes, 16),
             generation: u64_at(bytes, 24),
             tail: u64_at(bytes, 32),
@@ -119,8 +166,11 @@ mod tests {
     fn pages_and_directories_come_back_unless_damaged() {
         let words: Vec<AtomicU64> = (0..512).map(|n| AtomicU64::new(n + 1)).collect();
         let mut page = vec![0; PAGE];
-        encode(&words, 7, 9, &mut page);
-        assert_eq!(decode(&page, 7, 9).unwrap()[507], 512);
+        let header = Header { set: 7, page: 9, link: 3, durable: 4 };
+        let checksum = encode(&words, header, &mut page);
+        let read = decode(&page, 7, 9).unwrap();
+        assert_eq!((read.words[507], read.header, read.checksum), (512, header, checksum));
+        assert!(read.follows(3) && !read.follows(4));
         assert_eq!(decode(&page, 8, 9), None);
         assert_eq!(decode(&page, 7, 10), None);
         page[100] ^= 1;

@@ -12,6 +12,7 @@ pub(crate) mod log_page;
 mod room;
 pub(crate) mod word;
 
+use crate::kill_log::log_page::Page;
 use crate::kill_log::word::{Word, short};
 use crate::lock;
 use crate::platform::mapped::Mapped;
@@ -70,6 +71,8 @@ struct Writer {
     generation: u64,
     /// Whether slots were taken or given since.
     is_listed: bool,
+    /// The checksum of the page last written, 0 if there is none.
+    link: u32,
 }
 
 /// Runs something while nobody changes the shard of this number.
@@ -99,7 +102,7 @@ impl KillLog {
             kills: AtomicU64::new(0),
             segments: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            writer: Mutex::new(Writer { buffer, generation: 0, is_listed: false }),
+            writer: Mutex::new(Writer { buffer, generation: 0, is_listed: false, link: 0 }),
         };
         log.reusable.store(log.field(LogField::Spilled).load(Ordering::Relaxed), Ordering::Relaxed);
         log
@@ -276,13 +279,12 @@ impl KillLog {
                 return Ok(worked);
             }
             writer.buffer.set_len((to - from) as usize * log_page::PAGE);
+            let (mut link, set) = (writer.link, self.set);
+            let durable = self.durable.load(Ordering::Acquire) / PAGE_WORDS;
             for (page, bytes) in (from..to).zip(writer.buffer.chunks_exact_mut(log_page::PAGE)) {
-                log_page::encode(
-                    self.state.log_page(self.tier.into(), page),
-                    self.set,
-                    page,
-                    bytes,
-                );
+                let words = self.state.log_page(self.tier.into(), page);
+                let header = log_page::Header { set, page, link, durable };
+                link = log_page::encode(words, header, bytes);
             }
             let written = slots.write_log(self.tier, self.offset_of(from, slots), &writer.buffer);
             if let Err(error) = written {
@@ -295,6 +297,7 @@ impl KillLog {
                 return Err(error);
             }
             crash_point("log: pages written");
+            writer.link = link;
             self.retire_pages(writer, from, to);
             worked = true;
         }
@@ -384,6 +387,11 @@ impl KillLog {
         Ok(())
     }
 
+    /// Has the next page that is written follow the one with this checksum.
+    pub(crate) fn continue_behind(&self, checksum: u32) {
+        lock(&self.writer).link = checksum;
+    }
+
     /// Takes over what a directory on the tier said, so that the next one is newer.
     pub(crate) fn continue_directory(&self, generation: u64) {
         lock(&self.writer).generation = generation;
@@ -417,8 +425,8 @@ impl KillLog {
                 }
                 Err(_) => return false,
             };
-            for words in run {
-                let words = (page * PAGE_WORDS..).zip(words);
+            for read in run {
+                let words = (page * PAGE_WORDS..).zip(read.words);
                 kept.extend(
                     words.filter_map(|(at, bits)| self.still_counts(at, Word::from_bits(bits)?)),
                 );
@@ -511,20 +519,33 @@ impl KillLog {
         }
     }
 
-    /// Reads the pages from `page` to the end of its slot, or to `end`: their words.
-    pub(crate) fn read_run(&self, page: u64, end: u64, slots: &Slots) -> io::Result<Vec<Vec<u64>>> {
+    /// Whether the tier has a slot of this number: what a drive holds may say anything.
+    pub(crate) fn has_slot(&self, slot: u32) -> bool {
+        (slot as usize) < self.uses.len()
+    }
+
+    /// Reads the pages from `page` to the end of its slot, or to `end`.
+    pub(crate) fn read_run(&self, page: u64, end: u64, slots: &Slots) -> io::Result<Vec<Page>> {
         let per_slot = self.pages_per_slot(slots);
         let end = end.min((page / per_slot + 1) * per_slot).min(page + PAGES_PER_READ);
-        let mut bytes = AlignedBuf::zeroed((end - page) as usize * log_page::PAGE);
-        slots.read_log(self.tier, self.offset_of(page, slots), &mut bytes)?;
         let damaged = || {
             let why = "a page of the kill log does not check out";
             io::Error::new(io::ErrorKind::InvalidData, why)
         };
+        if !self.has_slot(self.slot_of(page, slots)) {
+            return Err(damaged());
+        }
+        let mut bytes = AlignedBuf::zeroed((end - page) as usize * log_page::PAGE);
+        slots.read_log(self.tier, self.offset_of(page, slots), &mut bytes)?;
         (page..end)
             .zip(bytes.chunks_exact(log_page::PAGE))
             .map(|(page, bytes)| log_page::decode(bytes, self.set, page).ok_or_else(damaged))
             .collect()
+    }
+
+    /// How many pages at the end may not be on the tier yet.
+    pub(crate) fn ring_pages(&self) -> u64 {
+        self.state.ring_pages()
     }
 
     /// What the ring holds of a page that is not on the tier yet.

@@ -85,6 +85,20 @@ impl Word {
         }
     }
 
+    /// The slots of the tier that it names.
+    pub(crate) fn slots(self) -> impl Iterator<Item = u32> {
+        let slots = match self {
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => [Some(slot), None],
+            Word::Begin { slot, .. } | Word::Again { slot, .. } => [Some(slot), None],
+            Word::Place { slot, .. } => [Some(slot), None],
+            Word::Commit { slot } | Word::Free { slot } => [Some(slot), None],
+            Word::Follow { slot, leader } => [Some(slot), Some(leader)],
+            Word::FollowAbroad { leader, .. } => [Some(leader), None],
+            Word::KillAll { .. } | Word::Pad => [None, None],
+        };
+        slots.into_iter().flatten()
+    }
+
     /// `None` for a place that was not written, or that holds nothing known.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         let slot = (bits >> REST_BITS) as u32 & SLOTS_MAX;

@@ -2,6 +2,7 @@
 //! and what of them comes back.
 
 pub(crate) mod crash;
+pub(crate) mod find;
 pub(crate) mod media;
 pub(crate) mod mount;
 pub(crate) mod recover;

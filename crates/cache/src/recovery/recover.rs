@@ -31,6 +31,10 @@ pub(crate) const THREADS_MAX: usize = 64;
 /// What a footer is expected to take; a longer one is read again as a whole.
 const FOOTER_GUESS: usize = 16 << 10;
 
+/// How large the index of one shard may come back, of its part of the share of memory: all shards together have
+/// that share, and each grows in steps.
+const BEYOND_SHARE_PERCENT: usize = 200;
+
 /// What remains to be recovered of the sealed records.
 pub(crate) struct Recovery {
     /// By tier.
@@ -286,7 +290,7 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
         let Some(awaited) = &locked.state.awaited else { return };
         (awaited.segments.clone(), locked.state.generation)
     };
-    let entries_max = entries_max(engine);
+    let (entries_max, buckets_max) = (entries_max(engine), buckets_max(engine));
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
     let mut unsaid = Vec::new();
@@ -301,8 +305,9 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
             continue;
         };
         let names = std::mem::take(&mut footer.names);
-        if entries.len() + names.len() > entries_max {
-            // The oldest have no room in the index.
+        if entries.len() + names.len() > entries_max || footer.buckets as usize > buckets_max {
+            // The oldest have no room in the index, or this one was sealed under an index for which there is no
+            // room: narrower buckets than those would make words of the log mean less than was meant.
             lost.push((place, slot, logged));
             continue;
         }
@@ -380,9 +385,19 @@ fn put_in_place(
 
 /// How many records a shard's index may have within its share of memory.
 fn entries_max(engine: &Engine) -> usize {
+    (buckets_of_share(engine) * SLOTS as u64 * PLANNED_PERMILLE / 1000) as usize
+}
+
+/// How large an index comes back: with an `-m` that is much less than before, or by what a drive makes up, it would
+/// not leave memory for anything else.
+fn buckets_max(engine: &Engine) -> usize {
+    let least = initial_buckets(&engine.geometry, engine.shards.len());
+    (buckets_of_share(engine) as usize * BEYOND_SHARE_PERCENT / 100).max(least)
+}
+
+fn buckets_of_share(engine: &Engine) -> u64 {
     let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
-    let buckets = share / engine.shards.len() as u64 / SealedIndex::bytes_for(1);
-    (buckets * SLOTS as u64 * PLANNED_PERMILLE / 1000) as usize
+    share / engine.shards.len() as u64 / SealedIndex::bytes_for(1)
 }
 
 /// An index of these entries, which are in order of position, with so many buckets at least.

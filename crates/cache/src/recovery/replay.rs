@@ -1,15 +1,14 @@
 //! Reading a tier's kill log: which segments count, and which of their records do not.
 
-use crate::kill_log::log_page::{DIRECTORY_BYTES, Directory};
+use crate::kill_log::log_page::PAGES_MAX;
 use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
 use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
-use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
+use crate::recovery::state::LogField;
 use crate::tiers::slots::Slots;
 use std::cmp;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
-use terrace_device::{AlignedBuf, Device};
 
 /// A segment as the log has it.
 #[derive(Clone, Copy, Debug)]
@@ -232,108 +231,44 @@ impl Kills<'_> {
     }
 }
 
-/// All words of a log, from tier and ring.
+/// All words of a log, from tier and ring; what is appended to it follows them.
 ///
 /// # Errors
-/// A page that was written can't be read: then nothing on the tier can be trusted.
+/// A page that was written can't be read, or names what there is not: then nothing on the tier can be trusted.
 pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Word)>> {
     let get = |field| log.field(field).load(Ordering::Acquire);
     let (tail, spilled) = (get(LogField::Tail), get(LogField::Spilled));
     let head = get(LogField::Head);
+    let ring_end = spilled.saturating_add(log.ring_pages()).saturating_mul(PAGE_WORDS);
+    if tail > spilled || spilled > PAGES_MAX || head > ring_end {
+        return Err(nonsense());
+    }
     let mut words = Vec::new();
     let mut take = |page: u64, bits: Vec<u64>| {
-        let positions = page * PAGE_WORDS..head;
-        words.extend(
-            positions.zip(bits).filter_map(|(at, bits)| Some((at, Word::from_bits(bits)?))),
-        );
+        for (at, bits) in (page * PAGE_WORDS..head).zip(bits) {
+            let Some(word) = Word::from_bits(bits) else { continue };
+            if !word.slots().all(|slot| log.has_slot(slot)) {
+                return Err(nonsense());
+            }
+            words.push((at, word));
+        }
+        Ok(())
     };
-    let mut page = tail;
+    let (mut page, mut last) = (tail, 0);
     while page < spilled {
-        for bits in log.read_run(page, spilled, slots)? {
-            take(page, bits);
-            page += 1;
+        for read in log.read_run(page, spilled, slots)? {
+            take(page, read.words)?;
+            (page, last) = (page + 1, read.checksum);
         }
     }
-    (spilled..head.div_ceil(PAGE_WORDS)).for_each(|page| take(page, log.ring_page(page)));
+    (spilled..head.div_ceil(PAGE_WORDS)).try_for_each(|page| take(page, log.ring_page(page)))?;
+    log.continue_behind(last);
     Ok(words)
 }
 
-/// Finds the log by the directory on its tier, when the state is lost. `pages` is how many there must
-/// be, where that is known; else the log ends with the last page in order.
-///
-/// # Errors
-/// Says what is missing.
-pub(crate) fn find_log(
-    device: &dyn Device,
-    state: &State,
-    tier: usize,
-    set: u64,
-    segment_bytes: u32,
-    pages: Option<u64>,
-) -> Result<Found, String> {
-    let directory = newest_directory(device, set).ok_or("the kill log's directory is lost")?;
-    let per_slot = u64::from(segment_bytes) / crate::segments::layout::PAGE as u64;
-    let slots_end = directory.tail + directory.slots.len() as u64 * per_slot;
-    let list = state.log_slots(tier);
-    for (n, &slot) in (0u64..).zip(&directory.slots) {
-        let at = (directory.tail / per_slot + n) % LOG_SLOTS_MAX as u64;
-        list[at as usize].store(slot.into(), Ordering::Relaxed);
-    }
-    let seq_max = std::cell::Cell::new(0);
-    let is_page = |page: u64| {
-        let slot = list[(page / per_slot % LOG_SLOTS_MAX as u64) as usize].load(Ordering::Relaxed);
-        let offset = crate::segments::layout::SEGMENTS_AT
-            + slot * u64::from(segment_bytes)
-            + page % per_slot * crate::segments::layout::PAGE as u64;
-        let mut bytes = AlignedBuf::zeroed(crate::segments::layout::PAGE);
-        let words = device.read_at(offset, &mut bytes).ok();
-        let Some(words) = words.and_then(|()| crate::kill_log::log_page::decode(&bytes, set, page))
-        else {
-            return false;
-        };
-        for bits in words {
-            if let Some(Word::Begin { seq, .. } | Word::Again { seq, .. }) = Word::from_bits(bits) {
-                seq_max.set(seq_max.get().max(seq));
-            }
-        }
-        true
-    };
-    let end = (directory.tail..slots_end).find(|&page| !is_page(page)).unwrap_or(slots_end);
-    match pages {
-        Some(pages) if pages != end && !(directory.slots.is_empty() && pages == directory.tail) => {
-            return Err("pages of the kill log are lost".into());
-        }
-        // A page beyond one that does not check out: that one was written, and is damaged.
-        None if (end + 1..slots_end).any(is_page) => {
-            return Err("a page of the kill log is damaged".into());
-        }
-        _ => {}
-    }
-    let set_field = |field, value| state.log_field(tier, field).store(value, Ordering::Relaxed);
-    set_field(LogField::Head, end * PAGE_WORDS);
-    set_field(LogField::Spilled, end);
-    set_field(LogField::Tail, directory.tail);
-    Ok(Found { seq_max: seq_max.get() })
-}
-
-/// A log that was found by its directory.
-pub(crate) struct Found {
-    /// The highest seal sequence in it.
-    pub(crate) seq_max: u64,
-}
-
-fn newest_directory(device: &dyn Device, set: u64) -> Option<Directory> {
-    let read = |offset| {
-        let mut bytes = AlignedBuf::zeroed(DIRECTORY_BYTES);
-        device.read_at(offset, &mut bytes).ok()?;
-        Directory::decode(&bytes).filter(|directory| directory.set == set)
-    };
-    Directory::offsets().into_iter().filter_map(read).max_by_key(|directory| directory.generation)
-}
-
-/// The generation of the newest directory on a tier, 0 if there is none.
-pub(crate) fn directory_generation(device: &dyn Device, set: u64) -> u64 {
-    newest_directory(device, set).map_or(0, |directory| directory.generation)
+fn nonsense() -> io::Error {
+    let why = "the kill log says what can't be";
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 #[cfg(all(test, not(loom)))]

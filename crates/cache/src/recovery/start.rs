@@ -5,7 +5,7 @@
 
 use crate::OpenError;
 use crate::cache::{Engine, initial_buckets};
-use crate::config::{Config, Durability};
+use crate::config::{Config, Durability, OnMismatch};
 use crate::dram::budget::Budget;
 use crate::dram::memory::{Arena, Guard};
 use crate::geometry::Geometry;
@@ -13,9 +13,10 @@ use crate::kill_log::KillLog;
 use crate::platform::quiesce::Quiesce;
 use crate::pool::Pool;
 use crate::records::key::Hasher;
+use crate::recovery::find::{Place, directory_generation, find_log};
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
-use crate::recovery::replay::{Replay, commit_abroad, directory_generation, find_log, read_log};
+use crate::recovery::replay::{Replay, commit_abroad, read_log};
 use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
 use crate::segments::buffers;
 use crate::segments::layout::{PACKED_MAX, Superblock};
@@ -85,12 +86,8 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut state = None;
     if let Some(file) = file {
         let wanted = identity(&mount);
-        // A start that is refused for want of the right state must not erase the one that is there.
-        if let Some(found) = mount.found
-            && State::kept(&file, &wanted)?.is_none()
-            && let Some(why) = cold_without_state(config, &mount, &found)
-        {
-            refuse_if_asked(config, &why)?;
+        if State::kept(&file, &wanted)?.is_none() {
+            refuse_before_erasing(config, &mount, &wanted)?;
         }
         let (opened, is_kept) = State::open(file, &wanted)?;
         let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
@@ -98,6 +95,28 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
         state = Some(Arc::new(opened));
     }
     assemble(config, mount, state, past)
+}
+
+/// A start that is refused for want of the right state must not erase the one that is there.
+fn refuse_before_erasing(
+    config: &Config,
+    mount: &Mount,
+    identity: &Identity,
+) -> Result<(), OpenError> {
+    let Some(found) = mount.found.filter(|_| config.on_mismatch == OnMismatch::Refuse) else {
+        return Ok(());
+    };
+    let why = match cold_without_state(config, mount, &found) {
+        Some(why) => Some(why),
+        None => {
+            // For what is said of logs, not for records.
+            let layout = Layout { blocks: 0, ..identity.layout };
+            let file = Arc::new(StateFile::volatile()?);
+            let (state, _) = State::open(file, &Identity { layout, ..*identity })?;
+            find_logs(config, mount, &state, found.clean).err()
+        }
+    };
+    why.map_or(Ok(()), |why| refuse_if_asked(config, &why))
 }
 
 /// Decides what can be trusted, and readies the state for it.
@@ -203,9 +222,8 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
     for (at, tier) in config.tiers.iter().enumerate() {
         let device = tier.device.as_ref();
         let pages = clean.then(|| mount.pages_of(at)).flatten();
-        let set = mount.set().set;
-        let segment_bytes = mount.geometry.segment_bytes;
-        let found = find_log(device, state, at, set, segment_bytes, pages);
+        let (set, segment_bytes) = (mount.set().set, mount.geometry.segment_bytes);
+        let found = find_log(&Place { device, tier: at, set, segment_bytes }, state, pages);
         seq_max = seq_max.max(found.map_err(|why| format!("{}: {why}", device.label()))?.seq_max);
     }
     Ok(seq_max)
@@ -339,7 +357,6 @@ fn logged(
             let set = mount.set().set;
             let is_strict = config.durability == Durability::Power;
             let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
-            log.continue_directory(directory_generation(tier.device.as_ref(), set));
             logs.push(log);
         }
     }
@@ -348,8 +365,10 @@ fn logged(
     }
     let mut replays = Vec::new();
     for (log, tier) in logs.iter().zip(&config.tiers) {
-        let words = read_log(log, &slots);
-        let words = words.map_err(|why| format!("{}: {why}", tier.device.label()))?;
+        let device = tier.device.as_ref();
+        let failed = |why| format!("{}: {why}", device.label());
+        log.continue_directory(directory_generation(device, mount.set().set).map_err(failed)?);
+        let words = read_log(log, &slots).map_err(failed)?;
         replays.push(Replay::of(&words));
         log.mend_ring();
     }
