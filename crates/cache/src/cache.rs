@@ -123,8 +123,7 @@ impl Cache {
     /// by as many threads as there are cores to spare, while requests are served.
     pub fn recover(&self) -> bool {
         let Some(participant) = self.engine.pool.quiesce.join() else { return false };
-        self.engine.pool.quiesce.refresh(&participant);
-        let worked = recover::recover_next(&self.engine, Guard::new());
+        let worked = recover::recover_next(&self.engine, &participant);
         self.engine.pool.quiesce.leave(&participant);
         worked
     }

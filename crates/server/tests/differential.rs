@@ -112,6 +112,7 @@ const CASES: &[&str] = &[
     "ma K N30 J1|ma K T99 t|",
     "ms K 1|a|mg K N30 h|mg K h|ms K 1|b|mg K T50 u h|mg K h u|ms K 1|c|mg K R30 h|mg K h|",
     "ms K 1|a|touch K 100|mg K h|ms K 1|b|gat 100 K|mg K h|ms K 1|c|get K|touch K 50|mg K h|",
+    "ms K 1 T100|a|md K I|mg K h|mg K h|ms K 1|b|md K I T30|mg K u h|mg K h|mg K h|",
     "ma K N0 J1 T60|mg K t|md K q|ma K N30 T600 t|md K q|ma K T600 N30 t|",
     "ma K MX|ma K X|ma K T1 T1|",
     "mg K X|mg K v v|mg K Tx|mg K S5|",

@@ -14,6 +14,7 @@ use crate::index::grow::PLANNED_PERMILLE;
 use crate::index::sealed::SealedIndex;
 use crate::kill_log::Seat;
 use crate::kill_log::word::short;
+use crate::platform::quiesce::Participant;
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::recovery::crash::crash_point;
@@ -265,7 +266,7 @@ fn unpacked(bits: u64) -> (Name, u16) {
 }
 
 /// Recovers the next shard; `false` when there is none left to begin with.
-pub(crate) fn recover_next(engine: &Engine, guard: Guard<'_>) -> bool {
+pub(crate) fn recover_next(engine: &Engine, participant: &Participant) -> bool {
     let at = engine.recovery.next.fetch_add(1, Ordering::Relaxed);
     if at >= engine.shards.len() || engine.recovery.is_done() {
         engine.recovery.next.fetch_sub(1, Ordering::Relaxed);
@@ -274,7 +275,7 @@ pub(crate) fn recover_next(engine: &Engine, guard: Guard<'_>) -> bool {
     let mut buffer = crate::lock(&engine.recovery.buffers).pop().unwrap_or_else(|| {
         AlignedBuf::zeroed((engine.geometry.segment_bytes as usize).max(FOOTER_GUESS))
     });
-    recover_shard(engine, guard, at, &mut buffer);
+    recover_shard(engine, participant, at, &mut buffer);
     crate::lock(&engine.recovery.buffers).push(buffer);
     if engine.recovery.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
         crate::lock(&engine.recovery.buffers).clear();
@@ -282,14 +283,17 @@ pub(crate) fn recover_next(engine: &Engine, guard: Guard<'_>) -> bool {
     true
 }
 
-fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut AlignedBuf) {
-    let shard = &engine.shards[at];
+fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: &mut AlignedBuf) {
+    let (shard, quiesce, guard) = (&engine.shards[at], &engine.pool.quiesce, Guard::new());
+    quiesce.refresh(participant);
     let (segments, generation) = {
         let locked = shard.lock(&engine.pool, guard);
         // After a flush there is nothing to wait for, and what was sealed since is in the index.
         let Some(awaited) = &locked.state.awaited else { return };
         (awaited.segments.clone(), locked.state.generation)
     };
+    // The drive may take long, and no memory is to wait for it.
+    quiesce.park(participant);
     let (entries_max, buckets_max) = (entries_max(engine), buckets_max(engine));
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
@@ -328,6 +332,7 @@ fn recover_shard(engine: &Engine, guard: Guard<'_>, at: usize, buffer: &mut Alig
     }
     entries.sort_unstable();
     let index = build(&entries, buckets_min);
+    quiesce.refresh(participant);
     let mut locked = shard.lock(&engine.pool, guard);
     if locked.state.generation != generation {
         // Everything was flushed meanwhile.

@@ -24,6 +24,9 @@ pub(crate) struct Effects {
     pub(crate) recache_below: Option<i64>,
     /// Whether it counts for no use (meta `u`).
     pub(crate) leaves_no_trace: bool,
+    /// Whether the record had been fetched and how long it had lain there, where an earlier look of this request
+    /// has changed that.
+    pub(crate) before: Option<(bool, u32)>,
 }
 
 /// A record as one reader sees it.
@@ -179,7 +182,7 @@ fn look<'a>(effects: &Effects, hit: &Hit<'a>, now: u32) -> (Seen<'a>, Expiry) {
         Expiry::At(expires) => expires,
         Expiry::Already => now,
     };
-    let Hit { fetched, idle_seconds, .. } = *hit;
+    let (fetched, idle_seconds) = effects.before.unwrap_or((hit.fetched, hit.idle_seconds));
     (Seen { record: old, expires, fetched, idle_seconds, won }, expiry)
 }
 

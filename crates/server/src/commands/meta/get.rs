@@ -21,7 +21,7 @@ pub(super) fn execute(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     if changes(&request.flags) {
-        return with_effects(executor, request, key, evidence, out);
+        return with_effects(executor, request, key, None, evidence, out);
     }
     let access = if request.flags.has(b'u') { Access::Peek } else { Access::Use };
     let Some(hit) = lookup::read(executor, key, access, evidence)? else {
@@ -29,7 +29,8 @@ pub(super) fn execute(
     };
     if hit.record.stale && !hit.record.win_sent {
         // The first to see it so wins the right to renew it, which is noted in the record.
-        return with_effects(executor, request, key, evidence, out);
+        let before = Some((hit.fetched, hit.idle_seconds));
+        return with_effects(executor, request, key, before, evidence, out);
     }
     let Hit { record, fetched, idle_seconds, from_dram } = hit;
     let seen = Seen { record, expires: record.expires, fetched, idle_seconds, won: false };
@@ -47,6 +48,7 @@ fn with_effects(
     executor: &Executor<'_>,
     request: &MetaRequest<'_>,
     key: Key<'_>,
+    before: Option<(bool, u32)>,
     evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
@@ -58,6 +60,7 @@ fn with_effects(
         can_win: true,
         leaves_no_trace: flags.has(b'u'),
         recache_below: operand(flags, b'R', i64::from(flags.recache)),
+        before,
     };
     let before = out.len();
     let mut written = None;
