@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
-/// Reads that are handed to the kernel without waiting for the flush: the drive begins with them while the worker
-/// prepares the next. Drives like few at a time; each time costs a system call.
+/// Reads that are handed to the kernel without waiting for the flush, while drives have few: they begin with these
+/// while the worker prepares the next. Each time costs a system call.
 const BATCH: usize = 8;
 /// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
 const SLAB_BUFFER_BYTES: usize = 8 << 10;
@@ -99,6 +99,11 @@ impl UringQueue {
     /// Reads that the ring knows.
     fn started(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether drives have less than half of the reads that they may get at once.
+    fn has_few(&self) -> bool {
+        self.started() * 2 < self.slots.len()
     }
 
     /// Hands waiting reads to the kernel while there are slots.
@@ -236,7 +241,8 @@ impl ReadQueue for UringQueue {
         match checked {
             Ok(()) => {
                 self.waiting.push_back(Job { read, tries: 0 });
-                if self.waiting.len().is_multiple_of(BATCH) && self.broken.is_none() {
+                let is_batch = self.waiting.len().is_multiple_of(BATCH) && self.has_few();
+                if is_batch && self.broken.is_none() {
                     let started = self.start_waiting();
                     self.note_failure(started);
                 }
