@@ -54,6 +54,10 @@ def median(values):
     return statistics.median(list(values))
 
 
+def percentile(values, percent):
+    return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
+
+
 def ratio(first, second):
     """The median of the rounds' ratios."""
     return median(a / b for a, b in zip(first, second))

@@ -4,8 +4,8 @@ import contextlib
 import os
 import time
 
-from measure import fio, peer
-from measure.figure import Figure, at_least, at_most, median, ratio, say, take_turns
+from measure import blocks, fio, peer
+from measure.figure import Figure, at_least, at_most, median, percentile, ratio, say, take_turns
 from measure.load import load, load_held, sized
 from measure.server import terrace
 from measure.tiers import flash
@@ -40,7 +40,7 @@ def reads(quick):
             for depth, connections in CONNECTIONS.items():
                 figures += _against_fio(server, size, records, (connections, depth), rounds, seconds)
             figures += _against_fio(server, size, records, (FEW, 4), rounds, seconds)
-            figures.append(_tail(server, size, records, rounds, seconds))
+            figures += _tail(server, size, records, rounds, seconds)
             figures.append(_mixed(server, size, records, rounds, seconds))
     return figures
 
@@ -89,19 +89,26 @@ def _against_fio(server, size, records, clients, rounds, seconds):
 
 
 def _tail(server, size, records, rounds, seconds):
+    """Beside what the device took for the same reads. fio's are told: when the device pauses, it begins none."""
     report, _ = _gets(server, size, records, seconds, depth=16)
     rate = report["requests_per_second"] / 2
-    say(f"{size} bytes: p99 in us of terrace and of the device at {rate:,.0f}/s")
-    own, device = take_turns(
-        rounds,
-        lambda: _gets(server, size, records, seconds, depth=16, rate=round(rate))[0]["latency"][
-            "p99_us"
-        ],
-        lambda: _drive(server, seconds, size=READ_SIZES[size], rate=rate).p99_us,
-    )
-    what = f"p99 of GETs of {size} bytes from flash at half of the peak, of the device's own"
+    say(f"{size} bytes: p99 in us at {rate:,.0f}/s: of terrace; of the device for its reads; of fio's reads")
+    own, device, drive = [], [], []
+    for _ in range(rounds):
+        with blocks.reads_of(server.dir) if blocks.is_there() else contextlib.nullcontext() as took:
+            report, _ = _gets(server, size, records, seconds, depth=16, rate=round(rate))
+        own.append(report["latency"]["p99_us"])
+        device.append(percentile(took, 99) if took else None)
+        drive.append(_drive(server, seconds, size=READ_SIZES[size], rate=rate).p99_us)
+        say(f"{own[-1]:,.0f}, {device[-1] or 0:,.0f}, {drive[-1]:,.0f}")
+    what = f"p99 of GETs of {size} bytes from flash at half of the peak, of "
+    note = f"{median(own):,.0f} us and {median(drive):,.0f} us"
+    of_fio = Figure(f"{what}fio's at that rate", f"{ratio(own, drive):.2f} ({note})")
+    if None in device:
+        return [Figure(f"{what}the device's own", "skipped: needs root and tracefs"), of_fio]
     note = f"{median(own):,.0f} us and {median(device):,.0f} us"
-    return at_most(what, ratio(own, device), OF_DEVICE_P99, "{:.2f}", note)
+    of_device = ratio(own, device)
+    return [at_most(f"{what}the device's own", of_device, OF_DEVICE_P99, "{:.2f}", note), of_fio]
 
 
 def _mixed(server, size, records, rounds, seconds):
