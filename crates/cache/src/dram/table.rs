@@ -84,7 +84,7 @@ impl DramTable {
     }
 
     /// The first entry with `pos`'s tag for which `is_it` holds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(
         &self,
         pos: u32,
