@@ -23,8 +23,13 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 
 /// A machine that was strict, stopped cleanly, and lost its state; `change` has changed what its drive holds.
 fn start_after(change: impl FnOnce(&mut [u8])) -> Machine {
+    start_after_versions(3, change)
+}
+
+/// As [`start_after`], of as many versions of all records.
+fn start_after_versions(versions: u64, change: impl FnOnce(&mut [u8])) -> Machine {
     let mut machine = Machine::new(strict());
-    for version in 1..4 {
+    for version in 1..=versions {
         for n in 0..RECORDS {
             assert!(machine.client.set(&key(n), &value(n, version)));
         }
@@ -105,6 +110,28 @@ fn a_log_that_begins_nowhere_is_no_log() {
             put(directory, 12, &crc.to_le_bytes());
         }
     }));
+}
+
+/// A log whose oldest pages are gone says which page was ahead of its first.
+#[test]
+fn a_page_that_follows_another_one_does_not_begin_a_log() {
+    let change = |link_of: fn(u32) -> u32| {
+        start_after_versions(30, |bytes| {
+            let mut cleaned = false;
+            for at in [16 << 10, 32 << 10] {
+                let directory = &mut bytes[at..at + 4 * PAGE];
+                let link = u32::from_le_bytes(directory[44..48].try_into().expect("4 bytes"));
+                cleaned |= link != 0 && directory[32] != 0;
+                put(directory, 44, &link_of(link).to_le_bytes());
+                let crc = checksum(0, &directory[16..]);
+                put(directory, 12, &crc.to_le_bytes());
+            }
+            assert!(cleaned, "all pages are still there");
+        })
+    };
+    let machine = change(|link| link);
+    assert_eq!((machine.client.cache.notes().len(), found(&machine)), (0, RECORDS as usize));
+    is_cold_and_works(change(|link| link ^ 1));
 }
 
 #[test]

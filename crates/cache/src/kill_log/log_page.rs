@@ -4,7 +4,7 @@
 //! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
 //!            16 number of the page u64  24 link u32  28 not durable u32  32 508 words u64
 //! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 set u64  24 generation u64
-//!            32 first page u64  40 slots u32  44 0  64 slots, u32 each
+//!            32 first page u64  40 slots u32  44 link of the first page u32  64 slots, u32 each
 //! ```
 //!
 //! The link is the checksum of the page ahead, as it was written: one that was written in its place later, by a
@@ -113,6 +113,8 @@ pub(crate) struct Directory {
     pub(crate) generation: u64,
     /// The first page that counts, and the first of the first slot.
     pub(crate) tail: u64,
+    /// The checksum of the page ahead of that one, which is gone; 0 if that is not known.
+    pub(crate) link: u32,
     /// Oldest first.
     pub(crate) slots: Vec<u32>,
 }
@@ -136,6 +138,7 @@ impl Directory {
         put_u64(out, 24, self.generation);
         put_u64(out, 32, self.tail);
         put_u32(out, 40, self.slots.len() as u32);
+        put_u32(out, 44, self.link);
         for (n, &slot) in self.slots.iter().enumerate() {
             put_u32(out, DIRECTORY_HEADER + n * 4, slot);
         }
@@ -153,6 +156,7 @@ impl Directory {
             set: u64_at(bytes, 16),
             generation: u64_at(bytes, 24),
             tail: u64_at(bytes, 32),
+            link: u32_at(bytes, 44),
             slots: (0..slots).map(|n| u32_at(bytes, DIRECTORY_HEADER + n * 4)).collect(),
         })
     }
@@ -176,7 +180,7 @@ mod tests {
         page[100] ^= 1;
         assert_eq!(decode(&page, 7, 9), None);
 
-        let directory = Directory { set: 1, generation: 2, tail: 64, slots: vec![5, 6] };
+        let directory = Directory { set: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 6] };
         let mut image = vec![0; DIRECTORY_BYTES];
         directory.encode(&mut image);
         assert_eq!(Directory::decode(&image), Some(directory));

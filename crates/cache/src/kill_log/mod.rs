@@ -73,6 +73,8 @@ struct Writer {
     is_listed: bool,
     /// The checksum of the page last written, 0 if there is none.
     link: u32,
+    /// That of the page ahead of the first one that is still needed.
+    tail_link: u32,
 }
 
 /// Runs something while nobody changes the shard of this number.
@@ -102,7 +104,13 @@ impl KillLog {
             kills: AtomicU64::new(0),
             segments: AtomicU64::new(0),
             durable: AtomicU64::new(0),
-            writer: Mutex::new(Writer { buffer, generation: 0, is_listed: false, link: 0 }),
+            writer: Mutex::new(Writer {
+                buffer,
+                generation: 0,
+                is_listed: false,
+                link: 0,
+                tail_link: 0,
+            }),
         };
         log.reusable.store(log.field(LogField::Spilled).load(Ordering::Relaxed), Ordering::Relaxed);
         log
@@ -378,6 +386,7 @@ impl KillLog {
             set: self.set,
             generation: writer.generation,
             tail: self.get(LogField::Tail),
+            link: writer.tail_link,
             slots: self.slots(slots),
         };
         let mut image = AlignedBuf::zeroed(log_page::DIRECTORY_BYTES);
@@ -392,9 +401,16 @@ impl KillLog {
         lock(&self.writer).link = checksum;
     }
 
-    /// Takes over what a directory on the tier said, so that the next one is newer.
-    pub(crate) fn continue_directory(&self, generation: u64) {
-        lock(&self.writer).generation = generation;
+    /// Takes over what the directory on the tier said, so that the next one is newer.
+    pub(crate) fn continue_directory(&self, newest: &log_page::Directory) {
+        let mut writer = lock(&self.writer);
+        writer.generation = newest.generation;
+        writer.tail_link = if newest.tail == self.get(LogField::Tail) { newest.link } else { 0 };
+    }
+
+    /// The checksum of the page ahead of the first one that is still needed; 0 if that is not known.
+    pub(crate) fn tail_link(&self) -> u32 {
+        lock(&self.writer).tail_link
     }
 
     /// What a page of the log may say that still counts, said again at the end, when too little of the
@@ -412,7 +428,7 @@ impl KillLog {
         if !self.has_room() {
             return false;
         }
-        let mut kept = Vec::new();
+        let (mut kept, mut last) = (Vec::new(), 0);
         let mut page = tail;
         while page < tail + per_slot {
             let run = match self.read_run(page, tail + per_slot, slots) {
@@ -430,7 +446,7 @@ impl KillLog {
                 kept.extend(
                     words.filter_map(|(at, bits)| self.still_counts(at, Word::from_bits(bits)?)),
                 );
-                page += 1;
+                (page, last) = (page + 1, read.checksum);
             }
         }
         for words in kept.chunks(PAGE_WORDS as usize) {
@@ -460,9 +476,13 @@ impl KillLog {
         }
         crash_point("log: said again");
         let slot = self.slot_of(tail, slots);
-        self.field(LogField::Tail).store(tail + per_slot, Ordering::Release);
+        {
+            // A directory has both, or neither.
+            let mut writer = lock(&self.writer);
+            self.field(LogField::Tail).store(tail + per_slot, Ordering::Release);
+            (writer.is_listed, writer.tail_link) = (false, last);
+        }
         crash_point("log: tail moved");
-        lock(&self.writer).is_listed = false;
         if self.keeps_directory() && self.rewrite_directory(slots).is_err() {
             // A directory on the tier still leads to the slot: it must not be reused.
             return true;
@@ -541,35 +561,6 @@ impl KillLog {
             .zip(bytes.chunks_exact(log_page::PAGE))
             .map(|(page, bytes)| log_page::decode(bytes, self.set, page).ok_or_else(damaged))
             .collect()
-    }
-
-    /// How many pages at the end may not be on the tier yet.
-    pub(crate) fn ring_pages(&self) -> u64 {
-        self.state.ring_pages()
-    }
-
-    /// What the ring holds of a page that is not on the tier yet.
-    pub(crate) fn ring_page(&self, page: u64) -> Vec<u64> {
-        let words = self.state.log_page(self.tier.into(), page);
-        words[log_page::HEADER_WORDS..].iter().map(|word| word.load(Ordering::Acquire)).collect()
-    }
-
-    /// Readies the ring of an earlier process: places that were taken and never written are filled,
-    /// and pages beyond the last are zeros.
-    pub(crate) fn mend_ring(&self) {
-        let (spilled, head) = (self.get(LogField::Spilled), self.get(LogField::Head));
-        for page in spilled..spilled + self.state.ring_pages() {
-            let words = self.state.log_page(self.tier.into(), page);
-            for (at, word) in (page * PAGE_WORDS..).zip(&words[log_page::HEADER_WORDS..]) {
-                let holds = word.load(Ordering::Relaxed) != 0;
-                match at < head {
-                    true if !holds => word.store(Word::Pad.to_bits(), Ordering::Relaxed),
-                    false if holds => word.store(0, Ordering::Relaxed),
-                    _ => {}
-                }
-            }
-        }
-        self.reusable.store(spilled, Ordering::Release);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Room in the ring: requests take it, background work makes it by writing pages to the tier.
 
-use super::{KillLog, Locked, PAGE_WORDS};
+use super::word::Word;
+use super::{KillLog, Locked, PAGE_WORDS, log_page};
 use crate::recovery::state::LogField;
 use crate::tiers::slots::Slots;
 use std::sync::atomic::Ordering;
@@ -55,5 +56,34 @@ impl KillLog {
                 Err(_) => std::thread::yield_now(),
             }
         }
+    }
+
+    /// How many pages at the end may not be on the tier yet.
+    pub(crate) fn ring_pages(&self) -> u64 {
+        self.state.ring_pages()
+    }
+
+    /// What the ring holds of a page that is not on the tier yet.
+    pub(crate) fn ring_page(&self, page: u64) -> Vec<u64> {
+        let words = self.state.log_page(self.tier.into(), page);
+        words[log_page::HEADER_WORDS..].iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    /// Readies the ring of an earlier process: places that were taken and never written are filled,
+    /// and pages beyond the last are zeros.
+    pub(crate) fn mend_ring(&self) {
+        let (spilled, head) = (self.get(LogField::Spilled), self.get(LogField::Head));
+        for page in spilled..spilled + self.state.ring_pages() {
+            let words = self.state.log_page(self.tier.into(), page);
+            for (at, word) in (page * PAGE_WORDS..).zip(&words[log_page::HEADER_WORDS..]) {
+                let holds = word.load(Ordering::Relaxed) != 0;
+                match at < head {
+                    true if !holds => word.store(Word::Pad.to_bits(), Ordering::Relaxed),
+                    false if holds => word.store(0, Ordering::Relaxed),
+                    _ => {}
+                }
+            }
+        }
+        self.reusable.store(spilled, Ordering::Release);
     }
 }

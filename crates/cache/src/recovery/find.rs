@@ -51,7 +51,8 @@ pub(crate) fn find_log(
         let slot = directory.slots[((page - directory.tail) / per_slot) as usize];
         place.read(slot, page, per_slot)
     };
-    let (mut end, mut last, mut seq_max) = (directory.tail, None, 0);
+    let first = Some(directory.link).filter(|&link| link != 0);
+    let (mut end, mut last, mut seq_max) = (directory.tail, first, 0);
     while end < slots_end
         && let Some(page) = read(end)?
         && last.is_none_or(|last| page.follows(last))
@@ -107,7 +108,11 @@ fn unreadable(why: &io::Error) -> String {
     format!("the kill log can't be read: {why}")
 }
 
-fn newest_directory(device: &dyn Device, set: u64) -> io::Result<Option<Directory>> {
+/// The newest directory on a tier, none if there is none of that set.
+///
+/// # Errors
+/// They can't be read.
+pub(crate) fn newest_directory(device: &dyn Device, set: u64) -> io::Result<Option<Directory>> {
     let mut newest: Option<Directory> = None;
     for offset in Directory::offsets() {
         let mut bytes = AlignedBuf::zeroed(DIRECTORY_BYTES);
@@ -116,12 +121,4 @@ fn newest_directory(device: &dyn Device, set: u64) -> io::Result<Option<Director
         newest = newest.into_iter().chain(found).max_by_key(|directory| directory.generation);
     }
     Ok(newest)
-}
-
-/// The generation of the newest directory on a tier, 0 if there is none.
-///
-/// # Errors
-/// They can't be read.
-pub(crate) fn directory_generation(device: &dyn Device, set: u64) -> io::Result<u64> {
-    newest_directory(device, set).map(|newest| newest.map_or(0, |directory| directory.generation))
 }

@@ -254,7 +254,7 @@ pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Wor
         }
         Ok(())
     };
-    let (mut page, mut last) = (tail, 0);
+    let (mut page, mut last) = (tail, log.tail_link());
     while page < spilled {
         for read in log.read_run(page, spilled, slots)? {
             take(page, read.words)?;

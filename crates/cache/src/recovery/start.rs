@@ -13,7 +13,7 @@ use crate::kill_log::KillLog;
 use crate::platform::quiesce::Quiesce;
 use crate::pool::Pool;
 use crate::records::key::Hasher;
-use crate::recovery::find::{Place, directory_generation, find_log};
+use crate::recovery::find::{Place, find_log, newest_directory};
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, read_log};
@@ -367,7 +367,8 @@ fn logged(
     for (log, tier) in logs.iter().zip(&config.tiers) {
         let device = tier.device.as_ref();
         let failed = |why| format!("{}: {why}", device.label());
-        log.continue_directory(directory_generation(device, mount.set().set).map_err(failed)?);
+        let newest = newest_directory(device, mount.set().set).map_err(failed)?;
+        newest.iter().for_each(|newest| log.continue_directory(newest));
         let words = read_log(log, &slots).map_err(failed)?;
         replays.push(Replay::of(&words));
         log.mend_ring();
