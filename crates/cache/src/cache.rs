@@ -322,6 +322,11 @@ impl Engine {
         log.free(self.pool.slots.index(slot));
     }
 
+    /// Bytes that the indexes of all shards may have together.
+    pub(crate) fn index_share(&self) -> u64 {
+        self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent)
+    }
+
     pub(crate) fn epoch(&self) -> u64 {
         self.mount.set().epoch
     }

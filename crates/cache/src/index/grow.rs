@@ -122,9 +122,8 @@ pub(crate) fn start(
     let index = shard.index.load(guard);
     let buckets = next_buckets(engine, shard, index, coming);
     let bytes = SealedIndex::bytes_for(buckets);
-    let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
     let counted = engine.pool.counters.index_bytes.load(Ordering::Relaxed);
-    if counted + bytes.saturating_sub(index.bytes()) > share {
+    if counted + bytes.saturating_sub(index.bytes()) > engine.index_share() {
         return Err(Refused::AtShare);
     }
     engine.pool.arena.release(bytes, &engine.pool.budget);

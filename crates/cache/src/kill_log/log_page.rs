@@ -51,8 +51,8 @@ impl Page {
     }
 }
 
-/// Writes a page of the ring into `out`; answers its checksum. Waits for words whose places are taken and which are about to
-/// be written: their threads hold no lock that this one could have.
+/// Writes a page of the ring into `out`; answers its checksum. Waits for words whose places are taken and which are
+/// about to be written: their threads hold no lock that this one could have.
 pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32 {
     put_u64(out, 8, header.set);
     put_u64(out, 16, header.page);

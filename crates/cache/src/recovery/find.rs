@@ -66,7 +66,7 @@ pub(crate) fn find_log(
         }
         Some(_) => {}
         None => {
-            for page in end..slots_end {
+            for page in end + 1..slots_end {
                 if read(page)?.is_some_and(|page| page.header.durable > end) {
                     // Page `end` was durable when this one was written.
                     return Err("a page of the kill log is damaged".into());

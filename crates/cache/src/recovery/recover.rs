@@ -401,8 +401,7 @@ fn buckets_max(engine: &Engine) -> usize {
 }
 
 fn buckets_of_share(engine: &Engine) -> u64 {
-    let share = engine.pool.budget.limit() / 100 * u64::from(engine.tuning.index_percent);
-    share / engine.shards.len() as u64 / SealedIndex::bytes_for(1)
+    engine.index_share() / engine.shards.len() as u64 / SealedIndex::bytes_for(1)
 }
 
 /// An index of these entries, which are in order of position, with so many buckets at least.

@@ -183,7 +183,7 @@ impl Engine {
             lines.push(format!(
                 "sealed index: up to {} % of the memory, about {} million records",
                 self.tuning.index_percent,
-                self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent) / 4_000_000,
+                self.index_share() / 4_000_000,
             ));
         }
         lines

@@ -12,13 +12,11 @@ impl PidFile {
     /// can't have one serves all the same.
     pub(crate) fn write(path: &Path) -> Result<Self, Failure> {
         let failed = |error| Failure::system(format!("-P {}: {error}", path.display()));
-        // A daemon leaves its directory, and must still find the file to remove.
-        let path = std::path::absolute(path).map_err(failed)?;
-        let mut draft = path.clone().into_os_string();
+        let mut draft = path.as_os_str().to_owned();
         draft.push(".tmp");
         fs::write(&draft, format!("{}\n", std::process::id())).map_err(failed)?;
-        fs::rename(&draft, &path).map_err(failed)?;
-        Ok(Self(path))
+        fs::rename(&draft, path).map_err(failed)?;
+        Ok(Self(path.into()))
     }
 }
 
