@@ -47,13 +47,9 @@ pub(crate) struct Garbage {
 }
 
 impl Pool {
-    /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them, unless
-    /// their tiers are gone and they need all there is.
+    /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them.
     pub(crate) fn place_for(&self, lane: Lane) -> Place {
-        let has_tiers = self.slots.tiers.iter().any(|tier| !tier.has_failed());
-        let survives = lane == Lane::Fresh
-            && self.arena.has_surviving()
-            && (has_tiers || self.slots.tiers.is_empty());
+        let survives = lane == Lane::Fresh && self.arena.has_surviving();
         if survives { Place::Surviving } else { Place::Passing }
     }
 

@@ -148,6 +148,22 @@ fn a_drive_that_refuses_writes_leaves_a_cache_in_dram() {
     }
 }
 
+/// What a state keeps for records on their way to the drive holds others once there is no such way.
+#[test]
+fn all_of_dram_is_used_once_the_drive_takes_no_writes() {
+    let device = RamDevice::new(8 << 20);
+    let mut client = open(&device);
+    fill(&mut client, 1000);
+    device.fail_writes.store(true, Ordering::Relaxed);
+    for round in 0..4 {
+        fill(&mut client, RECORDS);
+        let memory = client.cache.stats().memory;
+        assert!(memory.idle * 4 < memory.fresh, "round {round}: {memory:#?}");
+        // They are all used, and go nevertheless.
+        (0..RECORDS).for_each(|n| _ = client.get(&key(n)));
+    }
+}
+
 #[test]
 fn a_device_that_is_not_ours_is_refused_and_left_alone() {
     let device = RamDevice::new(8 << 20);

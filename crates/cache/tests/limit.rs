@@ -106,6 +106,24 @@ fn a_cap_that_was_not_reached_can_be_lowered_below_what_is_there() {
     assert!((0..120_000).all(|n| client.get(&key(n)).is_some()));
 }
 
+/// All of it was used, and there is no block that what is kept of the oldest could move to, but for the rest
+/// of the one that is being filled.
+#[test]
+fn without_tiers_too_the_cap_can_fall_below_what_is_there() {
+    for records in (4000..4100).step_by(5) {
+        let mut config = config(8 * MIB, 8 * MIB);
+        config.tuning.shards = Some(1);
+        let mut client = Client::open(config, Vec::new());
+        fill(&mut client, 0..records);
+        assert!((0..records).all(|n| client.get(&key(n)).is_some()));
+        client.cache.set_memory_limit(4 * MIB).expect("half of it is possible");
+        client.settle();
+        let lowered = client.cache.stats();
+        assert!(used(&lowered.memory) <= 4 * MIB, "{lowered:#?}");
+        assert!(lowered.records > 1500, "{lowered:#?}");
+    }
+}
+
 #[test]
 fn with_tiers_hot_copies_give_way_and_no_record_is_lost() {
     let device = RamDevice::new(256 << 20);

@@ -205,7 +205,10 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -
     each_shard(engine, guard, turn, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
         let mut room = engine.geometry.block_bytes / 2;
-        empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, &mut room));
+        if !empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, &mut room)) {
+            // There is no block to move to; emptying this one gives the first.
+            empty(locked, Lane::Fresh, block, now, |_| Fate::Drop);
+        }
         true
     })
 }

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Proof that its holder is between two quiescent points, so that published memory stays.
@@ -88,6 +88,8 @@ pub(crate) struct Arena {
     surviving: u32,
     /// Surviving blocks are set aside, beside others.
     prepaid: bool,
+    /// All blocks count as passing: see [`Arena::unite`].
+    is_united: AtomicBool,
 }
 
 // SAFETY: the mapping belongs to the arena alone; access to it follows the rules of `Block` (one
@@ -143,6 +145,7 @@ impl Arena {
             state,
             surviving,
             prepaid,
+            is_united: AtomicBool::new(false),
         };
         arena.map_surviving()?;
         Ok(arena)
@@ -185,12 +188,30 @@ impl Arena {
     }
 
     fn place_of(&self, id: u32) -> Place {
-        if id < self.surviving { Place::Surviving } else { Place::Passing }
+        let survives = id < self.surviving && !self.is_united.load(Ordering::Relaxed);
+        if survives { Place::Surviving } else { Place::Passing }
     }
 
     /// Whether fresh records have blocks that survive.
     pub(crate) fn has_surviving(&self) -> bool {
-        self.surviving > 0
+        self.surviving > 0 && !self.is_united.load(Ordering::Relaxed)
+    }
+
+    /// Surviving blocks are as good as all others from here on, for good: once no drive takes what lies in
+    /// them, records need all there is.
+    pub(crate) fn unite(&self) {
+        let mut pool = lock(&self.pool);
+        if self.is_united.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let [from, to] = [Place::Surviving, Place::Passing].map(|place| place as usize);
+        let freed = self.free[from].swap(0, Ordering::Relaxed);
+        self.free[to].fetch_add(freed, Ordering::Relaxed);
+        let Pool { free, absent, .. } = &mut *pool;
+        for lists in [free, absent] {
+            let surviving = std::mem::take(&mut lists[from]);
+            lists[to].extend(surviving);
+        }
     }
 
     pub(crate) fn surviving(&self) -> u32 {
@@ -210,7 +231,7 @@ impl Arena {
     /// says how much of it is alive.
     pub(crate) fn adopt(&self, id: u32, live: u32, budget: &Budget) {
         let mut pool = lock(&self.pool);
-        let place = Place::Surviving as usize;
+        let place = self.place_of(id) as usize;
         if let Some(at) = pool.free[place].iter().position(|&free| free == id) {
             pool.free[place].swap_remove(at);
             self.free[place].fetch_sub(1, Ordering::Relaxed);
@@ -241,7 +262,7 @@ impl Arena {
             pool.absent[at].pop()?
         };
         drop(pool);
-        if let Some(state) = self.state.as_ref().filter(|_| place == Place::Surviving) {
+        if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
             let order = state.field(Field::NextOrder).fetch_add(1, Ordering::Relaxed);
             state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
         }
@@ -261,7 +282,7 @@ impl Arena {
 
     /// Where blocks lie that can go back to the system.
     fn released_place(&self) -> Place {
-        match self.prepaid || self.surviving == 0 {
+        match self.prepaid || !self.has_surviving() {
             true => Place::Passing,
             false => Place::Surviving,
         }
@@ -325,14 +346,14 @@ impl Arena {
         let mut pool = lock(&self.pool);
         let mut given = 0;
         let place = self.released_place();
-        let advice = match place {
-            Place::Passing => Advice::LinuxDontNeed,
-            Place::Surviving => Advice::LinuxRemove,
-        };
         while given < bytes {
             let Some(id) = pool.free[place as usize].pop() else { break };
             self.free[place as usize].fetch_sub(1, Ordering::Relaxed);
             let start = self.at(u64::from(id) * u64::from(self.block_bytes));
+            let advice = match id < self.surviving {
+                true => Advice::LinuxRemove,
+                false => Advice::LinuxDontNeed,
+            };
             // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
             let _ = unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
             pool.absent[place as usize].push(id);

@@ -75,6 +75,7 @@ impl Engine {
     fn fill_dram_if_tiers_failed(&self) {
         if self.has_tiers() && !self.has_working_tiers() {
             self.pool.fresh_max.store(u64::MAX, Ordering::Relaxed);
+            self.pool.arena.unite();
         }
     }
 
