@@ -27,6 +27,9 @@ def reads_of(path):
     drive = os.stat(path).st_dev
     number = os.major(drive) << 20 | os.minor(drive)
     microseconds = []
+    # A run that was killed has left its own.
+    if os.path.isdir(INSTANCE):
+        os.rmdir(INSTANCE)
     os.mkdir(INSTANCE)
     try:
         _write("buffer_size_kb", BUFFER_KIB)

@@ -11,7 +11,7 @@ const SEGMENTS_BEYOND: u64 = 4;
 pub(crate) struct Thrift {
     /// Bytes per second, of each tier.
     budgets: Vec<Option<f64>>,
-    /// Unix seconds of the first start.
+    /// Unix seconds of the first start, by the clock as it goes now.
     first: u32,
     /// Segments' bytes that earlier runs wrote.
     before: Vec<u64>,
@@ -31,6 +31,11 @@ impl Thrift {
 
     fn is_idle(&self) -> bool {
         self.budgets.iter().all(Option::is_none)
+    }
+
+    /// The clock went back by so many seconds, which it will count again.
+    pub(crate) fn set_back(&mut self, seconds: u32) {
+        self.first = self.first.saturating_sub(seconds);
     }
 
     /// A run of the cache is over.

@@ -42,6 +42,8 @@ pub(crate) struct World {
     /// Drives as they were at an earlier start.
     old: Option<Vec<SimDevice>>,
     thrift: Thrift,
+    /// No start came to its end so far.
+    is_unused: bool,
 }
 
 impl World {
@@ -81,7 +83,16 @@ impl World {
         let crashes_left = cx.scenario.trouble.crashes;
         let thrift = Thrift::new(&cx.scenario, cx.now);
         let state = Arc::new(StateFile::volatile()?);
-        Ok(Self { cx, state, boot: 1, crashes_left, life: None, old: None, thrift })
+        Ok(Self {
+            cx,
+            state,
+            boot: 1,
+            crashes_left,
+            life: None,
+            old: None,
+            thrift,
+            is_unused: true,
+        })
     }
 
     /// Runs to the end, or to the first thing that is wrong.
@@ -135,6 +146,7 @@ impl World {
             Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
         };
         if !self.cx.crash.has_struck() {
+            self.is_unused = false;
             // Opening leaves nothing that a power loss could undo.
             self.cx.oracle.all_is_durable();
         }
@@ -155,6 +167,7 @@ impl World {
         if is_cold || !is_warm {
             // Nothing tells what time it was, nor is there anything that it matters to.
             self.cx.oracle.forget_time();
+            self.thrift.set_back(self.cx.latest.saturating_sub(self.cx.now));
             self.cx.latest = self.cx.now;
         }
         self.cx.latest = self.cx.latest.max(self.cx.now);
@@ -325,6 +338,7 @@ impl World {
         // without the state nobody can tell a drive that it had not come to from one that was away.
         let is_half_started = moment == "superblocks: a tier was told";
         let found_nothing = cx.tally.crashes == 1
+            || self.is_unused
             || zombie.as_ref().is_none_or(|life| !life.cache.notes().is_empty());
         let is_on_its_own =
             blow != (Blow::Process { state_is_lost: false }) && cx.devices.len() > 1;

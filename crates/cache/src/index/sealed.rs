@@ -361,7 +361,22 @@ impl SealedIndex {
     /// Asks for the line that a lookup may go on with. Looks at the first one, which was asked for before.
     pub(crate) fn prefetch_alternate(&self, name: Name) {
         let home = self.home(name.pos);
-        if bucket::away(self.lines[home].0[WORDS - 1].load(Ordering::Relaxed)) > 0 {
+        let last_word = self.lines[home].0[WORDS - 1].load(Ordering::Relaxed);
+        self.prefetch_away(home, bucket::away(last_word), name);
+    }
+
+    /// As [`SealedIndex::prefetch_alternate`]; says which segment the name is most likely in, if the first line
+    /// says so.
+    pub(crate) fn likely(&self, name: Name) -> Option<u16> {
+        let home = self.home(name.pos);
+        let bucket = self.load(home);
+        self.prefetch_away(home, bucket.away(), name);
+        let slot = bucket.matches_among(false, name.fingerprint).iter().next()?;
+        Some(bucket.segment(slot))
+    }
+
+    fn prefetch_away(&self, home: usize, away: u32, name: Name) {
+        if away > 0 {
             let other = self.alternate(home, name.fingerprint);
             crate::platform::prefetch::line(&self.lines[other]);
             crate::platform::prefetch::line(&self.versions[other / GROUP]);

@@ -194,7 +194,9 @@ impl Session {
         }
         for hash in absent {
             let (shard, name) = self.shard_of(hash);
-            shard.index.load(self.guard()).prefetch_alternate(name);
+            if let Some(number) = shard.index.load(self.guard()).likely(name) {
+                shard.segments.prefetch_plan(number, name.pos);
+            }
         }
     }
 

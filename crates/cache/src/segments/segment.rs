@@ -116,6 +116,20 @@ impl SegmentTable {
         crate::platform::prefetch::line(&self.rows[usize::from(number)]);
     }
 
+    /// Asks for what [`SegmentTable::plan`] of a record at `pos` looks at, if the segment has about as many pages as
+    /// it may and no extents, as most have. A number that there is not does no harm.
+    pub(crate) fn prefetch_plan(&self, number: u16, pos: u32) {
+        let page = (u64::from(pos) * self.pages_max as u64) >> 32;
+        let at = usize::from(number) * self.pages_max + page as usize;
+        let (Some(row), Some(start)) = (self.rows.get(usize::from(number)), self.starts.get(at))
+        else {
+            return;
+        };
+        crate::platform::prefetch::line(row);
+        crate::platform::prefetch::line(start);
+        crate::platform::prefetch::line(&self.straddlers[at]);
+    }
+
     pub(crate) fn is_current(&self, sealed: Sealed) -> bool {
         self.sealed(sealed.number) == Some(sealed)
     }
