@@ -1,6 +1,6 @@
 //! Hints to the processor's caches.
 
-const LINE_BYTES: usize = 64;
+pub(crate) const LINE_BYTES: usize = 64;
 
 /// Asks for the cache line at `value`.
 #[inline]

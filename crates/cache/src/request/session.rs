@@ -29,6 +29,8 @@ const ABSENT_MAX: usize = 32;
 
 /// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
 const PAGE_LINES: usize = 4;
+/// Lines behind these that are asked for while the read before is looked at; the processor sees the pattern by then.
+const AHEAD_LINES: usize = 28;
 
 /// Whether a read counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,6 +228,15 @@ impl Session {
         shard.table.load(guard).prefetch(name.pos);
         shard.index.load(guard).prefetch(name.pos);
         prefetch::lines::<1>(self.engine().pool.promotion.line_of(hash));
+    }
+
+    /// Asks the processor for the first half of what was read, behind what [`Session::prefetch_check`] asked for.
+    /// To be called for the read that is checked after the next one: drives write to memory, from where all of it
+    /// has to come for the checksum. More at once makes what is under way wait.
+    pub fn prefetch_read(&self, bytes: &[u8]) {
+        if let Some(rest) = bytes.get(PAGE_LINES * prefetch::LINE_BYTES..) {
+            prefetch::lines::<AHEAD_LINES>(rest.as_ptr());
+        }
     }
 
     /// Looks `key` up at time `now` (unix seconds). Expired records are misses.

@@ -7,8 +7,10 @@ use terrace_cache::{
     Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
 };
 
-/// An item has so many runs at most; its manifest would be longer than is sensible.
-const RUNS_MAX: usize = 256;
+/// An item has so many runs at most: each append to it writes a manifest of 20 bytes for each of them.
+const RUNS_MAX: usize = 1024;
+/// Runs that were joined make up this part of the longest item, or more, so that one of so many is as long.
+const JOINED_SHARE: u64 = 128;
 
 /// Chunks of this operation that nobody can find yet; given back unless they are published.
 struct Unpublished<'e> {
@@ -101,8 +103,7 @@ fn join(
     let at = if mode == Mode::Prepend { 0 } else { present.len().checked_sub(1)? };
     let run = *present.get(at)?;
     // So many that an item of any size may consist of lines, and few bytes are copied for each.
-    let bytes_max =
-        (executor.item_bytes_max / (RUNS_MAX as u64 / 2)).min(executor.chunk_bytes_max as u64);
+    let bytes_max = (executor.item_bytes_max / JOINED_SHARE).min(executor.chunk_bytes_max as u64);
     if run.chunks != 1 || run.bytes() + added.len() as u64 > bytes_max {
         return None;
     }

@@ -42,9 +42,14 @@ impl Worker {
             false => Ok(()),
         };
         self.look_ahead_at(&finished);
-        for read in finished.drain(..) {
+        let mut reads = finished.drain(..).peekable();
+        while let Some(read) = reads.next() {
+            if let Some(next) = reads.peek() {
+                self.cx.session.prefetch_read(&next.buffer);
+            }
             self.finish_read(read);
         }
+        drop(reads);
         self.finished = finished;
         refilled
     }
