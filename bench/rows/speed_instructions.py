@@ -13,7 +13,7 @@ DEPTHS = [1, 8, 32]
 
 
 def per_operation(quick):
-    """Depth 1 has what must be; time scatters too much there to tell."""
+    """Depth 1 has what must be, since time scatters too much there to tell; at others it is time that must."""
     if not instructions.available():
         return [Figure("instructions per operation", "skipped: valgrind is not installed")]
     build_examples()
@@ -36,5 +36,8 @@ def per_operation(quick):
             note += f"; the floor {floor[kind, depth]:,.0f}"
         what = f"instructions outside the kernel per {kind}, depth {depth}, of memcached's"
         limit = OF_MEMCACHED["write" if "SET" in kind else "read"][depth]
-        figures.append(at_most(what, ratio, limit, "{:.2f}", note))
+        if depth == 1:
+            figures.append(at_most(what, ratio, limit, "{:.2f}", note))
+        else:
+            figures.append(Figure(what, f"{ratio:.2f} ({note})"))
     return figures

@@ -290,7 +290,14 @@ impl Arena {
 
     /// Free blocks that can go back to the system.
     pub(crate) fn releasable(&self) -> u64 {
-        self.free[self.released_place() as usize].load(Ordering::Relaxed).into()
+        let pool = lock(&self.pool);
+        let free = &pool.free[self.released_place() as usize];
+        free.iter().filter(|&&id| self.is_releasable(id)).count() as u64
+    }
+
+    /// What was set aside stays: there might be no room for it later.
+    fn is_releasable(&self, id: u32) -> bool {
+        !self.prepaid || id >= self.surviving
     }
 
     /// Blocks that are resident and hold nothing.
@@ -347,7 +354,9 @@ impl Arena {
         let mut given = 0;
         let place = self.released_place();
         while given < bytes {
-            let Some(id) = pool.free[place as usize].pop() else { break };
+            let free = &mut pool.free[place as usize];
+            let Some(at) = free.iter().rposition(|&id| self.is_releasable(id)) else { break };
+            let id = free.swap_remove(at);
             self.free[place as usize].fetch_sub(1, Ordering::Relaxed);
             let start = self.at(u64::from(id) * u64::from(self.block_bytes));
             let advice = match id < self.surviving {
