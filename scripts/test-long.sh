@@ -15,38 +15,36 @@ export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-30}
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 suite build 1200 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace; do
-    suite "$package" 600 cargo test --quiet --release --package "$package"
+    suite "$package" 600 scripts/run-tests --release "$package"
 done
 # The plan's model against real servers; as make test built them, since what a release build takes of the
 # processor can be told on a quiet machine only.
-suite terrace-plan 600 cargo test --quiet --package terrace-plan --test against_the_server
+suite terrace-plan 600 scripts/run-tests terrace-plan --test against_the_server
 # A real trace.
 suite replay 600 tests/replay/run --test
 # So many by binary requests and as many by text, in four minutes; docs/measured.md tells of ten million.
 suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-1000000}" \
-    cargo test --quiet --release --package terrace \
+    scripts/run-tests --release terrace \
     --test differential_binary --test differential_text -- --nocapture
 suite fio 300 env TERRACE_PROBE_FIO=1 \
-    cargo test --quiet --release --package terrace-probe --test fio -- --nocapture
+    scripts/run-tests --release terrace-probe --test fio -- --nocapture
 # The same seeds every time, so that a change alone can fail; `make sim` looks for new ones.
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 20000
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 3000
 suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 3000
 # Each takes a build; `sim/traps/run` alone tries all of them.
 suite traps 900 sim/traps/run sim/traps/{delete-resurrection,overwrite-lost-exposes-predecessor,freed-segment-with-valid-footer,deleted-unsealed-with-sealed-predecessor,suspended-names-decided-one-by-one}.patch
-suite terrace-e2e 900 cargo test --quiet --release --package terrace-e2e --test mixed_load
-suite clients 300 cargo test --quiet --release --package terrace-e2e --test real_clients -- --include-ignored
+suite terrace-e2e 900 scripts/run-tests --release terrace-e2e --test mixed_load
+suite clients 300 scripts/run-tests --release terrace-e2e --test real_clients -- --include-ignored
 suite crowd 300 env TERRACE_E2E_CROWD=10000 \
-    cargo test --quiet --release --package terrace-e2e --test crowd -- --nocapture
+    scripts/run-tests --release terrace-e2e --test crowd -- --nocapture
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
-    cargo test --quiet --release --package terrace-e2e --test crash -- --nocapture
+    scripts/run-tests --release terrace-e2e --test crash -- --nocapture
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
 suite routers 300 tests/routers/run --test
 # A build that calls its format the next one.
-target=${CARGO_TARGET_DIR:-target}
-suite next-format 900 env TERRACE_FORMAT_2=1 CARGO_TARGET_DIR="$target/next-format" \
-    cargo build --quiet --package terrace
-suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "$target")/next-format/debug/terrace" \
-    cargo test --quiet --release --package terrace-e2e --test restart upgrade
+suite next-format 900 scripts/next-format.sh
+suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "${CARGO_TARGET_DIR:-target}")/next-format/terrace" \
+    scripts/run-tests --release terrace-e2e --test restart -- upgrade
 summary test-long

@@ -8,18 +8,17 @@ source scripts/suites.sh
 suite format 60 cargo fmt --all --check
 suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 suite build 900 cargo test --quiet --workspace --no-run
-for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace-load terrace-probe terrace-trace terrace; do
-    suite "$package" 600 cargo test --quiet --package "$package"
+for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace-load terrace-probe terrace-trace terrace terrace-sim; do
+    suite "$package" 600 scripts/run-tests "$package"
 done
 # Its model against servers: make test-long.
-suite terrace-plan 300 cargo test --quiet --package terrace-plan --lib --bins
-suite terrace-sim 300 cargo test --quiet --package terrace-sim
+suite terrace-plan 300 scripts/run-tests terrace-plan --lib
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
 suite traps-fit 60 sim/traps/run --fit
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --seeds 300
 suite silence 120 cargo run --quiet --release --package terrace-sim -- --silent --seeds 500
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_
-suite terrace-e2e 900 cargo test --quiet --package terrace-e2e --no-fail-fast
+suite terrace-e2e 900 scripts/run-tests terrace-e2e
 suite instructions 300 tests/instructions/run
 summary test

@@ -1,10 +1,14 @@
 //! Runs seeds until a count or a time is reached, and says which of them failed.
 //!
-//! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--failures COUNT]`, or `sim --seed SEED [--trace]`.
-//! `--twice` runs every seed twice and compares the runs; with `--ladder` there are several tiers, one below
-//! the other; with `--silent` drives answer nothing for a while, now and then.
+//! `sim [--from SEED] [--seeds COUNT] [--seconds S] [--failures COUNT] [--threads N]`, or
+//! `sim --seed SEED [--trace]`. `--twice` runs every seed twice and compares the runs; with `--ladder` there are
+//! several tiers, one below the other; with `--silent` drives answer nothing for a while, now and then. Each seed
+//! runs on one thread; as many as there are processors run at once, unless told otherwise.
 
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_sim::{Options, Outcome, Tally, run};
 
@@ -16,8 +20,17 @@ struct Arguments {
     seeds: u64,
     limit: Option<Duration>,
     failures_max: u64,
+    threads: usize,
     options: Options,
     checks_repetition: bool,
+}
+
+/// What is left to be run, and what those that ran came to.
+struct Progress {
+    seeds: Range<u64>,
+    sum: Tally,
+    runs: u64,
+    failures: u64,
 }
 
 fn main() -> ExitCode {
@@ -25,7 +38,7 @@ fn main() -> ExitCode {
         Ok(arguments) => simulate(&arguments),
         Err(why) => {
             eprintln!(
-                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--trace] [--twice] [--ladder] [--silent]"
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--threads N] [--trace] [--twice] [--ladder] [--silent]"
             );
             ExitCode::from(2)
         }
@@ -38,6 +51,7 @@ fn arguments() -> Result<Arguments, String> {
         seeds: 1000,
         limit: None,
         failures_max: FAILURES_MAX,
+        threads: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
         options: Options::default(),
         checks_repetition: false,
     };
@@ -56,6 +70,7 @@ fn arguments() -> Result<Arguments, String> {
                 parsed.seeds = u64::MAX - parsed.from;
             }
             "--failures" => parsed.failures_max = number()?,
+            "--threads" => parsed.threads = number()?.max(1) as usize,
             "--trace" => parsed.options.prints = true,
             "--ladder" => parsed.options.is_ladder = true,
             "--silent" => parsed.options.falls_silent = true,
@@ -68,27 +83,47 @@ fn arguments() -> Result<Arguments, String> {
 
 fn simulate(arguments: &Arguments) -> ExitCode {
     let start = Instant::now();
-    let (mut sum, mut runs, mut failures) = (Tally::default(), 0u64, 0u64);
-    for seed in arguments.from..arguments.from.saturating_add(arguments.seeds) {
-        if arguments.limit.is_some_and(|limit| start.elapsed() >= limit)
-            || failures >= arguments.failures_max
-        {
-            break;
+    let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
+    let progress = Mutex::new(Progress { seeds, sum: Tally::default(), runs: 0, failures: 0 });
+    let next = |progress: &mut Progress| {
+        let is_late = arguments.limit.is_some_and(|limit| start.elapsed() >= limit);
+        let is_over = is_late || progress.failures >= arguments.failures_max;
+        if is_over { None } else { progress.seeds.next() }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads {
+            scope.spawn(|| run_seeds(arguments, &progress, &next));
         }
+    });
+    let ended = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary(&ended, start.elapsed());
+    if ended.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// One seed after the other, until there is no `next`.
+fn run_seeds(
+    arguments: &Arguments,
+    progress: &Mutex<Progress>,
+    next: &impl Fn(&mut Progress) -> Option<u64>,
+) {
+    let locked = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let Some(seed) = next(&mut locked()) else { return };
         let outcome = run(seed, arguments.options);
-        runs += 1;
-        sum.add(&outcome.tally);
+        let is_repeated = !arguments.checks_repetition || outcome.failure.is_some() || {
+            run(seed, Options { prints: false, ..arguments.options }).digest == outcome.digest
+        };
+        // What is printed of one seed stays together.
+        let mut progress = locked();
+        progress.runs += 1;
+        progress.sum.add(&outcome.tally);
         if report(seed, arguments.options, &outcome) {
-            failures += 1;
-        } else if arguments.checks_repetition
-            && run(seed, Options { prints: false, ..arguments.options }).digest != outcome.digest
-        {
+            progress.failures += 1;
+        } else if !is_repeated {
             println!("seed {seed}: another run of it was not the same");
-            failures += 1;
+            progress.failures += 1;
         }
     }
-    summary(&sum, runs, failures, start.elapsed());
-    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Prints a failure; `false` if there is none.
@@ -104,7 +139,8 @@ fn report(seed: u64, options: Options, outcome: &Outcome) -> bool {
     true
 }
 
-fn summary(sum: &Tally, runs: u64, failures: u64, took: Duration) {
+fn summary(ended: &Progress, took: Duration) {
+    let Progress { sum, runs, failures, .. } = ended;
     let rate = sum.operations as f64 / took.as_secs_f64() * 60.0;
     println!("{sum:?}");
     println!(
