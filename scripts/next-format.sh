@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 # With a test besides, so that features are those of the tests.
 build=(cargo build --quiet --workspace --bin terrace --test restart)
-TERRACE_FORMAT_2=1 "${build[@]}"
+TERRACE_NEXT_FORMAT=1 "${build[@]}"
 mkdir -p "$target/next-format"
 cp "$target/debug/terrace" "$target/next-format/terrace"
 "${build[@]}"

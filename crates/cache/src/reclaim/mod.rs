@@ -15,9 +15,9 @@ use crate::index::suspended::Glance;
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::{
-    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, NO_FIRST, PAGE, PAGE_HEADER, PAGE_ROOM,
-    check_extent, check_page,
+    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, PAGE, check_extent,
 };
+use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, check_page};
 use crate::segments::segment::{Sealed, SegmentTable};
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
 use crate::stats::counters::count;
@@ -455,16 +455,14 @@ fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
     let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
     for page in 0..pages {
         let bytes = &segment[page * PAGE..(page + 1) * PAGE];
-        let header = check_page(bytes, page as u32).filter(|header| header.seq == seq);
+        let head = check_page(bytes, page as u32).filter(|head| head.seq() == seq);
         let end = (page + 1) * PAGE_ROOM;
-        if let (Some(_), Some(Some(before))) = (&header, runs.last_mut()) {
+        if let (Some(_), Some(Some(before))) = (&head, runs.last_mut()) {
             before.end = end;
         }
-        runs.push(header.map(|header| match header.first {
-            NO_FIRST => Run { at: end, records: 0, end },
-            first => {
-                Run { at: page * PAGE_ROOM + usize::from(first), records: header.records, end }
-            }
+        runs.push(head.map(|head| {
+            let at = page * PAGE_ROOM + head.first() - PAGE_HEADER;
+            Run { at, records: head.records(), end }
         }));
         segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
     }

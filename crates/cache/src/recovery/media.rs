@@ -1,9 +1,14 @@
 //! What a drive may hold, read without a drive: the fuzz target `media` and the test of its corpus.
 
 use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory};
+use crate::records::key::Key;
 use crate::records::manifest::Manifest;
 use crate::records::record::Record;
+use crate::request::probe::{Sight, look};
 use crate::segments::layout::{self, FOOTER_HEADER, FirstPage, Footer, PAGE, put_u32};
+use crate::segments::page::{check_page, put_checksums};
+use crate::segments::pages::PageRange;
+use crate::segments::segment::{Place, Sealed};
 
 /// Has every parser of what lies on a drive read `bytes`, as they are and with a checksum that fits,
 /// which random changes would else never get past; says how many of them made something of it.
@@ -37,10 +42,22 @@ fn footer(bytes: &[u8]) -> bool {
 
 fn page(bytes: &[u8]) -> bool {
     let mut page = padded(bytes, PAGE);
-    let crc = layout::checksum(7, &page[4..]);
-    put_u32(&mut page, 0, crc);
-    let Some(header) = layout::check_page(&page, 7) else { return false };
-    page.get(usize::from(header.first)..).is_some_and(|from| records(from) > 0)
+    put_checksums(&mut page, 7);
+    let Some(head) = check_page(&page, 7) else { return false };
+    let found = page.get(head.first()..).unwrap_or_default();
+    // Its first record is looked for as a request would, and one that it does not have.
+    let key = Record::decode(found).map_or(&b"key"[..], |(record, _)| record.key).to_vec();
+    read_pages(&key, head.seq(), &mut page.clone());
+    read_pages(b"another", head.seq(), &mut page.clone());
+    records(found) > 0
+}
+
+fn read_pages(key: &[u8], seq: u64, page: &mut [u8]) {
+    let key = Key { bytes: key, hash: 0, is_chunk: false };
+    let range = PageRange { first: 7, pages: 1, begins: 1, is_open: true };
+    if let Sight::Record(at) = look(&key, Sealed { number: 0, seq }, Place::Pages(range), page) {
+        assert_eq!(Record::decode(&page[at]).map(|(record, _)| record.key), Some(key.bytes));
+    }
 }
 
 fn extent(bytes: &[u8]) -> bool {

@@ -231,8 +231,8 @@ impl Session {
     }
 
     /// Asks the processor for the first half of what was read, behind what [`Session::prefetch_check`] asked for.
-    /// To be called for the read that is checked after the next one: drives write to memory, from where all of it
-    /// has to come for the checksum. More at once makes what is under way wait.
+    /// To be called for the read that is checked after the next one: drives write to memory, from where it has to
+    /// come for the walk to the record and its checksum. More at once makes what is under way wait.
     pub fn prefetch_read(&self, bytes: &[u8]) {
         if let Some(rest) = bytes.get(PAGE_LINES * prefetch::LINE_BYTES..) {
             prefetch::lines::<AHEAD_LINES>(rest.as_ptr());

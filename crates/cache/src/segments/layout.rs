@@ -1,4 +1,4 @@
-//! What is on the media: superblock, page, extent and footer. All numbers are little-endian.
+//! What is on the media: superblock, extent and footer; pages are in [`crate::segments::page`]. All numbers are little-endian.
 //!
 //! ```text
 //! device   superblock (4 KiB) | unused up to 64 KiB | segment | segment | ...
@@ -13,12 +13,6 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 /// Pages of small records, and the unit of reads.
 pub(crate) const PAGE: usize = 4096;
-/// Page header: crc32c u32 | seal sequence u64 | records that begin here u16 | offset of the first u16.
-pub(crate) const PAGE_HEADER: usize = 16;
-/// Bytes of records in a page.
-pub(crate) const PAGE_ROOM: usize = PAGE - PAGE_HEADER;
-/// "No record begins in this page."
-pub(crate) const NO_FIRST: u16 = u16::MAX;
 /// Records up to this size do not straddle pages.
 pub(crate) const WHOLE_MAX: usize = 256;
 /// Records up to this size lie in pages and are read with at most two; longer ones are extents. It
@@ -30,11 +24,12 @@ pub(crate) const EXTENT_UNIT: usize = 64;
 pub(crate) const EXTENT_HEADER: usize = 16;
 /// The first segment begins here.
 pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
-/// Version of everything in this file and of the record encoding. A build with `TERRACE_FORMAT_2` in its
-/// environment calls the same format the next one, so that upgrade and rollback can be tested.
-pub(crate) const VERSION: u32 = if option_env!("TERRACE_FORMAT_2").is_some() { 2 } else { 1 };
+/// Version of everything in this file, of pages and of the record encoding. 1 had one checksum per page. A build with
+/// `TERRACE_NEXT_FORMAT` in its environment calls the same format the next one, so that upgrade and rollback can be
+/// tested.
+pub(crate) const VERSION: u32 = if option_env!("TERRACE_NEXT_FORMAT").is_some() { 3 } else { 2 };
 /// The oldest version that can still be read.
-pub(crate) const VERSION_MIN: u32 = if VERSION > 1 { VERSION - 1 } else { 1 };
+pub(crate) const VERSION_MIN: u32 = 2;
 
 const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
@@ -167,30 +162,6 @@ impl Superblock {
             balance: u64_at(page, 120).cast_signed(),
         })
     }
-}
-
-/// Completes a page whose records are in place.
-pub(crate) fn finish_page(page: &mut [u8], at: u32, seq: u64, records: u16, first: u16) {
-    put_u64(page, 4, seq);
-    put_u16(page, 12, records);
-    put_u16(page, 14, first);
-    let crc = checksum(at, &page[4..]);
-    put_u32(page, 0, crc);
-}
-
-/// A page that checks out.
-pub(crate) struct PageHeader {
-    pub(crate) seq: u64,
-    pub(crate) records: u16,
-    pub(crate) first: u16,
-}
-
-/// `None` if the checksum does not fit.
-pub(crate) fn check_page(page: &[u8], at: u32) -> Option<PageHeader> {
-    if page.len() < PAGE || u32_at(page, 0) != checksum(at, &page[4..]) {
-        return None;
-    }
-    Some(PageHeader { seq: u64_at(page, 4), records: u16_at(page, 12), first: u16_at(page, 14) })
 }
 
 /// Completes an extent (header and record, without padding); `at` is its first unit in the segment.
@@ -399,7 +370,7 @@ fn footer_checksum(footer: &[u8]) -> u32 {
     checksum(checksum(0, &footer[..crc_at]), &footer[crc_at + 4..])
 }
 
-fn put_u16(out: &mut [u8], at: usize, value: u16) {
+pub(crate) fn put_u16(out: &mut [u8], at: usize, value: u16) {
     out[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
@@ -412,7 +383,7 @@ pub(crate) fn put_u64(out: &mut [u8], at: usize, value: u64) {
 }
 
 #[inline]
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes_at(bytes, at))
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 pub(crate) mod layout;
 pub(crate) mod order;
 pub(crate) mod packing;
+pub(crate) mod page;
 pub(crate) mod pages;
 pub(crate) mod pick;
 pub(crate) mod seal;

@@ -2,9 +2,9 @@
 
 use crate::records::key::Name;
 use crate::segments::layout::{
-    EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, NO_FIRST, PACKED_MAX, PAGE, PAGE_HEADER, PAGE_ROOM,
-    WHOLE_MAX, finish_extent, finish_page,
+    EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE, WHOLE_MAX, finish_extent,
 };
+use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, Starts};
 use crate::segments::pages::Tables;
 use std::ops::Range;
 use terrace_device::AlignedBuf;
@@ -155,18 +155,14 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
 fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: &mut Footer) {
     let end = packed.last().map_or(0, |(at, item)| at + item.bytes.len());
     let pages = end.div_ceil(PAGE_ROOM);
-    let mut heads = vec![(0u16, NO_FIRST); pages];
+    let mut starts = vec![Starts::default(); pages];
     let (mut firsts, mut lasts) = (vec![None; pages], vec![0; pages]);
     let mut straddles = vec![false; pages];
     let mut filled = 0;
     for (at, item) in packed {
         let page = at / PAGE_ROOM;
-        let (records, first) = &mut heads[page];
-        if *records == 0 {
-            *first = (at % PAGE_ROOM) as u16;
-            firsts[page] = Some(item.name.pos);
-        }
-        *records += 1;
+        starts[page].add(at % PAGE_ROOM);
+        firsts[page].get_or_insert(item.name.pos);
         lasts[page] = item.name.pos;
         straddles[page] = at % PAGE_ROOM + item.bytes.len() > PAGE_ROOM;
         each_part(filled, at - filled, |_, place| segment[place].fill(0));
@@ -176,9 +172,8 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
         filled = at + item.bytes.len();
     }
     each_part(filled, pages * PAGE_ROOM - filled, |_, place| segment[place].fill(0));
-    for (page, (records, first)) in heads.into_iter().enumerate() {
-        let bytes = &mut segment[page * PAGE..(page + 1) * PAGE];
-        finish_page(bytes, page as u32, footer.seq, records, first);
+    for (page, starts) in starts.into_iter().enumerate() {
+        starts.finish(&mut segment[page * PAGE..(page + 1) * PAGE], page as u32, footer.seq);
     }
     // A page in which no record begins is never the one to start reading at: it takes the first
     // position of the page after it.

@@ -24,6 +24,8 @@ pub(crate) const RANGE_MAX: usize = 8;
 pub(crate) struct PageRange {
     pub(crate) first: u32,
     pub(crate) pages: u32,
+    /// In so many of them the record may begin; it may straddle into the one behind these.
+    pub(crate) begins: u32,
     /// The record may be the one that straddles out of the last of these pages.
     pub(crate) is_open: bool,
 }
@@ -31,7 +33,7 @@ pub(crate) struct PageRange {
 impl PageRange {
     /// `page` and the one after it, for a record that begins in `page`.
     pub(crate) fn straddling(page: u32) -> Self {
-        Self { first: page, pages: 2, is_open: false }
+        Self { first: page, pages: 2, begins: 1, is_open: false }
     }
 }
 
@@ -126,12 +128,17 @@ impl PageTable<'_> {
         }
         if first < page {
             let pages = (page - first) as u32 + 1;
-            return Some(PageRange { first: first as u32, pages, is_open: straddles });
+            return Some(PageRange {
+                first: first as u32,
+                pages,
+                begins: pages,
+                is_open: straddles,
+            });
         }
         if straddles {
             return Some(PageRange::straddling(page as u32));
         }
-        Some(PageRange { first: page as u32, pages: 1, is_open: false })
+        Some(PageRange { first: page as u32, pages: 1, begins: 1, is_open: false })
     }
 }
 
