@@ -209,6 +209,14 @@ fn balance_of(page: &FirstPage) -> i64 {
     }
 }
 
+/// The formats that this program reads, in words.
+fn formats_read() -> String {
+    match VERSION_MIN {
+        VERSION => format!("format {VERSION}"),
+        oldest => format!("formats {oldest} to {VERSION}"),
+    }
+}
+
 /// The superblock that all tiers share, if they are one complete set; `None` if they are all new.
 fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, String> {
     if pages.iter().all(|page| *page == FirstPage::Blank) {
@@ -227,8 +235,9 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
         let first = *first.get_or_insert(*superblock);
         if !(VERSION_MIN..=VERSION).contains(&superblock.version) {
             return Err(format!(
-                "{label}: was written in format {}; this program reads formats {VERSION_MIN} to {VERSION}",
-                superblock.version
+                "{label}: was written in format {}; this program reads {}",
+                superblock.version,
+                formats_read()
             ));
         }
         if superblock.set != first.set {
