@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds target/next-format/terrace, which calls its format the next one. It is built where the debug build of the
-# tests is, as which it needs two crates built anew and not all; so that one is built again, too.
+# Builds target/next-format/terrace, which calls its format the next one. It is built in place of the tests' debug
+# build, since little of that has to be built anew for it, and then that one is put back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

@@ -27,10 +27,20 @@ struct Arguments {
 
 /// What is left to be run, and what those that ran came to.
 struct Progress {
+    start: Instant,
     seeds: Range<u64>,
     sum: Tally,
     runs: u64,
     failures: u64,
+}
+
+impl Progress {
+    /// The next seed, as long as more are to be run.
+    fn next(&mut self, arguments: &Arguments) -> Option<u64> {
+        let is_late = arguments.limit.is_some_and(|limit| self.start.elapsed() >= limit);
+        let is_over = is_late || self.failures >= arguments.failures_max;
+        if is_over { None } else { self.seeds.next() }
+    }
 }
 
 fn main() -> ExitCode {
@@ -82,33 +92,24 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 fn simulate(arguments: &Arguments) -> ExitCode {
-    let start = Instant::now();
     let seeds = arguments.from..arguments.from.saturating_add(arguments.seeds);
-    let progress = Mutex::new(Progress { seeds, sum: Tally::default(), runs: 0, failures: 0 });
-    let next = |progress: &mut Progress| {
-        let is_late = arguments.limit.is_some_and(|limit| start.elapsed() >= limit);
-        let is_over = is_late || progress.failures >= arguments.failures_max;
-        if is_over { None } else { progress.seeds.next() }
-    };
+    let (start, sum) = (Instant::now(), Tally::default());
+    let progress = Mutex::new(Progress { start, seeds, sum, runs: 0, failures: 0 });
     std::thread::scope(|scope| {
         for _ in 0..arguments.threads {
-            scope.spawn(|| run_seeds(arguments, &progress, &next));
+            scope.spawn(|| run_seeds(arguments, &progress));
         }
     });
     let ended = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
-    summary(&ended, start.elapsed());
+    summary(&ended);
     if ended.failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// One seed after the other, until there is no `next`.
-fn run_seeds(
-    arguments: &Arguments,
-    progress: &Mutex<Progress>,
-    next: &impl Fn(&mut Progress) -> Option<u64>,
-) {
+/// One seed after the other, until none is left.
+fn run_seeds(arguments: &Arguments, progress: &Mutex<Progress>) {
     let locked = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        let Some(seed) = next(&mut locked()) else { return };
+        let Some(seed) = locked().next(arguments) else { return };
         let outcome = run(seed, arguments.options);
         let is_repeated = !arguments.checks_repetition || outcome.failure.is_some() || {
             run(seed, Options { prints: false, ..arguments.options }).digest == outcome.digest
@@ -139,8 +140,9 @@ fn report(seed: u64, options: Options, outcome: &Outcome) -> bool {
     true
 }
 
-fn summary(ended: &Progress, took: Duration) {
-    let Progress { sum, runs, failures, .. } = ended;
+fn summary(ended: &Progress) {
+    let Progress { start, sum, runs, failures, .. } = ended;
+    let took = start.elapsed();
     let rate = sum.operations as f64 / took.as_secs_f64() * 60.0;
     println!("{sum:?}");
     println!(

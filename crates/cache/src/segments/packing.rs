@@ -215,7 +215,7 @@ mod tests {
         let mut segment = AlignedBuf::zeroed(SEGMENT);
         let atomics = |codes: &[u16]| codes.iter().copied().map(AtomicU16::new).collect::<Vec<_>>();
         let mut seed = 1u64;
-        for bytes in [3000, 4080, 4100, PACKED_MAX] {
+        for bytes in [3000, PAGE_ROOM, 4100, PACKED_MAX] {
             let record = vec![7; bytes];
             let item = |arrival| {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
