@@ -6,20 +6,7 @@ import subprocess
 import tempfile
 import time
 
-from .server import ROOT
-
-
-def build_examples():
-    """Builds the floor, and the least client."""
-    manifest = os.path.join(ROOT, "Cargo.toml")
-    command = ["cargo", "build", "--quiet", "--release", "--manifest-path", manifest]
-    subprocess.run([*command, "--package", "terrace-load", "--examples"], check=True)
-
-
-def example(name):
-    """The path of a built one."""
-    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    return os.path.join(target, "release", "examples", name)
+from .examples import example
 
 
 class Floor:

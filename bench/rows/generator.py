@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 from measure.figure import Figure, alternate, at_most, say
-from measure.floor import Floor, build_examples, example
+from measure.examples import build_examples, example
+from measure.floor import Floor
 from measure.load import load
 from measure.server import memcached
 

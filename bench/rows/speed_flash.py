@@ -4,7 +4,8 @@ import contextlib
 import os
 import time
 
-from measure import blocks, fio, peer
+from measure import blocks, fio, open_loop, peer, stall
+from measure.examples import build_examples
 from measure.figure import Figure, at_least, at_most, median, percentile, ratio, say, take_turns
 from measure.load import load, load_held, sized
 from measure.server import terrace
@@ -16,8 +17,8 @@ from rows.speed_dram import LOAD_CPU, MEMORY, SERVER_CPU
 # no drive. What is read was stored first, and so is on flash.
 RECORDS = {100: 7_000_000, 816: 1_200_000}
 READ_SHARE = 0.8
-# The sizes of Terrace's reads: see `bench/run reads`.
-READ_SIZES = {100: "4k", 816: "4k/80:8k/20"}
+# How many of Terrace's reads are of 8 KiB and not of 4, in percent: see `bench/run reads`.
+LONG_READS = {100: 0, 816: 20}
 # Requests at once by pipeline depth: twice what fio has in flight, so that the drive always has as many as it
 # has of fio and is the limit; what is on its way to or from a client is not at the drive.
 CONNECTIONS = {4: 64, 16: 16}
@@ -30,6 +31,7 @@ SERVER = ["-m", "64", "-t", "1", "--tier", "ssd:DIR/tier:1g"]
 
 def reads(quick):
     """Uniform GETs from flash of both sizes, and 80/20."""
+    build_examples()
     rounds, seconds = (3, 2) if quick else (9, 3)
     figures = []
     for size, records in RECORDS.items():
@@ -41,7 +43,7 @@ def reads(quick):
                 figures += _against_fio(server, size, records, (connections, depth), rounds, seconds)
             figures += _against_fio(server, size, records, (FEW, 4), rounds, seconds)
             figures += _tail(server, size, records, rounds, seconds)
-            figures.append(_mixed(server, size, records, rounds, seconds))
+            figures += _mixed(server, size, records, rounds, seconds)
     return figures
 
 
@@ -57,76 +59,133 @@ def _gets(server, size, records, seconds, workload="get", **options):
     return report, used
 
 
+def _written(server):
+    """The tier's file, and how many bytes of it were written for sure."""
+    path = os.path.join(server.dir, "tier")
+    return path, int(0.9 * min(os.path.getsize(path), flash(server)["written"]))
+
+
 def _drive(server, seconds, **how):
-    """fio's reads of as much of the tier's file as was written for sure."""
-    path, written = os.path.join(server.dir, "tier"), flash(server)["written"]
-    span = int(0.9 * min(os.path.getsize(path), written))
+    """fio's reads of the tier's file."""
+    path, span = _written(server)
     return fio.reads(path, seconds, SERVER_CPU, span, **how)
 
 
+def _alike(size):
+    """The sizes of reads like Terrace's of such records, for fio."""
+    long = LONG_READS[size]
+    return {"size": f"4k/{100 - long}:8k/{long}" if long else "4k"}
+
+
 def _against_fio(server, size, records, clients, rounds, seconds):
+    """Beside fio on the same core, and, told, beside fio with the other core as busy as the generator's is at most: a
+    virtual drive has its work done by processors, too, and may take the time from those of the machine."""
     connections, depth = clients
     at_drive = min(connections * depth, FIO_DEPTH)
     what = f"GETs of {size} bytes from flash, {connections} connections at depth {depth}"
-    say(f"{what}: per second, and fio's reads with {at_drive} in flight, with us of CPU of each")
-    own, drive = [], []
-    for _ in range(rounds):
+    say(f"{what}: per second and us of CPU, fio's with {at_drive} in flight, and with the other core busy")
+
+    def gets():
         report, used = _gets(server, size, records, seconds, connections=connections, depth=depth)
-        own.append((used["hits"] / report["seconds"], report["server_cpu_us"]))
-        drive.append(_drive(server, seconds, size=READ_SIZES[size], depth=at_drive))
-        say(f"{own[-1][0]:,.0f} {own[-1][1]:.2f} and {drive[-1].iops:,.0f} {drive[-1].cpu_us:.2f}")
-    rate = ratio((a for a, _ in own), (b.iops for b in drive))
-    note = f"{median(a for a, _ in own):,.0f}/s and {median(b.iops for b in drive):,.0f}/s"
-    above = median(a - b.cpu_us for (_, a), b in zip(own, drive))
-    note_cpu = f"{median(a for _, a in own):.2f} and {median(b.cpu_us for b in drive):.2f}"
+        return used["hits"] / report["seconds"], report["server_cpu_us"]
+
+    def reads():
+        found = _drive(server, seconds, **_alike(size), depth=at_drive)
+        return found.iops, found.cpu_us
+
+    def reads_beside():
+        with stall.keep_busy(LOAD_CPU, 60):
+            return reads()
+
+    found = [[], [], []]
+    for _ in range(rounds):
+        for measure, results in zip((gets, reads, reads_beside), found):
+            results.append(measure())
+        say("; ".join(f"{results[-1][0]:,.0f} {results[-1][1]:.2f}" for results in found))
+    own, *others = found
+    (alone, above_alone), (beside, above_beside) = [_of(own, other) for other in others]
     names = f"{what}, of fio's reads on the same core", f"{what}: us of CPU above fio's"
-    if at_drive < FIO_DEPTH:
-        return [Figure(names[0], f"{rate:.2f} ({note})"), Figure(names[1], f"{above:.2f} ({note_cpu})")]
-    return [
-        at_least(names[0], rate, OF_FIO, "{:.2f}", note),
-        at_most(names[1], above, CPU_ABOVE_FIO_US, "{:.2f}", note_cpu),
+    figures = [
+        Figure(names[0], f"{alone[0]:.2f} ({alone[1]})"),
+        Figure(names[1], f"{above_alone[0]:.2f} ({above_alone[1]})"),
     ]
+    if at_drive == FIO_DEPTH:
+        figures = [
+            at_least(names[0], alone[0], OF_FIO, "{:.2f}", alone[1]),
+            at_most(names[1], above_alone[0], CPU_ABOVE_FIO_US, "{:.2f}", above_alone[1]),
+        ]
+    note = f"{beside[0]:.2f} ({beside[1]}), {above_beside[0]:.2f} us above ({above_beside[1]})"
+    return [*figures, Figure(f"{what}, of fio's with the other core busy", note)]
+
+
+def _of(own, other):
+    """Rate, of the other's, and processor time above it, each with both figures as a note."""
+    [rates, times], [other_rates, other_times] = [list(zip(*results)) for results in (own, other)]
+    above = median(a - b for a, b in zip(times, other_times))
+    return (
+        (ratio(rates, other_rates), f"{median(rates):,.0f}/s and {median(other_rates):,.0f}/s"),
+        (above, f"{median(times):.2f} and {median(other_times):.2f}"),
+    )
 
 
 def _tail(server, size, records, rounds, seconds):
-    """Beside what the device took for the same reads. fio's are told: when the device pauses, it begins none."""
+    """Beside what the device takes for as many reads that become due at their times, as those of Terrace's clients do.
+    What it took for Terrace's own reads is told, of which no more than a queue holds meet a pause; and fio's, of
+    which as few do, and which begins none in the time in which they would have waited."""
     report, _ = _gets(server, size, records, seconds, depth=16)
     rate = report["requests_per_second"] / 2
-    say(f"{size} bytes: p99 in us at {rate:,.0f}/s: of terrace; of the device for its reads; of fio's reads")
-    own, device, drive = [], [], []
-    for _ in range(rounds):
-        with blocks.reads_of(server.dir) if blocks.is_there() else contextlib.nullcontext() as took:
+    path, span = _written(server)
+    say(f"{size} bytes: p99 in us at {rate:,.0f}/s: of terrace; of reads when due; of terrace's at the device; of fio")
+    took = []
+
+    def own():
+        with blocks.reads_of(server.dir) if blocks.is_there() else contextlib.nullcontext() as reads:
             report, _ = _gets(server, size, records, seconds, depth=16, rate=round(rate))
-        own.append(report["latency"]["p99_us"])
-        device.append(percentile(took, 99) if took else None)
-        drive.append(_drive(server, seconds, size=READ_SIZES[size], rate=rate).p99_us)
-        say(f"{own[-1]:,.0f}, {device[-1] or 0:,.0f}, {drive[-1]:,.0f}")
+        took.append(percentile(reads, 99) if reads else None)
+        return report["latency"]["p99_us"]
+
+    due = lambda: open_loop.p99_us(path, rate, seconds, SERVER_CPU, span, LONG_READS[size])
+    of_fio = lambda: _drive(server, seconds, **_alike(size), rate=rate).p99_us
+    own, due, other = take_turns(rounds, own, due, of_fio)
     what = f"p99 of GETs of {size} bytes from flash at half of the peak, of "
-    note = f"{median(own):,.0f} us and {median(drive):,.0f} us"
-    of_fio = Figure(f"{what}fio's at that rate", f"{ratio(own, drive):.2f} ({note})")
-    if None in device:
-        return [Figure(f"{what}the device's own", "skipped: needs root and tracefs"), of_fio]
-    note = f"{median(own):,.0f} us and {median(device):,.0f} us"
-    of_device = ratio(own, device)
-    return [at_most(f"{what}the device's own", of_device, OF_DEVICE_P99, "{:.2f}", note), of_fio]
+    note = lambda theirs: f"{median(own):,.0f} us and {median(theirs):,.0f} us"
+    told = lambda theirs: f"{ratio(own, theirs):.2f} ({note(theirs)})"
+    at_device = "skipped: needs root and tracefs" if None in took else told(took)
+    name = f"{what}the device's own for reads that become due alike"
+    return [
+        at_most(name, ratio(own, due), OF_DEVICE_P99, "{:.2f}", note(due)),
+        Figure(f"{what}the device's for Terrace's own reads", at_device),
+        Figure(f"{what}fio's at that rate", told(other)),
+    ]
 
 
 def _mixed(server, size, records, rounds, seconds):
-    """80/20, beside reads of a drive that is written to at the same rate."""
-    say(f"{size} bytes: 80/20 per second, and what fio's reads beside such writes would allow")
+    """80/20, beside reads of a drive that is written to at the same rate; and, told, with the other core busy."""
+    say(f"{size} bytes: 80/20 per second; what fio's reads beside such writes would allow; with the other core busy")
     other = os.path.join(server.dir, "written")
-    own, allowed = [], []
-    for _ in range(rounds):
+    written = []
+
+    def requests():
         how = {"workload": "mixed", "get_percent": 80, "depth": 16}
         report, used = _gets(server, size, records, seconds, **how)
-        own.append(report["requests_per_second"])
-        writes = other, used["written"] / report["seconds"]
-        beside = _drive(server, seconds, size=READ_SIZES[size], writes=writes)
-        allowed.append(beside.iops / 0.8)
-        say(f"{own[-1]:,.0f} and {allowed[-1]:,.0f}")
+        written.append(used["written"] / report["seconds"])
+        return report["requests_per_second"]
+
+    def allowed():
+        beside = _drive(server, seconds, **_alike(size), writes=(other, written[-1]))
+        return beside.iops / 0.8
+
+    def allowed_beside():
+        with stall.keep_busy(LOAD_CPU, 60):
+            return allowed()
+
+    own, alone, beside = take_turns(rounds, requests, allowed, allowed_beside)
     what = f"80/20 of {size} bytes, uniform over flash, of (fio's reads beside the same writes / 0.8)"
-    note = f"{median(own):,.0f}/s and {median(allowed):,.0f}/s"
-    return at_least(what, ratio(own, allowed), 1.0, "{:.2f}", note)
+    note = f"{median(own):,.0f}/s and {median(alone):,.0f}/s"
+    return [
+        at_least(what, ratio(own, alone), 1.0, "{:.2f}", note),
+        Figure(f"{what}, the other core busy", f"{ratio(own, beside):.2f} ({median(beside):,.0f}/s)"),
+    ]
 
 
 POPULAR_RECORDS, POPULAR_SHARE = 4_000_000, 1 / 8

@@ -3,7 +3,7 @@ machine does not change."""
 
 from measure import instructions
 from measure.figure import Figure, at_most, say
-from measure.floor import build_examples, example
+from measure.examples import build_examples, example
 from measure.server import memcached_binary, terrace_binary
 from rows.speed_dram import OF_MEMCACHED
 

@@ -1,8 +1,5 @@
 """How often this machine stops a program that only looks at the clock: what runs on it is stopped as often."""
 
-import subprocess
-import sys
-
 from measure import stall
 from measure.figure import Figure, median, say
 from rows.speed_dram import LOAD_CPU, SERVER_CPU
@@ -29,6 +26,5 @@ def stalls(quick):
 
 def _stopped(cpus, seconds):
     """Of programs that only look at the clock, one on each core."""
-    command = lambda cpu: ["taskset", "-c", str(cpu), sys.executable, stall.__file__, str(seconds)]
-    running = [subprocess.Popen(command(cpu), stdout=subprocess.PIPE) for cpu in sorted(cpus)]
+    running = [stall.start(cpu, seconds) for cpu in sorted(cpus)]
     return [float(program.communicate()[0]) for program in running]

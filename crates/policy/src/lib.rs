@@ -14,6 +14,7 @@ mod ghost;
 mod heat;
 mod promotion;
 mod sketch;
+mod worth;
 
 pub use budget::WriteBudget;
 pub use gear::{Gear, Past};

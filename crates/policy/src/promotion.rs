@@ -1,5 +1,6 @@
 //! Which flash records get a copy in DRAM, and which copies go.
 
+use crate::worth::Worth;
 use crate::{Heat, Sketch};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -46,7 +47,8 @@ const SKETCH_BYTES_PER_READ: u64 = 64;
 
 /// Compares candidates with copies by how often they were used, as TinyLFU does at its door
 /// (Einziger, Friedman and Manes, 2017): a record that was read from flash replaces a copy only if it
-/// was used more often than the coldest.
+/// was used more often than the coldest. Uses of short records count for more than those of long ones, as far as
+/// counts go: a full one says only that there were more, so that no length makes it less.
 ///
 /// Time is counted in *reads*: hits that flash answered. An epoch is a number of them in proportion to
 /// the copies; at its end all counts are halved. While DRAM holds what is hot reads are few and
@@ -79,6 +81,8 @@ pub struct Promotion {
     cooled_at: AtomicU64,
     /// In units of [`ONE`].
     edge: AtomicU32,
+    /// Bytes that a record takes in the mean, 0 if that is not known.
+    mean_bytes: AtomicU32,
 }
 
 /// What requests count. On a cache line of its own: every hit of a copy looks at the epoch, and must
@@ -95,13 +99,13 @@ struct Told {
     hits: AtomicU64,
 }
 
-/// Bytes of copies by their count.
+/// Bytes of copies by their rank.
 pub type Weights = [u64; Sketch::MAX as usize + 1];
 
 /// Where a block of copies is divided.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
-    /// Copies of this count stay as far as there is room, hotter ones stay.
+    /// Copies of this rank stay as far as there is room, those above stay.
     at: u8,
     /// Bytes of room for them.
     room: u64,
@@ -125,6 +129,7 @@ impl Promotion {
             count_of_equals: AtomicU32::new(0),
             cooled_at: AtomicU64::new(0),
             edge: AtomicU32::new(0),
+            mean_bytes: AtomicU32::new(0),
         };
         promotion.set_epoch(0, 0);
         promotion
@@ -171,10 +176,32 @@ impl Promotion {
         }
     }
 
-    /// Whether a record that was read from flash, and not for the first time, deserves a copy: always,
-    /// as long as no copy has to go for it (`has_room`). Else it has to be hotter than the coldest by
+    /// A record would take so many bytes in DRAM in the mean.
+    pub fn note_mean(&self, bytes: u32) {
+        self.mean_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What `count` uses, less `margin`, of a record that takes `bytes` are worth, in units of [`ONE`].
+    fn worth(&self, count: u8, margin: u32, bytes: u32) -> u32 {
+        let uses = (u32::from(count) * ONE).saturating_sub(margin);
+        let worth = Worth::of(bytes, self.mean_bytes.load(Ordering::Relaxed)).times(uses);
+        if count == Sketch::MAX { worth.max(uses) } else { worth }
+    }
+
+    /// Where a copy that was used `count` times and takes `bytes` stands among others, for [`Promotion::cut`]; 0 if
+    /// it was not used.
+    pub fn rank(&self, count: u8, bytes: u32) -> u8 {
+        let rank = self.worth(count, 0, bytes) / ONE;
+        (rank as u8).clamp(count.min(1), Sketch::MAX)
+    }
+
+    /// Whether a record that was read from flash, and not for the first time, and would take `bytes`, deserves a
+    /// copy: always, as long as no copy has to go for it (`has_room`). Else it has to be hotter than the coldest by
     /// more than chance explains, lest records that are all alike push each other out.
-    pub fn admits(&self, heat: Heat, has_room: bool) -> bool {
+    pub fn admits(&self, heat: Heat, bytes: u32, has_room: bool) -> bool {
+        if has_room {
+            return true;
+        }
         let edge = self.edge.load(Ordering::Relaxed);
         let margin = if self.is_new.load(Ordering::Relaxed) {
             MARGIN_OF_NEW
@@ -185,16 +212,15 @@ impl Promotion {
         } else {
             MARGIN
         };
-        has_room || u32::from(heat.count(self.epoch())) * ONE > edge + margin
+        self.worth(heat.count(self.epoch()), margin, bytes) > edge
     }
 
-    /// Whether a record that goes from DRAM to flash stays in DRAM as a copy.
-    pub fn keeps(&self, heat: Heat) -> bool {
-        let edge = self.edge.load(Ordering::Relaxed);
-        u32::from(heat.count(self.epoch())) * ONE > edge.max(ONE / 2)
+    /// Whether a record that goes from DRAM to flash, and takes `bytes`, stays in DRAM as a copy.
+    pub fn keeps(&self, heat: Heat, bytes: u32) -> bool {
+        self.worth(heat.count(self.epoch()), 0, bytes) > self.edge.load(Ordering::Relaxed)
     }
 
-    /// The count that the coldest copies have, in 256ths.
+    /// The rank that the coldest copies have, in 256ths.
     pub fn edge(&self) -> u32 {
         self.edge.load(Ordering::Relaxed)
     }
@@ -384,13 +410,13 @@ impl Promotion {
 }
 
 impl Cut {
-    /// Whether a copy of this count and size stays; to be asked once for each.
-    pub fn keeps(&mut self, count: u8, bytes: u64) -> bool {
-        if count == self.at && bytes <= self.room {
+    /// Whether a copy of this rank and size stays; to be asked once for each.
+    pub fn keeps(&mut self, rank: u8, bytes: u64) -> bool {
+        if rank == self.at && bytes <= self.room {
             self.room -= bytes;
             return true;
         }
-        count > self.at
+        rank > self.at
     }
 }
 
@@ -413,6 +439,26 @@ mod tests {
         assert_eq!(reads_of_an_epoch(&promotion, 100_000), READS_MIN);
         let reads = reads_of_an_epoch(&promotion, 100_000);
         assert!((100_000..=600_000).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn short_records_need_fewer_uses_than_long_ones_and_no_length_undoes_a_full_count() {
+        let promotion = Promotion::new(1 << 10);
+        // Room for those of rank 6 and above, and for none of rank 5.
+        promotion.cut(&[8; 16], 80);
+        assert_eq!(promotion.edge(), 5 * ONE);
+        let least = |bytes| {
+            (0..=Sketch::MAX).find(|&count| promotion.admits(Heat::new(count, 0), bytes, false))
+        };
+        assert_eq!([1, 100, 10_000].map(least), [Some(7); 3], "the mean is not known");
+        promotion.note_mean(100);
+        assert_eq!([25, 50, 100].map(least), [Some(3), Some(5), Some(7)]);
+        assert_eq!([200, 10_000].map(least), [Some(12), Some(15)]);
+        let ranks = |bytes| [0, 1, 4, 14, 15].map(|count| promotion.rank(count, bytes));
+        assert_eq!(ranks(100), [0, 1, 4, 14, 15]);
+        assert_eq!(ranks(25), [0, 4, 15, 15, 15]);
+        assert_eq!(ranks(400), [0, 1, 1, 3, 15]);
+        assert!(promotion.keeps(Heat::new(2, 0), 25) && !promotion.keeps(Heat::new(5, 0), 100));
     }
 
     #[test]

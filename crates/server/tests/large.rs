@@ -90,6 +90,34 @@ fn commands_on_a_large_value() {
     }
 }
 
+/// Whoever reads or changes an item uses all of it: it is not evicted, nor any piece of it, for having been stored
+/// long ago.
+#[test]
+fn an_item_in_use_stays() {
+    let other = value(2, 8000);
+    for using in ["get", "touch", "append"] {
+        let (_server, mut client) = server(None);
+        let mut whole = value(1, 2_000_000);
+        client.ask(set("k", &whole), "STORED\r\n");
+        // Twice what there is of memory.
+        for n in 0..16_000 {
+            client.ask(set(&format!("other{n}"), &other), "STORED\r\n");
+            match using {
+                _ if n % 500 != 0 => {}
+                "get" => client.ask("get k\r\n", hit("k", &whole)),
+                "touch" => client.ask("touch k 1000\r\n", "TOUCHED\r\n"),
+                _ => {
+                    client.ask("append k 0 0 1\r\nx\r\n", "STORED\r\n");
+                    whole.push(b'x');
+                }
+            }
+        }
+        let evictions = client.stat("", "evictions");
+        assert!(evictions.parse::<u64>().expect("a number") > 8000, "{evictions}");
+        client.ask("get k\r\n", hit("k", &whole));
+    }
+}
+
 #[test]
 fn small_values_grow_beyond_one_piece() {
     let (_server, mut client) = server(None);

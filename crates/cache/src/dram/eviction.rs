@@ -4,15 +4,15 @@
 use crate::cache::Engine;
 use crate::dram::hot;
 use crate::dram::memory::{Guard, Stamp};
-use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::resident::{Addr, Resident, footprint, mark};
 use crate::dram::sweep::Sweep;
 use crate::dram::table::DramTable;
 use crate::records::record::Record;
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
-use crate::stats::counters::{Counters, count};
+use crate::stats::counters::{Counters, TierCounters, count};
 use crate::tiers::ladder::Raise;
 use arrayvec::ArrayVec;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Promotion, Weights};
 
 /// Blocks freed per call at most, so that other background work gets its turn.
@@ -33,6 +33,10 @@ const ROUNDS: u32 = 16;
 /// ... and are not tried for so many times then.
 const REST: u32 = 64;
 
+/// What eviction might have moved of earlier blocks and did not is saved up to this many times the longest item: its
+/// pieces lie in blocks one behind the other.
+const SAVED_ITEMS: u64 = 2;
+
 /// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
 /// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
 #[derive(Default)]
@@ -41,6 +45,8 @@ pub(crate) struct Compaction {
     gained: bool,
     rest: u32,
     sweep: Sweep,
+    /// Bytes of used records that eviction may move yet.
+    room: u64,
 }
 
 /// What to do with a live record of a block that is being emptied.
@@ -61,8 +67,12 @@ pub(crate) fn make_room(
 ) -> bool {
     let counters = &engine.pool.counters;
     let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
-    let sealed =
-        counters.tiers().iter().map(|tier| tier.records.load(Ordering::Relaxed)).sum::<u64>();
+    let sum = |of: fn(&TierCounters) -> &AtomicU64| -> u64 {
+        counters.tiers().iter().map(|tier| of(tier).load(Ordering::Relaxed)).sum()
+    };
+    let (sealed, bytes) = (sum(|tier| &tier.records), sum(|tier| &tier.live_bytes));
+    let mean_bytes = bytes.checked_div(sealed).map_or(0, |mean| footprint(mean as usize));
+    engine.pool.promotion.note_mean(mean_bytes);
     engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
     let is_stuck = !engine.evicts && !engine.has_working_tiers() && counters.is_full();
     let sweep = &mut compaction.sweep;
@@ -107,7 +117,7 @@ fn free_one(
         engine.note_full();
         return false;
     }
-    evict_oldest(engine, guard, turn, now)
+    evict_oldest(engine, guard, turn, &mut compaction.room, now)
 }
 
 impl Compaction {
@@ -149,8 +159,8 @@ pub(crate) fn drop_hot_block(
         let segments = &locked.shard.segments;
         let mut raise = Raise::new(engine);
         empty(locked, Lane::Hot, block, now, |resident| {
-            let count = hot::Warmth::of(resident).heat().count(epoch);
-            if cut.keeps(count, resident.footprint().into()) {
+            let (count, bytes) = (count_of(resident, epoch), resident.footprint());
+            if cut.keeps(engine.pool.promotion.rank(count, bytes), bytes.into()) {
                 Fate::Move
             } else if count > 0 && raise.takes(segments, resident) {
                 Fate::Raise
@@ -187,25 +197,40 @@ fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
     sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
 }
 
-/// Bytes of the live copies of a block by how hot they are.
+/// How often a copy was used of late.
+fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
+    hot::Warmth::of(resident).heat().count(epoch)
+}
+
+/// Bytes of the live copies of a block by their rank.
 fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     let mut weights = Weights::default();
     for resident in locked.pool.arena.records(locked.guard, block.id, block.fill) {
         if !resident.has(mark::VOID) {
-            let count = hot::Warmth::of(&resident).heat().count(epoch);
-            weights[usize::from(count)] += u64::from(resident.footprint());
+            let bytes = resident.footprint();
+            let rank = locked.pool.promotion.rank(count_of(&resident, epoch), bytes);
+            weights[usize::from(rank)] += u64::from(bytes);
         }
     }
     weights
 }
 
 /// Without tiers: empties the oldest block of the next shard; records used since last looked at move on
-/// (CLOCK, Corbató 1968), the others are lost.
-fn evict_oldest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+/// (CLOCK, Corbató 1968), the others are lost. However much was used, at least as much is freed as is moved: `room` is
+/// what may be moved yet. A block of nothing but used records moves on if there were few of them in those before.
+fn evict_oldest(
+    engine: &Engine,
+    guard: Guard<'_>,
+    turn: &mut usize,
+    room: &mut u64,
+    now: u32,
+) -> bool {
+    let block_bytes = u64::from(engine.geometry.block_bytes);
+    let room_max = block_bytes + SAVED_ITEMS * engine.geometry.item_bytes_max;
     each_shard(engine, guard, turn, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
-        let mut room = engine.geometry.block_bytes / 2;
-        if !empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, &mut room)) {
+        *room = (*room + block_bytes / 2).min(room_max);
+        if !empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, room)) {
             // There is no block to move to; emptying this one gives the first.
             empty(locked, Lane::Fresh, block, now, |_| Fate::Drop);
         }
@@ -253,12 +278,12 @@ pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
     sparsest(locked).is_some_and(|block| compact(locked, block, now))
 }
 
-fn keep_if_used(resident: &Resident<'_>, room: &mut u32) -> Fate {
-    // At least half of a block is freed, however much of it was used.
-    if !resident.has(mark::USED) || resident.footprint() > *room {
+fn keep_if_used(resident: &Resident<'_>, room: &mut u64) -> Fate {
+    let bytes = u64::from(resident.footprint());
+    if !resident.has(mark::USED) || bytes > *room {
         return Fate::Drop;
     }
-    *room -= resident.footprint();
+    *room -= bytes;
     Fate::Move
 }
 

@@ -1,7 +1,7 @@
 //! Copies of hot flash records in DRAM: which are made, and what a copy knows of its original.
 
 use crate::dram::memory::{Guard, Stamp};
-use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::resident::{Addr, Resident, footprint, mark};
 use crate::index::bucket::SEGMENTS_MAX;
 use crate::pool::Pool;
 use crate::records::key::{Key, Name};
@@ -115,7 +115,7 @@ pub(crate) fn hand_on(pool: &Pool, old: &Resident<'_>, new: &Resident<'_>) {
     if old.has(mark::HOT | mark::INHERITED) {
         new.set(mark::INHERITED);
     }
-    if pool.promotion.keeps(warmth.heat()) {
+    if pool.promotion.keeps(warmth.heat(), new.footprint()) {
         new.set(mark::USED);
     }
 }
@@ -140,7 +140,8 @@ fn has_room(pool: &Pool) -> bool {
 /// and none of those can be read before it was. Whether it stays is decided as with all others.
 pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8, record: &Record<'_>) -> bool {
     let heat = pool.promotion.note_read(key.hash);
-    record.is_manifest || uses > 0 && pool.promotion.admits(heat, has_room(pool))
+    let bytes = footprint(record.encoded_bytes as usize);
+    record.is_manifest || uses > 0 && pool.promotion.admits(heat, bytes, has_room(pool))
 }
 
 /// The original of a copy moved to another segment: a copy that was made of it follows.
@@ -215,15 +216,15 @@ pub(crate) fn keep(
     resident: &Resident<'_>,
     sealed: Sealed,
 ) -> Result<Addr, NoBlock> {
-    let promotion = &locked.pool.promotion;
+    let (promotion, bytes) = (&locked.pool.promotion, resident.footprint());
     let mut heat = Warmth::of(resident).heat();
-    if !promotion.keeps(heat) {
+    if !promotion.keeps(heat, bytes) {
         let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
         let hash = locked.pool.hasher.key(record.key, record.is_chunk).hash;
         if !resident.has(mark::INHERITED) {
             heat = since_before(promotion, hash, heat);
         }
-        if !promotion.keeps(heat) {
+        if !promotion.keeps(heat, bytes) {
             promotion.remember(hash, heat);
             return Err(NoBlock);
         }

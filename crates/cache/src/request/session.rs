@@ -451,6 +451,18 @@ impl Session {
         })
     }
 
+    /// Counts as a use of those chunks of an item that are in DRAM: whoever changes an item uses all of it, and
+    /// reads none.
+    pub fn use_chunks(&self, manifest: &Manifest, now: u32) {
+        let mut name = [0; 12];
+        for run in &manifest.runs {
+            for index in 0..run.chunks {
+                let key = self.chunk_key(run.item, index, &mut name);
+                self.get_in_dram(&key, self.shard(&key), now, Access::Use);
+            }
+        }
+    }
+
     /// Gives back the space of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
         let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };

@@ -185,7 +185,7 @@ impl Tiers {
             self.written += 1;
             segment.push((object, stamp));
             let heat = record.heat;
-            if self.promotion.keeps(heat) {
+            if self.promotion.keeps(heat, 1) {
                 self.promote(object, heat);
             } else {
                 self.promotion.remember(object.into(), heat);
@@ -330,7 +330,7 @@ impl Policy for Tiers {
         record.uses = (before + 1).min(2);
         let heat = self.promotion.note_read(object.into());
         self.promotion.turn(self.copies, (self.flash_live as u64).saturating_sub(self.copies));
-        if before > 0 && self.promotion.admits(heat, self.has_room()) {
+        if before > 0 && self.promotion.admits(heat, 1, self.has_room()) {
             self.promote(object, heat);
         }
         Answer::Flash

@@ -83,6 +83,7 @@ pub(crate) fn into_chunks(
     match update {
         Update::Done { cas } if is_same => {
             unpublished.runs.clear();
+            executor.session.use_chunks(&manifest, executor.now);
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
         Update::Full => Ok(Stored::NoMemory),

@@ -145,7 +145,11 @@ pub(crate) fn with_effects(
     }
     if outcome == Outcome::Found && !effects.leaves_no_trace {
         // After what `see` was shown, which is how it was before.
-        let _ = executor.session.get(key, now, Access::Use, evidence);
+        if let Lookup::Hit(hit) = executor.session.get(key, now, Access::Use, evidence)
+            && let Body::Chunked(manifest) = hit.record.body()
+        {
+            executor.session.use_chunks(&manifest, now);
+        }
     }
     Ok(outcome)
 }

@@ -27,6 +27,7 @@ mod input;
 mod keys;
 mod listener;
 mod login;
+mod naps;
 mod notify;
 mod pending;
 mod poll;
@@ -59,11 +60,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
 use terrace_device::Device;
-
-/// How long the background thread naps when it has nothing to do.
-const MAINTENANCE_NAP: Duration = Duration::from_millis(1);
-/// Longer and longer naps end here when nothing happens; the write buffers outlast it at any rate.
-const MAINTENANCE_NAP_MAX: Duration = Duration::from_millis(16);
 
 /// A running server.
 pub struct Server {
@@ -295,8 +291,7 @@ fn recovery_threads(cache: &Cache) -> usize {
 }
 
 fn maintain(shared: &Arc<Shared>) {
-    shared.maintenance.get_or_init(thread::current);
-    let mut nap = MAINTENANCE_NAP;
+    let mut nap = shared.naps.begin();
     let mut gears = gears::Gears::new(&shared.cache);
     let mut failures = failures::Failures::default();
     let mut silence = silence::Silence::default();
@@ -310,12 +305,9 @@ fn maintain(shared: &Arc<Shared>) {
         drives.ask(&shared.cache);
         let now = shared.clock.now();
         shared.flush.run_if_due(&shared.cache, now);
-        if shared.cache.maintain(now) {
-            nap = MAINTENANCE_NAP;
-        } else {
-            // A worker that waits for buffers ends the nap.
-            thread::park_timeout(nap);
-            nap = (nap * 2).min(MAINTENANCE_NAP_MAX);
+        match shared.cache.maintain(now) {
+            true => nap.shorten(),
+            false => nap.take(),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::clock::Clock;
 use super::heartbeat::Heartbeat;
 use super::inbox::Inbox;
 use super::listener::Arrival;
+use super::naps::Naps;
 use super::poll::Waker;
 use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
@@ -21,7 +22,6 @@ use crate::tls::Tls;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
 use std::time::Duration;
 use terrace_cache::Cache;
 
@@ -49,8 +49,8 @@ pub(crate) struct Shared {
     pub(crate) flush: DelayedFlush,
     /// With `-Z`.
     pub(crate) tls: Option<Tls>,
-    /// The thread that writes buffers out.
-    pub(crate) maintenance: OnceLock<Thread>,
+    /// Of the background thread, which writes buffers out.
+    pub(crate) naps: Naps,
     pub(crate) heartbeat: Heartbeat,
     /// What was turned without effect.
     pub(crate) knobs: Knobs,
@@ -103,7 +103,7 @@ impl Shared {
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
-            maintenance: OnceLock::new(),
+            naps: Naps::new(),
             heartbeat: Heartbeat::new(),
             knobs: Knobs::new(settings.shown.clone()),
             passwords: Passwords::of(&settings),
@@ -142,13 +142,6 @@ impl Shared {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Has buffers written out without delay.
-    pub(crate) fn hurry_maintenance(&self) {
-        if let Some(thread) = self.maintenance.get() {
-            thread.unpark();
-        }
-    }
-
     /// To be called while requests wait for it: if they do so in vain, the cache refuses them from now on.
     pub(crate) fn look_after_maintenance(&self) {
         if self.heartbeat.is_missing() {
@@ -164,7 +157,7 @@ impl Shared {
     /// Tells every thread to end.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.hurry_maintenance();
+        self.naps.end();
         self.acceptor_waker.wake();
         self.inboxes.iter().for_each(|inbox| inbox.waker().wake());
     }

@@ -146,6 +146,7 @@ impl Worker {
 
     fn run_once(&mut self) -> io::Result<()> {
         self.wait()?;
+        self.cx.shared.naps.note_activity();
         self.cx.now = self.cx.shared.clock.now();
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();

@@ -153,7 +153,8 @@ impl Worker {
     pub(super) fn wait_for_buffers(&mut self) {
         if self.waiting_since.is_none() {
             self.waiting_since = Some(Instant::now());
-            self.cx.shared.hurry_maintenance();
+            // So that buffers are written out without delay.
+            self.cx.shared.naps.end();
         }
     }
 

@@ -1,0 +1,146 @@
+//! When the background thread looks for work: soon after it had some, every so often while there are requests, and
+//! hardly ever while there are none.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// After work.
+const NAP: Duration = Duration::from_millis(1);
+/// Naps become longer and longer up to this, while workers have anything to do; the write buffers outlast it.
+const NAP_MAX: Duration = Duration::from_millis(16);
+/// While they have nothing to do; the first of them that has ends it.
+const DOZE: Duration = Duration::from_millis(250);
+
+/// A worker had something to do since the background thread last napped.
+const ACTIVE: u8 = 0;
+/// None had.
+const QUIET: u8 = 1;
+/// The thread is in a [`DOZE`].
+const DOZING: u8 = 2;
+
+/// The background thread's sleep, and what ends it.
+#[derive(Debug)]
+pub(crate) struct Naps {
+    thread: OnceLock<Thread>,
+    workers: AtomicU8,
+}
+
+impl Naps {
+    pub(crate) fn new() -> Self {
+        Self { thread: OnceLock::new(), workers: AtomicU8::new(ACTIVE) }
+    }
+
+    /// The calling thread is the one that naps.
+    pub(crate) fn begin(&self) -> Nap<'_> {
+        self.thread.get_or_init(thread::current);
+        Nap { naps: self, next: NAP }
+    }
+
+    /// Ends a nap: there is work.
+    pub(crate) fn end(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// A worker has something to do, so that there may be work before long.
+    #[inline]
+    pub(crate) fn note_activity(&self) {
+        // Written to only after a nap, since all workers share the line.
+        if self.workers.load(Ordering::Relaxed) != ACTIVE
+            && self.workers.swap(ACTIVE, Ordering::Relaxed) == DOZING
+        {
+            self.end();
+        }
+    }
+}
+
+/// How long the thread sleeps next.
+pub(crate) struct Nap<'n> {
+    naps: &'n Naps,
+    next: Duration,
+}
+
+impl Nap<'_> {
+    /// There was work.
+    pub(crate) fn shorten(&mut self) {
+        self.next = NAP;
+    }
+
+    /// There was none: sleeps until somebody ends it, or it is time to look again.
+    pub(crate) fn take(&mut self) {
+        let nap = self.choose();
+        let workers = &self.naps.workers;
+        let exchange =
+            |from, to| workers.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        if nap < DOZE {
+            thread::park_timeout(nap);
+        } else if exchange(QUIET, DOZING).is_ok() {
+            thread::park_timeout(nap);
+            let _ = exchange(DOZING, QUIET);
+        }
+    }
+
+    fn choose(&mut self) -> Duration {
+        let nap = self.next;
+        self.next = (nap * 2).min(NAP_MAX);
+        let is_doze = nap == NAP_MAX && self.naps.workers.swap(QUIET, Ordering::Relaxed) != ACTIVE;
+        if is_doze { DOZE } else { nap }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    #[test]
+    fn naps_become_longer_and_end_in_dozes_only_where_workers_have_nothing_to_do() {
+        let naps = Naps::new();
+        let mut nap = naps.begin();
+        let mut chosen =
+            |many: usize| -> Vec<u128> { (0..many).map(|_| nap.choose().as_millis()).collect() };
+        assert_eq!(chosen(8), [1, 2, 4, 8, 16, 250, 250, 250], "workers began as active");
+        naps.note_activity();
+        assert_eq!(chosen(2), [16, 250]);
+        nap.shorten();
+        let chosen: Vec<_> = (0..7)
+            .map(|_| {
+                naps.note_activity();
+                nap.choose().as_millis()
+            })
+            .collect();
+        assert_eq!(chosen, [1, 2, 4, 8, 16, 16, 16]);
+    }
+
+    /// How long a doze takes that `end` ends.
+    fn doze(end: fn(&Naps)) -> Duration {
+        let naps = Arc::new(Naps::new());
+        let shared = Arc::clone(&naps);
+        let sleeper = thread::spawn(move || {
+            let mut nap = shared.begin();
+            while shared.workers.load(Ordering::Relaxed) != QUIET {
+                nap.choose();
+            }
+            let start = Instant::now();
+            nap.take();
+            start.elapsed()
+        });
+        while naps.workers.load(Ordering::Relaxed) != DOZING {
+            thread::yield_now();
+        }
+        end(&naps);
+        sleeper.join().expect("no panic")
+    }
+
+    #[test]
+    fn whoever_has_something_to_do_ends_a_doze() {
+        for end in [Naps::note_activity, Naps::end] {
+            // On a busy machine threads may sleep longer than they want to, but not each time.
+            assert!((0..20).any(|_| doze(end) < DOZE));
+        }
+    }
+}
