@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Client, RamDevice, record};
+use common::{Client, RamDevice, Random, record};
 use std::time::{Duration, Instant};
 use terrace_cache::{
     Access, CacheStats, Change, Config, Evidence, Gear, Lookup, Manifest, NewRecord, NewValue, Run,
@@ -73,6 +73,32 @@ fn a_scan_leaves_hot_records_in_dram() {
     assert!(promoted < 1_000, "{promoted} of 100,000 records that were read once");
     assert!(hot_hits(&mut client) > 4_900, "{after:#?}");
     assert_eq!(tier(&client).written_bytes, written, "moving copies writes nothing");
+}
+
+/// In the room of a long one many short ones answer as many requests each.
+#[test]
+fn of_records_used_alike_short_ones_are_copied_first() {
+    const RECORDS: u64 = 80_000;
+    let mut client = client(16, 256, |_| {});
+    for n in 0..RECORDS {
+        let bytes = if n.is_multiple_of(2) { 50 } else { 800 };
+        store(&mut client, n..n + 1, bytes);
+    }
+    client.settle();
+    let mut random = Random(1);
+    for n in 0..1_500_000 {
+        // The lower a number, the more often.
+        let at = random.below(RECORDS) * random.below(RECORDS) / RECORDS;
+        assert!(client.get(&key(at)).is_some());
+        breathe(&mut client, n);
+    }
+    let mut is_copied = |n: &u64| {
+        let found = client.get_as(&key(*n), Access::Peek);
+        found.is_some_and(|found| found.from_dram)
+    };
+    let [short, long] =
+        [0, 1].map(|first| (first..RECORDS).step_by(2).filter(&mut is_copied).count());
+    assert!(short * 2 > long * 3 && short > 15_000 && long > 5_000, "{short} and {long}");
 }
 
 #[test]
