@@ -6,18 +6,19 @@
 //! LONG_PERCENT of them are of 8 KiB, the others of 4 KiB. Prints as JSON how many there were and, in microseconds
 //! from when a read was due, their median and 99th percentile.
 
-use io_uring::{IoUring, opcode, types};
 use rustix::fs::{Mode, OFlags};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::AlignedBuf;
+use terrace_device::{AlignedBuf, Device, Engine, Geometry, Read, ReadQueue, open_queue};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// As many as the server hands to a drive. What is due while a drive pauses waits here, which is sooner over than
 /// waiting in the drive.
-const AT_ONCE: usize = 128;
+const AT_ONCE: u32 = 128;
 const SHORT: u64 = 4 << 10;
 const LONG: u64 = 2 * SHORT;
 /// Where nothing can be begun, completions alone end a wait.
@@ -30,9 +31,9 @@ fn main() -> Result<(), Failure> {
     };
     let places = Places { bytes: bytes.parse()?, long_percent: long_percent.parse()? };
     let (rate, seconds): (f64, f64) = (rate.parse()?, seconds.parse()?);
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path.as_str(), flags, Mode::empty())?;
-    let mut took = Drive::open(&file)?.reads((rate * seconds) as usize, rate, &places)?;
+    let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
+    let queue = open_queue(&[drive], Engine::IoUring, AT_ONCE)?.queue;
+    let mut took = read_all(queue, (rate * seconds) as usize, rate, &places)?;
     took.sort_unstable();
     let part = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
     let (reads, p50, p99) = (took.len(), part(0.5), part(0.99));
@@ -56,80 +57,77 @@ impl Places {
     }
 }
 
-/// A file, asked through a ring.
-struct Drive {
-    ring: IoUring,
-    buffers: AlignedBuf,
-    /// Places in `buffers` without a read.
-    free: Vec<usize>,
-    /// When the read in a place was due.
-    due: Vec<Instant>,
+/// Makes so many reads at `rate` per second; how long each took.
+fn read_all(
+    mut queue: Box<dyn ReadQueue>,
+    count: usize,
+    rate: f64,
+    places: &Places,
+) -> Result<Vec<Duration>, Failure> {
+    let start = Instant::now();
+    let due = |number: usize| start + Duration::from_secs_f64(number as f64 / rate);
+    let (mut took, mut done, mut begun) = (Vec::with_capacity(count), Vec::new(), 0);
+    while took.len() < count {
+        let may_begin = |queue: &dyn ReadQueue| queue.in_flight() < AT_ONCE as usize;
+        while begun < count && may_begin(&*queue) && due(begun) <= Instant::now() {
+            let (offset, len) = places.of(begun);
+            let buf = queue.buffer(len as usize);
+            queue.submit(Read { device: 0, offset, buf, token: begun as u64 });
+            begun += 1;
+        }
+        let patience = match begun < count && may_begin(&*queue) {
+            true => due(begun).saturating_duration_since(Instant::now()),
+            false => LONGEST_WAIT,
+        };
+        match queue.in_flight() {
+            0 => std::thread::sleep(patience),
+            _ => queue.wait(&mut done, patience)?,
+        }
+        for read in done.drain(..) {
+            read.result?;
+            took.push(due(read.token as usize).elapsed());
+        }
+    }
+    Ok(took)
 }
 
-impl Drive {
-    fn open(file: &impl AsRawFd) -> Result<Self, Failure> {
-        let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_defer_taskrun();
-        let ring = builder.build(AT_ONCE as u32)?;
-        ring.submitter().register_files(&[file.as_raw_fd()])?;
-        let buffers = AlignedBuf::zeroed(AT_ONCE * LONG as usize);
-        Ok(Self { ring, buffers, free: (0..AT_ONCE).collect(), due: vec![Instant::now(); AT_ONCE] })
+/// A file that another program has, only to be read.
+struct Shared {
+    file: File,
+    bytes: u64,
+}
+
+impl Shared {
+    fn open(path: &str, bytes: u64) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        Ok(Self { file, bytes: bytes - bytes % LONG })
+    }
+}
+
+impl Device for Shared {
+    fn label(&self) -> &str {
+        "a drive"
     }
 
-    /// Makes so many reads at `rate` per second; how long each took.
-    fn reads(mut self, count: usize, rate: f64, places: &Places) -> Result<Vec<Duration>, Failure> {
-        let (start, mut begun) = (Instant::now(), 0);
-        let due = |number: usize| start + Duration::from_secs_f64(number as f64 / rate);
-        let mut took = Vec::with_capacity(count);
-        while took.len() < count {
-            while begun < count && due(begun) <= Instant::now() {
-                let Some(slot) = self.free.pop() else { break };
-                self.push(slot, due(begun), places.of(begun))?;
-                begun += 1;
-            }
-            let can_begin = begun < count && !self.free.is_empty();
-            let until_next = due(begun).saturating_duration_since(Instant::now());
-            self.wait(if can_begin { until_next } else { LONGEST_WAIT })?;
-            self.reap(&mut took)?;
-        }
-        Ok(took)
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.bytes, block_bytes: SHORT as u32 }
     }
 
-    fn push(
-        &mut self,
-        slot: usize,
-        due: Instant,
-        (offset, len): (u64, u64),
-    ) -> Result<(), Failure> {
-        self.due[slot] = due;
-        let buffer = self.buffers[slot * LONG as usize..].as_mut_ptr();
-        let read = opcode::Read::new(types::Fixed(0), buffer, len as u32).offset(offset);
-        // SAFETY: `reads` returns early only upon an error that ends the program; else the buffers outlive all
-        // reads, and a slot is free only when its read is over.
-        unsafe { self.ring.submission().push(&read.build().user_data(slot as u64)) }?;
-        Ok(())
+    fn read_at(&self, _: u64, _: &mut AlignedBuf) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Hands reads over, and waits for one to end, but no longer than that.
-    fn wait(&mut self, patience: Duration) -> io::Result<()> {
-        let timeout = types::Timespec::from(patience);
-        let arguments = types::SubmitArgs::new().timespec(&timeout);
-        match self.ring.submitter().submit_with_args(1, &arguments) {
-            Err(error) if error.raw_os_error() != Some(libc::ETIME) => Err(error),
-            _ => Ok(()),
-        }
+    fn write_at(&self, _: u64, _: &AlignedBuf) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn reap(&mut self, took: &mut Vec<Duration>) -> io::Result<()> {
-        for completion in self.ring.completion() {
-            if completion.result() < SHORT as i32 {
-                return Err(io::Error::from_raw_os_error(-completion.result()));
-            }
-            let slot = completion.user_data() as usize;
-            took.push(self.due[slot].elapsed());
-            self.free.push(slot);
-        }
-        Ok(())
+    fn flush(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn raw_fd(&self) -> Option<RawFd> {
+        Some(self.file.as_raw_fd())
     }
 }
 
