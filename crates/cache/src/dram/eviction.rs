@@ -33,9 +33,9 @@ const ROUNDS: u32 = 16;
 /// ... and are not tried for so many times then.
 const REST: u32 = 64;
 
-/// What eviction might have moved of earlier blocks and did not is saved up to this many times the longest item: its
-/// pieces lie in blocks one behind the other.
-const SAVED_ITEMS: u64 = 2;
+/// Eviction may move more than half of a block, and make up for it with later ones, up to this many times the longest
+/// item: its pieces lie in blocks one behind the other.
+const ITEMS_AHEAD: u64 = 2;
 
 /// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
 /// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
@@ -45,8 +45,8 @@ pub(crate) struct Compaction {
     gained: bool,
     rest: u32,
     sweep: Sweep,
-    /// Bytes of used records that eviction may move yet.
-    room: u64,
+    /// Bytes that eviction has moved beyond half of each block.
+    ahead: u64,
 }
 
 /// What to do with a live record of a block that is being emptied.
@@ -117,7 +117,7 @@ fn free_one(
         engine.note_full();
         return false;
     }
-    evict_oldest(engine, guard, turn, &mut compaction.room, now)
+    evict_oldest(engine, guard, turn, &mut compaction.ahead, now)
 }
 
 impl Compaction {
@@ -216,21 +216,29 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
 }
 
 /// Without tiers: empties the oldest block of the next shard; records used since last looked at move on
-/// (CLOCK, Corbató 1968), the others are lost. However much was used, at least as much is freed as is moved: `room` is
-/// what may be moved yet. A block of nothing but used records moves on if there were few of them in those before.
+/// (CLOCK, Corbató 1968), the others are lost. However much was used, about as much is freed as is moved, and `ahead`
+/// is what was moved beyond that.
 fn evict_oldest(
     engine: &Engine,
     guard: Guard<'_>,
     turn: &mut usize,
-    room: &mut u64,
+    ahead: &mut u64,
     now: u32,
 ) -> bool {
     let block_bytes = u64::from(engine.geometry.block_bytes);
-    let room_max = block_bytes + SAVED_ITEMS * engine.geometry.item_bytes_max;
+    let most = block_bytes / 2 + ITEMS_AHEAD * engine.geometry.item_bytes_max;
     each_shard(engine, guard, turn, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
-        *room = (*room + block_bytes / 2).min(room_max);
-        if !empty(locked, Lane::Fresh, block, now, |resident| keep_if_used(resident, room)) {
+        *ahead = ahead.saturating_sub(block_bytes / 2);
+        let keep_if_used = |resident: &Resident<'_>| {
+            let after = *ahead + u64::from(resident.footprint());
+            if !resident.has(mark::USED) || after > most {
+                return Fate::Drop;
+            }
+            *ahead = after;
+            Fate::Move
+        };
+        if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
             // There is no block to move to; emptying this one gives the first.
             empty(locked, Lane::Fresh, block, now, |_| Fate::Drop);
         }
@@ -276,15 +284,6 @@ pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bo
 /// Empties the sparsest one.
 pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
     sparsest(locked).is_some_and(|block| compact(locked, block, now))
-}
-
-fn keep_if_used(resident: &Resident<'_>, room: &mut u64) -> Fate {
-    let bytes = u64::from(resident.footprint());
-    if !resident.has(mark::USED) || bytes > *room {
-        return Fate::Drop;
-    }
-    *room -= bytes;
-    Fate::Move
 }
 
 /// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
