@@ -5,8 +5,8 @@ import resource
 import shutil
 import subprocess
 
-from measure.figure import Figure, alternate, at_most, say
 from measure.examples import build_examples, example
+from measure.figure import Figure, alternate, at_most, say
 from measure.floor import Floor
 from measure.load import load
 from measure.server import memcached

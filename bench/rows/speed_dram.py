@@ -6,8 +6,8 @@ import socket
 import time
 
 from measure import peer
-from measure.figure import Figure, at_least, at_most, median, ratio, say, take_turns
 from measure.examples import build_examples
+from measure.figure import Figure, at_least, at_most, median, ratio, say, take_turns
 from measure.floor import Floor
 from measure.load import load, load_held
 from measure.server import terrace
