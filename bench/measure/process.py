@@ -37,6 +37,12 @@ def usage(pid):
     )
 
 
+def pin(pid, cpus):
+    """Has all threads of process `pid` run on such cores."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), cpus)
+
+
 def _cpu_ns(pid, thread):
     try:
         with open(f"/proc/{pid}/task/{thread}/schedstat") as file:

@@ -67,11 +67,12 @@ class Server:
         )
         self.pid = self.child.pid
 
-    def restart(self, end):
-        """Ends the process by a signal and starts it again with the same files; seconds from that
-        start to the first answer."""
+    def restart(self, end, *flags):
+        """Ends the process by a signal and starts it again with the same files, and with other `flags`, which
+        count for more than those before; seconds from that start to the first answer."""
         self.child.send_signal(end)
         self.child.wait()
+        self._arguments += flags
         # Clients come back to the port that they know.
         self._arguments[self._arguments.index("-p") + 1] = str(self.port)
         start = time.monotonic()

@@ -2,7 +2,7 @@
 
 from . import (
     capacity, cpu, flash_gets, generator, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
-    speed_instructions, speed_latency, speed_sets, stalls, trace, traces, write_budget,
+    speed_instructions, speed_latency, speed_scaling, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
 
@@ -11,6 +11,8 @@ SPEED = {
     "speed-instructions": speed_instructions.per_operation,
     "speed-cpu": speed_dram.cpu,
     "speed-cores": speed_dram.cores,
+    "speed-scaling": speed_scaling.in_dram,
+    "speed-scaling-flash": speed_scaling.on_flash,
     "speed-idle": speed_dram.idle,
     "speed-latency": speed_latency.latency,
     "speed-reads": speed_flash.reads,

@@ -1,0 +1,125 @@
+"""More workers on more cores: half of the machine's are the server's, the others the generator's, and at last both
+share all. What stands in the way of more cores shows as processor time per operation that grows with them."""
+
+import contextlib
+import os
+import signal
+
+from measure import process
+from measure.figure import Figure, median, say, take_turns
+from measure.load import load, load_held, sized
+from measure.server import memcached, terrace
+from measure.tiers import flash
+
+LEAST_CPUS = 4
+CONNECTIONS_PER_WORKER = 8
+MEMORY = ["-m", "2048"]
+RECORDS = 1_000_000
+GET, SET = ("get", {}), ("overwrite", {})
+MIXED = ("mixed", {"get_percent": 80})
+IN_DRAM = {
+    "GET, depth 1": (*GET, 1), "GET, depth 8": (*GET, 8), "GET, depth 32": (*GET, 32),
+    "80/20, depth 32": (*MIXED, 32), "SET, depth 32": (*SET, 32),
+}  # fmt: skip
+TIER = ["-m", "256", "--tier", "ssd:DIR/tier:2g"]
+# Records of 816 bytes, as many as fill four fifths of that.
+ON_FLASH_BYTES, ON_FLASH = 816, 1_800_000
+OF_FLASH = {"GET, depth 16": (*GET, 16), "SET, depth 32": (*SET, 32)}
+
+
+def in_dram(quick):
+    """Everything in DRAM, beside memcached with as many threads."""
+    rounds, seconds = (3, 0.5) if quick else (5, 1.0)
+    split = _split()
+    if not split:
+        return [Figure("scaling in DRAM", f"skipped: needs {LEAST_CPUS} cores")]
+    found = {}
+    for workers, cpus in _steps(split):
+        threads = ["-t", str(workers)]
+        with terrace(*MEMORY, *threads, cpus=cpus[0]) as ours:
+            with memcached(*MEMORY, *threads, "-R", "1000", cpus=cpus[0]) as theirs:
+                for server in (ours, theirs):
+                    say(server.command)
+                    load(server, "fill", cpus=cpus[1], records=RECORDS, batch=True)
+                for name, mix in IN_DRAM.items():
+                    say(f"{name}, {workers} workers: requests per second of terrace and memcached")
+                    runs = [lambda s=server: _run(s, mix, workers, cpus, seconds) for server in (ours, theirs)]
+                    found[name, workers] = _take_turns(rounds, runs)
+    return [_figure(name, workers, found) for name in IN_DRAM for workers, _ in _steps(split)]
+
+
+def on_flash(quick):
+    """Records on a tier, which is the limit of GETs where it is a drive."""
+    rounds, seconds = (2, 1) if quick else (5, 3)
+    split = _split()
+    if not split:
+        return [Figure("scaling with a tier", f"skipped: needs {LEAST_CPUS} cores")]
+    found = {}
+    with terrace(*TIER, "-t", "1", cpus=split[0]) as server:
+        say(server.command)
+        load(server, "fill", cpus=split[1], records=ON_FLASH, **sized(ON_FLASH_BYTES))
+        for name, mix in OF_FLASH.items():
+            for workers, cpus in _steps(split):
+                server.settle()
+                server.restart(signal.SIGTERM, "-t", str(workers))
+                process.pin(server.pid, cpus[0])
+                say(f"{name}, {workers} workers: requests per second")
+                how = {**sized(ON_FLASH_BYTES), "records": ON_FLASH}
+                run = lambda: _run(server, mix, workers, cpus, seconds, **how)
+                found[name, workers] = _take_turns(rounds, [run])
+    return [_figure(name, workers, found) for name in OF_FLASH for workers, _ in _steps(split)]
+
+
+def _split():
+    """The server's cores and the generator's; `None` where there are too few."""
+    cpus = sorted(os.sched_getaffinity(0))
+    half = len(cpus) // 2
+    return (set(cpus[:half]), set(cpus[half:])) if len(cpus) >= LEAST_CPUS else None
+
+
+def _steps(split):
+    """Numbers of workers, each with the server's cores and the generator's."""
+    half, workers = len(split[0]), 1
+    while workers <= half:
+        yield workers, split
+        workers *= 2
+    everywhere = split[0] | split[1]
+    yield len(everywhere), (everywhere, everywhere)
+
+
+def _run(server, mix, workers, cpus, seconds, **records):
+    workload, options, depth = mix
+    held = load if records else load_held
+    report = held(
+        server, workload, cpus=cpus[1], threads=len(cpus[1]), seconds=seconds, depth=depth, batch=True,
+        connections=CONNECTIONS_PER_WORKER * workers, any_version=True, protocol="meta",
+        **{"records": RECORDS, **options, **records},
+    )  # fmt: skip
+    return report["requests_per_second"], report["server_cpu_us"]
+
+
+def _take_turns(rounds, runs):
+    """For each, the medians of rates and of processor times."""
+    cpu_us = [[] for _ in runs]
+
+    def rate(number):
+        rate, cpu = runs[number]()
+        cpu_us[number].append(cpu)
+        return rate
+
+    rates = take_turns(rounds, *[lambda at=at: rate(at) for at in range(len(runs))])
+    return [(median(rate), median(cpu)) for rate, cpu in zip(rates, cpu_us)]
+
+
+def _figure(name, workers, found):
+    own, *others = [_of_one(at, name, workers, found) for at in range(len(found[name, workers]))]
+    (rate, _), *peer = found[name, workers]
+    beside = f"; memcached {others[0]}; {rate / peer[0][0]:.2f} of its rate" if others else ""
+    return Figure(f"{name}, {workers} workers: of one worker's rate", f"{own}{beside}")
+
+
+def _of_one(at, name, workers, found):
+    """Rate and processor time of a server, of those of one worker, and how busy its workers' cores are."""
+    (rate, cpu), (rate_of_one, _) = found[name, workers][at], found[name, 1][at]
+    busy = rate * cpu / 1e6 / workers
+    return f"{rate / rate_of_one:.2f} ({rate:,.0f}/s, {cpu:.2f} us each, {busy:.0%} of {workers} cores)"
