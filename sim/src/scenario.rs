@@ -67,6 +67,8 @@ pub(crate) struct Scenario {
     /// allow is let go, whether there is room or not.
     pub(crate) budgets: Vec<Option<f64>>,
     pub(crate) trouble: Trouble,
+    /// Parts that the background work is shared out to.
+    pub(crate) background_threads: usize,
 }
 
 /// Where segments begin on a tier.
@@ -137,6 +139,7 @@ impl Scenario {
             is_ladder,
             budgets: vec![None; tiers.len()],
             trouble: Trouble::default(),
+            background_threads: 1,
             tiers,
         };
         scenario.trouble = scenario.trouble(random, strict);
@@ -145,10 +148,11 @@ impl Scenario {
         scenario
     }
 
-    /// Gears, lives, and budgets for some of the tiers: from a segment in a minute to two in a second.
+    /// Gears, lives, background threads, and budgets for some of the tiers: from a segment in a minute to two in a second.
     fn draw_policy(&mut self, random: &mut Random) {
         self.gear = random.pick(&[Gear::A, Gear::A, Gear::B, Gear::C, Gear::C, Gear::D]);
         self.lives = random.pick(&[0, 0, 0, 3, 20]);
+        self.background_threads = Random::new(!self.hash_seed).pick(&[1, 1, 2, 4]);
         if self.tiers.is_empty() || !random.percent(30) {
             return;
         }
@@ -194,6 +198,7 @@ impl Scenario {
         config.durability = self.durability;
         config.sessions_max = self.connections + 2;
         config.full_gear = self.gear;
+        config.background_threads = self.background_threads;
         let rate = |budget: &Option<f64>| match *budget {
             Some(bytes) => WriteRate::BytesPerSecond(bytes),
             None => WriteRate::Unlimited,

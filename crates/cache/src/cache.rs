@@ -1,6 +1,7 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
 use crate::config::{Config, Durability, Tuning};
+use crate::crew::{self, Crew};
 use crate::dram::hot::Origin;
 use crate::dram::memory::{Guard, Place};
 use crate::dram::table::DramTable;
@@ -9,9 +10,7 @@ use crate::index::bucket::SLOTS;
 use crate::index::sealed::SealedIndex;
 use crate::kill_log::KillLog;
 use crate::lock;
-use crate::maintain::Maintenance;
 use crate::pool::Pool;
-use crate::reclaim::merge;
 use crate::records::key::Hasher;
 use crate::records::manifest::Run;
 use crate::recovery::crash::crash_point;
@@ -60,6 +59,7 @@ pub enum OpenError {
 /// The cache; shared by all workers.
 pub struct Cache {
     pub(crate) engine: Engine,
+    crew: Crew,
 }
 
 /// What the parts of the cache share.
@@ -97,7 +97,6 @@ pub(crate) struct Engine {
     hangs: AtomicBool,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Vec<Run>>,
-    maintenance: Mutex<Option<Maintenance>>,
     /// Bytes that do not change: staging buffers, state, logs.
     pub(crate) fixed_bytes: u64,
 }
@@ -110,13 +109,8 @@ impl Cache {
     /// See [`OpenError`]; a device that is not ours is not written.
     pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let engine = crate::recovery::start::start(&config)?;
-        let participant = engine.pool.quiesce.join();
-        if let Some(participant) = participant {
-            let buffer_bytes = engine.geometry.segment_bytes as usize;
-            let memory = engine.pool.budget.limit();
-            *lock(&engine.maintenance) = Some(Maintenance::new(participant, memory, buffer_bytes));
-        }
-        Ok(Arc::new(Self { engine }))
+        let crew = Crew::new(&config, &engine);
+        Ok(Arc::new(Self { engine, crew }))
     }
 
     /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop
@@ -170,11 +164,8 @@ impl Cache {
     /// yes. Says whether it came to the end; if not, the next start is as after a crash. No request
     /// may come after this.
     pub fn close(&self, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
-        let mut maintenance = lock(&self.engine.maintenance);
-        let Some(maintenance) = maintenance.as_mut() else { return false };
         self.engine.note_time(now);
-        let all = maintenance.seal_all(&self.engine, now, goes_on);
-        all && goes_on() && self.engine.write_clean()
+        self.crew.seal_all(&self.engine, now, goes_on) && goes_on() && self.engine.write_clean()
     }
 
     /// A session for one worker thread.
@@ -188,10 +179,16 @@ impl Cache {
     }
 
     /// Does one slice of background work (seal, reclaim, grow, release) and says whether there was
-    /// any. To be called in a loop by one thread, which naps (about 1 ms) when it returns `false`.
+    /// any. To be called in a loop by [`Cache::background_threads`], each of which naps (about 1 ms) when it
+    /// returns `false`.
     pub fn maintain(&self, now: u32) -> bool {
-        let mut maintenance = lock(&self.engine.maintenance);
-        maintenance.as_mut().is_some_and(|maintenance| maintenance.slice(&self.engine, now))
+        self.crew.slice(&self.engine, now)
+    }
+
+    /// How many threads find something to do in [`Cache::maintain`] at once: `Config::background_threads`, or fewer
+    /// where there is no tier, or there are few shards.
+    pub fn background_threads(&self) -> usize {
+        self.crew.parts()
     }
 
     /// Says whether [`Cache::maintain`] has not come back for longer than anybody should wait, as when a drive
@@ -250,17 +247,8 @@ impl Engine {
         let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
         let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
-        let moving = match pool.slots.rungs().count() {
-            0 => 0,
-            // One segment at a time can go down, however little memory there is.
-            rungs => {
-                let segment_bytes = geometry.segment_bytes as usize;
-                let least = usize::from(rungs > 1);
-                let segments = merge::segments_max(pool.budget.limit(), segment_bytes).max(least);
-                (segments * segment_bytes) as u64
-            }
-        };
-        let fixed_bytes = 2 * u64::from(geometry.segment_bytes) + moving + parts.state_bytes;
+        let fixed_bytes =
+            crew::bytes(config, &geometry, pool.slots.rungs().count()) + parts.state_bytes;
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
         pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);
@@ -288,7 +276,6 @@ impl Engine {
             no_room: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             doomed: Mutex::default(),
-            maintenance: Mutex::default(),
             fixed_bytes,
         }
     }

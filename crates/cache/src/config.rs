@@ -107,8 +107,11 @@ pub struct Config {
     pub cas: bool,
     /// The longest value that is accepted, in bytes (`-I`).
     pub item_bytes_max: u64,
-    /// Sessions (workers and background threads) that can exist at once.
+    /// Sessions (workers) that can exist at once.
     pub sessions_max: usize,
+    /// Threads that are to share the background work of tiers, at most; see [`crate::Cache::background_threads`]. Each
+    /// works in memory of its own.
+    pub background_threads: usize,
     /// What tests turn down so that rare events become common.
     pub tuning: Tuning,
 }
@@ -132,6 +135,7 @@ impl Config {
             cas: true,
             item_bytes_max: 1 << 20,
             sessions_max: 72,
+            background_threads: 1,
             tuning: Tuning::default(),
         }
     }

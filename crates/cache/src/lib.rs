@@ -28,6 +28,7 @@
 
 mod cache;
 mod config;
+mod crew;
 mod dram;
 mod geometry;
 mod index;

@@ -1,6 +1,7 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
 use crate::cache::Engine;
+use crate::crew::round;
 use crate::dram::eviction::{self, Compaction};
 use crate::dram::memory::Guard;
 use crate::index::grow::{self, Growth, Pressure, Refused};
@@ -12,11 +13,10 @@ use crate::reclaim::expiry::Expiry;
 use crate::reclaim::merge;
 use crate::reclaim::moving::Space;
 use crate::segments::buffers::{self, Relief};
+use crate::segments::pick::Wanted;
 use crate::segments::seal::{self, Outcome};
-use crate::shard::Lane;
-use crate::tiers::admission;
+use crate::tiers::admission::{self, Sifted};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Whether a shard that has enough for a segment is sealed at once.
@@ -54,6 +54,8 @@ struct Round {
 /// What background work keeps from one slice to the next.
 pub(crate) struct Maintenance {
     participant: Participant,
+    /// Those that nobody else works on in the background.
+    shards: Range<usize>,
     /// One segment, to write.
     segment: AlignedBuf,
     /// One segment, to read.
@@ -74,21 +76,28 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    pub(crate) fn new(participant: Participant, memory: u64, segment_bytes: usize) -> Self {
+    /// Of such shards; moves so many segments at once, at most, or does not merge at all.
+    pub(crate) fn new(
+        participant: Participant,
+        shards: Range<usize>,
+        segments_max: usize,
+        segment_bytes: usize,
+    ) -> Self {
         Self {
             participant,
             segment: AlignedBuf::zeroed(segment_bytes),
             reading: AlignedBuf::zeroed(segment_bytes),
             dram_turn: 0,
             compaction: Compaction::default(),
-            seal_turn: 0,
+            seal_turn: shards.start,
             growth: None,
-            settling: Settling::default(),
-            expiry: Expiry::default(),
+            settling: Settling::new(shards.clone()),
+            expiry: Expiry::new(shards.clone()),
             space: Space::new(segment_bytes),
-            segments_max: merge::segments_max(memory, segment_bytes),
+            segments_max,
             rounds: Vec::new(),
             is_timing: false,
+            shards,
         }
     }
 
@@ -97,35 +106,50 @@ impl Maintenance {
         let quiesce = &engine.pool.quiesce;
         quiesce.refresh(&self.participant);
         let guard = Guard::new();
+        // Before anything expires by it.
         engine.note_time(now);
-        engine.judge_fullness();
-        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
-        let mut worked = engine.pool.collect();
-        let turn = (&mut self.dram_turn, &mut self.compaction);
-        worked |= eviction::make_room(engine, guard, turn, now);
-        worked |= engine.shrink_to_limit();
+        let is_first = self.shards.start == 0;
+        let mut worked = is_first && self.look_after_all(engine, guard, now);
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
             worked |= self.settling.step(engine, guard, now);
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
-            let may_clean = engine.recovery.is_done();
-            if may_clean && !std::mem::replace(&mut self.is_timing, true) {
-                // Recovery reads by many threads, and waits: what it can't read is lost.
-                engine.pool.slots.tiers.iter().for_each(|tier| tier.device.begin_timing());
-            }
-            let locked = |shard: usize, act: &dyn Fn()| {
-                let _locked = engine.shards[shard].lock(&engine.pool, guard);
-                act();
-            };
-            for log in &engine.pool.logs {
-                worked |= log.maintain(&engine.pool.slots, may_clean, &locked);
-            }
         }
-        engine.distrust_failed_logs();
-        worked |= engine.discard_some();
+        if is_first {
+            worked |= self.maintain_logs(engine, guard);
+            engine.distrust_failed_logs();
+            worked |= engine.discard_some();
+        }
         quiesce.park(&self.participant);
+        worked
+    }
+
+    /// What does not go shard by shard, ahead of what does.
+    fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        engine.judge_fullness();
+        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
+        let collected = engine.pool.collect();
+        let turn = (&mut self.dram_turn, &mut self.compaction);
+        let made_room = eviction::make_room(engine, guard, turn, now);
+        engine.shrink_to_limit() || made_room || collected
+    }
+
+    fn maintain_logs(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
+        let may_clean = engine.recovery.is_done();
+        if may_clean && !std::mem::replace(&mut self.is_timing, true) {
+            // Recovery reads by many threads, and waits: what it can't read is lost.
+            engine.pool.slots.tiers.iter().for_each(|tier| tier.device.begin_timing());
+        }
+        let locked = |shard: usize, act: &dyn Fn()| {
+            let _locked = engine.shards[shard].lock(&engine.pool, guard);
+            act();
+        };
+        let mut worked = false;
+        for log in &engine.pool.logs {
+            worked |= log.maintain(&engine.pool.slots, may_clean, &locked);
+        }
         worked
     }
 
@@ -180,8 +204,8 @@ impl Maintenance {
                 return false;
             }
         }
-        let all = 0..engine.shards.len();
-        self.take_back_on((rung, is_fruitless), engine, guard, all, now)
+        let shards = self.shards.clone();
+        self.take_back_on((rung, is_fruitless), engine, guard, shards, now)
     }
 
     /// Takes back a segment of some shards, of the lowest rung where they have one.
@@ -236,15 +260,15 @@ impl Maintenance {
         if !engine.may_seal() {
             return false;
         }
-        match buffers::relieve(engine, guard, &mut self.seal_turn, now) {
+        match buffers::relieve(engine, guard, (&self.shards, &mut self.seal_turn), now) {
             Relief::Compacted => return true,
             Relief::Write(at) if self.seal(engine, guard, at, now, Patience::None) => return true,
             // There may be too little in it, or its index has to grow first.
             Relief::Write(_) | Relief::NotDue => {}
         }
-        (0..engine.shards.len()).any(|_| {
-            self.seal_turn = (self.seal_turn + 1) % engine.shards.len();
-            self.seal(engine, guard, self.seal_turn, now, Patience::WhileThereIsRoom)
+        round(&self.shards, self.seal_turn).any(|at| {
+            self.seal_turn = at;
+            self.seal(engine, guard, at, now, Patience::WhileThereIsRoom)
         })
     }
 
@@ -274,16 +298,17 @@ impl Maintenance {
         if shard.lock(&engine.pool, guard).state.awaited.is_some() {
             return Sealing::NotNow;
         }
-        if let Some(worked) = admission::sift(engine, guard, at, now) {
-            return Sealing::of(worked);
-        }
+        let wanted = match admission::sift(engine, guard, at, now) {
+            Sifted::Held(worked) => return Sealing::of(worked),
+            Sifted::Due(wanted) => wanted,
+        };
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.sealable_bytes() < engine.seal_bytes() {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let worked = engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
             return Sealing::of(worked);
         }
-        let is_urgent = patience == Patience::None || engine.pool.admission.is_sifting();
+        let is_urgent = patience == Patience::None || wanted == Wanted::Admitted;
         if !is_urgent && engine.may_wait(&locked) {
             return Sealing::NotNow;
         }
@@ -318,7 +343,7 @@ impl Maintenance {
         if pressure == Pressure::Needed {
             return Sealing::NotNow;
         }
-        let outcome = seal::seal(engine, guard, at, &mut self.segment, now, false);
+        let outcome = seal::seal(engine, guard, at, &mut self.segment, now, wanted);
         Sealing::of(outcome == Outcome::Sealed)
     }
 
@@ -333,23 +358,18 @@ impl Maintenance {
         }
     }
 
-    /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on
-    /// the tiers.
-    pub(crate) fn seal_all(
-        &mut self,
-        engine: &Engine,
-        now: u32,
-        goes_on: &dyn Fn() -> bool,
-    ) -> bool {
+    /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
+    /// background.
+    pub(crate) fn seal_all(&mut self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
         // Places that are taken back for it; each may bring records that have to be sealed again.
         let mut patience = 8 * engine.shards.len() + 64;
         let quiesce = &engine.pool.quiesce;
-        for at in 0..engine.shards.len() {
+        for at in self.shards.clone() {
             while goes_on() {
                 quiesce.refresh(&self.participant);
                 let guard = Guard::new();
                 self.make_index_room(engine, guard, at);
-                match seal::seal(engine, guard, at, &mut self.segment, now, true) {
+                match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
                     Outcome::Sealed => {}
                     Outcome::Blocked if patience > 0 => {
                         patience -= 1;
@@ -362,6 +382,5 @@ impl Maintenance {
             }
         }
         quiesce.park(&self.participant);
-        engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
     }
 }

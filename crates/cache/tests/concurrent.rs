@@ -81,13 +81,15 @@ fn storm(mut config: Config, device_bytes: Option<usize>, operations: u64, may_l
     std::thread::scope(|scope| {
         let (cache, now) = (&first.cache, first.now);
         let (done, acked) = (&done, &acked);
-        scope.spawn(move || {
-            while !done.load(Ordering::Relaxed) {
-                if !cache.maintain(now) {
-                    std::thread::sleep(std::time::Duration::from_micros(200));
+        for _ in 0..cache.background_threads() {
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    if !cache.maintain(now) {
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                    }
                 }
-            }
-        });
+            });
+        }
         let threads: Vec<_> = (0..THREADS)
             .map(|me| {
                 let mut client = first.sibling();
@@ -130,6 +132,27 @@ fn a_tier_with_room() {
 #[test]
 fn a_tier_with_few_fingerprints() {
     storm(small(6), Some(8 << 20), 60_000, false);
+}
+
+/// As [`small`], with as many background threads as shards.
+fn small_and_shared(fingerprint_bits: u32) -> Config {
+    let mut config = small(fingerprint_bits);
+    config.memory_bytes = 2 << 20;
+    config.memory_bytes_max = 2 << 20;
+    config.tuning.shards = Some(4);
+    config.background_threads = 4;
+    config
+}
+
+#[test]
+fn several_background_threads() {
+    storm(small_and_shared(15), Some(16 << 20), 60_000, false);
+    storm(small_and_shared(6), Some(16 << 20), 60_000, false);
+}
+
+#[test]
+fn several_background_threads_and_a_tier_that_is_too_small() {
+    storm(small_and_shared(15), Some(4 << 20), 60_000, true);
 }
 
 #[test]

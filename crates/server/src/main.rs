@@ -11,6 +11,7 @@ use startup::pid_file::PidFile;
 use startup::{Failure, banner, limits, memory, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use terrace::admin::Admin;
 use terrace::say;
 use terrace::server::{self, Listener, Signals};
@@ -21,6 +22,8 @@ use terrace_device::Device;
 
 /// Sessions of the cache besides those of the workers.
 const SESSIONS_BESIDES: usize = 8;
+/// Background threads where nobody says how many.
+const BACKGROUND_MAX: usize = 4;
 /// `cache_memlimit` raises `-m` up to so many times.
 const MEMORY_RAISED_MAX: u64 = 4;
 
@@ -90,7 +93,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
-    say::line(banner::limits(settings, cache.item_bytes_max()));
+    say::line(banner::limits(settings, &cache));
     say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
     say_all(&memory::more_than_there_is(settings.memory_bytes));
     if let Some(Err(failure)) = &pid_file {
@@ -139,6 +142,7 @@ fn open_cache(
         cas: settings.cas,
         item_bytes_max: settings.item_bytes_max,
         sessions_max: settings.threads as usize + SESSIONS_BESIDES,
+        background_threads: background_threads(settings),
         // Locked memory is taken at once, address space that nobody may ever need with it.
         memory_bytes_max: match settings.lock_memory {
             true => settings.memory_bytes,
@@ -147,6 +151,14 @@ fn open_cache(
         ..Config::new(settings.memory_bytes)
     };
     Cache::open(config).map_err(|error| chosen.failure(error))
+}
+
+/// One for every two workers, and for every four cores, unless it is told: a record that is written and moved once more
+/// takes the background longer than a worker.
+fn background_threads(settings: &Settings) -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let by_itself = || (settings.threads as usize / 2).min(cores / 4).clamp(1, BACKGROUND_MAX);
+    settings.background_threads.map_or_else(by_itself, |threads| threads as usize)
 }
 
 /// One rate is meant for each tier.

@@ -89,6 +89,8 @@ pub(crate) struct Growth {
     generation: u64,
     /// Bytes of the new index, taken from the budget.
     bytes: u64,
+    /// Those that it has more than the old one.
+    more: u64,
     /// Entries that are to have room besides.
     coming: u64,
     /// Segments still to be carried over; those sealed since the start go into both indexes anyway.
@@ -122,13 +124,20 @@ pub(crate) fn start(
     let index = shard.index.load(guard);
     let buckets = next_buckets(engine, shard, index, coming);
     let bytes = SealedIndex::bytes_for(buckets);
-    let counted = engine.pool.counters.index_bytes.load(Ordering::Relaxed);
-    if counted + bytes.saturating_sub(index.bytes()) > engine.index_share() {
-        return Err(Refused::AtShare);
+    let more = bytes.saturating_sub(index.bytes());
+    let counters = &engine.pool.counters;
+    let counted = counters.index_bytes.load(Ordering::Relaxed);
+    let growing = counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
+    let refuse = |why| {
+        counters.index_growing_bytes.fetch_sub(more, Ordering::Relaxed);
+        Err(why)
+    };
+    if counted + growing + more > engine.index_share() {
+        return refuse(Refused::AtShare);
     }
     engine.pool.arena.release(bytes, &engine.pool.budget);
     if !engine.pool.budget.take(bytes) {
-        return Err(Refused::NoMemory);
+        return refuse(Refused::NoMemory);
     }
     let mut locked = shard.lock(&engine.pool, guard);
     locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
@@ -136,7 +145,16 @@ pub(crate) fn start(
     let generation = locked.state.generation;
     let segments = shard.segments.iter().collect();
     let unread = Vec::new();
-    Ok(Growth { shard: at, generation, bytes, coming, segments, unread, is_second_try: false })
+    Ok(Growth {
+        shard: at,
+        generation,
+        bytes,
+        more,
+        coming,
+        segments,
+        unread,
+        is_second_try: false,
+    })
 }
 
 impl Growth {
@@ -194,6 +212,7 @@ impl Growth {
     /// Puts the new index in place, or drops it when entries are missing.
     fn finish(&self, engine: &Engine, guard: Guard<'_>, is_complete: bool) {
         let shard = &engine.shards[self.shard];
+        engine.pool.counters.index_growing_bytes.fetch_sub(self.more, Ordering::Relaxed);
         let mut locked = shard.lock(&engine.pool, guard);
         match locked.state.growing.take() {
             Some(grown) if is_complete && locked.state.generation == self.generation => {

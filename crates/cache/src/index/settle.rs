@@ -2,6 +2,7 @@
 //! suspended entries, see [`crate::index::suspended`].
 
 use crate::cache::Engine;
+use crate::crew::round;
 use crate::dram::memory::Guard;
 use crate::index::bucket::Entry;
 use crate::index::sealed::SealedIndex;
@@ -12,6 +13,7 @@ use crate::segments::layout::Footer;
 use crate::segments::segment::Sealed;
 use crate::shard::{Candidates, Locked, Shard};
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Footers read per slice.
@@ -31,9 +33,9 @@ fn suspended_max(index: &SealedIndex) -> u64 {
     (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
 }
 
-/// A round over the segments of one shard.
-#[derive(Default)]
+/// A round over the segments of one shard after the other, of some.
 pub(crate) struct Settling {
+    shards: Range<usize>,
     shard: usize,
     left: Vec<Sealed>,
     /// Shards to be settled although they have room for more.
@@ -48,6 +50,19 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
+    pub(crate) fn new(shards: Range<usize>) -> Self {
+        Self {
+            shard: shards.start,
+            shards,
+            left: Vec::new(),
+            leftovers: Vec::new(),
+            stored: 0,
+            idle: 0,
+            unanswered: HashSet::new(),
+            second: 0,
+        }
+    }
+
     /// Settles a few segments; says whether there were any.
     pub(crate) fn step(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         self.note_idleness(engine);
@@ -102,15 +117,14 @@ impl Settling {
         self.stored = stored;
         match self.idle {
             0 => self.leftovers.clear(),
-            IDLE_SLICES => self.leftovers = (0..engine.shards.len()).collect(),
+            IDLE_SLICES => self.leftovers = self.shards.clone().collect(),
             _ => {}
         }
     }
 
     /// Begins a round in the next shard that has used up most of its room, or that is left over.
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
-        let (shards, last) = (engine.shards.len(), self.shard);
-        for at in (1..=shards).map(|step| (last + step) % shards) {
+        for at in round(&self.shards, self.shard) {
             // Those that have most now; what is merged or taken back meanwhile needs no settling.
             if engine.shards[at].is_to_be_settled(guard)
                 && self.list(engine, guard, at, FOOTERS_PER_SLICE)

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use terrace_device::is_unanswered;
 
 /// Pages of the ring that requests leave to what is under way: every thread may have checked for room
-/// and not yet appended, a few dozen words each.
-const RING_RESERVE: u64 = 6;
+/// and not yet appended, a few dozen words each, or two for each record of a batch in the background.
+const RING_RESERVE: u64 = 7;
 
 impl KillLog {
     /// Whether a request may append what it needs; if not, pages have to be written out first.

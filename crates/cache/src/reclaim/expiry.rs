@@ -7,15 +7,16 @@ use crate::reclaim::whole::drop_whole;
 use crate::reclaim::{self, Victim};
 use crate::segments::segment::Sealed;
 use crate::stats::counters::count;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Shards looked at per slice.
 const SHARDS_PER_SLICE: usize = 4;
 
-/// A round over all segments, every second.
-#[derive(Default)]
+/// A round over all segments of some shards, every second.
 pub(crate) struct Expiry {
+    shards: Range<usize>,
     /// Unix seconds of the round.
     round: u32,
     /// Shards still to be looked at.
@@ -23,6 +24,10 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
+    pub(crate) fn new(shards: Range<usize>) -> Self {
+        Self { shards, round: 0, left: 0 }
+    }
+
     /// Frees segments of a few shards; says whether there were any.
     pub(crate) fn step(
         &mut self,
@@ -32,12 +37,13 @@ impl Expiry {
         now: u32,
     ) -> bool {
         if self.left == 0 && now != self.round {
-            (self.round, self.left) = (now, engine.shards.len());
+            (self.round, self.left) = (now, self.shards.len());
         }
         (0..SHARDS_PER_SLICE.min(self.left)).fold(false, |freed, _| {
             self.left -= 1;
-            let unread = free_expired(engine, guard, self.left, now);
-            read_expired(engine, guard, self.left, buffer, now) || unread || freed
+            let at = self.shards.start + self.left;
+            let unread = free_expired(engine, guard, at, now);
+            read_expired(engine, guard, at, buffer, now) || unread || freed
         })
     }
 }

@@ -6,6 +6,7 @@
 use crate::OpenError;
 use crate::cache::{Engine, initial_buckets};
 use crate::config::{Config, Durability, OnMismatch};
+use crate::crew;
 use crate::dram::budget::Budget;
 use crate::dram::memory::{Arena, Guard};
 use crate::geometry::Geometry;
@@ -287,7 +288,7 @@ fn assemble(
     let pool = Pool {
         arena,
         budget: Budget::new(config.memory_bytes),
-        quiesce: Quiesce::new(config.sessions_max + 2 + recover::THREADS_MAX),
+        quiesce: Quiesce::new(config.sessions_max + 1 + crew::PARTS_MAX + recover::THREADS_MAX),
         counters,
         garbage: Mutex::default(),
         reserve: reserve(blocks),

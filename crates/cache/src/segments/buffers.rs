@@ -6,11 +6,13 @@
 //! since it has most to choose from (see [`crate::segments::pick`]).
 
 use crate::cache::Engine;
+use crate::crew::round;
 use crate::dram::eviction;
 use crate::dram::memory::Guard;
 use crate::geometry::Geometry;
 use crate::shard::{FullBlock, Lane, Locked};
 use crate::tiers::admission;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
@@ -40,15 +42,19 @@ pub(crate) fn blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
     (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
 }
 
-/// Makes room in buffers that are nearly full without a write, or says which shard to write; `turn` is the
-/// shard that had its turn last.
-pub(crate) fn relieve(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Relief {
+/// Makes room in buffers that are nearly full without a write, or says which of the shards to write; `turn` is the
+/// one that had its turn last.
+pub(crate) fn relieve(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (shards, turn): (&Range<usize>, &mut usize),
+    now: u32,
+) -> Relief {
     if !engine.is_short_of_buffers() || admission::is_choosy(engine) {
         return Relief::NotDue;
     }
-    let shards = engine.shards.len();
     let mut fullest = (0, None);
-    for at in (*turn + 1..=*turn + shards).map(|at| at % shards) {
+    for at in round(shards, *turn) {
         let mut locked = engine.shards[at].lock(&engine.pool, guard);
         if empty_sparse_block(engine, &mut locked, now) {
             *turn = at;

@@ -38,6 +38,17 @@ pub(crate) struct Fresh<'g> {
     pub(crate) expires: u32,
 }
 
+/// Which of a shard's fresh records are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those that are due.
+    Due,
+    /// Those of them that were admitted; see [`crate::tiers::admission`].
+    Admitted,
+    /// All, whatever becomes of them.
+    All,
+}
+
 /// One choice.
 pub(crate) struct Pick<'g> {
     pub(crate) engine: &'g Engine,
@@ -47,8 +58,7 @@ pub(crate) struct Pick<'g> {
     pub(crate) now: u32,
     /// Unix seconds of the choice before; 0 if there was none.
     pub(crate) since: u32,
-    /// Everything is to be sealed, whatever becomes of it.
-    pub(crate) any: bool,
+    pub(crate) wanted: Wanted,
 }
 
 /// What there is to choose from, oldest first.
@@ -103,7 +113,7 @@ impl<'g> Pick<'g> {
             if resident.has(mark::VOID | mark::SEALED) {
                 continue;
             }
-            if !self.any && self.engine.pool.admission.leaves(&resident) {
+            if self.wanted == Wanted::Admitted && !resident.has(mark::ADMITTED) {
                 continue;
             }
             let key = self.engine.hasher.key(record.key, record.is_chunk);
@@ -114,9 +124,9 @@ impl<'g> Pick<'g> {
                 payload_bytes: record.payload_bytes() as u32,
                 expires: record.expires,
             };
-            if record.is_expired(self.now) && !self.any {
+            if record.is_expired(self.now) && !self.takes_all() {
                 choice.expired.push(fresh);
-            } else if !self.any && self.is_likely_gone_soon(&fresh) {
+            } else if !self.takes_all() && self.is_likely_gone_soon(&fresh) {
                 choice.waiting.push(fresh);
             } else {
                 if choice.due.is_empty() {
@@ -132,6 +142,10 @@ impl<'g> Pick<'g> {
             }
         }
         choice
+    }
+
+    fn takes_all(&self) -> bool {
+        self.wanted == Wanted::All
     }
 
     fn is_likely_gone_soon(&self, fresh: &Fresh<'_>) -> bool {
@@ -150,7 +164,7 @@ impl<'g> Pick<'g> {
     }
 
     fn fills(&self, class: usize, due_bytes: &[u64; CLASSES]) -> bool {
-        !self.any && due_bytes[class] >= self.engine.seal_bytes()
+        !self.takes_all() && due_bytes[class] >= self.engine.seal_bytes()
     }
 
     fn class(&self, fresh: &Fresh<'_>) -> usize {

@@ -11,7 +11,7 @@ use crate::recovery::crash::crash_point;
 use crate::segments::layout::Footer;
 use crate::segments::order;
 use crate::segments::packing::{self, assemble, defer_equal_names, fit};
-use crate::segments::pick::{Fresh, Pick};
+use crate::segments::pick::{Fresh, Pick, Wanted};
 use crate::shard::{Locked, Shard};
 use crate::stats::counters::count;
 use std::sync::atomic::Ordering;
@@ -34,17 +34,17 @@ pub(crate) enum Outcome {
     Blocked,
 }
 
-/// Seals one segment of a shard if there are enough records for it, or if there is `any`.
+/// Seals one segment of a shard if there are enough records for it, or, where all are wanted, if there are any.
 pub(crate) fn seal(
     engine: &Engine,
     guard: Guard<'_>,
     shard_at: usize,
     segment: &mut AlignedBuf,
     now: u32,
-    any: bool,
+    wanted: Wanted,
 ) -> Outcome {
     let shard = &engine.shards[shard_at];
-    let Some((mut items, generation)) = gather(engine, shard, guard, now, any) else {
+    let Some((mut items, generation)) = gather(engine, shard, guard, now, wanted) else {
         return Outcome::NotDue;
     };
     let buckets = {
@@ -140,8 +140,9 @@ fn gather<'g>(
     shard: &'g Shard,
     guard: Guard<'g>,
     now: u32,
-    any: bool,
+    wanted: Wanted,
 ) -> Option<(Vec<Item<'g>>, u64)> {
+    let any = wanted == Wanted::All;
     let (blocks, generation, since) = {
         let mut locked = shard.lock(&engine.pool, guard);
         if any {
@@ -153,7 +154,7 @@ fn gather<'g>(
         let since = std::mem::replace(&mut locked.state.gathered, now);
         (locked.state.fresh.full.clone(), locked.state.generation, since)
     };
-    let picked = Pick { engine, shard, guard, now, since, any }.run(&blocks);
+    let picked = Pick { engine, shard, guard, now, since, wanted }.run(&blocks);
     let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
     if !any && bytes < engine.seal_bytes() {
         // Some had expired; the others wait until they are enough again.

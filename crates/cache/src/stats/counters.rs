@@ -77,6 +77,8 @@ pub(crate) struct Counters {
     pub(crate) stored: Spread,
     pub(crate) table_bytes: AtomicU64,
     pub(crate) index_bytes: AtomicU64,
+    /// What the indexes that are being built have more than those that they will take the place of.
+    pub(crate) index_growing_bytes: AtomicU64,
     pub(crate) page_table_bytes: AtomicU64,
     pub(crate) evictions: AtomicU64,
     pub(crate) evicted_unfetched: AtomicU64,

@@ -15,12 +15,13 @@ use crate::index::bucket::since_seal;
 use crate::lock;
 use crate::records::key::Name;
 use crate::records::record::Record;
+use crate::segments::pick::Wanted;
 use crate::shard::{FullBlock, Shard};
 use crate::stats::TierStats;
 use crate::stats::counters::count;
 use crate::tiers::ledger::Ledger;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use terrace_policy::{Gear, Ghost, Past};
 
@@ -41,8 +42,6 @@ pub(crate) struct Admission {
     let_go: Box<[LetGo]>,
     ghost: Mutex<Ghost>,
     ghost_bytes: u64,
-    /// Only records that were admitted are sealed at present.
-    is_sifting: AtomicBool,
 }
 
 /// Of one tier.
@@ -63,7 +62,6 @@ impl Admission {
             let_go: config.tiers.iter().map(|_| LetGo::default()).collect(),
             ghost_bytes: ghost.bytes() as u64,
             ghost: Mutex::new(ghost),
-            is_sifting: AtomicBool::new(false),
         }
     }
 
@@ -76,16 +74,6 @@ impl Admission {
     pub(crate) fn gear(&self, tier: u16, is_full: bool) -> Gear {
         let of_budget = self.ledger.gear(tier);
         if is_full { of_budget.max(self.full_gear) } else { of_budget }
-    }
-
-    /// Whether only records that were admitted are sealed at present.
-    pub(crate) fn is_sifting(&self) -> bool {
-        self.is_sifting.load(Ordering::Relaxed)
-    }
-
-    /// Whether a record is to stay in DRAM while others of its shard are sealed.
-    pub(crate) fn leaves(&self, resident: &Resident<'_>) -> bool {
-        self.is_sifting() && !resident.has(mark::ADMITTED)
     }
 
     /// A record of so many bytes is not written to a tier.
@@ -161,16 +149,24 @@ fn choice(engine: &Engine, tier: u16) -> Option<(Gear, bool)> {
     (engine.evicts && (gear > Gear::B || !may_write)).then_some((gear, may_write))
 }
 
-/// Decides which of a shard's oldest records are written. `None` if the shard may be sealed if it has
-/// enough for a segment; else nothing is to be sealed, and says whether there was anything to do.
-pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Option<bool> {
-    let admission = &engine.pool.admission;
-    admission.is_sifting.store(false, Ordering::Relaxed);
+/// What is to become of a shard's oldest records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sifted {
+    /// Nothing is to be sealed now; whether there was anything to do.
+    Held(bool),
+    /// These may be sealed, if they are enough for a segment.
+    Due(Wanted),
+}
+
+/// Decides which of a shard's oldest records are written.
+pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Sifted {
     // Where no tier takes writes, sealing finds out.
-    let tier = engine.pool.slots.next()?;
-    let (gear, may_write) = choice(engine, tier)?;
-    let sieve = Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now };
-    sieve.run()
+    let next = engine.pool.slots.next();
+    let Some((tier, (gear, may_write))) = next.and_then(|tier| Some((tier, choice(engine, tier)?)))
+    else {
+        return Sifted::Due(Wanted::Due);
+    };
+    Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now }.run()
 }
 
 /// One pass over the full fresh blocks of a shard.
@@ -192,7 +188,7 @@ struct Leaving<'e> {
 }
 
 impl<'e> Sieve<'e> {
-    fn run(&self) -> Option<bool> {
+    fn run(&self) -> Sifted {
         let blocks: Vec<_> = self
             .shard
             .lock(&self.engine.pool, self.guard)
@@ -203,7 +199,7 @@ impl<'e> Sieve<'e> {
             .copied()
             .collect();
         if (blocks.len() as u64) < self.blocks_due() {
-            return Some(false);
+            return Sifted::Held(false);
         }
         let mut admitted = self.sum(&blocks, |resident| match resident.has(mark::ADMITTED) {
             true => resident.bytes.len() as u64,
@@ -214,14 +210,13 @@ impl<'e> Sieve<'e> {
             let wasted = taken - self.sum(&blocks, |resident| resident.footprint().into());
             // Else what was admitted would take the room that others have to prove themselves.
             if wasted >= self.engine.seal_bytes() / 4 && self.compact() {
-                return Some(true);
+                return Sifted::Held(true);
             }
             let leaving = self.judge(&blocks, &mut admitted);
             self.let_go(&leaving);
         }
         if admitted >= self.engine.seal_bytes() && self.may_write {
-            self.engine.pool.admission.is_sifting.store(true, Ordering::Relaxed);
-            return None;
+            return Sifted::Due(Wanted::Admitted);
         }
         if admitted >= self.engine.seal_bytes() {
             // A segment is ready and waits for the budget; what comes meanwhile is let go.
@@ -231,7 +226,7 @@ impl<'e> Sieve<'e> {
             }
             self.let_go(&leaving);
         }
-        Some(true)
+        Sifted::Held(true)
     }
 
     fn block_bytes(&self) -> u64 {

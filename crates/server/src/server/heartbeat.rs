@@ -1,30 +1,35 @@
-//! Whether the background thread still comes round: a drive that answers nothing, not even an error, holds it up.
+//! Whether the background threads still come round: a drive that answers nothing, not even an error, holds them up.
 
 use super::reads::PATIENCE;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Told at each turn of the background thread.
+/// Told at each turn of a background thread.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     start: Instant,
-    /// Milliseconds since the start.
-    last: AtomicU64,
+    /// For each thread, milliseconds since the start.
+    last: Box<[AtomicU64]>,
 }
 
 impl Heartbeat {
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), last: AtomicU64::new(0) }
+    /// Of so many threads.
+    pub(crate) fn new(threads: usize) -> Self {
+        let last = (0..threads).map(|_| AtomicU64::new(0)).collect();
+        Self { start: Instant::now(), last }
     }
 
-    /// The thread begins another turn.
-    pub(crate) fn beat(&self) {
-        self.last.store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    /// The thread of this number begins another turn.
+    pub(crate) fn beat(&self, number: usize) {
+        self.last[number].store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// It has not for longer than a drive is waited for.
+    /// One has not for longer than a drive is waited for.
     pub(crate) fn is_missing(&self) -> bool {
-        let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
-        self.start.elapsed().saturating_sub(last) > PATIENCE
+        let now = self.start.elapsed();
+        let since = |last: &AtomicU64| {
+            now.saturating_sub(Duration::from_millis(last.load(Ordering::Relaxed)))
+        };
+        self.last.iter().any(|last| since(last) > PATIENCE)
     }
 }

@@ -87,7 +87,11 @@ impl Server {
             let ports = udp.iter().skip(index).step_by(workers).cloned().collect();
             server.start_worker(index, devices, ports)?;
         }
-        server.spawn("maintenance", maintain)?;
+        server.spawn("maintenance-0", maintain)?;
+        for number in 1..server.shared.cache.background_threads() {
+            let help = move |shared: &Arc<Shared>| help_to_maintain(shared, number);
+            server.spawn(&format!("maintenance-{number}"), help)?;
+        }
         for index in 0..recovery_threads(&server.shared.cache) {
             server.spawn(&format!("recovery-{index}"), recovery::run)?;
         }
@@ -291,23 +295,34 @@ fn recovery_threads(cache: &Cache) -> usize {
 }
 
 fn maintain(shared: &Arc<Shared>) {
-    let mut nap = shared.naps.begin();
+    let mut nap = shared.naps.begin(0);
     let mut gears = gears::Gears::new(&shared.cache);
     let mut failures = failures::Failures::default();
     let mut silence = silence::Silence::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     while !shared.is_stopping() {
-        shared.heartbeat.beat();
-        shared.cache.note_hanging(false);
         gears.tell(&shared.cache);
         failures.tell(&shared.cache);
         silence.tell(&shared.cache);
         drives.ask(&shared.cache);
-        let now = shared.clock.now();
-        shared.flush.run_if_due(&shared.cache, now);
-        match shared.cache.maintain(now) {
-            true => nap.shorten(),
-            false => nap.take(),
-        }
+        shared.flush.run_if_due(&shared.cache, shared.clock.now());
+        maintain_once(shared, 0, &mut nap);
+    }
+}
+
+/// Does nothing but the background work of the cache.
+fn help_to_maintain(shared: &Arc<Shared>, number: usize) {
+    let mut nap = shared.naps.begin(number);
+    while !shared.is_stopping() {
+        maintain_once(shared, number, &mut nap);
+    }
+}
+
+fn maintain_once(shared: &Shared, number: usize, nap: &mut naps::Nap<'_>) {
+    shared.heartbeat.beat(number);
+    shared.cache.note_hanging(shared.heartbeat.is_missing());
+    match shared.cache.maintain(shared.clock.now()) {
+        true => nap.shorten(),
+        false => nap.take(),
     }
 }

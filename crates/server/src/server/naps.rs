@@ -1,4 +1,4 @@
-//! When the background thread looks for work: soon after it had some, every so often while there are requests, and
+//! When background threads look for work: soon after they had some, every so often while there are requests, and
 //! hardly ever while there are none.
 
 use std::sync::OnceLock;
@@ -20,34 +20,52 @@ const QUIET: u8 = 1;
 /// The thread is in a [`DOZE`].
 const DOZING: u8 = 2;
 
-/// The background thread's sleep, and what ends it.
+/// The background threads' sleep, and what ends it.
 #[derive(Debug)]
-pub(crate) struct Naps {
+pub(crate) struct Naps(Box<[Bed]>);
+
+/// That of one thread.
+#[derive(Debug)]
+struct Bed {
     thread: OnceLock<Thread>,
     workers: AtomicU8,
 }
 
 impl Naps {
-    pub(crate) fn new() -> Self {
-        Self { thread: OnceLock::new(), workers: AtomicU8::new(ACTIVE) }
+    /// Of so many threads.
+    pub(crate) fn new(threads: usize) -> Self {
+        let bed = || Bed { thread: OnceLock::new(), workers: AtomicU8::new(ACTIVE) };
+        Self((0..threads).map(|_| bed()).collect())
     }
 
-    /// The calling thread is the one that naps.
-    pub(crate) fn begin(&self) -> Nap<'_> {
-        self.thread.get_or_init(thread::current);
-        Nap { naps: self, next: NAP }
+    /// The calling thread is the one of this number.
+    pub(crate) fn begin(&self, number: usize) -> Nap<'_> {
+        let bed = &self.0[number];
+        bed.thread.get_or_init(thread::current);
+        Nap { bed, next: NAP }
     }
 
-    /// Ends a nap: there is work.
+    /// Ends all naps: there is work.
     pub(crate) fn end(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
+        self.0.iter().for_each(Bed::end);
     }
 
     /// A worker has something to do, so that there may be work before long.
     #[inline]
     pub(crate) fn note_activity(&self) {
+        self.0.iter().for_each(Bed::note_activity);
+    }
+}
+
+impl Bed {
+    fn end(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    #[inline]
+    fn note_activity(&self) {
         // Written to only after a nap, since all workers share the line.
         if self.workers.load(Ordering::Relaxed) != ACTIVE
             && self.workers.swap(ACTIVE, Ordering::Relaxed) == DOZING
@@ -59,7 +77,7 @@ impl Naps {
 
 /// How long the thread sleeps next.
 pub(crate) struct Nap<'n> {
-    naps: &'n Naps,
+    bed: &'n Bed,
     next: Duration,
 }
 
@@ -72,7 +90,7 @@ impl Nap<'_> {
     /// There was none: sleeps until somebody ends it, or it is time to look again.
     pub(crate) fn take(&mut self) {
         let nap = self.choose();
-        let workers = &self.naps.workers;
+        let workers = &self.bed.workers;
         let exchange =
             |from, to| workers.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         if nap < DOZE {
@@ -86,7 +104,7 @@ impl Nap<'_> {
     fn choose(&mut self) -> Duration {
         let nap = self.next;
         self.next = (nap * 2).min(NAP_MAX);
-        let is_doze = nap == NAP_MAX && self.naps.workers.swap(QUIET, Ordering::Relaxed) != ACTIVE;
+        let is_doze = nap == NAP_MAX && self.bed.workers.swap(QUIET, Ordering::Relaxed) != ACTIVE;
         if is_doze { DOZE } else { nap }
     }
 }
@@ -99,8 +117,8 @@ mod tests {
 
     #[test]
     fn naps_become_longer_and_end_in_dozes_only_where_workers_have_nothing_to_do() {
-        let naps = Naps::new();
-        let mut nap = naps.begin();
+        let naps = Naps::new(2);
+        let mut nap = naps.begin(1);
         let mut chosen =
             |many: usize| -> Vec<u128> { (0..many).map(|_| nap.choose().as_millis()).collect() };
         assert_eq!(chosen(8), [1, 2, 4, 8, 16, 250, 250, 250], "workers began as active");
@@ -118,18 +136,18 @@ mod tests {
 
     /// How long a doze takes that `end` ends.
     fn doze(end: fn(&Naps)) -> Duration {
-        let naps = Arc::new(Naps::new());
+        let naps = Arc::new(Naps::new(2));
         let shared = Arc::clone(&naps);
         let sleeper = thread::spawn(move || {
-            let mut nap = shared.begin();
-            while shared.workers.load(Ordering::Relaxed) != QUIET {
+            let mut nap = shared.begin(1);
+            while shared.0[1].workers.load(Ordering::Relaxed) != QUIET {
                 nap.choose();
             }
             let start = Instant::now();
             nap.take();
             start.elapsed()
         });
-        while naps.workers.load(Ordering::Relaxed) != DOZING {
+        while naps.0[1].workers.load(Ordering::Relaxed) != DOZING {
             thread::yield_now();
         }
         end(&naps);

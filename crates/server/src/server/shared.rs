@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) flush: DelayedFlush,
     /// With `-Z`.
     pub(crate) tls: Option<Tls>,
-    /// Of the background thread, which writes buffers out.
+    /// Of the background threads, which write buffers out.
     pub(crate) naps: Naps,
     pub(crate) heartbeat: Heartbeat,
     /// What was turned without effect.
@@ -77,6 +77,7 @@ pub(crate) struct WorkerStats {
 impl Shared {
     pub(crate) fn new(settings: Settings, cache: Arc<Cache>) -> std::io::Result<Self> {
         let threads = settings.threads.max(1) as usize;
+        let background_threads = cache.background_threads();
         let tiers = cache.stats().tiers.len();
         let worker = || WorkerStats {
             counters: Counters::default(),
@@ -103,8 +104,8 @@ impl Shared {
             buffer_bytes: AtomicU64::new(0),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
-            naps: Naps::new(),
-            heartbeat: Heartbeat::new(),
+            naps: Naps::new(background_threads),
+            heartbeat: Heartbeat::new(background_threads),
             knobs: Knobs::new(settings.shown.clone()),
             passwords: Passwords::of(&settings),
             verbosity: AtomicU8::new(settings.verbosity),

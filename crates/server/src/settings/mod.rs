@@ -95,6 +95,9 @@ pub struct Settings {
     pub tier_full_percent: u32,
     /// What a full tier writes and keeps (`--gear`).
     pub gear: Gear,
+    /// Threads that write, merge and take back what is on tiers; `None` for as many as suit workers and cores
+    /// (`--background-threads`).
+    pub background_threads: Option<u32>,
     /// How drives are read and written (`--io-engine`).
     pub io_engine: IoEngine,
     /// Where the file lies that outlives the process; `None` for a tmpfs or beside the tier (`--state`).
@@ -176,6 +179,7 @@ impl Default for Settings {
             write_rates: Vec::new(),
             tier_full_percent: FULL_PERCENT,
             gear: Gear::A,
+            background_threads: None,
             io_engine: IoEngine::Auto,
             state_dir: None,
             durability: Durability::Process,

@@ -124,6 +124,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
     flag("", "gear", "LETTER", "a", "what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none", Tiers, Set(gear)),
     flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
+    flag("", "background-threads", "NUM", "1 to 4, by -t and cores", "threads that write and take back what is on drives", Tiers, Set(background_threads)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
 
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
@@ -257,6 +258,11 @@ fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
 fn tier(s: &mut Settings, text: &str) -> Result<(), String> {
     s.tiers.push(address::tier(text)?);
     Ok(())
+}
+
+fn background_threads(s: &mut Settings, text: &str) -> Result<(), String> {
+    let threads = size::number(text, 1..=4, "the count of background threads")?;
+    set(&mut s.background_threads, Some(threads))
 }
 
 fn io_engine(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -53,7 +53,7 @@ fn getopt_forms_mean_the_same() {
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
-         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --io-engine pool --admin /a/s --admin-token-file /t \
+         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --admin /a/s --admin-token-file /t \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
     let expected = Settings {
@@ -96,6 +96,7 @@ fn every_common_flag_lands_in_its_field() {
         write_rates: vec![WriteRate::DrivesPerDay(1.0), WriteRate::Unlimited],
         tier_full_percent: 70,
         gear: Gear::C,
+        background_threads: Some(3),
         io_engine: IoEngine::Pool,
         state_dir: Some("/s".into()),
         durability: Durability::Power,
@@ -415,6 +416,7 @@ fn errors_say_what_to_write() {
         ("--tier /a:1g", "write the kind first: ssd:/a:1g"),
         ("--tier ssd:/a:1g --tier ssd:/a:2g", "/a: named twice"),
         ("--io-engine aio", "write auto, io_uring or pool"),
+        ("--background-threads 5", "--background-threads 5: the count of background threads"),
         ("--config /nonexistent.toml", "--config /nonexistent.toml: "),
         ("bogus", "bogus: every setting is a flag"),
         ("bogus", "serve, plan, probe or bench"),

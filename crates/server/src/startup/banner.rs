@@ -2,6 +2,7 @@
 
 use terrace::server::Listener;
 use terrace::settings::{Settings, display_bytes};
+use terrace_cache::Cache;
 
 /// Name and version.
 pub(crate) fn version() -> String {
@@ -9,10 +10,11 @@ pub(crate) fn version() -> String {
 }
 
 /// Limits of clients and threads.
-pub(crate) fn limits(settings: &Settings, item_bytes_max: u64) -> String {
+pub(crate) fn limits(settings: &Settings, cache: &Cache) -> String {
+    let (item_bytes_max, background) = (cache.item_bytes_max(), cache.background_threads());
     let when_full = if settings.evict { "evicts when full" } else { "refuses when full" };
     format!(
-        "{} threads, {} connections, values of up to {}, {when_full}",
+        "{} threads and {background} in the background, {} connections, values of up to {}, {when_full}",
         settings.threads,
         settings.connections_max,
         display_bytes(item_bytes_max),

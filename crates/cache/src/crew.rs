@@ -1,0 +1,110 @@
+//! The background work of all shards, shared out: each part has some of them, and who comes does the next part that
+//! nobody has.
+//!
+//! So a drive that answers nothing holds up the shards of one part, and threads beyond the parts find nothing to do.
+//! What concerns the whole cache is the first part's.
+
+use crate::cache::Engine;
+use crate::config::Config;
+use crate::geometry::Geometry;
+use crate::lock;
+use crate::maintain::Maintenance;
+use crate::reclaim::merge;
+use crate::shard::Lane;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// What the ring of a kill log keeps free is for so many at once.
+pub(crate) const PARTS_MAX: usize = 4;
+
+/// Everything that works in the background.
+pub(crate) struct Crew {
+    parts: Box<[Mutex<Maintenance>]>,
+    /// Counts slices: parts take turns.
+    slices: AtomicUsize,
+}
+
+/// How many parts there are.
+pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
+    let most = if config.tiers.is_empty() { 1 } else { geometry.shards.min(PARTS_MAX) };
+    config.background_threads.clamp(1, most)
+}
+
+/// Bytes that all parts work in: for each a segment to read and one to write, and those that move.
+pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
+    let parts = parts(config, geometry);
+    let moving = match rungs {
+        0 => 0,
+        // One segment at a time can go down, however little memory there is.
+        _ => moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1)),
+    };
+    (parts * (2 + moving)) as u64 * u64::from(geometry.segment_bytes)
+}
+
+/// Segments that a part moves at once, at most.
+fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
+    merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes as usize)
+}
+
+/// The shards of a part, from the one after `last` round to that.
+pub(crate) fn round(shards: &Range<usize>, last: usize) -> impl Iterator<Item = usize> + use<> {
+    let (first, count) = (shards.start, shards.len());
+    (1..=count).map(move |step| first + (last - first + step) % count)
+}
+
+impl Crew {
+    pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
+        let (shards, parts) = (engine.shards.len(), parts(config, &engine.geometry));
+        let moving_max = moving_max(config.memory_bytes, parts, &engine.geometry);
+        let part = |at: usize| {
+            let participant = engine.pool.quiesce.join()?;
+            let shards = shards * at / parts..shards * (at + 1) / parts;
+            let segment_bytes = engine.geometry.segment_bytes as usize;
+            Some(Mutex::new(Maintenance::new(participant, shards, moving_max, segment_bytes)))
+        };
+        Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
+    }
+
+    /// How many threads find something to do at once.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Does a slice of the next part that has something to do, and says whether there was one.
+    pub(crate) fn slice(&self, engine: &Engine, now: u32) -> bool {
+        let first = self.slices.fetch_add(1, Ordering::Relaxed);
+        (0..self.parts.len()).any(|step| {
+            let part = &self.parts[first.wrapping_add(step) % self.parts.len()];
+            try_lock(part).is_some_and(|mut part| part.slice(engine, now))
+        })
+    }
+
+    /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on the tiers.
+    pub(crate) fn seal_all(&self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
+        // All at once: one takes places back from the shards of another.
+        let parts: Vec<_> = self.parts.iter().map(lock).collect();
+        parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
+        engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
+    }
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_begins_after_the_last_and_ends_with_it() {
+        let shards = |last| round(&(4..8), last).collect::<Vec<_>>();
+        assert_eq!(shards(4), [5, 6, 7, 4]);
+        assert_eq!(shards(7), [4, 5, 6, 7]);
+    }
+}
