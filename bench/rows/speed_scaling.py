@@ -1,9 +1,9 @@
 """More workers on more cores: half of the machine's are the server's, the others the generator's, and at last both
 share all. What stands in the way of more cores shows as processor time per operation that grows with them."""
 
-import contextlib
 import os
 import signal
+import time
 
 from measure import process
 from measure.figure import Figure, median, say, take_turns
@@ -21,15 +21,22 @@ IN_DRAM = {
     "GET, depth 1": (*GET, 1), "GET, depth 8": (*GET, 8), "GET, depth 32": (*GET, 32),
     "80/20, depth 32": (*MIXED, 32), "SET, depth 32": (*SET, 32),
 }  # fmt: skip
-TIER = ["-m", "256", "--tier", "ssd:DIR/tier:2g"]
-# Records of 816 bytes, as many as fill four fifths of that.
+# Records of 816 bytes, as many as fill four fifths of the tier.
 ON_FLASH_BYTES, ON_FLASH = 816, 1_800_000
-OF_FLASH = {"GET, depth 16": (*GET, 16), "SET, depth 32": (*SET, 32)}
+TIER = ["-m", "256", "--tier", "ssd:DIR/tier:2g"]
+FROM_FLASH = (*GET, 16)
+# So long a drive that may be held back after some load is left alone before it is measured.
+REST_SECONDS = 4
+# SETs over records of 100 bytes, of which a GiB holds some more, by so many background threads.
+TO_FLASH_BYTES, TO_FLASH = 100, 6_000_000
+FULL_TIER = ["-m", "256", "--tier", "ssd:DIR/tier:1g"]
+TO_FLASH_SET = (*SET, 32)
+BACKGROUND = [1, 4]
 
 
 def in_dram(quick):
     """Everything in DRAM, beside memcached with as many threads."""
-    rounds, seconds = (3, 0.5) if quick else (5, 1.0)
+    rounds, seconds = (3, 0.3) if quick else (5, 0.5)
     split = _split()
     if not split:
         return [Figure("scaling in DRAM", f"skipped: needs {LEAST_CPUS} cores")]
@@ -48,26 +55,70 @@ def in_dram(quick):
     return [_figure(name, workers, found) for name in IN_DRAM for workers, _ in _steps(split)]
 
 
-def on_flash(quick):
-    """Records on a tier, which is the limit of GETs where it is a drive."""
-    rounds, seconds = (2, 1) if quick else (5, 3)
+def from_flash(quick):
+    """GETs of records on a tier: what the drive has at first is told, too, where it is held back later."""
+    rounds, seconds = (2, 1) if quick else (3, 1)
     split = _split()
     if not split:
-        return [Figure("scaling with a tier", f"skipped: needs {LEAST_CPUS} cores")]
-    found = {}
+        return [Figure("scaling of GETs from flash", f"skipped: needs {LEAST_CPUS} cores")]
+    found, figures = {}, []
+    how = {**sized(ON_FLASH_BYTES), "records": ON_FLASH}
     with terrace(*TIER, "-t", "1", cpus=split[0]) as server:
         say(server.command)
         load(server, "fill", cpus=split[1], records=ON_FLASH, **sized(ON_FLASH_BYTES))
-        for name, mix in OF_FLASH.items():
-            for workers, cpus in _steps(split):
-                server.settle()
-                server.restart(signal.SIGTERM, "-t", str(workers))
-                process.pin(server.pid, cpus[0])
-                say(f"{name}, {workers} workers: requests per second")
-                how = {**sized(ON_FLASH_BYTES), "records": ON_FLASH}
-                run = lambda: _run(server, mix, workers, cpus, seconds, **how)
-                found[name, workers] = _take_turns(rounds, [run])
-    return [_figure(name, workers, found) for name in OF_FLASH for workers, _ in _steps(split)]
+        for workers, cpus in _steps(split):
+            _restart(server, cpus, "-t", workers)
+            say(f"{workers} workers: GETs per second")
+            before = flash(server)["hits"], server.stats()["cmd_get"]
+
+            def run():
+                time.sleep(REST_SECONDS)
+                return _run(server, FROM_FLASH, workers, cpus, seconds, **how)
+
+            found["GET", workers] = _take_turns(rounds, [run])
+            from_flash, gets = flash(server)["hits"] - before[0], server.stats()["cmd_get"] - before[1]
+            what = f"GET of {ON_FLASH_BYTES} bytes, depth 16, {workers} workers"
+            note = f"{_of_one(0, 'GET', workers, found)}, {from_flash / gets:.0%} from flash"
+            figures.append(Figure(f"{what}: of one worker's rate", note))
+    return figures
+
+
+def to_flash(quick):
+    """SETs over the records of a full tier, by one background thread and by more."""
+    rounds, seconds = (2, 1) if quick else (3, 1.5)
+    split = _split()
+    if not split:
+        return [Figure("scaling of SETs with a tier", f"skipped: needs {LEAST_CPUS} cores")]
+    found = {}
+    how = {**sized(TO_FLASH_BYTES), "records": TO_FLASH}
+    with terrace(*FULL_TIER, "-t", str(len(split[0])), cpus=split[0]) as server:
+        say(server.command)
+        load(server, "fill", cpus=split[1], threads=len(split[1]), **how)
+        # Until reclaim goes on as it does then.
+        load(server, "overwrite", cpus=split[1], threads=len(split[1]), requests=2 * TO_FLASH, **how)
+        for workers, cpus in _steps(split):
+            for background in BACKGROUND:
+                _restart(server, cpus, "-t", workers, "--background-threads", background)
+                say(f"{workers} workers, {background} background threads: SETs per second")
+                run = lambda: _run(server, TO_FLASH_SET, workers, cpus, seconds, **how)
+                found[background, workers] = _take_turns(rounds, [run])
+    what = f"SET over records of {TO_FLASH_BYTES} bytes of a full tier"
+    return [
+        Figure(
+            f"{what}, {workers} workers, {background} background threads: of one worker's rate",
+            f"{_of_one(0, background, workers, found)}; "
+            f"{found[background, workers][0][0] / found[BACKGROUND[0], workers][0][0]:.2f} of that with one",
+        )
+        for workers, _ in _steps(split)
+        for background in BACKGROUND
+    ]
+
+
+def _restart(server, cpus, *flags):
+    server.settle()
+    server.restart(signal.SIGTERM, *map(str, flags))
+    process.pin(server.pid, cpus[0])
+    server.settle()
 
 
 def _split():
