@@ -9,6 +9,7 @@ use crate::index::sealed::{NoRoom, SealedIndex};
 use crate::index::suspended::Suspended;
 use crate::kill_log::KillLog;
 use crate::lock;
+use crate::platform::prefetch;
 use crate::platform::published::Published;
 use crate::pool::Pool;
 use crate::records::key::{Key, Name};
@@ -48,24 +49,26 @@ impl FullBlock {
 
 /// The blocks of one lane: the one being filled, and the full ones, oldest first.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct LaneBlocks {
     pub(crate) open: Option<Block>,
-    pub(crate) full: VecDeque<FullBlock>,
     /// Records of this lane in the table.
     pub(crate) records: u64,
+    pub(crate) full: VecDeque<FullBlock>,
 }
 
-/// What changes only under the shard's lock.
+/// What changes only under the shard's lock. In this order what every SET changes lies in [`CHANGED_LINES`].
+#[repr(C)]
 pub(crate) struct ShardState {
     pub(crate) fresh: LaneBlocks,
-    pub(crate) hot: LaneBlocks,
     /// Encoded bytes of live fresh records: what sealing them takes on flash, without page headers.
     pub(crate) fresh_bytes: u64,
+    next_cas: u64,
+    pub(crate) hot: LaneBlocks,
     /// Free segment numbers, lowest last.
     pub(crate) numbers: Vec<u16>,
     /// Counts `flush_all`; background work that began before one must not finish.
     pub(crate) generation: u64,
-    next_cas: u64,
     /// What is still to be recovered of the shard; it seals nothing before that is done.
     pub(crate) awaited: Option<Box<Awaited>>,
     /// The index being built while the shard's index grows; changes go to both.
@@ -99,6 +102,11 @@ pub(crate) struct Shard {
     at: usize,
     cas_step: u64,
 }
+
+/// Cache lines of the lock, and of what every SET changes under it.
+const CHANGED_LINES: usize = 2;
+const _: () =
+    assert!(std::mem::offset_of!(ShardState, hot) + 16 <= CHANGED_LINES * prefetch::LINE_BYTES);
 
 /// On cache lines of its own: whoever takes the lock must not take the line of the tables from readers,
 /// who need none.
@@ -146,6 +154,13 @@ impl Shard {
             at,
             cas_step: geometry.shards as u64,
         }
+    }
+
+    /// Asks the processor for what a change of a record begins with.
+    #[inline]
+    pub(crate) fn prefetch_change(&self, pool: &Pool) {
+        prefetch::to_change::<CHANGED_LINES, _>(&self.state);
+        pool.counters.stored.prefetch(self.at);
     }
 
     pub(crate) fn initial_index_bytes(&self) -> u64 {

@@ -184,6 +184,12 @@ impl Session {
         shard.table.load(self.guard()).prefetch(name.pos);
     }
 
+    /// Asks for what a change of the record of `key` begins with, beside that: other cores had it, where there are any.
+    #[inline]
+    pub fn prefetch_change(&self, key: Key<'_>) {
+        self.shard(&key).0.prefetch_change(&self.engine().pool);
+    }
+
     /// Asks for the records that these lines name, and, for keys that have none, for what a look into the
     /// sealed index needs. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
     #[inline]

@@ -1,6 +1,7 @@
 //! Counts that every change of a record moves, kept shard by shard: one count for all would be handed
 //! from core to core with every SET.
 
+use crate::platform::prefetch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,12 @@ impl Spread {
     pub(crate) fn sub(&self, shard: usize, amount: u64) {
         let count = &self.lines[shard].0[self.at];
         count.store(count.load(Ordering::Relaxed) - amount, Ordering::Relaxed);
+    }
+
+    /// Asks for what the shard has of all counts, to be changed.
+    #[inline]
+    pub(crate) fn prefetch(&self, shard: usize) {
+        prefetch::to_change::<1, _>(&self.lines[shard]);
     }
 
     /// Of all shards.

@@ -33,6 +33,11 @@ impl Parcel<'_> {
             _ => None,
         }
     }
+
+    /// Whether it may change its record.
+    fn is_change(&self) -> bool {
+        matches!(&self.parse, Parse::Request { request, .. } if keyed::is_write(request))
+    }
 }
 
 type Batch<'i> = ArrayVec<Parcel<'i>, BATCH>;
@@ -388,6 +393,9 @@ fn hash_keys<'b>(batch: &'b Batch<'_>, cx: &Context, keys: &mut ArrayVec<Option<
         let key = parcel.key().map(|key| cx.session.key(key));
         if let Some(key) = key {
             cx.session.prefetch(key);
+            if parcel.is_change() {
+                cx.session.prefetch_change(key);
+            }
         }
         keys.push(key);
     }
