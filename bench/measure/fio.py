@@ -16,9 +16,9 @@ class Fio:
 
 
 def reads(
-    path, seconds, cpus, span, rw="randread", size="4k", depth=128, rate=None, writes=None
+    path, seconds, cpus, span, rw="randread", size="4k", depth=128, jobs=1, rate=None, writes=None
 ):
-    """Reads of the first `span` bytes of a file, with direct I/O through io_uring, `depth` in flight; no
+    """Reads of the first `span` bytes of a file, with direct I/O through io_uring, `depth` in flight for each of the `jobs`; no
     more than `rate` per second if given. What lies behind what was written needs no drive. A `size` of several
     is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere, writes
     to it meanwhile."""
@@ -29,6 +29,8 @@ def reads(
     command += [f"--bssplit={size}" if "/" in size else f"--bs={size}"]
     command += [f"--size={span >> 20 << 20}", "--norandommap", "--randrepeat=0", f"--iodepth={depth}"]
     command += [f"--cpus_allowed={','.join(map(str, cpus))}"]
+    if jobs > 1:
+        command += [f"--numjobs={jobs}", "--group_reporting"]
     if rate:
         command.append(f"--rate_iops={round(rate)}")
     if writes and writes[1] >= 1:

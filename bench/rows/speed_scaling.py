@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from measure import process
+from measure import fio, process
 from measure.figure import Figure, median, say, take_turns
 from measure.load import load, load_held, sized
 from measure.server import memcached, terrace
@@ -26,7 +26,7 @@ ON_FLASH_BYTES, ON_FLASH = 816, 1_800_000
 TIER = ["-m", "256", "--tier", "ssd:DIR/tier:2g"]
 FROM_FLASH = (*GET, 16)
 # So long a drive that may be held back after some load is left alone before it is measured.
-REST_SECONDS = 4
+REST_SECONDS = 2
 # SETs over records of 100 bytes, of which a GiB holds some more, by so many background threads.
 TO_FLASH_BYTES, TO_FLASH = 100, 6_000_000
 FULL_TIER = ["-m", "256", "--tier", "ssd:DIR/tier:1g"]
@@ -36,7 +36,7 @@ BACKGROUND = [1, 4]
 
 def in_dram(quick):
     """Everything in DRAM, beside memcached with as many threads."""
-    rounds, seconds = (3, 0.3) if quick else (5, 0.5)
+    rounds, seconds = (3, 0.3) if quick else (3, 0.5)
     split = _split()
     if not split:
         return [Figure("scaling in DRAM", f"skipped: needs {LEAST_CPUS} cores")]
@@ -56,8 +56,8 @@ def in_dram(quick):
 
 
 def from_flash(quick):
-    """GETs of records on a tier: what the drive has at first is told, too, where it is held back later."""
-    rounds, seconds = (2, 1) if quick else (3, 1)
+    """GETs of records on a tier, beside fio's reads by as many jobs."""
+    rounds, seconds = (2, 0.5) if quick else (3, 0.7)
     split = _split()
     if not split:
         return [Figure("scaling of GETs from flash", f"skipped: needs {LEAST_CPUS} cores")]
@@ -68,17 +68,26 @@ def from_flash(quick):
         load(server, "fill", cpus=split[1], records=ON_FLASH, **sized(ON_FLASH_BYTES))
         for workers, cpus in _steps(split):
             _restart(server, cpus, "-t", workers)
-            say(f"{workers} workers: GETs per second")
+            say(f"{workers} workers: GETs and fio's reads per second")
             before = flash(server)["hits"], server.stats()["cmd_get"]
+            path = os.path.join(server.dir, "tier")
+            span = int(0.9 * ON_FLASH * ON_FLASH_BYTES)
 
             def run():
                 time.sleep(REST_SECONDS)
                 return _run(server, FROM_FLASH, workers, cpus, seconds, **how)
 
-            found["GET", workers] = _take_turns(rounds, [run])
+            def reads():
+                time.sleep(REST_SECONDS)
+                found = fio.reads(path, seconds, sorted(cpus[0]), span, jobs=workers)
+                return found.iops, found.cpu_us
+
+            found["GET", workers] = _take_turns(rounds, [run, reads])
             from_flash, gets = flash(server)["hits"] - before[0], server.stats()["cmd_get"] - before[1]
             what = f"GET of {ON_FLASH_BYTES} bytes, depth 16, {workers} workers"
-            note = f"{_of_one(0, 'GET', workers, found)}, {from_flash / gets:.0%} from flash"
+            (own, _), (others, _) = found["GET", workers]
+            note = f"{_of_one(0, 'GET', workers, found)}, {from_flash / gets:.0%} from flash; "
+            note += f"{own / others:.2f} of fio's {others:,.0f}/s"
             figures.append(Figure(f"{what}: of one worker's rate", note))
     return figures
 
