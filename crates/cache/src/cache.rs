@@ -95,6 +95,8 @@ pub(crate) struct Engine {
     pub(crate) no_room: AtomicBool,
     /// See [`Cache::note_hanging`].
     hangs: AtomicBool,
+    /// See [`Engine::note_stuck`].
+    is_stuck: AtomicBool,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Vec<Run>>,
     /// Bytes that do not change: staging buffers, state, logs.
@@ -275,6 +277,7 @@ impl Engine {
             flush_due,
             no_room: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
             doomed: Mutex::default(),
             fixed_bytes,
         }
@@ -437,10 +440,21 @@ impl Engine {
         !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
     }
 
-    /// Whether there is no room that background work could make (`-M`, or no drive answers), or it hangs.
+    /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
+        let slots = &self.pool.slots;
         let is_full = !self.evicts && self.pool.counters.is_full();
-        is_full || self.hangs.load(Ordering::Relaxed) || self.pool.slots.are_all_silent()
+        let is_stuck = self.is_stuck.load(Ordering::Relaxed) && slots.is_any_silent();
+        is_full || is_stuck || self.hangs.load(Ordering::Relaxed) || slots.are_all_silent()
+    }
+
+    /// Says whether a shard can't be sealed before a drive answers: its index has no room, and all that it names is on
+    /// that drive.
+    pub(crate) fn note_stuck(&self, is_stuck: bool) {
+        // Most often it is as it was, and all cores read it.
+        if self.is_stuck.load(Ordering::Relaxed) != is_stuck {
+            self.is_stuck.store(is_stuck, Ordering::Relaxed);
+        }
     }
 
     /// Encoded bytes of fresh records that fill a segment.

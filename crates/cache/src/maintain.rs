@@ -34,6 +34,8 @@ enum Sealing {
     NotNow,
     /// A segment of the shard has to be taken back first.
     NoRoom,
+    /// So it has, since its index can't grow before a drive answers.
+    NoIndex,
 }
 
 impl Sealing {
@@ -281,8 +283,17 @@ impl Maintenance {
         patience: Patience,
     ) -> bool {
         match self.try_seal(engine, guard, at, now, patience) {
+            Sealing::NotNow => false,
             Sealing::NoRoom => self.take_back(engine, guard, at..at + 1, now),
-            sealing => sealing == Sealing::Worked,
+            Sealing::NoIndex => {
+                let gained = self.take_back(engine, guard, at..at + 1, now);
+                engine.note_stuck(!gained);
+                gained
+            }
+            Sealing::Worked => {
+                engine.note_stuck(false);
+                true
+            }
         }
     }
 
@@ -335,7 +346,11 @@ impl Maintenance {
                     }
                     engine.note_full();
                     // Entries have to go, if any may.
-                    return if engine.evicts { Sealing::NoRoom } else { Sealing::NotNow };
+                    return match refused {
+                        _ if !engine.evicts => Sealing::NotNow,
+                        Refused::Unanswered => Sealing::NoIndex,
+                        _ => Sealing::NoRoom,
+                    };
                 }
                 Err(_) => {}
             }

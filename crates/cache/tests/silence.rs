@@ -137,3 +137,39 @@ fn what_is_changed_while_a_drive_is_silent_stays_changed() {
     // What gave way may have been stored anew since.
     assert!(missing <= client.cache.stats().evictions, "{missing}");
 }
+
+/// All that an index of one shard names is on a silent drive, whose footers it would need to grow.
+#[test]
+fn what_finds_no_room_in_an_index_that_can_not_grow_is_refused() {
+    let drives = drives(2);
+    let mut config = Config::new(4 << 20);
+    config.tuning = Tuning {
+        seed: Some(1),
+        shards: Some(1),
+        segment_bytes: Some(64 << 10),
+        ..Tuning::default()
+    };
+    let devices = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Device>).collect();
+    let mut client = Client::open(config, devices);
+    drives[0].fall_silent(SILENT);
+    let (mut first, small) = (0, |n: u64| n.to_le_bytes().to_vec());
+    while client.cache.stats().tiers[1].segments_used == 0 {
+        assert!(client.set(&key(first), &small(first)) && first < 100_000);
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+        first += 1;
+    }
+    drives[0].fall_silent(Duration::ZERO);
+    drives[1].fall_silent(SILENT);
+    let refused = (first..100_000).find(|&n| {
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+        !client.set(&key(n), &small(n))
+    });
+    let refused = refused.expect("more than DRAM has room for");
+    drives[1].fall_silent(Duration::ZERO);
+    client.settle();
+    assert!(client.set(&key(refused), &small(refused)), "there is room again");
+    assert_eq!(missing(&client, 0..refused + 1, small), 0);
+    assert_eq!(client.cache.stats().evictions, 0);
+}
