@@ -29,7 +29,8 @@ fn main() -> Result<(), Failure> {
     let [path, bytes, rate, seconds, long_percent] = &words[..] else {
         return Err("open_loop FILE BYTES RATE SECONDS LONG_PERCENT".into());
     };
-    let places = Places { bytes: bytes.parse()?, long_percent: long_percent.parse()? };
+    let bytes: u64 = bytes.parse()?;
+    let places = Places { bytes: bytes - bytes % LONG, long_percent: long_percent.parse()? };
     let (rate, seconds): (f64, f64) = (rate.parse()?, seconds.parse()?);
     let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
     let queue = open_queue(&[drive], Engine::IoUring, AT_ONCE)?.queue;
@@ -101,7 +102,7 @@ impl Shared {
     fn open(path: &str, bytes: u64) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self { file, bytes: bytes - bytes % LONG })
+        Ok(Self { file, bytes })
     }
 }
 
