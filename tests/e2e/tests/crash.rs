@@ -15,7 +15,11 @@ use terrace_e2e::{PATIENCE, Server, is_terrace, skip, wait_until};
 
 const CONNECTIONS: u64 = 4;
 const KEYS: u64 = 6_000;
-const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
+/// By turns: one thread in the background, or several.
+const FLAGS: [&str; 2] = [
+    "-m 24 -t 2 --tier ssd:DIR/tier:128m --background-threads 1",
+    "-m 24 -t 2 --tier ssd:DIR/tier:128m --background-threads 4",
+];
 
 /// What a key holds, as far as the server has told.
 #[derive(Clone, Debug, PartialEq)]
@@ -371,11 +375,11 @@ fn nothing_old_comes_back_after_kill_9_and_what_was_acknowledged_does() {
     let mut owners: Vec<Owner> = (0..CONNECTIONS).map(Owner::new).collect();
     let mut random = Random(3);
     let (mut wanted, mut back) = (0, 0);
-    let mut server = Server::start(FLAGS);
+    let mut server = Server::start(FLAGS[0]);
     for round in 1..=rounds {
         let flushes = random.below(8) == 0;
         let dir = load(&mut owners, server, 50 + random.below(700), flushes);
-        server = match Server::try_start(FLAGS, dir) {
+        server = match Server::try_start(FLAGS[round as usize % FLAGS.len()], dir) {
             Ok(server) => server,
             Err(failed) => panic!("round {round}: does not start: {}", failed.output),
         };
