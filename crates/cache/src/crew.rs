@@ -25,10 +25,18 @@ pub(crate) struct Crew {
     slices: AtomicUsize,
 }
 
-/// How many parts there are.
+/// What two segments for each part take of memory at most, if there is more than one.
+const SHARE: u64 = 8;
+
+/// How many parts there are: no more than have memory to work in.
 pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     let most = if config.tiers.is_empty() { 1 } else { geometry.shards.min(PARTS_MAX) };
-    config.background_threads.clamp(1, most)
+    let moves = |parts| moving_max(config.memory_bytes, parts, geometry) > 0;
+    let fits = |&parts: &usize| {
+        2 * parts as u64 * u64::from(geometry.segment_bytes) <= config.memory_bytes / SHARE
+            && (moves(parts) || !moves(1))
+    };
+    (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
 }
 
 /// Bytes that all parts work in: for each a segment to read and one to write, and those that move.
@@ -100,6 +108,25 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::config::Tier;
+    use std::sync::Arc;
+    use terrace_device::sim::SimDevice;
+
+    #[test]
+    fn parts_are_as_many_as_have_memory_to_merge_in() {
+        let parts = |memory: u64, threads| {
+            let mut config = Config::new(memory);
+            config.background_threads = threads;
+            let mut geometry = Geometry::derive(&config).expect("memory enough");
+            (geometry.shards, geometry.segment_bytes) = (16, 1 << 20);
+            config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
+            super::parts(&config, &geometry)
+        };
+        assert_eq!([1, 3, 4, 9].map(|threads| parts(1 << 30, threads)), [1, 3, 4, 4]);
+        // A part that merges has room for three segments in a sixteenth of its share.
+        assert_eq!([48, 96, 143, 144].map(|mib| parts(mib << 20, 4)), [1, 2, 2, 3]);
+        assert_eq!(parts(16 << 20, 4), 1, "segments to read and to write would take half of it");
+    }
 
     #[test]
     fn a_round_begins_after_the_last_and_ends_with_it() {

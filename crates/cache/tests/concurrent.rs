@@ -75,7 +75,9 @@ fn storm(mut config: Config, device_bytes: Option<usize>, operations: u64, may_l
     config.tuning.seed = Some(4711);
     let devices: Vec<Arc<dyn Device>> =
         device_bytes.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>).collect();
+    let background_threads = config.background_threads;
     let first = Client::open(config, devices);
+    assert_eq!(first.cache.background_threads(), background_threads);
     let (done, acked): (_, Vec<_>) =
         (AtomicBool::new(false), (0..THREADS * KEYS_EACH).map(|_| AtomicU64::new(0)).collect());
     std::thread::scope(|scope| {
@@ -137,8 +139,8 @@ fn a_tier_with_few_fingerprints() {
 /// As [`small`], with as many background threads as shards.
 fn small_and_shared(fingerprint_bits: u32) -> Config {
     let mut config = small(fingerprint_bits);
-    config.memory_bytes = 2 << 20;
-    config.memory_bytes_max = 2 << 20;
+    config.memory_bytes = 8 << 20;
+    config.memory_bytes_max = 8 << 20;
     config.tuning.shards = Some(4);
     config.background_threads = 4;
     config
