@@ -44,7 +44,8 @@ def reads(
     )
     job = json.loads(result.stdout)["jobs"][0]
     read, ios = job["read"], max(job["read"]["total_ios"], 1)
-    cpu = (job["usr_cpu"] + job["sys_cpu"]) / 100 * read["runtime"] * 1000
+    # Of several jobs these are the mean.
+    cpu = jobs * (job["usr_cpu"] + job["sys_cpu"]) / 100 * read["runtime"] * 1000
     return Fio(
         iops=read["iops"],
         bytes_per_second=read["bw_bytes"],

@@ -34,12 +34,22 @@ TO_FLASH_SET = (*SET, 32)
 BACKGROUND = [1, 4]
 
 
-def in_dram(quick):
+def _on_many_cores(row):
+    """A row that is skipped where there are too few cores; it gets the server's and the generator's."""
+
+    def measured(quick):
+        split = _split()
+        if not split:
+            return [Figure(f"scaling {row.__name__}", f"skipped: needs {LEAST_CPUS} cores")]
+        return row(quick, split)
+
+    return measured
+
+
+@_on_many_cores
+def in_dram(quick, split):
     """Everything in DRAM, beside memcached with as many threads."""
-    rounds, seconds = (3, 0.3) if quick else (3, 0.5)
-    split = _split()
-    if not split:
-        return [Figure("scaling in DRAM", f"skipped: needs {LEAST_CPUS} cores")]
+    rounds, seconds = 3, 0.3 if quick else 0.5
     found = {}
     for workers, cpus in _steps(split):
         threads = ["-t", str(workers)]
@@ -55,13 +65,12 @@ def in_dram(quick):
     return [_figure(name, workers, found) for name in IN_DRAM for workers, _ in _steps(split)]
 
 
-def from_flash(quick):
+@_on_many_cores
+def from_flash(quick, split):
     """GETs of records on a tier, beside fio's reads by as many jobs."""
     rounds, seconds = (2, 0.5) if quick else (3, 0.7)
-    split = _split()
-    if not split:
-        return [Figure("scaling of GETs from flash", f"skipped: needs {LEAST_CPUS} cores")]
     found, figures = {}, []
+    span = int(0.9 * ON_FLASH * ON_FLASH_BYTES)
     how = {**sized(ON_FLASH_BYTES), "records": ON_FLASH}
     with terrace(*TIER, "-t", "1", cpus=split[0]) as server:
         say(server.command)
@@ -70,8 +79,6 @@ def from_flash(quick):
             _restart(server, cpus, "-t", workers)
             say(f"{workers} workers: GETs and fio's reads per second")
             before = flash(server)["hits"], server.stats()["cmd_get"]
-            path = os.path.join(server.dir, "tier")
-            span = int(0.9 * ON_FLASH * ON_FLASH_BYTES)
 
             def run():
                 time.sleep(REST_SECONDS)
@@ -79,25 +86,24 @@ def from_flash(quick):
 
             def reads():
                 time.sleep(REST_SECONDS)
-                found = fio.reads(path, seconds, sorted(cpus[0]), span, jobs=workers)
-                return found.iops, found.cpu_us
+                path = os.path.join(server.dir, "tier")
+                drive = fio.reads(path, seconds, sorted(cpus[0]), span, jobs=workers)
+                return drive.iops, drive.cpu_us
 
             found["GET", workers] = _take_turns(rounds, [run, reads])
-            from_flash, gets = flash(server)["hits"] - before[0], server.stats()["cmd_get"] - before[1]
+            hits, gets = flash(server)["hits"] - before[0], server.stats()["cmd_get"] - before[1]
             what = f"GET of {ON_FLASH_BYTES} bytes, depth 16, {workers} workers"
-            (own, _), (others, _) = found["GET", workers]
-            note = f"{_of_one(0, 'GET', workers, found)}, {from_flash / gets:.0%} from flash; "
-            note += f"{own / others:.2f} of fio's {others:,.0f}/s"
+            (own, _), (others, cpu) = found["GET", workers]
+            note = f"{_of_one(0, 'GET', workers, found)}, {hits / gets:.0%} from flash; "
+            note += f"{own / others:.2f} of fio's {others:,.0f}/s, {cpu:.2f} us each"
             figures.append(Figure(f"{what}: of one worker's rate", note))
     return figures
 
 
-def to_flash(quick):
+@_on_many_cores
+def to_flash(quick, split):
     """SETs over the records of a full tier, by one background thread and by more."""
     rounds, seconds = (2, 1) if quick else (3, 1.5)
-    split = _split()
-    if not split:
-        return [Figure("scaling of SETs with a tier", f"skipped: needs {LEAST_CPUS} cores")]
     found = {}
     how = {**sized(TO_FLASH_BYTES), "records": TO_FLASH}
     with terrace(*FULL_TIER, "-t", str(len(split[0])), cpus=split[0]) as server:
@@ -149,6 +155,7 @@ def _steps(split):
 
 def _run(server, mix, workers, cpus, seconds, **records):
     workload, options, depth = mix
+    # What a tier lets go when it is full is missed.
     held = load if records else load_held
     report = held(
         server, workload, cpus=cpus[1], threads=len(cpus[1]), seconds=seconds, depth=depth, batch=True,

@@ -188,7 +188,7 @@ impl Cache {
     }
 
     /// How many threads find something to do in [`Cache::maintain`] at once: `Config::background_threads`, or fewer
-    /// where there is no tier, or there are few shards.
+    /// where there is no tier, few shards, or little memory.
     pub fn background_threads(&self) -> usize {
         self.crew.parts()
     }

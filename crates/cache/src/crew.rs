@@ -7,16 +7,19 @@
 use crate::cache::Engine;
 use crate::config::Config;
 use crate::geometry::Geometry;
-use crate::lock;
 use crate::maintain::Maintenance;
 use crate::reclaim::merge;
 use crate::shard::Lane;
+use crate::{lock, try_lock};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// What the ring of a kill log keeps free is for so many at once.
 pub(crate) const PARTS_MAX: usize = 4;
+/// One part of memory in so many is what a segment to read and one to write for each part take at most, if there is more
+/// than one.
+const SHARE: u64 = 8;
 
 /// Everything that works in the background.
 pub(crate) struct Crew {
@@ -24,9 +27,6 @@ pub(crate) struct Crew {
     /// Counts slices: parts take turns.
     slices: AtomicUsize,
 }
-
-/// What two segments for each part take of memory at most, if there is more than one.
-const SHARE: u64 = 8;
 
 /// How many parts there are: no more than have memory to work in.
 pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
@@ -39,14 +39,12 @@ pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
 }
 
-/// Bytes that all parts work in: for each a segment to read and one to write, and those that move.
+/// Bytes that all parts work in: for each a segment to read and one to write, and those that move. Without tiers
+/// segments have no bytes.
 pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
     let parts = parts(config, geometry);
-    let moving = match rungs {
-        0 => 0,
-        // One segment at a time can go down, however little memory there is.
-        _ => moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1)),
-    };
+    // One segment at a time can go down, however little memory there is.
+    let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
     (parts * (2 + moving)) as u64 * u64::from(geometry.segment_bytes)
 }
 
@@ -94,14 +92,6 @@ impl Crew {
         let parts: Vec<_> = self.parts.iter().map(lock).collect();
         parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
         engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
-    }
-}
-
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 

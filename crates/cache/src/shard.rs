@@ -8,7 +8,6 @@ use crate::geometry::Geometry;
 use crate::index::sealed::{NoRoom, SealedIndex};
 use crate::index::suspended::Suspended;
 use crate::kill_log::KillLog;
-use crate::lock;
 use crate::platform::prefetch;
 use crate::platform::published::Published;
 use crate::pool::Pool;
@@ -18,6 +17,7 @@ use crate::recovery::crash::crash_point;
 use crate::recovery::recover::Awaited;
 use crate::request::session::Access;
 use crate::segments::segment::{Sealed, SegmentTable};
+use crate::{lock, try_lock};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -173,8 +173,7 @@ impl Shard {
 
     /// As [`Shard::lock`], or `None` when somebody else has it.
     pub(crate) fn try_lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Option<Locked<'s>> {
-        let state = self.state.0.try_lock().ok()?;
-        Some(Locked { shard: self, pool, guard, state })
+        try_lock(&self.state.0).map(|state| Locked { shard: self, pool, guard, state })
     }
 
     /// The key's record in DRAM.
