@@ -18,10 +18,10 @@ class Fio:
 def reads(
     path, seconds, cpus, span, rw="randread", size="4k", depth=128, jobs=1, rate=None, writes=None
 ):
-    """Reads of the first `span` bytes of a file, with direct I/O through io_uring, `depth` in flight for each of the `jobs`; no
-    more than `rate` per second if given. What lies behind what was written needs no drive. A `size` of several
-    is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere, writes
-    to it meanwhile."""
+    """Reads of the first `span` bytes of a file, with direct I/O through io_uring, `depth` in flight for each of
+    the `jobs`; no more than `rate` per second if given. What lies behind what was written needs no drive. A `size`
+    of several is as for fio's `bssplit`. `writes` is a file and the bytes per second that another job, elsewhere,
+    writes to it meanwhile."""
     common = ["--ioengine=io_uring", "--direct=1", "--registerfiles=1", "--fixedbufs=1"]
     common += ["--time_based", f"--runtime={round(1000 * seconds)}ms"]
     command = ["fio", "--output-format=json", *common]
