@@ -252,13 +252,20 @@ def _popular(ours, theirs, records, mix, connections, rounds, seconds):
     reads_each = (flash(ours)["reads"] - before) / requests
     # Requests per second of which the drive could answer its part, if nothing else took time.
     enough = lambda: _drive(ours, seconds, size="4k", depth=FIO_DEPTH).iops / reads_each
+    stolen = ([], [])
+
+    def watched(server, shares):
+        with steal.watch(SERVER_CPU | LOAD_CPU, shares):
+            return measure(server)
+
     mix = f"{mix}, {connections} connections"
     say(f"{mix}, depth 32: requests per second of terrace and memcached, and what fio's reads would be enough for")
-    own, other, drive = take_turns(rounds, lambda: measure(ours), lambda: measure(best), enough)
+    measures = lambda: watched(ours, stolen[0]), lambda: watched(best, stolen[1]), enough
+    own, other, drive = take_turns(rounds, *measures)
     what = f"{mix}, Zipf-Mandelbrot, {held:.1%} of records in DRAM, of memcached's rate with all"
     note = (
         f"{median(own):,.0f}/s and {median(other):,.0f}/s; {ratio(own, drive):.2f} of {median(drive):,.0f}/s, "
-        "for which fio's reads would be enough"
+        f"for which fio's reads would be enough; {_shares(stolen)} of the cores' time stolen"
     )
     return at_least(what, ratio(own, other), 1.0, "{:.2f}", note)
 
