@@ -30,11 +30,6 @@ def at_least(what, value, limit, text="{:.3f}", note=""):
     return Figure(what, figure, ">= " + text.format(limit), value >= limit)
 
 
-def told_or(is_judged, figure):
-    """`figure`, of which nothing is demanded unless it is judged."""
-    return figure if is_judged else Figure(figure.what, figure.figure)
-
-
 def alternate(rounds, first, second):
     """Calls both in turn, so that what changes on the machine meanwhile falls on both alike.
 

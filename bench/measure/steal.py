@@ -4,6 +4,8 @@ import contextlib
 import os
 import time
 
+from measure.figure import median
+
 STAT = "/proc/stat"
 # Behind the name of a core: user, nice, system, idle, iowait, irq, softirq, steal.
 STEAL_FIELD = 8
@@ -25,3 +27,8 @@ def watch(cpus, shares):
     yield
     wall = time.monotonic() - start
     shares.append((_stolen(cpus) - before) / (wall * len(cpus)))
+
+
+def told(*shares):
+    """The median of each list that was watched."""
+    return ", ".join(f"{median(found):.0%}" for found in shares) + " stolen"

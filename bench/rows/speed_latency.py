@@ -143,6 +143,5 @@ def _mean(ours, theirs, how, share, peak, rounds):
         say(f"{means[0][-1]:,.0f} and {means[1][-1]:,.0f}")
     what = f"mean latency, {clients}, at {share:.0%} of memcached's peak, of memcached's"
     # A machine that is stopped for a fiftieth of a second shows in a mean more than anything else.
-    lost = f"{median(stolen[0]):.0%} and {median(stolen[1]):.0%} of the cores' time stolen"
-    note = f"{median(means[0]):,.0f} us and {median(means[1]):,.0f} us; {lost}"
+    note = f"{median(means[0]):,.0f} us and {median(means[1]):,.0f} us; {steal.told(*stolen)}"
     return at_most(what, ratio(*means), 1.0, "{:.2f}", note)
