@@ -57,6 +57,7 @@ pub use recovery::crash::set_crash_hook;
 pub use recovery::media::read_media;
 pub use recovery::mount::is_foreign;
 pub use recovery::state::StateFile;
+pub use request::ahead::Intent;
 pub use request::probe::Probe;
 pub use request::session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use request::update::{Change, Update};

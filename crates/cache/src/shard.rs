@@ -6,7 +6,7 @@ use crate::dram::resident::{Addr, Resident, mark};
 use crate::dram::table::{DramTable, SlotAt};
 use crate::geometry::Geometry;
 use crate::index::sealed::{NoRoom, SealedIndex};
-use crate::index::suspended::Suspended;
+use crate::index::suspended::{Suspended, Whereabouts};
 use crate::kill_log::KillLog;
 use crate::platform::prefetch;
 use crate::platform::published::Published;
@@ -98,6 +98,7 @@ pub(crate) struct Shard {
     pub(crate) moves: AtomicU32,
     /// How many entries are suspended, for readers that hold no lock.
     pub(crate) suspended: AtomicU32,
+    pub(crate) suspended_at: Whereabouts,
     state: Apart,
     at: usize,
     cas_step: u64,
@@ -150,6 +151,7 @@ impl Shard {
             segments: SegmentTable::new(rows, geometry),
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
+            suspended_at: Whereabouts::default(),
             state: Apart(Mutex::new(state)),
             at,
             cas_step: geometry.shards as u64,
@@ -158,9 +160,10 @@ impl Shard {
 
     /// Asks the processor for what a change of a record begins with.
     #[inline]
-    pub(crate) fn prefetch_change(&self, pool: &Pool) {
+    pub(crate) fn prefetch_change(&self, pool: &Pool, pos: u32) {
         prefetch::to_change::<CHANGED_LINES, _>(&self.state);
         pool.counters.stored.prefetch(self.at);
+        self.suspended_at.prefetch(pos);
     }
 
     pub(crate) fn initial_index_bytes(&self) -> u64 {

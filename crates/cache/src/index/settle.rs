@@ -323,6 +323,9 @@ impl Locked<'_> {
 
     fn account_suspended(&self, before: u64) {
         let after = self.state.suspended.bytes();
+        if after != before {
+            self.shard.suspended_at.note(&self.state.suspended);
+        }
         let counted = &self.pool.counters.index_bytes;
         if after > before {
             self.pool.budget.force(after - before);

@@ -13,7 +13,9 @@
 //! footer's names goes through the table once.
 
 use crate::index::bucket::SEGMENTS_MAX;
+use crate::platform::prefetch;
 use crate::records::key::Name;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Set in every word, so that 0 is a free place. Below it position, fingerprint and segment: words are
 /// in order as positions are.
@@ -51,7 +53,7 @@ pub(crate) struct Glance(Vec<Glimpse>);
 
 struct Glimpse {
     segment: u16,
-    /// [`Suspended::inserts`] of the segment: who finds another number has not seen all.
+    /// [`Tally::inserts`] of the segment: who finds another number has not seen all.
     inserts: u32,
     /// In the order of positions.
     names: Vec<Name>,
@@ -64,15 +66,21 @@ impl Glance {
     }
 }
 
+/// Entries of a segment number.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    count: u32,
+    /// How many there ever were; wraps.
+    inserts: u32,
+}
+
 /// The suspended entries of one shard.
 pub(crate) struct Suspended {
     /// Homes, and behind the last of them some places for words that others have moved on.
     words: Vec<u64>,
     len: usize,
-    /// Entries of each segment number.
-    counts: Vec<u32>,
-    /// How many there ever were of each; wraps.
-    inserts: Vec<u32>,
+    /// By segment number.
+    tallies: Box<[Tally]>,
     /// Of the shard's index; it does not change while there are entries.
     buckets: usize,
     /// Homes per bucket, as a fraction of 2^32.
@@ -81,8 +89,8 @@ pub(crate) struct Suspended {
 
 impl Suspended {
     pub(crate) fn new(rows: usize) -> Self {
-        let [counts, inserts] = [vec![0; rows], vec![0; rows]];
-        Self { words: Vec::new(), len: 0, counts, inserts, buckets: 0, scale: 0 }
+        let tallies = vec![Tally::default(); rows].into();
+        Self { words: Vec::new(), len: 0, tallies, buckets: 0, scale: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,12 +104,12 @@ impl Suspended {
 
     /// How many entries a segment has.
     pub(crate) fn count(&self, segment: u16) -> u32 {
-        self.counts[usize::from(segment)]
+        self.tallies[usize::from(segment)].count
     }
 
     /// The segments that have entries.
     pub(crate) fn segments(&self) -> impl Iterator<Item = u16> {
-        (0u16..).zip(&self.counts).filter(|(_, count)| **count > 0).map(|(number, _)| number)
+        (0u16..).zip(&self.tallies).filter(|(_, tally)| tally.count > 0).map(|(number, _)| number)
     }
 
     /// Notes an entry, in an index of so many buckets.
@@ -113,9 +121,9 @@ impl Suspended {
             self.grow();
         }
         self.len += 1;
-        let segment = usize::from(segment);
-        self.counts[segment] += 1;
-        self.inserts[segment] = self.inserts[segment].wrapping_add(1);
+        let tally = &mut self.tallies[usize::from(segment)];
+        tally.count += 1;
+        tally.inserts = tally.inserts.wrapping_add(1);
     }
 
     /// Entries that share bucket and fingerprint with `name`.
@@ -133,7 +141,7 @@ impl Suspended {
     #[inline]
     pub(crate) fn prefetch(&self, name: Name) {
         let start = self.words.as_ptr().wrapping_add(self.home(self.bucket(name.pos)));
-        crate::platform::prefetch::lines::<1>(start.cast());
+        prefetch::lines::<1>(start.cast());
     }
 
     /// Whether there is this very entry.
@@ -158,7 +166,7 @@ impl Suspended {
             wanted[usize::from(segment / 64)] |=
                 u64::from(self.count(segment) > 0) << (segment % 64);
             let names = Vec::with_capacity(self.count(segment) as usize);
-            Glimpse { segment, inserts: self.inserts[usize::from(segment)], names }
+            Glimpse { segment, inserts: self.tallies[usize::from(segment)].inserts, names }
         });
         let mut seen: Vec<_> = seen.collect();
         let is_wanted = |word: u64| {
@@ -181,8 +189,9 @@ impl Suspended {
         if self.count(segment) == 0 {
             return Vec::new();
         }
-        let (inserts, count) = (self.inserts[usize::from(segment)], self.count(segment) as usize);
-        let is_whole = |seen: &Glimpse| (seen.inserts, seen.names.len()) == (inserts, count);
+        let Tally { count, inserts } = self.tallies[usize::from(segment)];
+        let is_whole =
+            |seen: &Glimpse| (seen.inserts, seen.names.len()) == (inserts, count as usize);
         let seen = glance.take(segment).filter(is_whole);
         let seen = seen.or_else(|| self.glance(std::iter::once(segment)).take(segment));
         let names = seen.map(|seen| seen.names).unwrap_or_default();
@@ -202,7 +211,7 @@ impl Suspended {
     /// Removes everything, and gives memory back.
     pub(crate) fn clear(&mut self) {
         (self.words, self.len) = (Vec::new(), 0);
-        self.counts.fill(0);
+        self.tallies.iter_mut().for_each(|tally| tally.count = 0);
     }
 
     /// The number of the bucket that a name at `pos` is at home in.
@@ -257,7 +266,7 @@ impl Suspended {
             self.words.iter().enumerate().skip(home).take_while(|(_, other)| **other != 0);
         let Some((hole, _)) = run.find(|(_, other)| **other == word) else { return };
         self.len -= 1;
-        self.counts[usize::from(entry.segment)] -= 1;
+        self.tallies[usize::from(entry.segment)].count -= 1;
         let is_moved = |at: usize| {
             let entry = self.words.get(at).and_then(|&word| Entry::from_bits(word));
             entry.is_some_and(|entry| self.home(self.bucket(entry.name.pos)) < at)
@@ -271,6 +280,38 @@ impl Suspended {
         if self.len == 0 {
             self.words = Vec::new();
         }
+    }
+}
+
+/// Where a shard's [`Suspended`] lies, for who asks for it ahead and holds no lock. If it has moved meanwhile something
+/// else is asked for, which does no harm.
+#[derive(Default)]
+pub(crate) struct Whereabouts {
+    words: AtomicPtr<u64>,
+    homes: AtomicU32,
+    tallies: AtomicPtr<Tally>,
+}
+
+impl Whereabouts {
+    pub(crate) fn note(&self, suspended: &Suspended) {
+        let homes = suspended.home(suspended.buckets) as u32;
+        self.words.store(suspended.words.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.homes.store(homes, Ordering::Relaxed);
+        self.tallies.store(suspended.tallies.as_ptr().cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Asks the processor for about the line that [`Suspended::find`] begins with.
+    pub(crate) fn prefetch(&self, pos: u32) {
+        let homes = u64::from(self.homes.load(Ordering::Relaxed));
+        let home = (u64::from(pos) * homes) >> 32;
+        let start = self.words.load(Ordering::Relaxed).wrapping_add(home as usize);
+        prefetch::lines::<1>(start.cast_const().cast());
+    }
+
+    /// Asks for what is counted of a segment.
+    pub(crate) fn prefetch_tally(&self, segment: u16) {
+        let tally = self.tallies.load(Ordering::Relaxed).wrapping_add(segment.into());
+        prefetch::lines::<1>(tally.cast_const().cast());
     }
 }
 

@@ -16,6 +16,7 @@ use crate::kill_log::log_page::Page;
 use crate::kill_log::word::{Word, short};
 use crate::lock;
 use crate::platform::mapped::Mapped;
+use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::recovery::crash::crash_point;
 use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
@@ -219,6 +220,13 @@ impl KillLog {
         if used.begin.load(Ordering::Relaxed) != 0 {
             used.kills.fetch_add(1, Ordering::Relaxed);
             self.kills.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the processor for what is counted of a slot. One that there is not does no harm.
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if let Some(used) = self.uses.get(slot as usize) {
+            prefetch::line(used);
         }
     }
 

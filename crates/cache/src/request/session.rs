@@ -15,7 +15,6 @@ use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};
 use crate::shard::{Candidates, Shard};
 use crate::stats::counters::count;
-use arrayvec::ArrayVec;
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -23,9 +22,6 @@ use std::sync::atomic::Ordering;
 
 /// So many hits in DRAM are told together, lest sessions share a line more often.
 const HITS_TOLD: u32 = 64;
-
-/// Keys of a pipeline for which both lines of the sealed index are asked for.
-const ABSENT_MAX: usize = 32;
 
 /// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
 const PAGE_LINES: usize = 4;
@@ -174,54 +170,6 @@ impl Session {
     pub fn key_of_hash<'k>(&self, bytes: &'k [u8], hash: u64) -> Key<'k> {
         debug_assert_eq!(self.key(bytes).hash, hash);
         Key { bytes, hash, is_chunk: false }
-    }
-
-    /// Asks the processor for the line of the DRAM table that `key` is in; worth it for a pipeline of
-    /// requests.
-    #[inline]
-    pub fn prefetch(&self, key: Key<'_>) {
-        let (shard, name) = self.shard(&key);
-        shard.table.load(self.guard()).prefetch(name.pos);
-    }
-
-    /// Asks for what a change of the record of `key` begins with, beside that: other cores had it, where there are any.
-    #[inline]
-    pub fn prefetch_change(&self, key: Key<'_>) {
-        self.shard(&key).0.prefetch_change(&self.engine().pool);
-    }
-
-    /// Asks for the records that these lines name, and, for keys that have none, for what a look into the
-    /// sealed index needs. To be called for all keys of a pipeline after [`Session::prefetch`] of all of them.
-    #[inline]
-    pub fn prefetch_records<'k>(&self, keys: impl Iterator<Item = Key<'k>>) {
-        let mut absent = ArrayVec::<u64, ABSENT_MAX>::new();
-        for key in keys {
-            if !self.prefetch_record(&key) && !absent.is_full() {
-                absent.push(key.hash);
-            }
-        }
-        for hash in absent {
-            let (shard, name) = self.shard_of(hash);
-            if let Some(number) = shard.index.load(self.guard()).likely(name) {
-                shard.segments.prefetch_plan(number, name.pos);
-            }
-        }
-    }
-
-    /// Whether nothing else need be asked for.
-    #[inline]
-    fn prefetch_record(&self, key: &Key<'_>) -> bool {
-        let (shard, name) = self.shard(key);
-        let guard = self.guard();
-        match shard.table.load(guard).likely(name.pos) {
-            Some(addr) => self.engine().pool.arena.prefetch(addr),
-            None if self.engine().has_tiers() => {
-                shard.index.load(guard).prefetch(name.pos);
-                return false;
-            }
-            None => {}
-        }
-        true
     }
 
     /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be

@@ -1,5 +1,6 @@
 //! Packing: where the records of a segment lie in it, and what it looks like as bytes.
 
+use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::segments::layout::{
     EXTENT_HEADER, EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE, WHOLE_MAX, finish_extent,
@@ -8,6 +9,10 @@ use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, Starts};
 use crate::segments::pages::Tables;
 use std::ops::Range;
 use terrace_device::AlignedBuf;
+
+/// How many records ahead one is asked for that will be copied, and its first lines: they come from all over memory.
+const AHEAD: usize = 8;
+const AHEAD_LINES: usize = 2;
 
 /// A record on its way to a segment.
 #[derive(Clone, Copy)]
@@ -159,7 +164,10 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
     let (mut firsts, mut lasts) = (vec![None; pages], vec![0; pages]);
     let mut straddles = vec![false; pages];
     let mut filled = 0;
-    for (at, item) in packed {
+    for (n, (at, item)) in packed.iter().enumerate() {
+        if let Some((_, ahead)) = packed.get(n + AHEAD) {
+            prefetch::lines::<AHEAD_LINES>(ahead.bytes.as_ptr());
+        }
         let page = at / PAGE_ROOM;
         starts[page].add(at % PAGE_ROOM);
         firsts[page].get_or_insert(item.name.pos);

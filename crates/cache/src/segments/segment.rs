@@ -5,6 +5,7 @@
 
 use crate::geometry::Geometry;
 use crate::platform::mapped::Mapped;
+use crate::platform::prefetch;
 use crate::request::session::ReadPlan;
 use crate::segments::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
 use crate::segments::pages::{PageRange, PageTable};
@@ -44,7 +45,9 @@ pub(crate) enum Place {
     Extent { unit: u32, start: u32 },
 }
 
+/// On a cache line of its own: a change of a record goes through most of it.
 #[derive(bytemuck::Zeroable)]
+#[repr(align(64))]
 struct Row {
     /// Seal sequence; 0 while the row holds no readable segment.
     seq: AtomicU64,
@@ -111,9 +114,17 @@ impl SegmentTable {
         (seq != 0).then_some(Sealed { number, seq })
     }
 
-    /// Asks the processor for the row of a segment.
+    /// Where the segment of a number lies that may be out of date, or of none.
+    pub(crate) fn likely_slot(&self, number: u16) -> Option<SlotId> {
+        let bits = self.rows.get(usize::from(number))?.slot.load(Ordering::Relaxed);
+        (bits != 0).then(|| SlotId::from_bits(bits))
+    }
+
+    /// Asks the processor for the row of a segment. A number that there is not does no harm.
     pub(crate) fn prefetch(&self, number: u16) {
-        crate::platform::prefetch::line(&self.rows[usize::from(number)]);
+        if let Some(row) = self.rows.get(usize::from(number)) {
+            prefetch::line(row);
+        }
     }
 
     /// Asks for what [`SegmentTable::plan`] of a record at `pos` looks at, if the segment has about as many pages as
@@ -125,9 +136,9 @@ impl SegmentTable {
         else {
             return;
         };
-        crate::platform::prefetch::line(row);
-        crate::platform::prefetch::line(start);
-        crate::platform::prefetch::line(&self.straddlers[at]);
+        prefetch::line(row);
+        prefetch::line(start);
+        prefetch::line(&self.straddlers[at]);
     }
 
     pub(crate) fn is_current(&self, sealed: Sealed) -> bool {

@@ -10,7 +10,7 @@ use super::slab::Id;
 use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
-use terrace_cache::Key;
+use terrace_cache::{Intent, Key};
 use terrace_protocol::binary::Echo;
 use terrace_protocol::{Keys, KeysKind, PlainGet, Tokens, reply};
 
@@ -157,10 +157,8 @@ impl Connection {
         id: Id,
         cx: &mut Context,
     ) -> (usize, Result<(), Stop>) {
-        // First all lines of the table, then, when these have come, all records.
         if batch.len() > 1 {
-            batch.iter().for_each(|(key, _)| cx.session.prefetch(*key));
-            cx.session.prefetch_records(batch.iter().map(|(key, _)| *key));
+            cx.session.look_ahead(batch.iter().map(|(key, _)| (*key, Intent::Read)));
         }
         for (read, (key, _)) in batch.iter().enumerate() {
             if self.is_held() {

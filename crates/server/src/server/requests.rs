@@ -11,7 +11,7 @@ use crate::commands::admin::{self, After};
 use crate::commands::keyed;
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
-use terrace_cache::{Key, NewValue};
+use terrace_cache::{Intent, Key, NewValue};
 use terrace_protocol::{Admin, DataBlock, Parse, Parser, Reject, Request, reply};
 
 /// A request of a batch.
@@ -34,9 +34,12 @@ impl Parcel<'_> {
         }
     }
 
-    /// Whether it may change its record.
-    fn is_change(&self) -> bool {
-        matches!(&self.parse, Parse::Request { request, .. } if keyed::is_write(request))
+    /// What it will do with that key's record.
+    fn intent(&self) -> Intent {
+        match &self.parse {
+            Parse::Request { request, .. } if keyed::is_write(request) => Intent::Change,
+            _ => Intent::Read,
+        }
     }
 }
 
@@ -386,18 +389,9 @@ impl Connection {
     }
 }
 
-/// Finds the keys of a pipeline and hashes them. What their lookups will need is asked of memory: first
-/// all lines of the table, then, when these have come, all records.
+/// Finds the keys of a pipeline and hashes them, and asks for what the requests will need of memory.
 fn hash_keys<'b>(batch: &'b Batch<'_>, cx: &Context, keys: &mut ArrayVec<Option<Key<'b>>, BATCH>) {
-    for parcel in batch {
-        let key = parcel.key().map(|key| cx.session.key(key));
-        if let Some(key) = key {
-            cx.session.prefetch(key);
-            if parcel.is_change() {
-                cx.session.prefetch_change(key);
-            }
-        }
-        keys.push(key);
-    }
-    cx.session.prefetch_records(keys.iter().flatten().copied());
+    keys.extend(batch.iter().map(|parcel| parcel.key().map(|key| cx.session.key(key))));
+    let known = batch.iter().zip(&*keys);
+    cx.session.look_ahead(known.filter_map(|(parcel, key)| Some(((*key)?, parcel.intent()))));
 }

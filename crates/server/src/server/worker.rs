@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_cache::Intent;
 use terrace_device::{Device, Engine};
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
@@ -270,17 +271,14 @@ impl Worker {
         }
     }
 
-    /// Asks for what so many connections will need: first all lines of the table, then all records.
+    /// Asks for what so many connections will need of memory.
     fn look_ahead(&mut self, connections: usize) {
         let mut keys = ArrayVec::<_, TOGETHER>::new();
         for id in self.ready.iter().take(connections) {
             let Some(connection) = self.connections.get_mut(*id) else { continue };
-            if let Some(key) = connection.look_ahead(&mut self.cx) {
-                self.cx.session.prefetch(key);
-                keys.push(key);
-            }
+            keys.extend(connection.look_ahead(&mut self.cx));
         }
-        self.cx.session.prefetch_records(keys.into_iter());
+        self.cx.session.look_ahead(keys.into_iter().map(|key| (key, Intent::Read)));
     }
 
     fn give_turn(&mut self) {

@@ -1,0 +1,99 @@
+//! What the requests of a pipeline will need is asked of memory before the first of them is executed.
+//!
+//! A lookup goes from line to line: the DRAM table names a record, the sealed index a segment, its row a place on
+//! the drive. Each line may be as far away as memory is, and its page's translation too. So all keys take each step
+//! together, in a loop that does nothing else: as many lines as the processor can wait for at a time are on their
+//! way then, where a loop that also worked for each key would wait for one after the other.
+
+use crate::pool::Pool;
+use crate::records::key::{Key, Name};
+use crate::request::session::Session;
+use crate::shard::Shard;
+use arrayvec::ArrayVec;
+
+/// Keys that are looked at together, at most.
+const AHEAD_MAX: usize = 32;
+
+/// What a request is about to do with the record of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Read it.
+    Read,
+    /// Store, remove or change it.
+    Change,
+}
+
+#[derive(Clone, Copy)]
+struct Place<'s> {
+    shard: &'s Shard,
+    name: Name,
+    intent: Intent,
+}
+
+type Places<'s> = ArrayVec<Place<'s>, AHEAD_MAX>;
+
+impl Session {
+    /// Asks the processor for what the requests of a pipeline will look at: worth it for more than one. Of more
+    /// than [`AHEAD_MAX`] keys the others are left out.
+    #[inline]
+    pub fn look_ahead<'k>(&self, keys: impl Iterator<Item = (Key<'k>, Intent)>) {
+        let place = |(key, intent): (Key<'k>, Intent)| {
+            let (shard, name) = self.shard(&key);
+            Place { shard, name, intent }
+        };
+        let places: Places<'_> = keys.take(AHEAD_MAX).map(place).collect();
+        let guard = self.guard();
+        for at in &places {
+            at.shard.table.load(guard).prefetch(at.name.pos);
+        }
+        let pool = &self.engine().pool;
+        for at in places.iter().filter(|at| at.intent == Intent::Change) {
+            at.shard.prefetch_change(pool, at.name.pos);
+        }
+        let mut absent = Places::new();
+        for at in &places {
+            match at.shard.table.load(guard).likely(at.name.pos) {
+                Some(addr) => pool.arena.prefetch(addr),
+                None => absent.push(*at),
+            }
+        }
+        if self.engine().has_tiers() && !absent.is_empty() {
+            self.look_ahead_on_tiers(&absent);
+        }
+    }
+
+    /// The same for those that are not in DRAM.
+    fn look_ahead_on_tiers(&self, places: &[Place<'_>]) {
+        let (guard, pool) = (self.guard(), &self.engine().pool);
+        for at in places {
+            at.shard.index.load(guard).prefetch(at.name.pos);
+        }
+        let mut found = ArrayVec::<_, AHEAD_MAX>::new();
+        for at in places {
+            if let Some(number) = at.shard.index.load(guard).likely(at.name) {
+                found.push((at, number));
+            }
+        }
+        for (at, number) in &found {
+            match at.intent {
+                Intent::Read => at.shard.segments.prefetch_plan(*number, at.name.pos),
+                Intent::Change => at.shard.segments.prefetch(*number),
+            }
+        }
+        for (at, number) in found.iter().filter(|(at, _)| at.intent == Intent::Change) {
+            at.shard.prefetch_kill(pool, *number);
+        }
+    }
+}
+
+impl Shard {
+    /// Asks for what a change counts that voids a record in this segment, whose row was asked for before.
+    fn prefetch_kill(&self, pool: &Pool, number: u16) {
+        self.suspended_at.prefetch_tally(number);
+        if let Some(slot) = self.segments.likely_slot(number)
+            && let Some(log) = pool.logs.get(usize::from(slot.tier))
+        {
+            log.prefetch(pool.slots.index(slot));
+        }
+    }
+}
