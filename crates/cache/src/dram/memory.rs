@@ -17,6 +17,7 @@
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
 use crate::lock;
+use crate::platform::prefetch;
 use crate::platform::quiesce::Quiesce;
 use crate::recovery::state::{Field, State};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -41,6 +42,8 @@ impl Guard<'_> {
 
 /// Cache lines that a record of 100 bytes with its headers lies on.
 const RECORD_LINES: usize = 3;
+/// How far ahead of a walk through a block its bytes are asked for: where the next record begins, this one says.
+const WALK_AHEAD: usize = 1024;
 
 /// Where a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -409,7 +412,7 @@ impl Arena {
 
     /// Asks the processor for the record at `addr`, or as much of it as most records are long.
     pub(crate) fn prefetch(&self, addr: Addr) {
-        crate::platform::prefetch::lines::<RECORD_LINES>(self.at(addr.offset()).as_ptr());
+        prefetch::lines::<RECORD_LINES>(self.at(addr.offset()).as_ptr());
     }
 
     /// The records of a block in arrival order, void ones too. `fill` is the block's
@@ -426,7 +429,9 @@ impl Arena {
             if offset >= fill {
                 return None;
             }
-            let record = self.view(guard, Addr::from_offset(start + u64::from(offset)));
+            let at = start + u64::from(offset);
+            prefetch::lines::<RECORD_LINES>(self.at(at).as_ptr().wrapping_add(WALK_AHEAD));
+            let record = self.view(guard, Addr::from_offset(at));
             offset += record.footprint();
             Some(record)
         })
@@ -494,9 +499,7 @@ impl Block {
         let live = &arena.meta[self.id as usize].live;
         live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
         // Where the next record will lie: else its writer waits until memory has given the lines.
-        crate::platform::prefetch::lines::<RECORD_LINES>(
-            start.as_ptr().wrapping_add(taken as usize),
-        );
+        prefetch::lines::<RECORD_LINES>(start.as_ptr().wrapping_add(taken as usize));
         Some(Addr::from_offset(offset))
     }
 }

@@ -303,6 +303,10 @@ impl Whereabouts {
     /// Asks the processor for about the line that [`Suspended::find`] begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let homes = u64::from(self.homes.load(Ordering::Relaxed));
+        if homes == 0 {
+            // For an address that there is not the processor would look every time.
+            return;
+        }
         let home = (u64::from(pos) * homes) >> 32;
         let start = self.words.load(Ordering::Relaxed).wrapping_add(home as usize);
         prefetch::lines::<1>(start.cast_const().cast());

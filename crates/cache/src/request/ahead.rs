@@ -46,23 +46,28 @@ impl Session {
         for at in &places {
             at.shard.table.load(guard).prefetch(at.name.pos);
         }
-        let pool = &self.engine().pool;
+        let (pool, has_tiers) = (&self.engine().pool, self.engine().has_tiers());
         for at in places.iter().filter(|at| at.intent == Intent::Change) {
             at.shard.prefetch_change(pool, at.name.pos);
         }
-        let mut absent = Places::new();
+        let (mut records, mut on_tiers) = (ArrayVec::<_, AHEAD_MAX>::new(), Places::new());
         for at in &places {
-            match at.shard.table.load(guard).likely(at.name.pos) {
-                Some(addr) => pool.arena.prefetch(addr),
-                None => absent.push(*at),
+            let record = at.shard.table.load(guard).likely(at.name.pos);
+            // What changes in DRAM may be the copy of a record on a tier.
+            if has_tiers && (record.is_none() || at.intent == Intent::Change) {
+                on_tiers.push(*at);
             }
+            records.extend(record);
         }
-        if self.engine().has_tiers() && !absent.is_empty() {
-            self.look_ahead_on_tiers(&absent);
+        for addr in records {
+            pool.arena.prefetch(addr);
+        }
+        if !on_tiers.is_empty() {
+            self.look_ahead_on_tiers(&on_tiers);
         }
     }
 
-    /// The same for those that are not in DRAM.
+    /// The same for those that may be on a tier.
     fn look_ahead_on_tiers(&self, places: &[Place<'_>]) {
         let (guard, pool) = (self.guard(), &self.engine().pool);
         for at in places {
