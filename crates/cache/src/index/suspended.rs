@@ -137,13 +137,6 @@ impl Suspended {
         same.map(|(_, entry)| entry)
     }
 
-    /// Asks the processor for the line that [`Suspended::find`] begins with.
-    #[inline]
-    pub(crate) fn prefetch(&self, name: Name) {
-        let start = self.words.as_ptr().wrapping_add(self.home(self.bucket(name.pos)));
-        prefetch::lines::<1>(start.cast());
-    }
-
     /// Whether there is this very entry.
     pub(crate) fn contains(&self, name: Name, segment: u16) -> bool {
         self.find(name).any(|entry| entry == Entry { name, segment })
@@ -294,7 +287,10 @@ pub(crate) struct Whereabouts {
 
 impl Whereabouts {
     pub(crate) fn note(&self, suspended: &Suspended) {
-        let homes = suspended.home(suspended.buckets) as u32;
+        let homes = match suspended.words.is_empty() {
+            true => 0,
+            false => suspended.home(suspended.buckets) as u32,
+        };
         self.words.store(suspended.words.as_ptr().cast_mut(), Ordering::Relaxed);
         self.homes.store(homes, Ordering::Relaxed);
         self.tallies.store(suspended.tallies.as_ptr().cast_mut(), Ordering::Relaxed);

@@ -96,12 +96,10 @@ impl Session {
         let guard = self.guard();
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
+        // What a look on flash needs comes from memory during that into DRAM.
+        shard.suspended_at.prefetch(name.pos);
         let mut locked = shard.lock(&engine.pool, guard);
         let (mut doomed, mut unread) = (Vec::new(), Unread::new());
-        if engine.has_tiers() {
-            // What a look on flash needs comes from memory during that into DRAM.
-            locked.state.suspended.prefetch(name);
-        }
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
