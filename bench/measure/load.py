@@ -42,8 +42,15 @@ def load_held(server, workload, **options):
     report = load(server, workload, **options)
     if report["misses"] or report["errors"]:
         counts = f"{report['misses']} missed, {report['errors']} errors"
-        raise RuntimeError(f"{server.name}: {counts}: {report['examples']}")
+        raise RuntimeError(f"{server.name}: {counts}: {report['examples']}; {_told(server)}")
     return report
+
+
+def _told(server):
+    """What the server counts of records that went, and of reads that failed."""
+    tiers = server.stats("tiers") if server.name == "terrace" else {}
+    told = ("evict", "lost", "expired", "false", "corrupt", "error", "failed", "silent", "memory_limit")
+    return {name: value for name, value in tiers.items() if any(word in name for word in told)}
 
 
 def sized(record):

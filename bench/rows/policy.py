@@ -93,6 +93,19 @@ def fit(server, records, part, held=None, copy_bytes=BYTES_PER_COPY):
                 return
 
 
+def fit_to(server, records, mix, part, **options):
+    """Sets the memory so that this part of the records is in DRAM under a load, be it as a copy or because it was not
+    written out yet. Answers the part that it came to."""
+    steady(server, records, mix, **options)
+
+    def in_dram():
+        found = _round(server, records, mix, records, **options)
+        return found["held"] + found["waiting"]
+
+    fit(server, records, part, in_dram)
+    return in_dram()
+
+
 def steady(server, records, mix, **options):
     _round(server, records, mix, WARM_UP * records, **options)
     return _round(server, records, mix, MEASURED * records, **options)

@@ -216,7 +216,6 @@ def popular(quick):
         for server in (ours, *theirs):
             speed_dram.filled(server, records)
         ours.settle()
-        policy.fit(ours, records, POPULAR_SHARE)
         return [
             _popular(ours, theirs, records, mix, connections, rounds, seconds)
             for mix in policy.MIXES
@@ -225,7 +224,7 @@ def popular(quick):
 
 
 def _popular(ours, theirs, records, mix, connections, rounds, seconds):
-    held = policy.steady(ours, records, mix, connections=connections)["held"]
+    held = policy.fit_to(ours, records, mix, POPULAR_SHARE, connections=connections)
     workload, options = policy.MIXES[mix]
     how = {
         **policy.LOAD, **policy.RECORD, **options, "connections": connections, "records": records,
