@@ -80,17 +80,19 @@ def _of_ideal(server, records, share):
 
 def fit(server, records, part, held=None, copy_bytes=BYTES_PER_COPY):
     """Sets the memory so that DRAM holds about this part of the records; most of the rest of what it
-    takes is known only then. `held` puts load on the server and tells the part that it holds."""
+    takes is known only then. `held` puts load on the server and tells the part that it holds. Answers the part that
+    it came to."""
     held = held or (lambda: _round(server, records, "GET", records)["held"])
     for _ in range(4):
         found = held()
         if abs(found / part - 1) < NEAR:
-            return
+            return found
         limit = server.stats("tiers")["memory_limit"] + (part - found) * records * copy_bytes
         with socket.create_connection(("127.0.0.1", server.port), 20) as connection:
             connection.sendall(f"cache_memlimit {round(limit / (1 << 20))}\r\n".encode())
             if connection.recv(100) != b"OK\r\n":
-                return
+                return found
+    return held()
 
 
 def fit_to(server, records, mix, part, **options):
@@ -102,8 +104,7 @@ def fit_to(server, records, mix, part, **options):
         found = _round(server, records, mix, records, **options)
         return found["held"] + found["waiting"]
 
-    fit(server, records, part, in_dram)
-    return in_dram()
+    return fit(server, records, part, in_dram)
 
 
 def steady(server, records, mix, **options):
