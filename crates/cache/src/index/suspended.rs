@@ -154,26 +154,38 @@ impl Suspended {
 
     /// Finds the entries of some segments in one walk along the table.
     pub(crate) fn glance(&self, segments: impl Iterator<Item = u16>) -> Glance {
-        let mut wanted = [0u64; SEGMENTS_MAX as usize / 64];
-        let seen = segments.map(|segment| {
-            wanted[usize::from(segment / 64)] |=
-                u64::from(self.count(segment) > 0) << (segment % 64);
-            let names = Vec::with_capacity(self.count(segment) as usize);
-            Glimpse { segment, inserts: self.tallies[usize::from(segment)].inserts, names }
+        // Which of them a segment is, counted from 1.
+        let mut ranks = [0; SEGMENTS_MAX as usize];
+        let seen = (1..).zip(segments).map(|(rank, segment)| {
+            let Tally { count, inserts } = self.tallies[usize::from(segment)];
+            ranks[usize::from(segment)] = if count > 0 { rank } else { 0 };
+            Glimpse { segment, inserts, names: Vec::with_capacity(count as usize) }
         });
         let mut seen: Vec<_> = seen.collect();
-        let is_wanted = |word: u64| {
-            let segment = word as u16;
-            wanted[usize::from(segment / 64) % wanted.len()] >> (segment % 64) & 1 == 1
-        };
-        if wanted.iter().any(|segments| *segments != 0) {
-            let found = self.words.iter().filter(|word| is_wanted(**word));
-            for Entry { name, segment } in found.filter_map(|word| Entry::from_bits(*word)) {
-                let of_segment = seen.iter_mut().find(|glimpse| glimpse.segment == segment);
-                of_segment.into_iter().for_each(|glimpse| glimpse.names.push(name));
+        let entries: u32 = seen.iter().map(|glimpse| self.count(glimpse.segment)).sum();
+        for word in self.words_of(&ranks, entries as usize) {
+            if let Some(Entry { name, segment }) = Entry::from_bits(word) {
+                seen[usize::from(ranks[usize::from(segment)]) - 1].names.push(name);
             }
         }
         Glance(seen)
+    }
+
+    /// The words of segments that have a rank, which are so many, in their order.
+    fn words_of(&self, ranks: &[u16; SEGMENTS_MAX as usize], entries: usize) -> Vec<u64> {
+        if entries == 0 {
+            return Vec::new();
+        }
+        let has_rank = |word: u64| ranks[usize::from(word as u16) % ranks.len()] > 0;
+        let mut found = vec![0; entries + 1];
+        let mut len = 0;
+        // They are few and anywhere: a processor that had to guess which they are would often be wrong.
+        for &word in &self.words {
+            found[len] = word;
+            len += usize::from((word & TAKEN != 0) & has_rank(word));
+        }
+        found.truncate(len);
+        found
     }
 
     /// Removes all entries of a segment, and says whose they were, in the order of positions. They are looked for

@@ -80,8 +80,8 @@ impl<'g> Pick<'g> {
         self.drop_expired(&expired);
         let wanted = self.engine.seal_bytes();
         let of_one = self.class_to_write(&due, &due_bytes);
+        let (mut picked, mut bytes) = (Vec::with_capacity(due.len()), 0);
         let due = due.into_iter().filter(|fresh| of_one.is_none_or(|one| self.class(fresh) == one));
-        let (mut picked, mut bytes) = (Vec::new(), 0);
         for fresh in due {
             if bytes >= wanted {
                 break;

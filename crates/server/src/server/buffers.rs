@@ -11,6 +11,14 @@ const KEPT_MAX: usize = 64;
 /// Buffers that grew beyond this are freed.
 const KEPT_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
+/// Memory of runs of replies that is kept for others: so much, of so many bytes each at most.
+const RUNS_MAX: usize = 128;
+pub(crate) const RUN_BYTES_MAX: usize = 8 << 10;
+
+/// Memory for the replies behind those that a drive is asked for. To have each run of them grow from nothing takes
+/// longer than to write it.
+pub(crate) type Runs = ArrayVec<Vec<u8>, RUNS_MAX>;
+
 /// One worker's empty buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {

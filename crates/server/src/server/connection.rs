@@ -216,7 +216,7 @@ impl Connection {
         if self.input.is_empty() && self.input.capacity() > 0 {
             cx.buffers.put(self.input.take_memory());
         }
-        if let Some(memory) = self.replies.take_memory() {
+        if let Some(memory) = self.replies.take_memory(&mut cx.runs) {
             cx.buffers.put(memory);
         }
         self.account(turn, cx)

@@ -1,6 +1,6 @@
 //! What a worker has besides its connections.
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Runs};
 use super::pending::{Job, Pending, Waiter, Work};
 use super::reads::Reads;
 use super::replies::SlotId;
@@ -8,6 +8,7 @@ use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
 use super::stream::ChunkName;
 use crate::commands::executor::{Executor, Limits};
+use crate::commands::keys::ReadKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,6 +41,7 @@ pub(crate) struct Context {
     /// Connections that watch: something may be to be told to them whenever the inbox is woken.
     pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,
+    pub(crate) runs: Runs,
     /// Bytes of large items that all connections have read ahead.
     pub(crate) stream_bytes: usize,
     /// Reused between turns.
@@ -91,10 +93,11 @@ impl Context {
         id
     }
 
-    /// Keeps the memory of an operation that is finished, if it is no more than others have.
+    /// Keeps the memory of an operation that is finished, and frees what it had besides: a request can be long.
     pub(crate) fn spare(&mut self, mut operation: Box<Pending>) {
-        if self.spare.len() < SPARE_MAX && matches!(operation.work, Work::Read(_)) {
-            operation.probe = None;
+        if self.spare.len() < SPARE_MAX {
+            operation.work = Work::Read(ReadKind::MetaValue);
+            (operation.probe, operation.evidence) = (None, None);
             self.spare.push(operation);
         }
     }

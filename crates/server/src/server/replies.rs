@@ -6,6 +6,7 @@
 
 mod streams;
 
+use super::buffers::{RUN_BYTES_MAX, Runs};
 use super::socket::Socket;
 use super::stream::Stream;
 use crate::commands::listing::Listing;
@@ -13,9 +14,10 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 
-/// Memory of emptied slots that is kept for the next ones: so many, of so many bytes at most.
+/// Memory of emptied slots that is kept for the next ones.
 const SPARE_MAX: usize = 4;
-const SPARE_BYTES_MAX: usize = 8 << 10;
+/// What a request that waits needs of it: for itself, if others finish before it, and for the run behind it.
+const SPARE_MIN: usize = 2;
 
 /// Names a slot of one connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +41,7 @@ pub(crate) struct Replies {
     output: Vec<u8>,
     sent: usize,
     slots: VecDeque<Slot>,
-    /// Memory of slots that were emptied, while there are others: to have runs of replies grow from
-    /// nothing again and again takes longer than to write them.
+    /// Memory for slots, while there are any; it is the worker's otherwise.
     spare: ArrayVec<Vec<u8>, SPARE_MAX>,
     /// The id of `slots[0]`.
     front: u64,
@@ -100,6 +101,15 @@ impl Replies {
         taken
     }
 
+    /// Takes what slots will need of the memory that other connections had.
+    pub(crate) fn borrow(&mut self, runs: &mut Runs) {
+        while self.spare.len() < SPARE_MIN
+            && let Some(memory) = runs.pop()
+        {
+            self.spare.push(memory);
+        }
+    }
+
     /// Keeps a place for a reply that is not known yet, but that will be about so long.
     pub(crate) fn reserve(&mut self, bytes: usize) -> SlotId {
         self.expected += bytes;
@@ -131,7 +141,7 @@ impl Replies {
         self.unfinished -= 1;
         if id.0 != self.front {
             self.slot_bytes += reply.len();
-            *slot = Slot::Done(if reply.len() <= SPARE_BYTES_MAX {
+            *slot = Slot::Done(if reply.len() <= RUN_BYTES_MAX {
                 let mut memory = self.spare.pop().unwrap_or_default();
                 memory.append(reply);
                 memory
@@ -152,7 +162,7 @@ impl Replies {
             self.slot_bytes -= bytes.len();
             self.output.append(bytes);
             let memory = std::mem::take(bytes);
-            if (1..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
+            if (1..=RUN_BYTES_MAX).contains(&memory.capacity()) {
                 // One too many is freed.
                 let _ = self.spare.try_push(memory);
             }
@@ -244,10 +254,12 @@ impl Replies {
         }
     }
 
-    /// Takes the memory of an empty output. Who is owed nothing keeps no memory at all.
-    pub(crate) fn take_memory(&mut self) -> Option<Vec<u8>> {
+    /// Takes the memory of an empty output, and gives back what slots needed. Who is owed nothing keeps no memory at
+    /// all.
+    pub(crate) fn take_memory(&mut self, runs: &mut Runs) -> Option<Vec<u8>> {
         if self.slots.is_empty() {
-            self.spare.clear();
+            // What is too much is freed.
+            self.spare.drain(..).for_each(|memory| drop(runs.try_push(memory)));
         }
         (self.output.is_empty() && self.output.capacity() > 0)
             .then(|| std::mem::take(&mut self.output))

@@ -107,6 +107,7 @@ impl Worker {
             held: VecDeque::new(),
             watching: Vec::new(),
             buffers: Default::default(),
+            runs: Default::default(),
             stream_bytes: 0,
             begun: Vec::new(),
         };

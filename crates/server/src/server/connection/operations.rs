@@ -69,6 +69,7 @@ impl Connection {
         cx: &mut Context,
     ) {
         let memory = key.bytes().len() + work.memory();
+        self.replies.borrow(&mut cx.runs);
         let slot = self.replies.reserve(probe.plan().bytes as usize + memory);
         self.conflicts.add(key.hash(), is_write);
         let mut operation = Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work);
