@@ -97,7 +97,7 @@ impl Context {
     pub(crate) fn spare(&mut self, mut operation: Box<Pending>) {
         if self.spare.len() < SPARE_MAX {
             operation.work = Work::Read(ReadKind::MetaValue);
-            (operation.probe, operation.evidence) = (None, None);
+            operation.probe = None;
             self.spare.push(operation);
         }
     }
