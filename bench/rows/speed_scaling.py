@@ -31,7 +31,7 @@ REST_SECONDS = 2
 TO_FLASH_BYTES, TO_FLASH = 100, 6_000_000
 FULL_TIER = ["-m", "256", "--tier", "ssd:DIR/tier:1g"]
 TO_FLASH_SET = (*SET, 32)
-BACKGROUND = [1, 4]
+BACKGROUND = [1, 2, 4]
 
 
 def _on_many_cores(row):
@@ -102,7 +102,8 @@ def from_flash(quick, split):
 
 @_on_many_cores
 def to_flash(quick, split):
-    """SETs over the records of a full tier, by one background thread and by more."""
+    """SETs over the records of a full tier, by one background thread and by more, beside memcached's in DRAM with as many
+    threads as there are workers."""
     rounds, seconds = (2, 1) if quick else (3, 1.5)
     found = {}
     how = {**sized(TO_FLASH_BYTES), "records": TO_FLASH}
@@ -112,21 +113,26 @@ def to_flash(quick, split):
         # Until reclaim goes on as it does then.
         load(server, "overwrite", cpus=split[1], threads=len(split[1]), requests=2 * TO_FLASH, **how)
         for workers, cpus in _steps(split):
-            for background in BACKGROUND:
-                _restart(server, cpus, "-t", workers, "--background-threads", background)
-                say(f"{workers} workers, {background} background threads: SETs per second")
-                run = lambda: _run(server, TO_FLASH_SET, workers, cpus, seconds, **how)
-                found[background, workers] = _take_turns(rounds, [run])
+            with memcached(*MEMORY, "-t", str(workers), "-R", "1000", cpus=cpus[0]) as peer:
+                say(peer.command)
+                load(peer, "fill", cpus=cpus[1], records=RECORDS, batch=True)
+                for background in BACKGROUND:
+                    _restart(server, cpus, "-t", workers, "--background-threads", background)
+                    say(f"{workers} workers, {background} background threads: SETs per second of terrace and memcached")
+                    run = lambda: _run(server, TO_FLASH_SET, workers, cpus, seconds, **how)
+                    beside = lambda: _run(peer, TO_FLASH_SET, workers, cpus, seconds)
+                    found[background, workers] = _take_turns(rounds, [run, beside])
     what = f"SET over records of {TO_FLASH_BYTES} bytes of a full tier"
-    return [
-        Figure(
-            f"{what}, {workers} workers, {background} background threads: of one worker's rate",
-            f"{_of_one(0, background, workers, found)}; "
-            f"{found[background, workers][0][0] / found[BACKGROUND[0], workers][0][0]:.2f} of that with one",
-        )
-        for workers, _ in _steps(split)
-        for background in BACKGROUND
-    ]
+    figures = []
+    for workers, _ in _steps(split):
+        for background in BACKGROUND:
+            (rate, _), (peer_rate, _) = found[background, workers]
+            note = f"{_of_one(0, background, workers, found)}; "
+            note += f"{rate / found[BACKGROUND[0], workers][0][0]:.2f} of that with one; "
+            note += f"{rate / peer_rate:.2f} of memcached's {peer_rate:,.0f}/s in DRAM"
+            name = f"{what}, {workers} workers, {background} background threads: of one worker's rate"
+            figures.append(Figure(name, note))
+    return figures
 
 
 def _restart(server, cpus, *flags):

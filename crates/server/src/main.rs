@@ -153,11 +153,11 @@ fn open_cache(
     Cache::open(config).map_err(|error| chosen.failure(error))
 }
 
-/// One for every two workers, and for every four cores, unless it is told: a record that is written and moved once more
-/// takes the background longer than a worker.
+/// Unless it is told, one for every two workers, and for every four cores: a record that is written and moved once more
+/// takes the background longer than a worker. Two at least, so that one has work while the other waits for a drive.
 fn background_threads(settings: &Settings) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let by_itself = || (settings.threads as usize / 2).min(cores / 4).clamp(1, BACKGROUND_MAX);
+    let by_itself = || (settings.threads as usize / 2).min(cores / 4).clamp(2, BACKGROUND_MAX);
     settings.background_threads.map_or_else(by_itself, |threads| threads as usize)
 }
 

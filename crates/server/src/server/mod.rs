@@ -322,7 +322,10 @@ fn maintain_once(shared: &Shared, number: usize, nap: &mut naps::Nap<'_>) {
     shared.heartbeat.beat(number);
     shared.cache.note_hanging(shared.heartbeat.is_missing());
     match shared.cache.maintain(shared.clock.now()) {
-        true => nap.shorten(),
+        true => {
+            nap.shorten();
+            shared.naps.note_work(number);
+        }
         false => nap.take(),
     }
 }

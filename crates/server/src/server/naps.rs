@@ -1,5 +1,6 @@
-//! When background threads look for work: soon after they had some, every so often while there are requests, and
-//! hardly ever while there are none.
+//! When background threads look for work: soon after they had some, every so often while there may be more, and
+//! hardly ever else. There may be some for the first of them while there are requests, and for the others while the
+//! first finds any.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -8,14 +9,14 @@ use std::time::Duration;
 
 /// After work.
 const NAP: Duration = Duration::from_millis(1);
-/// Naps become longer and longer up to this, while workers have anything to do; the write buffers outlast it.
+/// Naps become longer and longer up to this, while there may be work; the write buffers outlast it.
 const NAP_MAX: Duration = Duration::from_millis(16);
-/// While they have nothing to do; the first of them that has ends it.
+/// While there may be none; the first sign of some ends it.
 const DOZE: Duration = Duration::from_millis(250);
 
-/// A worker had something to do since the background thread last napped.
+/// There was a sign of work since the thread last napped.
 const ACTIVE: u8 = 0;
-/// None had.
+/// There was none.
 const QUIET: u8 = 1;
 /// The thread is in a [`DOZE`].
 const DOZING: u8 = 2;
@@ -28,13 +29,13 @@ pub(crate) struct Naps(Box<[Bed]>);
 #[derive(Debug)]
 struct Bed {
     thread: OnceLock<Thread>,
-    workers: AtomicU8,
+    signs: AtomicU8,
 }
 
 impl Naps {
     /// Of so many threads.
     pub(crate) fn new(threads: usize) -> Self {
-        let bed = || Bed { thread: OnceLock::new(), workers: AtomicU8::new(ACTIVE) };
+        let bed = || Bed { thread: OnceLock::new(), signs: AtomicU8::new(ACTIVE) };
         Self((0..threads).map(|_| bed()).collect())
     }
 
@@ -53,7 +54,17 @@ impl Naps {
     /// A worker has something to do, so that there may be work before long.
     #[inline]
     pub(crate) fn note_activity(&self) {
-        self.0.iter().for_each(Bed::note_activity);
+        if let Some(first) = self.0.first() {
+            first.note_sign();
+        }
+    }
+
+    /// The thread of this number had work: where there is that much, there may be more.
+    #[inline]
+    pub(crate) fn note_work(&self, number: usize) {
+        if number == 0 {
+            self.0.iter().skip(1).for_each(Bed::note_sign);
+        }
     }
 }
 
@@ -65,10 +76,10 @@ impl Bed {
     }
 
     #[inline]
-    fn note_activity(&self) {
+    fn note_sign(&self) {
         // Written to only after a nap, since all workers share the line.
-        if self.workers.load(Ordering::Relaxed) != ACTIVE
-            && self.workers.swap(ACTIVE, Ordering::Relaxed) == DOZING
+        if self.signs.load(Ordering::Relaxed) != ACTIVE
+            && self.signs.swap(ACTIVE, Ordering::Relaxed) == DOZING
         {
             self.end();
         }
@@ -90,9 +101,9 @@ impl Nap<'_> {
     /// There was none: sleeps until somebody ends it, or it is time to look again.
     pub(crate) fn take(&mut self) {
         let nap = self.choose();
-        let workers = &self.bed.workers;
+        let signs = &self.bed.signs;
         let exchange =
-            |from, to| workers.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+            |from, to| signs.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
         if nap < DOZE {
             thread::park_timeout(nap);
         } else if exchange(QUIET, DOZING).is_ok() {
@@ -104,7 +115,7 @@ impl Nap<'_> {
     fn choose(&mut self) -> Duration {
         let nap = self.next;
         self.next = (nap * 2).min(NAP_MAX);
-        let is_doze = nap == NAP_MAX && self.bed.workers.swap(QUIET, Ordering::Relaxed) != ACTIVE;
+        let is_doze = nap == NAP_MAX && self.bed.signs.swap(QUIET, Ordering::Relaxed) != ACTIVE;
         if is_doze { DOZE } else { nap }
     }
 }
@@ -116,12 +127,12 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn naps_become_longer_and_end_in_dozes_only_where_workers_have_nothing_to_do() {
+    fn naps_become_longer_and_end_in_dozes_only_where_nothing_tells_of_work() {
         let naps = Naps::new(2);
-        let mut nap = naps.begin(1);
+        let mut nap = naps.begin(0);
         let mut chosen =
             |many: usize| -> Vec<u128> { (0..many).map(|_| nap.choose().as_millis()).collect() };
-        assert_eq!(chosen(8), [1, 2, 4, 8, 16, 250, 250, 250], "workers began as active");
+        assert_eq!(chosen(8), [1, 2, 4, 8, 16, 250, 250, 250], "there were signs at first");
         naps.note_activity();
         assert_eq!(chosen(2), [16, 250]);
         nap.shorten();
@@ -134,20 +145,34 @@ mod tests {
         assert_eq!(chosen, [1, 2, 4, 8, 16, 16, 16]);
     }
 
-    /// How long a doze takes that `end` ends.
-    fn doze(end: fn(&Naps)) -> Duration {
+    #[test]
+    fn the_others_doze_while_the_first_has_no_work() {
+        let naps = Naps::new(2);
+        let mut nap = naps.begin(1);
+        let mut chosen = || {
+            naps.note_activity();
+            naps.note_work(1);
+            nap.choose().as_millis()
+        };
+        assert_eq!([(); 7].map(|()| chosen()), [1, 2, 4, 8, 16, 250, 250]);
+        naps.note_work(0);
+        assert_eq!([(); 2].map(|()| chosen()), [16, 250]);
+    }
+
+    /// How long a doze of the thread of this number takes that `end` ends.
+    fn doze(number: usize, end: fn(&Naps)) -> Duration {
         let naps = Arc::new(Naps::new(2));
         let shared = Arc::clone(&naps);
         let sleeper = thread::spawn(move || {
-            let mut nap = shared.begin(1);
-            while shared.0[1].workers.load(Ordering::Relaxed) != QUIET {
+            let mut nap = shared.begin(number);
+            while shared.0[number].signs.load(Ordering::Relaxed) != QUIET {
                 nap.choose();
             }
             let start = Instant::now();
             nap.take();
             start.elapsed()
         });
-        while naps.0[1].workers.load(Ordering::Relaxed) != DOZING {
+        while naps.0[number].signs.load(Ordering::Relaxed) != DOZING {
             thread::yield_now();
         }
         end(&naps);
@@ -156,9 +181,15 @@ mod tests {
 
     #[test]
     fn whoever_has_something_to_do_ends_a_doze() {
-        for end in [Naps::note_activity, Naps::end] {
+        let ends: [(usize, fn(&Naps)); 4] = [
+            (0, Naps::note_activity),
+            (0, Naps::end),
+            (1, |naps| naps.note_work(0)),
+            (1, Naps::end),
+        ];
+        for (number, end) in ends {
             // On a busy machine threads may sleep longer than they want to, but not each time.
-            assert!((0..20).any(|_| doze(end) < DOZE));
+            assert!((0..20).any(|_| doze(number, end) < DOZE));
         }
     }
 }
