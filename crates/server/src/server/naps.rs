@@ -181,15 +181,11 @@ mod tests {
 
     #[test]
     fn whoever_has_something_to_do_ends_a_doze() {
-        let ends: [(usize, fn(&Naps)); 4] = [
-            (0, Naps::note_activity),
-            (0, Naps::end),
-            (1, |naps| naps.note_work(0)),
-            (1, Naps::end),
-        ];
-        for (number, end) in ends {
-            // On a busy machine threads may sleep longer than they want to, but not each time.
-            assert!((0..20).any(|_| doze(number, end) < DOZE));
-        }
+        // On a busy machine threads may sleep longer than they want to, but not each time.
+        let ends = |number, end| assert!((0..20).any(|_| doze(number, end) < DOZE));
+        ends(0, Naps::note_activity);
+        ends(0, Naps::end);
+        ends(1, |naps| naps.note_work(0));
+        ends(1, Naps::end);
     }
 }
