@@ -159,6 +159,8 @@ pub struct Tuning {
     pub index_percent: u32,
     /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
     pub log_ring_pages: usize,
+    /// Segments' places that each tier's kill log may take at a time, at most; `None` for as many as can be listed.
+    pub log_slots: Option<u32>,
     /// Write budgets go by the seconds that [`crate::Cache::maintain`] is told, and not by the machine's
     /// clock, so that a run can be repeated.
     pub budgets_by_told_time: bool,
@@ -173,6 +175,7 @@ impl Default for Tuning {
             fingerprint_bits: 15,
             index_percent: 75,
             log_ring_pages: 64,
+            log_slots: None,
             budgets_by_told_time: false,
         }
     }

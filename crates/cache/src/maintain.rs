@@ -117,6 +117,7 @@ impl Maintenance {
             worked |= self.settling.step(engine, guard, now);
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
+            worked |= self.keep_logs_short(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
         }
         if is_first {
@@ -167,6 +168,16 @@ impl Maintenance {
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         let mut rungs = engine.pool.slots.rungs().rev();
         rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
+    }
+
+    /// Kills count for as long as their segment is there: where a log has no slots for many more, segments are
+    /// taken back before their places are needed.
+    fn keep_logs_short(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        let slots = &engine.pool.slots;
+        let mut logs = engine.pool.logs.iter().zip(&slots.tiers);
+        let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
+        let Some((_, tier)) = long else { return false };
+        self.take_back_on((tier.rung, false), engine, guard, self.shards.clone(), now)
     }
 
     fn keep_places_free_on(

@@ -8,6 +8,7 @@
 //! A word is appended before what it says takes effect outside of DRAM: a kill before the record that
 //! replaces the copy is committed, the end of a segment before its place is reused or its entries go.
 
+mod cleaning;
 pub(crate) mod log_page;
 mod room;
 pub(crate) mod word;
@@ -22,14 +23,12 @@ use crate::recovery::crash::crash_point;
 use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::tiers::slots::Slots;
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use terrace_device::{AlignedBuf, is_unanswered};
+use terrace_device::AlignedBuf;
 
 /// Words in a page, behind its header.
 pub(crate) const PAGE_WORDS: u64 = log_page::WORDS as u64;
-/// The log is cleaned when it is longer than this many times what counts in it.
-const GARBAGE_FACTOR: u64 = 2;
 /// Pages that are written at a time, at most.
 const PAGES_PER_WRITE: u64 = 16;
 /// Pages that are read at a time, at most.
@@ -41,10 +40,13 @@ struct Use {
     /// Position of the segment's beginning, plus one; 0 if the slot holds none.
     begin: AtomicU64,
     seq: AtomicU64,
-    /// Shard, and segment number in the lower half.
+    /// Shard, and segment number in the lower half; [`COMMITTED`] besides.
     place: AtomicU32,
     kills: AtomicU32,
 }
+
+/// In a [`Use`]'s place, above all shards: the segment is not half written any more.
+const COMMITTED: u32 = 1 << 31;
 
 /// One tier's log.
 pub(crate) struct KillLog {
@@ -62,6 +64,10 @@ pub(crate) struct KillLog {
     segments: AtomicU64,
     /// Words below this are on the tier, and the tier was flushed.
     durable: AtomicU64,
+    /// Slots of the tier that the log may lie in at a time.
+    slots_max: u64,
+    /// What few of them are left is for background work, which makes the log shorter.
+    holds_back: AtomicBool,
     writer: Mutex<Writer>,
 }
 
@@ -105,6 +111,8 @@ impl KillLog {
             kills: AtomicU64::new(0),
             segments: AtomicU64::new(0),
             durable: AtomicU64::new(0),
+            slots_max: LOG_SLOTS_MAX as u64,
+            holds_back: AtomicBool::new(false),
             writer: Mutex::new(Writer {
                 buffer,
                 generation: 0,
@@ -115,6 +123,13 @@ impl KillLog {
         };
         log.reusable.store(log.field(LogField::Spilled).load(Ordering::Relaxed), Ordering::Relaxed);
         log
+    }
+
+    /// As it is, but in no more slots of the tier than these at a time.
+    pub(crate) fn within(self, slots: Option<u32>) -> Self {
+        let slots_max =
+            slots.map_or(LOG_SLOTS_MAX as u64, |slots| u64::from(slots).min(LOG_SLOTS_MAX as u64));
+        Self { slots_max, ..self }
     }
 
     /// Bytes of DRAM that do not lie in the state.
@@ -174,12 +189,18 @@ impl KillLog {
     pub(crate) fn begin(&self, slot: u32, seat: Seat) {
         let at = self.append(Word::Begin { slot, seq: seat.seq });
         self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
-        self.seat(slot, at, seat);
+        self.note_begin(slot, at, seat);
     }
 
     /// The records of the segment at `slot` are where it says, and no longer in DRAM.
     pub(crate) fn commit(&self, slot: u32) {
         self.append(Word::Commit { slot });
+        self.note_commit(slot);
+    }
+
+    /// As [`KillLog::commit`], of one that followed another.
+    pub(crate) fn note_commit(&self, slot: u32) {
+        self.uses[slot as usize].place.fetch_or(COMMITTED, Ordering::Relaxed);
     }
 
     /// The segment at `slot` is to begin or to end with the commit of the one at `leader`.
@@ -195,6 +216,11 @@ impl KillLog {
     /// What the slot holds does not count any more.
     pub(crate) fn free(&self, slot: u32) {
         self.append(Word::Free { slot });
+        self.note_end(slot);
+    }
+
+    /// What the slot holds does not count any more, as a commit said that it followed.
+    pub(crate) fn note_end(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.swap(0, Ordering::Relaxed) != 0 {
             self.segments.fetch_sub(1, Ordering::Relaxed);
@@ -203,13 +229,18 @@ impl KillLog {
         }
     }
 
-    /// Notes that a segment began at position `at` of the log.
+    /// Notes that a segment counts, and began at position `at` of the log.
     pub(crate) fn seat(&self, slot: u32, at: u64, seat: Seat) {
+        self.note_begin(slot, at, seat);
+        self.note_commit(slot);
+    }
+
+    fn note_begin(&self, slot: u32, at: u64, seat: Seat) {
         let used = &self.uses[slot as usize];
         used.seq.store(seat.seq, Ordering::Relaxed);
         let place = u32::from(seat.shard) << 16 | u32::from(seat.number);
         used.place.store(place, Ordering::Relaxed);
-        if used.begin.swap(at + 1, Ordering::Relaxed) == 0 {
+        if used.begin.swap(at + 1, Ordering::Release) == 0 {
             self.segments.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -323,10 +354,10 @@ impl KillLog {
     fn take_slot(&self, writer: &mut Writer, page: u64, slots: &Slots) -> bool {
         let per_slot = self.pages_per_slot(slots);
         let used = page.saturating_sub(self.get(LogField::Tail)) / per_slot;
-        if used as usize + 1 >= LOG_SLOTS_MAX {
+        if used + 1 >= self.slots_max {
             return false;
         }
-        let Some(slot) = slots.take_of(self.tier) else { return false };
+        let Some(slot) = slots.take_for_log(self.tier) else { return false };
         let list = self.state.log_slots(self.tier.into());
         let at = (page / per_slot) % LOG_SLOTS_MAX as u64;
         list[at as usize].store(u64::from(slots.index(slot)), Ordering::Release);
@@ -421,91 +452,6 @@ impl KillLog {
         lock(&self.writer).tail_link
     }
 
-    /// What a page of the log may say that still counts, said again at the end, when too little of the
-    /// log counts; then its oldest slot is free.
-    fn clean(&self, slots: &Slots, locked: &Locked<'_>) -> bool {
-        let per_slot = self.pages_per_slot(slots);
-        let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
-        let live = self.kills.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed);
-        let limit = GARBAGE_FACTOR * live / PAGE_WORDS + per_slot;
-        let is_out_of_slots = (spilled - tail) / per_slot + 2 >= LOG_SLOTS_MAX as u64;
-        if spilled < tail + per_slot || (spilled - tail < limit && !is_out_of_slots) {
-            return false;
-        }
-        // What is said again has to find room on the ring; half of a slot at most counts by then.
-        if !self.has_room() {
-            return false;
-        }
-        let (mut kept, mut last) = (Vec::new(), 0);
-        let mut page = tail;
-        while page < tail + per_slot {
-            let run = match self.read_run(page, tail + per_slot, slots) {
-                Ok(run) => run,
-                Err(error) if is_unanswered(&error) => return false,
-                Err(error) if error.kind() == io::ErrorKind::InvalidData || is_out_of_slots => {
-                    // What it said is not known any more: the next start must be cold.
-                    self.fail();
-                    return true;
-                }
-                Err(_) => return false,
-            };
-            for read in run {
-                let words = (page * PAGE_WORDS..).zip(read.words);
-                kept.extend(
-                    words.filter_map(|(at, bits)| self.still_counts(at, Word::from_bits(bits)?)),
-                );
-                (page, last) = (page + 1, read.checksum);
-            }
-        }
-        for words in kept.chunks(PAGE_WORDS as usize) {
-            let has_room = || self.has_room() || self.spill(slots).is_ok_and(|_| self.has_room());
-            if !has_room() {
-                // The oldest slot stays; to say something twice does no harm.
-                return false;
-            }
-            for &word in words {
-                match word {
-                    Word::Again { slot, .. } => {
-                        let shard = self.uses[slot as usize].seat().shard;
-                        let still_counts = || self.still_counts(u64::MAX, word).is_some();
-                        locked(shard.into(), &|| {
-                            if still_counts() {
-                                self.say_again(slot);
-                            }
-                        });
-                    }
-                    // After its segment's end a kill means nothing.
-                    _ => _ = self.append(word),
-                }
-            }
-        }
-        if self.keeps_directory() && self.make_durable(slots).is_err() {
-            return false;
-        }
-        crash_point("log: said again");
-        let slot = self.slot_of(tail, slots);
-        {
-            // A directory has both, or neither.
-            let mut writer = lock(&self.writer);
-            self.field(LogField::Tail).store(tail + per_slot, Ordering::Release);
-            (writer.is_listed, writer.tail_link) = (false, last);
-        }
-        crash_point("log: tail moved");
-        if self.keeps_directory() && self.rewrite_directory(slots).is_err() {
-            // A directory on the tier still leads to the slot: it must not be reused.
-            return true;
-        }
-        slots.give_back(self.tier, slot);
-        true
-    }
-
-    /// Says again that a segment is there, and counts.
-    pub(crate) fn say_again(&self, slot: u32) {
-        let Seat { shard, number, seq } = self.uses[slot as usize].seat();
-        self.append(Word::Again { slot, seq });
-        self.append(Word::Place { slot, shard, number });
-    }
-
     /// Whether a directory on the tier describes the log while the server runs.
     fn keeps_directory(&self) -> bool {
         self.durable.load(Ordering::Relaxed) > 0
@@ -525,26 +471,6 @@ impl KillLog {
             self.fail();
         }
         flushed
-    }
-
-    /// A word as it has to be said again, if it still counts.
-    fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
-        match word {
-            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
-                let begin = self.uses.get(slot as usize)?.begin.load(Ordering::Relaxed);
-                (begin != 0 && at >= begin - 1).then_some(word)
-            }
-            Word::Begin { slot, seq } | Word::Again { slot, seq } => {
-                let used = self.uses.get(slot as usize)?;
-                let is_current = used.begin.load(Ordering::Relaxed) != 0
-                    && used.seq.load(Ordering::Relaxed) == seq;
-                is_current.then_some(Word::Again { slot, seq })
-            }
-            // Recovered shards have said by `Kill` what these meant; places go with their segments.
-            Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
-            Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
-            Word::Pad => None,
-        }
     }
 
     /// Whether the tier has a slot of this number: what a drive holds may say anything.
@@ -576,6 +502,10 @@ impl Use {
     fn seat(&self) -> Seat {
         let place = self.place.load(Ordering::Relaxed);
         let seq = self.seq.load(Ordering::Relaxed);
-        Seat { shard: (place >> 16) as u16, number: place as u16, seq }
+        Seat { shard: ((place & !COMMITTED) >> 16) as u16, number: place as u16, seq }
+    }
+
+    fn is_committed(&self) -> bool {
+        self.place.load(Ordering::Relaxed) & COMMITTED != 0
     }
 }

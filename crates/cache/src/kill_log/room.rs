@@ -12,11 +12,22 @@ use terrace_device::is_unanswered;
 const RING_RESERVE: u64 = 7;
 
 impl KillLog {
-    /// Whether a request may append what it needs; if not, pages have to be written out first.
+    /// Whether a request may append what it needs; if not, pages have to be written out first, or segments be
+    /// taken back.
     pub(crate) fn has_room(&self) -> bool {
+        self.has_ring_room() && (!self.holds_back.load(Ordering::Relaxed) || self.has_failed())
+    }
+
+    /// Whether background work may.
+    pub(super) fn has_ring_room(&self) -> bool {
+        self.pages_left() > RING_RESERVE || self.has_failed()
+    }
+
+    /// Of the ring, beyond the one that is being filled.
+    fn pages_left(&self) -> u64 {
         let page = self.field(LogField::Head).load(Ordering::Relaxed) / PAGE_WORDS;
         let end = self.reusable.load(Ordering::Acquire) + self.state.ring_pages();
-        page + RING_RESERVE < end || self.has_failed()
+        end.saturating_sub(page)
     }
 
     /// Whether half of the room is used up.
@@ -33,11 +44,12 @@ impl KillLog {
             return self.drop_full_pages();
         }
         if !slots.tiers[usize::from(self.tier)].silence().is_zero() {
-            if !self.has_room() {
+            if !self.has_ring_room() {
                 self.fail();
             }
             return false;
         }
+        self.note_slots_left(slots);
         let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
         (may_clean && self.clean(slots, locked)) || spilled
     }
@@ -45,11 +57,12 @@ impl KillLog {
     /// Sees to it that background work may append some hundred words: writes pages out until there is
     /// room. Not for requests, which wait instead.
     pub(crate) fn ensure_room(&self, slots: &Slots) {
-        while !self.has_room() {
+        while !self.has_ring_room() {
             match self.spill(slots) {
                 Ok(true) => {}
-                // Slots are short; the reserve has to do.
-                Ok(false) => return,
+                // Slots are short; the reserve has to do, and where it does not the next start must be cold.
+                Ok(false) if self.pages_left() > RING_RESERVE / 2 => return,
+                Ok(false) => self.fail(),
                 // Requests would wait for the drive; now they don't, but the next start must be cold.
                 Err(error) if is_unanswered(&error) => self.fail(),
                 // After some errors in a row the tier counts as failed, and so there is room.

@@ -356,7 +356,7 @@ impl<'e> Job<'e> {
         let engine = self.engine;
         let locked = self.lock_unless_flushed(generation);
         let number = locked.and_then(|mut locked| locked.state.numbers.pop()).ok_or(None)?;
-        let slot = engine.pool.slots.take_of(part.tier).ok_or(Some(number))?;
+        let slot = engine.pool.slots.take_on(part.tier).ok_or(Some(number))?;
         let mut footer = Footer {
             seq: engine.next_seq(),
             shard: self.at as u16,
@@ -493,8 +493,10 @@ impl<'e> Job<'e> {
     fn commit(&self, here: &[&Output<'_, '_>], elsewhere: &[&Output<'_, '_>]) {
         let slots = &self.engine.pool.slots;
         let log = &self.engine.pool.logs[usize::from(self.tier())];
-        let ending = self.group.iter().map(|sealed| self.shard.segments.slot(sealed.number));
-        let mut changing: Vec<_> = here.iter().map(|output| output.slot).chain(ending).collect();
+        let ending: Vec<_> =
+            self.group.iter().map(|sealed| self.shard.segments.slot(sealed.number)).collect();
+        let begun = here.iter().map(|output| output.slot);
+        let mut changing: Vec<_> = begun.clone().chain(ending.iter().copied()).collect();
         // A new one leads; where there is none, one that ends, by itself too.
         let leader = slots.index(changing[0]);
         if !here.is_empty() {
@@ -505,6 +507,8 @@ impl<'e> Job<'e> {
         elsewhere.iter().for_each(|output| log.follow_abroad(output.footer.seq, leader));
         crash_point("merge: before the commit");
         log.commit(leader);
+        begun.for_each(|slot| log.note_commit(slots.index(slot)));
+        ending.into_iter().for_each(|slot| log.note_end(slots.index(slot)));
         crash_point("merge: committed");
     }
 }

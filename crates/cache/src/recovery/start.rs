@@ -358,7 +358,7 @@ fn logged(
             let set = mount.set().set;
             let is_strict = config.durability == Durability::Power;
             let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
-            logs.push(log);
+            logs.push(log.within(config.tuning.log_slots));
         }
     }
     if matches!(past, Past::Cold) {
