@@ -306,6 +306,9 @@ fn empty(
         let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
         // Their lines of the table come together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
+        if lane == Lane::Fresh {
+            locked.pool.logs.iter().for_each(|log| log.ensure_room(&locked.pool.slots));
+        }
         if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
             return false;
         }
@@ -338,6 +341,10 @@ fn take_out(
         Fate::Move => relocate(locked, lane, resident).map(|addr| (addr, lane)),
         Fate::Raise => relocate(locked, Lane::Fresh, resident).map(|addr| (addr, Lane::Fresh)),
         Fate::Drop => {
+            // No restart may bring the original back: who deletes its key finds nothing by then.
+            if lane == Lane::Fresh {
+                locked.log_kill_origin(name, resident);
+            }
             note_drop(locked, lane, resident, *hash);
             locked.forget(name.pos, resident, at);
             return true;

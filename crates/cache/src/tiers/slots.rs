@@ -57,8 +57,13 @@ impl TierStore {
         self.free_count.load(Ordering::Relaxed).saturating_sub(LOG_RESERVE)
     }
 
-    fn take(&self) -> Option<u64> {
-        let offset = lock(&self.free).pop_front()?;
+    /// The first that is free, if more than `left` are.
+    fn take(&self, left: u32) -> Option<u64> {
+        let mut free = lock(&self.free);
+        if free.len() <= left as usize {
+            return None;
+        }
+        let offset = free.pop_front()?;
         self.free_count.fetch_sub(1, Ordering::Relaxed);
         Some(offset)
     }
@@ -138,9 +143,7 @@ impl Slots {
 
     /// Takes a free place on the tier that [`Slots::next`] names.
     pub(crate) fn take(&self) -> Option<SlotId> {
-        let at = self.next()?;
-        let offset = self.tiers[usize::from(at)].take()?;
-        Some(SlotId { tier: at, offset })
+        self.take_on(self.next()?)
     }
 
     /// The tier that the next segment is written to: the roomiest of the highest rung that has places to
@@ -168,9 +171,15 @@ impl Slots {
         working.max_by_key(|(_, tier)| rank(tier)).map(|(at, _)| at as u16)
     }
 
-    /// Takes a place on this tier, the last one too.
-    pub(crate) fn take_of(&self, tier: u16) -> Option<SlotId> {
-        let offset = self.tiers[usize::from(tier)].take()?;
+    /// Takes a place for a segment on this tier.
+    pub(crate) fn take_on(&self, tier: u16) -> Option<SlotId> {
+        let offset = self.tiers[usize::from(tier)].take(LOG_RESERVE)?;
+        Some(SlotId { tier, offset })
+    }
+
+    /// Takes a place for the tier's log, the last one too.
+    pub(crate) fn take_for_log(&self, tier: u16) -> Option<SlotId> {
+        let offset = self.tiers[usize::from(tier)].take(0)?;
         Some(SlotId { tier, offset })
     }
 
