@@ -69,6 +69,8 @@ pub(crate) struct Scenario {
     pub(crate) trouble: Trouble,
     /// Parts that the background work is shared out to.
     pub(crate) background_threads: usize,
+    /// Slots of a tier that its log may lie in, where that is to be few.
+    pub(crate) log_slots: Option<u32>,
 }
 
 /// Where segments begin on a tier.
@@ -140,6 +142,7 @@ impl Scenario {
             budgets: vec![None; tiers.len()],
             trouble: Trouble::default(),
             background_threads: 1,
+            log_slots: None,
             tiers,
         };
         scenario.trouble = scenario.trouble(random, strict);
@@ -148,11 +151,14 @@ impl Scenario {
         scenario
     }
 
-    /// Gears, lives, background threads, and budgets for some of the tiers: from a segment in a minute to two in a second.
+    /// Gears, lives, background threads, the log's slots, and budgets for some of the tiers: from a segment in a
+    /// minute to two in a second.
     fn draw_policy(&mut self, random: &mut Random) {
         self.gear = random.pick(&[Gear::A, Gear::A, Gear::B, Gear::C, Gear::C, Gear::D]);
         self.lives = random.pick(&[0, 0, 0, 3, 20]);
-        self.background_threads = Random::new(!self.hash_seed).pick(&[1, 1, 2, 4]);
+        let mut own = Random::new(!self.hash_seed);
+        self.background_threads = own.pick(&[1, 1, 2, 4]);
+        self.log_slots = own.pick(&[None, None, Some(10), Some(12)]);
         if self.tiers.is_empty() || !random.percent(30) {
             return;
         }
@@ -210,6 +216,7 @@ impl Scenario {
             segment_bytes: (!self.tiers.is_empty()).then_some(self.segment_bytes),
             fingerprint_bits: self.fingerprint_bits,
             log_ring_pages: 16,
+            log_slots: self.log_slots,
             budgets_by_told_time: true,
             ..Tuning::default()
         };
