@@ -213,6 +213,28 @@ fn who_pauses_within_a_value_is_not_idle() {
 }
 
 #[test]
+fn who_is_owed_replies_is_not_idle() {
+    let mut server = Server::start("-m 64 -o idle_timeout=1");
+    // In a piece; chunks are read as the client takes them.
+    let value = value_of("k", 0, 30_000);
+    let mut owed = server.client();
+    assert!(owed.set("k", &value));
+    // More than the sockets hold.
+    let count = 1500;
+    owed.send("get k\r\n".repeat(count));
+    // Two that came later, one after the other, were silent for too long.
+    for _ in 0..2 {
+        let mut silent = server.client();
+        silent.check("mn\r\n", "MN\r\n");
+        silent.closed();
+    }
+    for at in 0..count {
+        assert_eq!(owed.read_get("k").as_ref(), Some(&value), "reply {at}");
+    }
+    server.assert_alive();
+}
+
+#[test]
 fn who_watches_may_be_silent() {
     if !is_terrace() {
         return skip("who_watches_may_be_silent", "another server's log");

@@ -437,7 +437,11 @@ impl Connection {
         let may_be_silent = self.watcher.is_some()
             || self.client.entry.kind == Kind::Unix
             || self.is_within_value();
-        !may_be_silent && self.client.last_active() < then && self.replies.is_settled()
+        !may_be_silent && self.client.last_active() < then && self.is_owed_nothing()
+    }
+
+    fn is_owed_nothing(&self) -> bool {
+        self.replies.is_settled() && self.replies.is_all_sent() && self.socket.is_flushed()
     }
 
     /// The next bytes belong to a request of which the line is here.

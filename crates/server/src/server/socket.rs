@@ -75,6 +75,14 @@ impl Socket {
         }
     }
 
+    /// Whether everything that was sent is on its way.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Plain(_) | Self::Datagram(_) => true,
+            Self::Tls(stream) => stream.is_flushed(),
+        }
+    }
+
     /// Everything was sent: says so, where that is done in words.
     pub(crate) fn close(&mut self) {
         match self {

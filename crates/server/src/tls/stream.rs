@@ -134,6 +134,11 @@ impl TlsStream {
         Ok(true)
     }
 
+    /// The socket took all of what is encrypted.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.tls.wants_write()
+    }
+
     /// Tells the client that nothing more comes, so that it knows that nothing was cut off.
     pub(crate) fn close(&mut self) {
         if self.is_open {
