@@ -80,6 +80,32 @@ fn single_flipped_bits_are_counted_misses() {
 }
 
 #[test]
+fn a_miss_counts_as_lost_where_a_page_could_not_be_read() {
+    let test = "a_miss_counts_as_lost_where_a_page_could_not_be_read";
+    let Some((mut server, mut client)) = server_with_records(test, "") else { return };
+    let lost = |client: &mut Client| client.stat("", "miss_from_extstore");
+    // Enough for segments of their own, none of which expires as a whole within the test.
+    let value = "x".repeat(BYTES);
+    for at in 0..RECORDS / 2 {
+        let (name, expiry) = [("short", 8), ("long", 15)][at % 2];
+        client.send(format!("set {name}{at} 0 {expiry} {BYTES} noreply\r\n{value}\r\n"));
+    }
+    let stored = Instant::now();
+    push_to_flash(&mut client);
+    std::thread::sleep(Duration::from_secs(9).saturating_sub(stored.elapsed()));
+    // Where all this took so long that no drive has them any more, they are misses like any other.
+    for at in (0..200).step_by(2) {
+        assert_eq!(client.get(&format!("short{at}")), None, "short{at}");
+        assert_eq!(client.ask(&format!("mg short{at} v")), "EN");
+    }
+    assert_eq!(lost(&mut client), 0, "a healthy drive");
+    flip_bits(&server, 2);
+    let misses = (RECORDS - present(&mut client)) as u64;
+    assert!((1..=misses).contains(&lost(&mut client)), "{} of {misses}", lost(&mut client));
+    server.assert_alive();
+}
+
+#[test]
 fn large_values_that_lost_a_part_are_misses_and_the_connection_stays() {
     const VALUES: usize = 60;
     if !is_terrace() {

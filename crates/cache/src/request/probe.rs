@@ -42,6 +42,11 @@ impl Probe {
         self.plan
     }
 
+    /// A page that may have held the record could not be read or did not check out.
+    pub fn met_unreadable(&self) -> bool {
+        self.rejected.iter().any(|rejected| rejected.unreadable)
+    }
+
     pub(crate) fn was_rejected(&self, sealed: Sealed) -> bool {
         self.rejected.iter().any(|rejected| rejected.sealed == sealed)
     }

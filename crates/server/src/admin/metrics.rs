@@ -176,7 +176,7 @@ const METRICS: &[Metric] = &[
     metric("tier_segments_used", Gauge, "tier", "segments that hold records", &["tier:segments_used", "extstore_pages_used", "extstore_bytes_fragmented"], |v, s| tiers(v, s, |t| t.segments_used)),
     metric("tier_segment_bytes", Gauge, "tier", "length of a segment", &["tier:segment_bytes"], |v, s| tiers(v, s, |t| t.segment_bytes)),
     metric("tier_hits_total", Counter, "tier", "gets that the tier answered", &["tier:hits", "get_extstore", "extstore_objects_read"], |v, s| tiers(v, s, |t| t.hits)),
-    metric("tier_lost_total", Counter, "", "gets that found no record where one was to be, since a device failed", &["miss_from_extstore", "get_aborted_extstore"], |v, s| s.one(&[], v.totals.miss_from_extstore + v.totals.get_aborted_extstore)),
+    metric("tier_lost_total", Counter, "", "gets that found no record where one may have been, since its page could not be read", &["miss_from_extstore"], |v, s| s.one(&[], v.totals.miss_from_extstore)),
     metric("tier_reads_total", Counter, "tier", "reads for requests", &["tier:reads", "tier:reads_per_hit"], |v, s| tiers(v, s, |t| t.reads)),
     metric("tier_read_bytes_total", Counter, "tier", "bytes read for requests", &["tier:read_bytes", "extstore_bytes_read"], |v, s| tiers(v, s, |t| t.read_bytes)),
     metric("tier_false_reads_total", Counter, "tier", "reads that found another key, or nothing", &["tier:false_reads"], |v, s| tiers(v, s, |t| t.false_reads)),

@@ -88,7 +88,7 @@ fn read(
     counters.cmd_get.add(1);
     let Some(hit) = hit else {
         counters.get_misses.add(1);
-        if evidence.is_some() {
+        if lookup::is_lost(evidence) {
             counters.miss_from_extstore.add(1);
         }
         return Ok(None);

@@ -56,6 +56,11 @@ pub(crate) fn read<'a>(
     }
 }
 
+/// Whether what a miss was to find may have stood in a page that could not be read.
+pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
+    evidence.is_some_and(|evidence| evidence.probe.met_unreadable())
+}
+
 /// Whether all that was promised is there: the chunks of a large item may be lost one by one. To be
 /// asked before the promise is sent. An item that can't be sent any more is removed, so that no later
 /// request finds what this one missed.

@@ -42,7 +42,7 @@ macro_rules! counters {
 
 counters! {
     cmd_get cmd_set cmd_flush cmd_touch cmd_meta
-    get_hits get_misses get_extstore miss_from_extstore get_aborted_extstore
+    get_hits get_misses get_extstore miss_from_extstore
     delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory read_buf_oom idle_kicks conn_yields auth_cmds auth_errors

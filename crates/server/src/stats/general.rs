@@ -49,7 +49,7 @@ pub(crate) const ROWS: &[Row] = &[
 /// The rows of `stats` that memcached shows where it has an extstore, in their place.
 pub(crate) const TIER_ROWS: &[Row] = &[
     ("get_extstore", Number(|v| v.totals.get_extstore)),
-    ("get_aborted_extstore", Number(|v| v.totals.get_aborted_extstore)),
+    ("get_aborted_extstore", Never),
     ("get_oom_extstore", Never),
     ("recache_from_extstore", Number(|v| v.cache.promotions)),
     ("miss_from_extstore", Number(|v| v.totals.miss_from_extstore)),

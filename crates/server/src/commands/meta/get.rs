@@ -25,7 +25,7 @@ pub(super) fn execute(
     }
     let access = if request.flags.has(b'u') { Access::Peek } else { Access::Use };
     let Some(hit) = lookup::read(executor, key, access, evidence)? else {
-        return Ok(missing(executor, request, evidence.is_some(), out));
+        return Ok(missing(executor, request, evidence, out));
     };
     if hit.record.stale && !hit.record.win_sent {
         // The first to see it so wins the right to renew it, which is noted in the record.
@@ -38,7 +38,7 @@ pub(super) fn execute(
     let executed = write(executor, request, &seen, out);
     if !lookup::can_be_sent(executor, key, evidence, &executed) {
         out.truncate(before);
-        return Ok(missing(executor, request, true, out));
+        return Ok(missing(executor, request, evidence, out));
     }
     found(executor, request, from_dram);
     Ok(executed)
@@ -94,7 +94,7 @@ fn with_effects(
         out.extend_from_slice(reply::OUT_OF_MEMORY);
         return Ok(Executed::Replied);
     }
-    Ok(missing(executor, request, evidence.is_some(), out))
+    Ok(missing(executor, request, evidence, out))
 }
 
 /// Writes a record, or the line before a value that is sent chunk by chunk.
@@ -178,10 +178,10 @@ fn write_created(
 fn missing(
     executor: &Executor<'_>,
     request: &MetaRequest<'_>,
-    was_read: bool,
+    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Executed {
-    count_miss(executor, was_read);
+    count_miss(executor, evidence);
     write_miss(request, out);
     Executed::Replied
 }
@@ -207,11 +207,11 @@ fn found(executor: &Executor<'_>, request: &MetaRequest<'_>, from_dram: bool) {
     }
 }
 
-fn count_miss(executor: &Executor<'_>, was_read: bool) {
+fn count_miss(executor: &Executor<'_>, evidence: Option<Evidence<'_>>) {
     let counters = executor.counters;
     counters.cmd_get.add(1);
     counters.get_misses.add(1);
-    if was_read {
+    if lookup::is_lost(evidence) {
         counters.miss_from_extstore.add(1);
     }
 }
