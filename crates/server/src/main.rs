@@ -73,6 +73,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     limits::allow_descriptors(settings.connections_max, settings.threads, settings.tiers.len())?;
     limits::take_file_size_signal()?;
+    // Keys are often for root alone. Why they can't be read is told below.
+    let tls = tls::load(&settings.tls);
     user::change(settings.user.as_deref())?;
     if settings.core_dumps {
         limits::keep_core_dumps()?;
@@ -81,7 +83,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         daemon.detach()?;
     }
     say::line(banner::version());
-    tls::check(&settings.tls).map_err(Failure::system)?;
+    let tls = tls.map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
     let cache = open_cache(settings, &tiers.in_background, &state)?;
@@ -110,7 +112,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         say_all(&limits::without_huge_pages());
     }
     let is_ready = || daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0));
-    server::run(settings, cache, &tiers.devices, listeners, admin, signals, is_ready)
+    server::run(settings, cache, &tiers.devices, (listeners, tls), admin, signals, is_ready)
         .map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)
 }

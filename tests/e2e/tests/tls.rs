@@ -6,10 +6,13 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Instant;
 use tempfile::TempDir;
-use terrace_e2e::{Client, PATIENCE, Server, free_port, is_terrace, skip, value_of, wait_until};
+use terrace_e2e::{
+    Client, PATIENCE, Server, free_port, is_terrace, run_as_root, skip, value_of, wait_until,
+};
 
 type Stream = BufReader<StreamOwned<ClientConnection, TcpStream>>;
 
@@ -44,7 +47,9 @@ impl Authority {
     fn install(&self, dir: &TempDir) {
         let (certificate, key) = self.issue();
         fs::write(dir.path().join("chain.pem"), certificate.pem()).expect("a file");
-        fs::write(dir.path().join("key.pem"), key.serialize_pem()).expect("a file");
+        let of_key = dir.path().join("key.pem");
+        fs::write(&of_key, key.serialize_pem()).expect("a file");
+        fs::set_permissions(&of_key, fs::Permissions::from_mode(0o600)).expect("a file");
         fs::write(dir.path().join("ca.pem"), self.0.pem()).expect("a file");
     }
 
@@ -283,6 +288,25 @@ fn files_that_can_not_be_used_are_named() {
     let failed = Server::run("-m 64 -Z -o ssl_chain_cert=/nowhere.pem,ssl_key=/nowhere.key");
     assert_eq!(failed.code, Some(71), "{}", failed.output);
     assert!(failed.output.contains("-o ssl_chain_cert=/nowhere.pem: "), "{}", failed.output);
+}
+
+#[test]
+fn a_key_that_only_root_can_read_is_read_before_root_is_given_up() {
+    let test = "a_key_that_only_root_can_read_is_read_before_root_is_given_up";
+    if others(test) {
+        return;
+    }
+    if !run_as_root() {
+        return skip(test, "this is not root");
+    }
+    let mut server = TlsServer::start("-u nobody", "");
+    let mut open = server.connect(None).expect("a connection");
+    // Who is root no longer can't read it again, and keeps what it has.
+    let said = server.server.client().ask("refresh_certs");
+    assert!(said.starts_with("Error -o ssl_") && said.contains("ermission denied"), "{said}");
+    assert!(server.connect(None).is_ok());
+    check(&mut open, b"mn\r\n", b"MN\r\n").expect("an answer");
+    server.server.assert_alive();
 }
 
 #[test]

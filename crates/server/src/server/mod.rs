@@ -51,6 +51,7 @@ pub use reads::PATIENCE as DRIVE_PATIENCE;
 use crate::admin::Admin;
 use crate::say;
 use crate::settings::Settings;
+use crate::tls::Configs;
 use shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator;
@@ -68,15 +69,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve `cache` on `listeners`. `devices` are those that the cache was opened with, in
-    /// the same order, and not timed: workers never wait for them. When this returns, clients are being answered.
+    /// Starts to serve `cache` on `listeners`, encrypted by `tls`. `devices` are those that the cache was opened
+    /// with, in the same order, and not timed: workers never wait for them. When this returns, clients are being
+    /// answered.
     pub fn start(
         settings: &Settings,
         cache: Arc<Cache>,
         devices: &[Arc<dyn Device>],
         listeners: Vec<Listener>,
+        tls: Option<Configs>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(settings.clone(), cache)?);
+        let shared = Arc::new(Shared::new(settings.clone(), cache, tls)?);
         shared.listeners.get_or_init(|| listeners.iter().map(Listener::number_and_name).collect());
         let mut server = Self { shared, threads: Vec::new() };
         let (udp, listeners): (Vec<_>, Vec<_>) =
@@ -215,13 +218,13 @@ pub fn run(
     settings: &Settings,
     cache: Arc<Cache>,
     devices: &[Arc<dyn Device>],
-    listeners: Vec<Listener>,
+    (listeners, tls): (Vec<Listener>, Option<Configs>),
     admin: Option<Admin>,
     Signals(mut signals): Signals,
     is_ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let handle = signals.handle();
-    let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners)?;
+    let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners, tls)?;
     if let Some(admin) = admin {
         server.spawn("admin", move |shared| admin.run(shared))?;
     }

@@ -18,7 +18,7 @@ use crate::stats::knobs::Knobs;
 use crate::stats::latency::Latency;
 use crate::stats::prefixes::Prefixes;
 use crate::stats::view::Zero;
-use crate::tls::Tls;
+use crate::tls::{Configs, Tls};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -75,7 +75,11 @@ pub(crate) struct WorkerStats {
 }
 
 impl Shared {
-    pub(crate) fn new(settings: Settings, cache: Arc<Cache>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        settings: Settings,
+        cache: Arc<Cache>,
+        tls: Option<Configs>,
+    ) -> std::io::Result<Self> {
         let threads = settings.threads.max(1) as usize;
         let background_threads = cache.background_threads();
         let tiers = cache.stats().tiers.len();
@@ -87,10 +91,9 @@ impl Shared {
         cache.note_time(clock.now());
         let watchers = Arc::new(Watchers::new(clock));
         cache.observe(Arc::<Watchers>::clone(&watchers));
-        let tls = settings.tls.enabled.then(|| Tls::load(&settings.tls, clock.now()));
         Ok(Self {
             clock,
-            tls: tls.transpose().map_err(std::io::Error::other)?,
+            tls: tls.map(|configs| Tls::new(&settings.tls, configs, clock.now())),
             flush: DelayedFlush::new(cache.flush_due()),
             cache,
             inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,

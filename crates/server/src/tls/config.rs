@@ -32,7 +32,7 @@ impl TlsError {
 }
 
 /// One configuration for each way that a listener may ask for.
-pub(crate) struct Configs {
+pub struct Configs {
     basic: Arc<ServerConfig>,
     /// Where there is a CA: client certificates are asked for, and needed.
     mutual: Option<[Arc<ServerConfig>; 2]>,

@@ -4,19 +4,18 @@ mod ciphers;
 mod config;
 mod stream;
 
-pub use config::TlsError;
+pub use config::{Configs, TlsError};
 pub(crate) use stream::{Decrypted, MEMORY_BYTES as TLS_MEMORY_BYTES, TlsStream};
 
 use crate::settings::{ListenTls, TlsSettings};
-use config::Configs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tells, without further effect, whether `settings` can be used.
-pub fn check(settings: &TlsSettings) -> Result<(), TlsError> {
-    if settings.enabled { Configs::load(settings).map(|_| ()) } else { Ok(()) }
+/// Reads the certificates, and the key; `None` if nothing is to be encrypted.
+pub fn load(settings: &TlsSettings) -> Result<Option<Configs>, TlsError> {
+    settings.enabled.then(|| Configs::load(settings)).transpose()
 }
 
 /// What all encrypted connections of a server share.
@@ -40,14 +39,14 @@ pub(crate) struct Counters {
 }
 
 impl Tls {
-    /// Reads the certificates.
-    pub(crate) fn load(settings: &TlsSettings, now: u32) -> Result<Self, TlsError> {
-        Ok(Self {
-            current: Mutex::new(Arc::new(Configs::load(settings)?)),
+    /// Begins with what was read just `now`.
+    pub(crate) fn new(settings: &TlsSettings, configs: Configs, now: u32) -> Self {
+        Self {
+            current: Mutex::new(Arc::new(configs)),
             settings: settings.clone(),
             refreshed: AtomicU32::new(now),
             counters: Arc::default(),
-        })
+        }
     }
 
     /// Reads the certificates again, for connections from now on. If that fails everything stays

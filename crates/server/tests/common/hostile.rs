@@ -33,7 +33,8 @@ fn serve(settings: &Settings, drives: &[Arc<dyn Device>]) -> (Server, Vec<Door>)
         Some(Door { address: address?, is_encrypted: listener.is_encrypted() })
     };
     let doors = listeners.iter().filter_map(door).collect();
-    (Server::start(settings, cache, drives, listeners).expect("a server"), doors)
+    let tls = terrace::tls::load(&settings.tls).expect("a certificate");
+    (Server::start(settings, cache, drives, listeners, tls).expect("a server"), doors)
 }
 
 /// A file of this process.

@@ -57,7 +57,8 @@ impl TestServer {
         .expect("a cache");
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
         let address = listener.tcp_address().expect("a TCP listener");
-        let server = Server::start(&settings, cache, &devices, vec![listener]).expect("a server");
+        let server =
+            Server::start(&settings, cache, &devices, vec![listener], None).expect("a server");
         Self { address, server: Some(server), _dir: dir }
     }
 
