@@ -58,6 +58,28 @@ fn every_key_is_listed_once_wherever_it_lies() {
 }
 
 #[test]
+fn keys_beyond_ascii_are_listed_as_they_are() {
+    if !is_terrace() {
+        return skip("keys_beyond_ascii_are_listed_as_they_are", "needs Terrace");
+    }
+    let server = Server::start("");
+    let mut client = server.client();
+    // Longer than any that base64 leaves within the bounds of a line; and one that is no UTF-8.
+    let long = "ключ".repeat(31);
+    let odd = [b"odd-\xFF".as_slice(), b"\xB5"].concat();
+    for key in ["ä".as_bytes(), long.as_bytes(), &odd] {
+        client.check([b"set ", key, b" 0 0 1\r\nx\r\n"].concat(), "STORED\r\n");
+        let mut dump = server.client();
+        dump.check("stats cachedump 1 0\r\n", [b"ITEM ", key, b" [1 b; 0 s]\r\nEND\r\n"].concat());
+        let mut dump = server.client();
+        let line = [b"mg ", key, b"\r\n"].concat();
+        dump.check("lru_crawler mgdump all\r\n", [&line, &b"EN\r\n"[..]].concat());
+        client.check(&line, "HD\r\n");
+        client.check([b"delete ", key, b"\r\n"].concat(), "DELETED\r\n");
+    }
+}
+
+#[test]
 fn a_listing_goes_on_under_load_and_the_load_goes_on_beside_it() {
     let test = "a_listing_goes_on_under_load_and_the_load_goes_on_beside_it";
     if !is_terrace() {

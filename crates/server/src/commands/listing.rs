@@ -68,9 +68,11 @@ impl Listing {
         let dump = Dump::begin(cache)?;
         let (sender, pieces) = sync_channel(PIECES_AHEAD);
         let body = move || {
+            let pieces = Pieces(sender);
+            // Dropped before those: who sees the end may begin the next.
             let _turn = turn;
             // Whether the client stayed to the end makes no difference.
-            let _ = list(dump, &Pieces(sender));
+            let _ = list(dump, &pieces);
         };
         thread::Builder::new().name("listing".into()).spawn(body).ok()?;
         Some(Self { source: Source::Walk(pieces), terminator: Some(terminator) })
@@ -88,6 +90,11 @@ impl Listing {
         };
         piece.or_else(|| self.terminator.take()).map_or(Next::End, Next::Bytes)
     }
+}
+
+/// Whether `key` may stand in a line as it is. One that came in a line does, whatever its script.
+fn is_plain(key: &[u8]) -> bool {
+    key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
 }
 
 /// One walk at a time; the next may begin when this is dropped.

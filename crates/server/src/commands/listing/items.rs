@@ -1,9 +1,9 @@
 //! `stats cachedump`: keys with the lengths of their values, for tools that know no other listing
 //! (libmemcached's `memcdump`, PHP's `getAllKeys`).
 
-use super::{Gone, Listing, Pieces};
+use super::{Gone, Listing, Pieces, is_plain};
 use crate::commands::executor::Executor;
-use std::fmt::Write;
+use std::io::Write;
 use terrace_cache::{Dump, Listed};
 
 /// memcached tells no more of a class either: who asks takes it for a small answer.
@@ -13,7 +13,7 @@ const CLASS: u32 = 1;
 
 /// What was found so far.
 struct Answer {
-    text: String,
+    text: Vec<u8>,
     /// Items that may still be told.
     left: u32,
     is_full: bool,
@@ -39,13 +39,13 @@ pub(crate) fn begin(
 
 fn list(mut dump: Dump, pieces: &Pieces, mut answer: Answer, now: u32) -> Result<(), Gone> {
     while !answer.is_full && dump.step(now, |listed| answer.add(&listed)) {}
-    pieces.send(answer.text.as_bytes())
+    pieces.send(&answer.text)
 }
 
 impl Answer {
     fn new(limit: u32) -> Self {
         let left = if limit == 0 { u32::MAX } else { limit };
-        Self { text: String::new(), left, is_full: false }
+        Self { text: Vec::new(), left, is_full: false }
     }
 
     fn add(&mut self, listed: &Listed<'_>) {
@@ -55,13 +55,14 @@ impl Answer {
 
     fn put(&mut self, key: &[u8], value_bytes: u64, expires: u32) {
         // A key of the meta protocol may hold a line's end; `metadump` has a way to spell it.
-        if self.is_full || !key.iter().all(u8::is_ascii_graphic) {
+        if self.is_full || !is_plain(key) {
             return;
         }
         let before = self.text.len();
-        let key = String::from_utf8_lossy(key);
-        // Writing to a string does not fail.
-        let _ = write!(self.text, "ITEM {key} [{value_bytes} b; {expires} s]\r\n");
+        self.text.extend_from_slice(b"ITEM ");
+        self.text.extend_from_slice(key);
+        // Writing to memory does not fail.
+        let _ = write!(self.text, " [{value_bytes} b; {expires} s]\r\n");
         if self.text.len() > ANSWER_BYTES_MAX {
             self.text.truncate(before);
             self.is_full = true;
@@ -81,7 +82,7 @@ mod tests {
         let mut answer = Answer::new(2);
         answer.put(b"line\r\nend", 1, 0);
         (0..3).for_each(|at| answer.put(format!("k{at}").as_bytes(), at, 7));
-        assert_eq!(answer.text, "ITEM k0 [0 b; 7 s]\r\nITEM k1 [1 b; 7 s]\r\n");
+        assert_eq!(answer.text, b"ITEM k0 [0 b; 7 s]\r\nITEM k1 [1 b; 7 s]\r\n");
         let mut answer = Answer::new(0);
         (0..100_000).for_each(|_| answer.put(&[b'k'; 250], 1, 0));
         let whole = "ITEM  [1 b; 0 s]\r\n".len() + 250;

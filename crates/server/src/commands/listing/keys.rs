@@ -1,9 +1,9 @@
 //! `lru_crawler metadump` and `mgdump`: every key of every tier.
 
-use super::{Gone, Listing, Pieces};
+use super::{Gone, Listing, Pieces, is_plain};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::fmt::Write;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace_cache::{Cache, Dump, Listed};
@@ -34,10 +34,10 @@ pub(crate) fn begin(
 }
 
 fn list_all(mut dump: Dump, pieces: &Pieces, style: Style, now: u32) -> Result<(), Gone> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     loop {
         let more = dump.step(now, |listed| write_line(&mut text, &listed, style, now));
-        pieces.send(text.as_bytes())?;
+        pieces.send(&text)?;
         text.clear();
         if !more {
             return Ok(());
@@ -45,16 +45,18 @@ fn list_all(mut dump: Dump, pieces: &Pieces, style: Style, now: u32) -> Result<(
     }
 }
 
-fn write_line(text: &mut String, listed: &Listed<'_>, style: Style, now: u32) {
+fn write_line(text: &mut Vec<u8>, listed: &Listed<'_>, style: Style, now: u32) {
     let record = &listed.record;
-    // Writing to a string does not fail.
+    // Writing to memory does not fail.
     let _ = match style {
-        Style::Mg if record.key.iter().all(u8::is_ascii_graphic) => {
-            write!(text, "mg {}\r\n", String::from_utf8_lossy(record.key))
+        Style::Mg if is_plain(record.key) => {
+            text.extend_from_slice(b"mg ");
+            text.extend_from_slice(record.key);
+            text.write_all(b"\r\n")
         }
         Style::Mg => write!(text, "mg {} b\r\n", STANDARD.encode(record.key)),
         Style::Meta => {
-            text.push_str("key=");
+            text.extend_from_slice(b"key=");
             record.key.iter().for_each(|&byte| push_uri(text, byte));
             let expires = if record.expires == 0 { -1 } else { i64::from(record.expires) };
             let fetched = if listed.fetched { "yes" } else { "no" };
@@ -70,9 +72,9 @@ fn write_line(text: &mut String, listed: &Listed<'_>, style: Style, now: u32) {
 }
 
 /// As memcached does: letters, digits and four marks stand for themselves.
-fn push_uri(text: &mut String, byte: u8) {
+fn push_uri(text: &mut Vec<u8>, byte: u8) {
     if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-        text.push(byte as char);
+        text.push(byte);
     } else {
         let _ = write!(text, "%{byte:02X}");
     }
@@ -85,11 +87,11 @@ mod tests {
     #[test]
     fn keys_are_spelled_as_memcached_does() {
         let uri = |key: &[u8]| {
-            let mut text = String::new();
+            let mut text = Vec::new();
             key.iter().for_each(|&byte| push_uri(&mut text, byte));
             text
         };
-        assert_eq!(uri(b"a-b_c.d~e%25"), "a-b_c.d~e%2525");
-        assert_eq!(uri(&[0, 255, b'/']), "%00%FF%2F");
+        assert_eq!(uri(b"a-b_c.d~e%25"), b"a-b_c.d~e%2525");
+        assert_eq!(uri(&[0, 255, b'/']), b"%00%FF%2F");
     }
 }
