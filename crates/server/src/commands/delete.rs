@@ -9,7 +9,7 @@ use terrace_cache::{Change, Evidence, Hit, Key, Manifest, NewRecord, NewValue, U
 pub(crate) struct Delete {
     /// Only if the record has this CAS number.
     pub(crate) compare: Option<u64>,
-    /// The CAS number to give a record that stays, in place of the next.
+    /// The CAS number to give a record that stays; if it is stale it gets the next by itself.
     pub(crate) assign: Option<u64>,
     /// Don't remove the record, mark it stale: the next reader may renew it.
     pub(crate) invalidate: bool,
@@ -82,7 +82,8 @@ fn change<'v>(delete: &Delete, hit: Hit<'v>, place: &'v mut Option<Manifest>) ->
         value,
         client_flags: delete.empty.unwrap_or(old.client_flags),
         expires,
-        cas: delete.assign,
+        // Who has the version before it may still replace an emptied record, but no stale one.
+        cas: delete.assign.or((!delete.invalidate).then_some(old.cas)),
         stale: delete.invalidate,
         win_sent: false,
     })
