@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Keys that there is room for while there are none; a deeper pipeline makes its own.
+const KEPT: usize = 32;
+
 /// Key hashes are evenly spread already.
 #[derive(Default)]
 struct AsIs(u64);
@@ -46,6 +49,9 @@ impl Conflicts {
         unfinished.writes -= u32::from(is_write);
         if unfinished.operations == 0 {
             self.keys.remove(&hash);
+            if self.keys.is_empty() {
+                self.keys.shrink_to(KEPT);
+            }
         }
     }
 
@@ -73,5 +79,13 @@ mod tests {
         assert!(!conflicts.holds_back(7, true));
         conflicts.add(7, true);
         assert!(conflicts.holds_back(7, false));
+    }
+
+    #[test]
+    fn no_room_for_many_is_kept() {
+        let mut conflicts = Conflicts::default();
+        (0..500).for_each(|key| conflicts.add(key, false));
+        (0..500).for_each(|key| conflicts.remove(key, false));
+        assert!(conflicts.keys.capacity() <= 2 * KEPT);
     }
 }

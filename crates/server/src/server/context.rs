@@ -18,7 +18,7 @@ use terrace_cache::{Probe, Session};
 const SPARE_MAX: usize = 256;
 
 /// While so many operations wait, a connection has one of them at most: many times what a drive gets at once, in
-/// 6 MiB.
+/// 6 MiB. Whole requests among them count as their connections' buffers.
 const PENDING_MAX: usize = 8192;
 
 /// One per worker.

@@ -18,6 +18,8 @@ use std::io;
 const SPARE_MAX: usize = 4;
 /// What a request that waits needs of it: for itself, if others finish before it, and for the run behind it.
 const SPARE_MIN: usize = 2;
+/// Room for slots that who is owed nothing keeps; a deeper pipeline makes its own.
+const SLOTS_KEPT_MAX: usize = 64;
 
 /// Names a slot of one connection; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +28,21 @@ pub(crate) struct SlotId(u64);
 enum Slot {
     /// Complete replies.
     Done(Vec<u8>),
-    /// One reply that is being found out, of about so many bytes.
-    Unfinished(usize),
+    /// One reply that is being found out.
+    Unfinished(Expected),
     /// The value of a large item, which is sent piece by piece once it is at the front.
     Stream(Box<Stream>),
     /// A list of all keys, sent in the same way.
     Listing(Box<Listing>),
+}
+
+/// What a reply takes that is not known yet.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Expected {
+    /// Bytes of it, and of what has to be read for it, about.
+    pub(crate) reply_bytes: usize,
+    /// Bytes of the request that is kept for it.
+    pub(crate) request_bytes: usize,
 }
 
 /// Everything that one connection is owed.
@@ -55,10 +66,26 @@ pub(crate) struct Replies {
     listings: usize,
     /// Key hashes of streams that are through, until someone asks.
     finished: Vec<u64>,
-    /// Bytes that unfinished replies will take, about.
-    expected: usize,
+    /// All that unfinished replies take.
+    expected: Expected,
     /// Some of what could be sent was found in DRAM, and waited for no drive.
     has_prompt: bool,
+}
+
+impl Expected {
+    fn add(&mut self, other: Self) {
+        self.reply_bytes += other.reply_bytes;
+        self.request_bytes += other.request_bytes;
+    }
+
+    fn forget(&mut self, other: Self) {
+        self.reply_bytes -= other.reply_bytes;
+        self.request_bytes -= other.request_bytes;
+    }
+
+    fn bytes(self) -> usize {
+        self.reply_bytes + self.request_bytes
+    }
 }
 
 impl Replies {
@@ -110,10 +137,10 @@ impl Replies {
         }
     }
 
-    /// Keeps a place for a reply that is not known yet, but that will be about so long.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> SlotId {
-        self.expected += bytes;
-        self.push(Slot::Unfinished(bytes))
+    /// Keeps a place for a reply that is not known yet.
+    pub(crate) fn reserve(&mut self, expected: Expected) -> SlotId {
+        self.expected.add(expected);
+        self.push(Slot::Unfinished(expected))
     }
 
     fn push(&mut self, slot: Slot) -> SlotId {
@@ -135,8 +162,8 @@ impl Replies {
     /// Puts the reply in its place. Takes the memory of `reply` only where it is long and must wait there.
     pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>) {
         let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
-        if let Slot::Unfinished(bytes) = slot {
-            self.expected -= *bytes;
+        if let Slot::Unfinished(expected) = *slot {
+            self.expected.forget(expected);
         }
         self.unfinished -= 1;
         if id.0 != self.front {
@@ -203,13 +230,13 @@ impl Replies {
 
     /// Bytes that are kept until the client takes them, or that soon will be.
     pub(crate) fn owed(&self) -> usize {
-        self.sendable() + self.slot_bytes + self.expected
+        self.sendable() + self.slot_bytes + self.expected.bytes()
     }
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         let spare: usize = self.spare.iter().map(Vec::capacity).sum();
-        self.output.capacity() + self.slot_bytes + spare
+        self.output.capacity() + self.slot_bytes + spare + self.expected.request_bytes
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
@@ -260,6 +287,9 @@ impl Replies {
         if self.slots.is_empty() {
             // What is too much is freed.
             self.spare.drain(..).for_each(|memory| drop(runs.try_push(memory)));
+            if self.slots.capacity() > SLOTS_KEPT_MAX {
+                self.slots = VecDeque::new();
+            }
         }
         (self.output.is_empty() && self.output.capacity() > 0)
             .then(|| std::mem::take(&mut self.output))
@@ -280,6 +310,10 @@ impl Replies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn reply_of(reply_bytes: usize) -> Expected {
+        Expected { reply_bytes, request_bytes: 0 }
+    }
 
     fn text(replies: &Replies) -> &str {
         std::str::from_utf8(&replies.output).unwrap()
@@ -305,11 +339,11 @@ mod tests {
     fn keeps_the_order_of_requests() {
         let mut replies = Replies::default();
         replies.append(|out| out.extend(b"a"));
-        let b = replies.reserve(10);
+        let b = replies.reserve(reply_of(10));
         replies.append(|out| out.extend(b"c"));
         replies.append(|out| out.extend(b"d"));
-        let e = replies.reserve(10);
-        let f = replies.reserve(10);
+        let e = replies.reserve(reply_of(10));
+        let f = replies.reserve(reply_of(10));
         replies.append(|out| out.extend(b"g"));
         assert_eq!((text(&replies), replies.owed(), replies.unfinished()), ("a", 34, 3));
         replies.fulfil(e, &mut b"e".to_vec());
@@ -321,5 +355,30 @@ mod tests {
         assert!(replies.is_settled());
         replies.append(|out| out.extend(b"h"));
         assert_eq!((text(&replies), replies.owed()), ("abcdefgh", 8));
+    }
+
+    #[test]
+    fn requests_that_wait_count_as_memory() {
+        let mut replies = Replies::default();
+        let get = replies.reserve(reply_of(4096));
+        assert_eq!((replies.memory(), replies.owed()), (0, 4096));
+        let append = replies.reserve(Expected { reply_bytes: 4096, request_bytes: 128 << 10 });
+        assert_eq!(replies.memory(), 128 << 10);
+        replies.fulfil(get, &mut Vec::new());
+        replies.fulfil(append, &mut Vec::new());
+        assert_eq!((replies.memory(), replies.owed()), (0, 0));
+    }
+
+    #[test]
+    fn who_is_owed_nothing_keeps_no_room_for_many() {
+        let mut replies = Replies::default();
+        let mut capacity_after = |requests: usize| {
+            let slots: Vec<_> = (0..requests).map(|_| replies.reserve(reply_of(10))).collect();
+            slots.into_iter().for_each(|slot| replies.fulfil(slot, &mut b"x".to_vec()));
+            replies.take_memory(&mut Runs::new());
+            replies.slots.capacity()
+        };
+        assert!(capacity_after(32) >= 32, "a short pipeline makes room once");
+        assert!(capacity_after(500) <= SLOTS_KEPT_MAX);
     }
 }

@@ -5,6 +5,7 @@ use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::server::context::Context;
 use crate::server::pending::{Answer, Pending, Work};
+use crate::server::replies::Expected;
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
 use terrace_cache::{Key, Probe};
@@ -68,9 +69,12 @@ impl Connection {
         id: Id,
         cx: &mut Context,
     ) {
-        let memory = key.bytes().len() + work.memory();
+        let expected = Expected {
+            reply_bytes: probe.plan().bytes as usize + key.bytes().len(),
+            request_bytes: work.memory(),
+        };
         self.replies.borrow(&mut cx.runs);
-        let slot = self.replies.reserve(probe.plan().bytes as usize + memory);
+        let slot = self.replies.reserve(expected);
         self.conflicts.add(key.hash(), is_write);
         let mut operation = Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work);
         operation.command = self.command;

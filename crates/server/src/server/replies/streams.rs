@@ -21,8 +21,8 @@ impl Replies {
     /// Puts a stream into a place that was kept for a reply.
     pub(crate) fn fulfil_with_stream(&mut self, id: SlotId, stream: Box<Stream>) {
         if let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) {
-            if let Slot::Unfinished(bytes) = slot {
-                self.expected -= *bytes;
+            if let Slot::Unfinished(expected) = *slot {
+                self.expected.forget(expected);
             }
             self.streams += 1;
             *slot = Slot::Stream(stream);
