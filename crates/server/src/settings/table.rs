@@ -110,7 +110,7 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("m", "memory-limit", "SIZE", "64", "DRAM for everything that grows with data, in megabytes or with a suffix (4g)", Cache, Set(memory_limit)),
     flag("M", "disable-evictions", "", "", "answer an error when full instead of evicting", Cache, Set(|s, _| set(&mut s.evict, false))),
-    flag("I", "max-item-size", "SIZE", "1m", "the longest value, 1k to 1g", Cache, Set(item_size)),
+    flag("I", "max-item-size", "SIZE", "1m", "the longest value, 1k to 1g; an eighth of -m, or of all tiers, at most", Cache, Set(item_size)),
     flag("C", "disable-cas", "", "", "keep no CAS numbers", Cache, Set(|s, _| set(&mut s.cas, false))),
     flag("t", "threads", "NUM", "4", "worker threads, 1 to 256", Cache, Set(threads)),
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
