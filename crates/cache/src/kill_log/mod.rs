@@ -32,7 +32,7 @@ pub(crate) const PAGE_WORDS: u64 = log_page::WORDS as u64;
 /// Pages that are written at a time, at most.
 const PAGES_PER_WRITE: u64 = 16;
 /// Pages that are read at a time, at most.
-const PAGES_PER_READ: u64 = 256;
+pub(crate) const PAGES_PER_READ: u64 = 256;
 
 /// What the log says of a slot, as far as the running cache needs to know.
 #[derive(bytemuck::Zeroable)]

@@ -1,12 +1,13 @@
 //! Finding a tier's kill log without the state: by the directory on the tier, and by what its pages say of each
 //! other.
 
-use crate::kill_log::PAGE_WORDS;
 use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory, Page};
 use crate::kill_log::word::Word;
+use crate::kill_log::{PAGE_WORDS, PAGES_PER_READ};
 use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::segments::layout::{PAGE, SEGMENTS_AT};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, Device};
 
@@ -47,14 +48,20 @@ pub(crate) fn find_log(
         let at = (directory.tail / per_slot + n) % LOG_SLOTS_MAX as u64;
         list[at as usize].store(slot.into(), Ordering::Relaxed);
     }
-    let read = |page: u64| {
-        let slot = directory.slots[((page - directory.tail) / per_slot) as usize];
-        place.read(slot, page, per_slot)
+    // Behind the last page that there must be, one more is enough to see that it ends there.
+    let pages_end = pages.map_or(slots_end, |pages| slots_end.min(pages.saturating_add(1)));
+    let mut reader = Reader {
+        place,
+        directory: &directory,
+        per_slot,
+        end: pages_end,
+        run: AlignedBuf::zeroed(PAGE * per_slot.min(PAGES_PER_READ) as usize),
+        held: 0..0,
     };
     let first = Some(directory.link).filter(|&link| link != 0);
     let (mut end, mut last, mut seq_max) = (directory.tail, first, 0);
-    while end < slots_end
-        && let Some(page) = read(end)?
+    while end < pages_end
+        && let Some(page) = reader.read(end)?
         && last.is_none_or(|last| page.follows(last))
     {
         seq_max = seq_max.max(seq_of(&page));
@@ -67,7 +74,7 @@ pub(crate) fn find_log(
         Some(_) => {}
         None => {
             for page in end + 1..slots_end {
-                if read(page)?.is_some_and(|page| page.header.durable > end) {
+                if reader.read(page)?.is_some_and(|page| page.header.durable > end) {
                     // Page `end` was durable when this one was written.
                     return Err("a page of the kill log is damaged".into());
                 }
@@ -82,15 +89,41 @@ pub(crate) fn find_log(
     Ok(Found { seq_max })
 }
 
-impl Place<'_> {
+/// Reads pages in their order, many at a time.
+struct Reader<'l> {
+    place: &'l Place<'l>,
+    directory: &'l Directory,
+    per_slot: u64,
+    /// No page from here on is read.
+    end: u64,
+    run: AlignedBuf,
+    /// The pages that are in `run`.
+    held: Range<u64>,
+}
+
+impl Reader<'_> {
     /// None where this page was not written, or not wholly.
-    fn read(&self, slot: u32, page: u64, per_slot: u64) -> Result<Option<Page>, String> {
+    fn read(&mut self, page: u64) -> Result<Option<Page>, String> {
+        if !self.held.contains(&page) {
+            self.read_run(page).map_err(|why| unreadable(&why))?;
+        }
+        let at = (page - self.held.start) as usize * PAGE;
+        Ok(log_page::decode(&self.run[at..at + PAGE], self.place.set, page))
+    }
+
+    /// Reads from a page to the end of its slot at most.
+    fn read_run(&mut self, page: u64) -> io::Result<()> {
+        let slot = self.directory.slots[((page - self.directory.tail) / self.per_slot) as usize];
+        let slot_end = page - page % self.per_slot + self.per_slot;
+        let end = self.end.min(slot_end).min(page + PAGES_PER_READ);
         let offset = SEGMENTS_AT
-            + u64::from(slot) * u64::from(self.segment_bytes)
-            + page % per_slot * PAGE as u64;
-        let mut bytes = AlignedBuf::zeroed(PAGE);
-        self.device.read_at(offset, &mut bytes).map_err(|why| unreadable(&why))?;
-        Ok(log_page::decode(&bytes, self.set, page))
+            + u64::from(slot) * u64::from(self.place.segment_bytes)
+            + page % self.per_slot * PAGE as u64;
+        self.held = 0..0;
+        self.run.set_len((end - page) as usize * PAGE);
+        self.place.device.read_at(offset, &mut self.run)?;
+        self.held = page..end;
+        Ok(())
     }
 }
 

@@ -23,8 +23,8 @@ use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::{FullBlock, Lane, Locked};
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use terrace_device::AlignedBuf;
 
 /// Threads that may help at once.
@@ -38,8 +38,8 @@ const BEYOND_SHARE_PERCENT: usize = 200;
 
 /// What remains to be recovered of the sealed records.
 pub(crate) struct Recovery {
-    /// By tier.
-    replays: Vec<Replay>,
+    /// By tier; none when all is done, since they may take much memory.
+    replays: Mutex<Arc<[Replay]>>,
     /// The shard that nobody has begun with.
     next: AtomicUsize,
     /// Shards that are not done.
@@ -76,7 +76,7 @@ impl Recovery {
 
     fn of(replays: Vec<Replay>, shards: usize) -> Self {
         Self {
-            replays,
+            replays: Mutex::new(replays.into()),
             next: AtomicUsize::new(0),
             waiting: AtomicUsize::new(shards),
             buffers: Mutex::default(),
@@ -85,6 +85,14 @@ impl Recovery {
 
     pub(crate) fn is_done(&self) -> bool {
         self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// A shard is done; with the last one, what they were recovered from goes.
+    fn finish_one(&self) {
+        if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
+            crate::lock(&self.buffers).clear();
+            *crate::lock(&self.replays) = Arc::default();
+        }
     }
 }
 
@@ -120,9 +128,9 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             log.ensure_room(slots);
             log.say_again(slot);
         }
-        for (&slot, logged) in &replay.segments {
+        for (slot, logged) in std::mem::take(&mut replay.segments) {
             let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
-            awaited[usize::from(logged.seat.shard)].segments.push((place, slot, *logged));
+            awaited[usize::from(logged.seat.shard)].segments.push((place, slot, logged));
         }
     }
     let guard = Guard::new();
@@ -277,9 +285,7 @@ pub(crate) fn recover_next(engine: &Engine, participant: &Participant) -> bool {
     });
     recover_shard(engine, participant, at, &mut buffer);
     crate::lock(&engine.recovery.buffers).push(buffer);
-    if engine.recovery.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-        crate::lock(&engine.recovery.buffers).clear();
-    }
+    engine.recovery.finish_one();
     true
 }
 
@@ -298,6 +304,7 @@ fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: 
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
     let mut unsaid = Vec::new();
+    let replays = Arc::clone(&crate::lock(&engine.recovery.replays));
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
             footer.seq == logged.seat.seq
@@ -316,10 +323,9 @@ fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: 
             continue;
         }
         buckets_min = buckets_min.max(footer.buckets as usize);
-        let replay = &engine.recovery.replays[usize::from(place.tier)];
         let before = entries.len();
         let width = SealedIndex::width_of(footer.buckets as usize);
-        let kills = replay.kills(slot, &logged, width);
+        let kills = replays[usize::from(place.tier)].kills(slot, &logged, width);
         for name in names.iter().copied() {
             if !kills.void(short(name)) {
                 entries.push(packed(name, footer.number));
@@ -428,4 +434,18 @@ fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Optio
         engine.pool.slots.read_tail(place, buffer).ok()?;
     }
     Footer::decode(buffer)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_logs_said_goes_with_the_last_shard() {
+        let recovery = Recovery::of(vec![Replay::default()], 2);
+        recovery.finish_one();
+        assert_eq!(crate::lock(&recovery.replays).len(), 1);
+        recovery.finish_one();
+        assert!(crate::lock(&recovery.replays).is_empty());
+    }
 }

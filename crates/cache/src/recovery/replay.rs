@@ -5,7 +5,6 @@ use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
 use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
 use crate::recovery::state::LogField;
 use crate::tiers::slots::Slots;
-use std::cmp;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -16,6 +15,8 @@ pub(crate) struct Logged {
     pub(crate) seat: Seat,
     /// Position of its beginning; 0 if that is gone from the log, which then says it again.
     begin: u64,
+    /// How many kills the log had by then.
+    kills_before: usize,
     is_placed: bool,
     pub(crate) is_committed: bool,
     /// Its log does not say in so many words that it counts, or says more of it than came true.
@@ -27,12 +28,11 @@ pub(crate) struct Logged {
 pub(crate) struct Replay {
     /// By slot.
     pub(crate) segments: HashMap<u32, Logged>,
-    /// Slot and short name, sorted.
-    kills: Vec<(u32, u64)>,
-    /// Those that name a record by another one that it shared bucket and fingerprint with.
-    likes: Vec<(u32, u64)>,
-    /// Shard, short name, position.
-    kill_alls: Vec<(u16, u64, u64)>,
+    /// Each `Kill` and `KillLike` in the bits of its word, since there may be very many: in the log's order while
+    /// that is read, then sorted, which is by kind, slot and short name.
+    kills: Vec<u64>,
+    /// Each `KillAll` with its position, in the same way.
+    kill_alls: Vec<(u64, u64)>,
     /// By slot, the slots whose segments follow the commit of the one there.
     followers: HashMap<u32, Vec<u32>>,
     /// By slot, seal sequences of segments on other tiers that do.
@@ -53,33 +53,42 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
 }
 
 impl Replay {
-    /// Takes in the words of the log in their order.
-    pub(crate) fn of(words: &[(u64, Word)]) -> Self {
-        let mut replay = Self::default();
-        for &(at, word) in words {
-            replay.take_segment(at, word);
+    /// Takes in the next word of the log.
+    fn take(&mut self, at: u64, word: Word) {
+        self.take_segment(at, word);
+        match word {
+            Word::Kill { .. } | Word::KillLike { .. } => self.kills.push(word.to_bits()),
+            Word::KillAll { .. } => self.kill_alls.push((word.to_bits(), at)),
+            _ => {}
         }
-        replay.segments.retain(|_, logged| logged.seat.seq != 0 && logged.is_placed);
+    }
+
+    /// There are no more words: what does not count goes.
+    fn finish(&mut self) {
+        self.segments.retain(|_, logged| logged.seat.seq != 0 && logged.is_placed);
         // A commit that did not come may not do so later, for another reason.
-        let leaders = replay.followers.keys().chain(replay.followers_abroad.keys());
+        let leaders = self.followers.keys().chain(self.followers_abroad.keys());
         for leader in leaders {
-            if let Some(logged) = replay.segments.get_mut(leader) {
+            if let Some(logged) = self.segments.get_mut(leader) {
                 logged.is_to_be_said_again = true;
             }
         }
-        for &(at, word) in words {
-            replay.take_kill(at, word);
-        }
-        replay.kills.sort_unstable();
-        replay.likes.sort_unstable();
-        replay.kill_alls.sort_unstable();
-        replay
+        let (segments, mut before) = (&self.segments, 0..);
+        self.kills.retain(|&kill| {
+            let (slot, before) = (slot_of(kill), before.next());
+            let logged = slot.and_then(|slot| segments.get(&slot));
+            logged.is_some_and(|logged| before.is_some_and(|before| before >= logged.kills_before))
+        });
+        self.kills.shrink_to_fit();
+        self.kills.sort_unstable();
+        self.kill_alls.sort_unstable();
     }
 
     fn take_segment(&mut self, at: u64, word: Word) {
         let unknown = Logged {
             seat: Seat { shard: 0, number: 0, seq: 0 },
             begin: 0,
+            kills_before: 0,
             is_placed: false,
             is_committed: false,
             is_to_be_said_again: false,
@@ -88,7 +97,8 @@ impl Replay {
             Word::Begin { slot, seq } => {
                 let seat = Seat { seq, ..unknown.seat };
                 self.lose_followers(slot);
-                self.segments.insert(slot, Logged { seat, begin: at, ..unknown });
+                let kills_before = self.kills.len();
+                self.segments.insert(slot, Logged { seat, begin: at, kills_before, ..unknown });
             }
             Word::Again { slot, seq } => {
                 self.lose_followers(slot);
@@ -144,31 +154,23 @@ impl Replay {
         }
     }
 
-    fn take_kill(&mut self, at: u64, word: Word) {
-        match word {
-            Word::Kill { slot, name }
-                if self.segments.get(&slot).is_some_and(|logged| at >= logged.begin) =>
-            {
-                self.kills.push((slot, name));
-            }
-            Word::KillLike { slot, name }
-                if self.segments.get(&slot).is_some_and(|logged| at >= logged.begin) =>
-            {
-                self.likes.push((slot, name));
-            }
-            Word::KillAll { shard, name } => self.kill_alls.push((shard, name, at)),
-            _ => {}
-        }
-    }
-
     /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
     /// when it was sealed.
     pub(crate) fn kills(&self, slot: u32, logged: &Logged, width: u32) -> Kills<'_> {
         let shard = logged.seat.shard;
+        let ends =
+            |kill: fn(u32, u64) -> Word| [0, u64::MAX].map(|name| kill(slot, name).to_bits());
+        let all = [0, u64::MAX].map(|name| Word::KillAll { shard, name }.to_bits());
         Kills {
-            kills: equal(&self.kills, |kill| kill.0.cmp(&slot)),
-            likes: equal(&self.likes, |like| like.0.cmp(&slot)),
-            kill_alls: equal(&self.kill_alls, |kill| kill.0.cmp(&shard)),
+            slot,
+            shard,
+            kills: between(&self.kills, ends(|slot, name| Word::Kill { slot, name }), |&kill| kill),
+            likes: between(
+                &self.kills,
+                ends(|slot, name| Word::KillLike { slot, name }),
+                |&kill| kill,
+            ),
+            kill_alls: between(&self.kill_alls, all, |kill| kill.0),
             begin: logged.begin,
             width: width.into(),
         }
@@ -179,23 +181,30 @@ impl Replay {
         for (&slot, logged) in &self.segments {
             log.seat(slot, logged.begin, logged.seat);
         }
-        self.kills.iter().chain(&self.likes).for_each(|&(slot, _)| log.count_kill(slot));
+        self.kills.iter().filter_map(|&kill| slot_of(kill)).for_each(|slot| log.count_kill(slot));
     }
 }
 
-/// The part of a sorted list for which `order` answers `Equal`.
-fn equal<T>(sorted: &[T], order: impl Fn(&T) -> cmp::Ordering) -> &[T] {
-    let from = sorted.partition_point(|item| order(item).is_lt());
-    let to = sorted.partition_point(|item| order(item).is_le());
+/// The slot that a word names, from its bits.
+fn slot_of(bits: u64) -> Option<u32> {
+    Word::from_bits(bits)?.slots().next()
+}
+
+/// The part of a sorted list from the first of two words to the second.
+fn between<T>(sorted: &[T], [first, last]: [u64; 2], bits: impl Fn(&T) -> u64) -> &[T] {
+    let from = sorted.partition_point(|item| bits(item) < first);
+    let to = sorted.partition_point(|item| bits(item) <= last);
     &sorted[from..to]
 }
 
 /// The kills that may be meant for records of one segment: most often none, and a restart asks for each
 /// record.
 pub(crate) struct Kills<'r> {
-    kills: &'r [(u32, u64)],
-    likes: &'r [(u32, u64)],
-    kill_alls: &'r [(u16, u64, u64)],
+    slot: u32,
+    shard: u16,
+    kills: &'r [u64],
+    likes: &'r [u64],
+    kill_alls: &'r [(u64, u64)],
     begin: u64,
     width: u64,
 }
@@ -208,34 +217,35 @@ impl Kills<'_> {
 
     /// Whether a kill names this very record.
     pub(crate) fn name(&self, name: u64) -> bool {
-        self.kills.binary_search_by_key(&name, |kill| kill.1).is_ok()
+        self.kills.binary_search(&Word::Kill { slot: self.slot, name }.to_bits()).is_ok()
     }
 
     /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
     /// width; two records of a segment that near to each other have different fingerprints.
     fn have_one_like(&self, name: u64) -> bool {
         let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
-        let first = position.saturating_sub(self.width) << FINGERPRINT_BITS;
-        let from = self.likes.partition_point(|like| like.1 < first);
-        let mut near = self.likes[from..]
-            .iter()
-            .map(|like| like.1)
-            .take_while(|like| like >> FINGERPRINT_BITS <= position + self.width);
-        near.any(|like| like & FINGERPRINT == fingerprint)
+        let like = |position: u64, rest: u64| {
+            let name = position << FINGERPRINT_BITS | rest;
+            Word::KillLike { slot: self.slot, name }.to_bits()
+        };
+        let first = like(position.saturating_sub(self.width), 0);
+        let last = like((position + self.width).min(u32::MAX.into()), FINGERPRINT);
+        let near = between(self.likes, [first, last], |&like| like);
+        near.iter().any(|like| like & FINGERPRINT == fingerprint)
     }
 
     fn have_one_for_all(&self, name: u64) -> bool {
-        let from = self.kill_alls.partition_point(|kill| kill.1 < name);
-        let mut same = self.kill_alls[from..].iter().take_while(|kill| kill.1 == name);
-        same.any(|&(.., at)| at >= self.begin)
+        let word = Word::KillAll { shard: self.shard, name }.to_bits();
+        let same = between(self.kill_alls, [word, word], |kill| kill.0);
+        same.iter().any(|&(_, at)| at >= self.begin)
     }
 }
 
-/// All words of a log, from tier and ring; what is appended to it follows them.
+/// What a log says, on tier and ring; what is appended to it follows that.
 ///
 /// # Errors
 /// A page that was written can't be read, or names what there is not: then nothing on the tier can be trusted.
-pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Word)>> {
+pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Replay> {
     let get = |field| log.field(field).load(Ordering::Acquire);
     let (tail, spilled) = (get(LogField::Tail), get(LogField::Spilled));
     let head = get(LogField::Head);
@@ -243,14 +253,14 @@ pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Wor
     if tail > spilled || spilled > PAGES_MAX || head > ring_end {
         return Err(nonsense());
     }
-    let mut words = Vec::new();
+    let mut replay = Replay::default();
     let mut take = |page: u64, bits: Vec<u64>| {
         for (at, bits) in (page * PAGE_WORDS..head).zip(bits) {
             let Some(word) = Word::from_bits(bits) else { continue };
             if !word.slots().all(|slot| log.has_slot(slot)) {
                 return Err(nonsense());
             }
-            words.push((at, word));
+            replay.take(at, word);
         }
         Ok(())
     };
@@ -263,7 +273,8 @@ pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Vec<(u64, Wor
     }
     (spilled..head.div_ceil(PAGE_WORDS)).try_for_each(|page| take(page, log.ring_page(page)))?;
     log.continue_behind(last);
-    Ok(words)
+    replay.finish();
+    Ok(replay)
 }
 
 fn nonsense() -> io::Error {
@@ -287,7 +298,10 @@ mod tests {
     ];
 
     fn replay(words: &[Word]) -> Replay {
-        Replay::of(&(1..).zip(words.iter().copied()).collect::<Vec<_>>())
+        let mut replay = Replay::default();
+        (1..).zip(words).for_each(|(at, &word)| replay.take(at, word));
+        replay.finish();
+        replay
     }
 
     #[test]
@@ -303,6 +317,48 @@ mod tests {
         assert!(found[&1].is_committed && !found[&0].is_to_be_said_again);
         let found = replay(&[&CUT_SHORT[..], &later[2..]].concat()).segments;
         assert!(!found.contains_key(&1), "where that is what the commit says");
+    }
+
+    #[test]
+    fn a_kill_takes_a_word_and_only_where_it_counts() {
+        let kill = |name| Word::Kill { slot: 0, name };
+        let place = Word::Place { slot: 0, shard: 0, number: 0 };
+        let segment = |seq| [Word::Begin { slot: 0, seq }, place, Word::Commit { slot: 0 }];
+        let gone = [&segment(1)[..], &[kill(1), kill(2)], &[Word::Free { slot: 0 }]].concat();
+        let there = [&segment(2)[..], &[kill(3), Word::KillLike { slot: 0, name: 4 }]].concat();
+        let found = replay(&[gone, there].concat());
+        assert_eq!(size_of_val(&found.kills[..]), 2 * size_of::<u64>());
+        assert_eq!(found.kills.capacity(), 2);
+        let kills = found.kills(0, &found.segments[&0], 1);
+        assert!(kills.void(3) && kills.void(4) && kills.name(3) && !kills.name(4));
+        assert!(!kills.void(1) && !kills.void(2));
+    }
+
+    #[test]
+    fn kills_are_told_apart_by_slot_and_by_how_they_name_a_record() {
+        let name = |position: u64, fingerprint: u64| position << FINGERPRINT_BITS | fingerprint;
+        let place = |slot| Word::Place { slot, shard: 0, number: 0 };
+        let words = [
+            Word::Kill { slot: 7, name: name(u32::MAX.into(), 5) },
+            Word::KillLike { slot: 7, name: name(100, 5) },
+            Word::KillAll { shard: 0, name: name(50, 1) },
+            Word::Again { slot: 7, seq: 1 },
+            place(7),
+            Word::Again { slot: 8, seq: 2 },
+            place(8),
+            Word::Begin { slot: 9, seq: 3 },
+            place(9),
+        ];
+        let found = replay(&words);
+        let kills = |slot: u32| found.kills(slot, &found.segments[&slot], 10);
+        assert!(
+            kills(7).name(name(u32::MAX.into(), 5)) && !kills(8).void(name(u32::MAX.into(), 5))
+        );
+        assert!(kills(7).void(name(90, 5)) && kills(7).void(name(110, 5)), "within the width");
+        assert!(!kills(7).void(name(89, 5)) && !kills(7).void(name(111, 5)), "beyond it");
+        assert!(!kills(7).void(name(100, 4)) && !kills(8).void(name(100, 5)));
+        assert!(kills(8).void(name(50, 1)), "what began before");
+        assert!(!kills(9).void(name(50, 1)), "what began since");
     }
 
     #[test]

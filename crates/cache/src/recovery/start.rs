@@ -370,8 +370,7 @@ fn logged(
         let failed = |why| format!("{}: {why}", device.label());
         let newest = newest_directory(device, mount.set().set).map_err(failed)?;
         newest.iter().for_each(|newest| log.continue_directory(newest));
-        let words = read_log(log, &slots).map_err(failed)?;
-        replays.push(Replay::of(&words));
+        replays.push(read_log(log, &slots).map_err(failed)?);
         log.mend_ring();
     }
     commit_abroad(&mut replays);
