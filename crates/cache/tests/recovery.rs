@@ -191,6 +191,42 @@ fn another_boot_is_warm_after_a_clean_stop_only() {
     }
 }
 
+/// Who starts with one state, then with another, and then with the first one again, finds what the tiers hold if
+/// that is all there is, and never what the first state knew.
+#[test]
+fn a_state_older_than_the_tiers_is_as_good_as_none() {
+    for clean in [false, true] {
+        let mut machine = Machine::new(config());
+        for n in 0..3000 {
+            assert!(machine.client.set(&key(n), &value(n, 1)));
+        }
+        machine.stop_cleanly();
+        let (first, device) = (machine.remains().state, Arc::clone(&machine.device));
+        drop(machine);
+        let state = Arc::new(StateFile::volatile().unwrap());
+        let remains = Remains { device, below: None, state };
+        let mut machine = Machine::start(config(), remains, [1; 16]);
+        machine.recover();
+        for n in 0..1000 {
+            assert!(machine.client.set(&key(n), &value(n, 2)));
+            machine.client.delete(&key(1000 + n));
+        }
+        machine.client.settle();
+        if clean {
+            machine.stop_cleanly();
+        }
+        let remains = Remains { state: first, ..machine.remains() };
+        let machine = machine.again(remains);
+        machine.recover();
+        assert_eq!(machine.client.cache.notes().is_empty(), clean);
+        for n in 0..3000 {
+            let newest = [Some(value(n, 2)), None, Some(value(n, 1))][n as usize / 1000].clone();
+            let found = machine.client.get(&key(n)).map(|found| found.value);
+            assert_eq!(found, newest.filter(|_| clean), "key {n} (clean: {clean})");
+        }
+    }
+}
+
 #[test]
 fn strict_mode_survives_the_loss_of_the_machine() {
     let mut config = config();

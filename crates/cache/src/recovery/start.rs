@@ -128,7 +128,10 @@ fn judge(
     is_kept: bool,
     identity: &dyn Fn(&Mount) -> Identity,
 ) -> Result<(State, Past), OpenError> {
-    let is_ready = is_kept && state.field(Field::Ready).load(Ordering::Acquire) == 1;
+    // Tiers that were open since, with another state, know more than this one.
+    let is_ready = is_kept
+        && state.field(Field::Ready).load(Ordering::Acquire) == 1
+        && mount.epochs.1 <= state.field(Field::Epoch).load(Ordering::Relaxed);
     if config.tiers.is_empty() {
         if is_ready {
             return Ok((state, Past::Process));
@@ -143,7 +146,7 @@ fn judge(
     if is_ready {
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None if is_of_then(&state, mount.epochs) => {
+            None if !are_behind(&state, mount.epochs) => {
                 // All have at least that one; this start may die before they have its own.
                 state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
                 return Ok((state, Past::Process));
@@ -196,14 +199,14 @@ fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Opt
     Some(why.to_owned())
 }
 
-/// Whether superblocks with epochs from `oldest` to `newest` are those that the state goes with. Starts that died
-/// before they had told all tiers of theirs left some behind, which hold what they held; a tier that is further
-/// behind was away.
-fn is_of_then(state: &State, (oldest, newest): (u64, u64)) -> bool {
+/// Whether superblocks with epochs from `oldest` to `newest` are older than what the state knows that all have.
+/// Starts that died before they had told all tiers of theirs left some behind, which hold what they held; a tier that
+/// is further behind was away.
+fn are_behind(state: &State, (oldest, newest): (u64, u64)) -> bool {
     let [epoch, told] =
         [Field::Epoch, Field::Told].map(|field| state.field(field).load(Ordering::Relaxed));
     let told = if told == 0 { newest.max(epoch.saturating_sub(1)) } else { told };
-    told <= oldest && newest <= epoch
+    oldest < told
 }
 
 /// What a new state begins with.
