@@ -93,7 +93,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     port_file::write(&listeners)?;
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
-    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.line);
+    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
     say::line(banner::limits(settings, &cache));
     say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
@@ -133,7 +133,7 @@ fn open_cache(
     let config = Config {
         huge_pages: settings.huge_pages,
         state: chosen.file.clone(),
-        boot: state::boot_id(),
+        boot: chosen.boot,
         durability: settings.durability,
         on_mismatch: settings.on_mismatch,
         tiers: tiers(settings, devices),

@@ -6,6 +6,7 @@
 use super::Failure;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{FlockOperation, flock};
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,6 +18,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The tmpfs that every Linux has.
 const TMPFS: &str = "/dev/shm";
+/// Where the kernel tells one boot from another.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
 const ROOM_FACTOR: u64 = 2;
 
@@ -24,7 +27,9 @@ const ROOM_FACTOR: u64 = 2;
 pub(crate) struct Chosen {
     pub(crate) file: Option<Arc<StateFile>>,
     pub(crate) path: Option<PathBuf>,
-    pub(crate) line: Option<String>,
+    /// See [`terrace_cache::Config::boot`].
+    pub(crate) boot: [u8; 16],
+    pub(crate) lines: Vec<String>,
 }
 
 impl Chosen {
@@ -47,19 +52,20 @@ impl Chosen {
 
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
 pub(crate) fn open(settings: &Settings) -> Result<Chosen, Failure> {
+    let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;
     if settings.tiers.is_empty() && settings.state_dir.is_none() {
-        return Ok(Chosen { file: None, path: None, line: None });
+        return Ok(Chosen { file: None, path: None, boot, lines: Vec::new() });
     }
     let Some(path) = path(settings) else {
         let line =
             "state: none, so only a clean stop comes back warm; write --state DIR, best on a tmpfs";
-        return Ok(Chosen { file: None, path: None, line: Some(line.into()) });
+        return Ok(Chosen { file: None, path: None, boot, lines: vec![line.into()] });
     };
     let file = open_locked(&path)
         .map_err(|error| Failure::system(format!("--state: {}: {error}", path.display())))?;
-    let line = format!("state: {}", path.display());
+    let lines = [format!("state: {}", path.display())].into_iter().chain(doubt).collect();
     let file = Some(Arc::new(StateFile::new(file)));
-    Ok(Chosen { file, path: Some(path), line: Some(line) })
+    Ok(Chosen { file, path: Some(path), boot, lines })
 }
 
 fn path(settings: &Settings) -> Option<PathBuf> {
@@ -123,21 +129,46 @@ fn open_locked(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The kernel's boot id; zeros where it does not tell.
-pub(crate) fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: Vec<u8> =
-        text.bytes().filter_map(|b| (b as char).to_digit(16)).map(|d| d as u8).collect();
-    let mut id = [0; 16];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = pair[0] << 4 | pair[1];
+/// The kernel's boot id. Where it can't be read, one that was never there before, so that no state of another boot is
+/// taken for one of this; and a line that says so.
+fn boot_id(path: &Path) -> io::Result<([u8; 16], Option<String>)> {
+    if let Some(id) = std::fs::read_to_string(path).ok().as_deref().and_then(id_of) {
+        return Ok((id, None));
     }
-    id
+    let mut id = [0; 16];
+    getrandom(&mut id, GetRandomFlags::empty())?;
+    let line =
+        format!("state: not trusted after a restart, since {} can't be read", path.display());
+    Ok((id, Some(line)))
+}
+
+/// 32 hexadecimal digits, with dashes between them.
+fn id_of(text: &str) -> Option<[u8; 16]> {
+    let digits: String = text.trim_end().split('-').collect();
+    u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32).map(u128::to_be_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_boot_that_can_not_be_told_is_like_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("boot_id");
+        let unknown = || {
+            let (id, line) = boot_id(&path).unwrap();
+            assert!(line.is_some_and(|line| line.contains("not trusted")));
+            id
+        };
+        let missing = [unknown(), unknown()];
+        std::fs::write(&path, "").unwrap();
+        let empty = [unknown(), unknown()];
+        assert!(missing[0] != missing[1] && empty[0] != empty[1]);
+        std::fs::write(&path, "00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+        let known = boot_id(&path).unwrap();
+        assert_eq!(known, (std::array::from_fn(|at| at as u8 * 0x11), None));
+    }
 
     /// What `kill -9` leaves behind takes the room that was there before.
     #[test]
