@@ -207,6 +207,11 @@ impl Maintenance {
         // are and gained nothing would go round for ever.
         let is_fruitless =
             round.segments > slots.total_on(rung) || reclaim::is_packed(engine, rung);
+        if is_fruitless && !engine.recovery.is_done() {
+            // Shards that are not back yet may have what a place is gained by.
+            *round = Round { segments: 0, live };
+            return false;
+        }
         round.segments = round.segments.saturating_add(1);
         if is_fruitless && slots.below(rung).is_none() {
             if !engine.pool.counters.is_full() {

@@ -519,3 +519,44 @@ fn what_is_set_after_a_flush_during_a_recovery_stays() {
         assert_eq!(found, Some(value(n, 2)), "key {n}");
     }
 }
+
+/// Of a tier without a free place nobody knows what can be gained there, as long as its shards are not back: it is
+/// not full for that.
+#[test]
+fn nothing_is_let_go_because_shards_are_not_back() {
+    const KEYS: u64 = 18_000;
+    let slices = |machine: &mut Machine, count: u64| {
+        for _ in 0..count {
+            machine.client.session.park();
+            machine.client.cache.maintain(machine.client.now);
+        }
+    };
+    let mut machine = Machine::new(config());
+    let mut random = Random(17);
+    let mut oracle = Oracle::new();
+    for round in 0..16 {
+        let changes = if round == 0 { KEYS } else { KEYS / 2 + random.below(1000) };
+        for version in 0..changes {
+            let n = if round == 0 { version } else { random.below(KEYS) };
+            let new = value(n, version);
+            assert!(machine.client.set(&key(n), &new));
+            oracle.insert(n, Some(new));
+            if version % 20 == 0 {
+                machine.client.session.quiesce();
+                machine.client.cache.maintain(machine.client.now);
+            }
+        }
+        machine = machine.crash();
+        // One shard comes back, and then the other.
+        loop {
+            slices(&mut machine, random.below(5));
+            if !machine.client.cache.recover() {
+                break;
+            }
+        }
+        slices(&mut machine, 20);
+        assert_eq!(machine.client.cache.stats().evictions, 0, "round {round}");
+        let (back, all) = compare(&machine, &oracle, None, (0, round));
+        assert_eq!(back, all, "round {round}");
+    }
+}
