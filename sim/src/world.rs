@@ -298,7 +298,9 @@ impl World {
         };
         let all = self.thrift.excuse(&life.cache, || life.cache.close(cx.now, &goes_on));
         cx.note("stops", all.into(), 0);
-        let may_fail = cx.devices.is_empty() || !cx.scenario.ample || cx.is_recovering;
+        // Where nothing may go to make room, there may be none.
+        let may_be_full = !cx.scenario.ample && !cx.scenario.evict;
+        let may_fail = cx.devices.is_empty() || may_be_full || cx.is_recovering;
         if !all && !may_fail && patience.get() > 0 && !cx.is_hurt() {
             let memory = life.cache.stats().memory;
             cx.fail(0, format!("a clean stop does not come to its end: {memory:?}"));

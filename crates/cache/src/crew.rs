@@ -88,8 +88,10 @@ impl Crew {
 
     /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on the tiers.
     pub(crate) fn seal_all(&self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
-        // All at once: one takes places back from the shards of another.
+        // All at once, so that nobody else works meanwhile.
         let parts: Vec<_> = self.parts.iter().map(lock).collect();
+        // As long as there are places for that.
+        engine.pool.spill_logs();
         parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
         engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
     }

@@ -392,26 +392,37 @@ impl Maintenance {
     /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
     /// background.
     pub(crate) fn seal_all(&mut self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
-        // Places that are taken back for it; each may bring records that have to be sealed again.
-        let mut patience = 8 * engine.shards.len() + 64;
-        let quiesce = &engine.pool.quiesce;
         for at in self.shards.clone() {
-            while goes_on() {
-                quiesce.refresh(&self.participant);
-                let guard = Guard::new();
-                self.make_index_room(engine, guard, at);
-                match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
-                    Outcome::Sealed => {}
-                    Outcome::Blocked if patience > 0 => {
-                        patience -= 1;
-                        engine.judge_fullness();
-                        self.take_back(engine, guard, 0..engine.shards.len(), now);
-                    }
-                    Outcome::Blocked | Outcome::NotDue => break,
-                }
-                engine.pool.collect();
-            }
+            self.seal_all_of(at, engine, now, goes_on);
         }
-        quiesce.park(&self.participant);
+        engine.pool.quiesce.park(&self.participant);
+    }
+
+    /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and
+    /// would have to be once more in a shard that was done with before.
+    fn seal_all_of(&mut self, at: usize, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
+        let segments = engine.shards[at].segments.iter().count();
+        let mut taken_back = 0;
+        while goes_on() {
+            engine.pool.quiesce.refresh(&self.participant);
+            let guard = Guard::new();
+            self.make_index_room(engine, guard, at);
+            match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
+                Outcome::Sealed => {}
+                Outcome::Blocked if taken_back < 2 * segments => {
+                    taken_back += 1;
+                    // The logs have to be durable in the end, which takes places, too.
+                    engine.pool.spill_logs();
+                    if taken_back > segments && engine.recovery.is_done() {
+                        // Nothing is gained by keeping what is alive.
+                        engine.note_full();
+                    }
+                    engine.judge_fullness();
+                    self.take_back(engine, guard, at..at + 1, now);
+                }
+                Outcome::Blocked | Outcome::NotDue => return,
+            }
+            engine.pool.collect();
+        }
     }
 }

@@ -64,6 +64,12 @@ impl Pool {
         self.logs.iter().all(KillLog::has_room)
     }
 
+    /// Writes full pages of the logs out, as far as there are places for them. Where a drive refuses, so will it when
+    /// they have to be durable.
+    pub(crate) fn spill_logs(&self) {
+        self.logs.iter().for_each(|log| _ = log.spill(&self.slots));
+    }
+
     /// Keeps `value` until no session can see it, then drops it and returns `bytes` to the budget.
     pub(crate) fn discard(&self, value: Box<dyn Send>, bytes: u64) {
         let epoch = self.quiesce.retire();

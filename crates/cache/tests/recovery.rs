@@ -560,3 +560,37 @@ fn nothing_is_let_go_because_shards_are_not_back() {
         assert_eq!(back, all, "round {round}");
     }
 }
+
+/// Every shard has something to seal, and there are fewer free places than shards: what is taken back for it has to be
+/// sealed, too.
+#[test]
+fn a_clean_stop_of_a_well_filled_tier_comes_to_its_end() {
+    const KEYS: u64 = 9000;
+    for background_threads in [1, 2] {
+        let mut config = config();
+        config.tuning.shards = Some(8);
+        config.tuning.segment_bytes = Some(16 << 10);
+        config.background_threads = background_threads;
+        let mut machine = Machine::with(config, 4 << 20, None);
+        assert_eq!(machine.client.cache.background_threads(), background_threads);
+        let mut random = Random(23);
+        let mut oracle = Oracle::new();
+        for round in 0..10 {
+            for version in 0..KEYS {
+                let n = if round == 0 { version } else { random.below(KEYS) };
+                let new = value(n, version);
+                assert!(machine.client.set(&key(n), &new));
+                oracle.insert(n, Some(new));
+            }
+            machine.client.session.park();
+            machine.stop_cleanly();
+            let state = Arc::new(StateFile::volatile().unwrap());
+            let remains = Remains { state, ..machine.remains() };
+            machine = machine.again(remains);
+            machine.recover();
+            let (back, all) = compare(&machine, &oracle, None, (0, round));
+            assert_eq!(back, all, "round {round}");
+        }
+        assert_eq!(machine.client.cache.stats().evictions, 0);
+    }
+}
