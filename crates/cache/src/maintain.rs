@@ -123,8 +123,8 @@ impl Maintenance {
         if is_first {
             worked |= self.maintain_logs(engine, guard);
             engine.distrust_failed_logs();
-            worked |= engine.discard_some();
         }
+        worked |= engine.discard_some();
         quiesce.park(&self.participant);
         worked
     }
@@ -392,10 +392,19 @@ impl Maintenance {
     /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
     /// background.
     pub(crate) fn seal_all(&mut self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
+        self.discard_all(engine, goes_on);
         for at in self.shards.clone() {
             self.seal_all_of(at, engine, now, goes_on);
         }
+        // Those of items that had to go meanwhile.
+        self.discard_all(engine, goes_on);
         engine.pool.quiesce.park(&self.participant);
+    }
+
+    /// Removes the chunks of items that are gone: after the next start nobody knows of them any more.
+    fn discard_all(&self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
+        engine.pool.quiesce.refresh(&self.participant);
+        while goes_on() && engine.discard_some() {}
     }
 
     /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and

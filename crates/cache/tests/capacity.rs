@@ -319,3 +319,25 @@ fn values_that_fill_a_page_are_all_found() {
     }
     assert_eq!(client.cache.stats().evictions, 0);
 }
+
+/// Background work does no more slices than it has to, and each seals as many chunks of new values as those that they
+/// replace have: these are removed as fast.
+#[test]
+fn what_large_items_leave_behind_makes_room_for_the_next() {
+    const CHUNK: u32 = 7000;
+    const CHUNKS: u32 = 12;
+    const KEYS: u32 = 36;
+    let mut config = Config::new(4 << 20);
+    config.tuning.shards = Some(2);
+    config.tuning.segment_bytes = Some(64 << 10);
+    config.evict = false;
+    let mut client = Client::open(config, vec![RamDevice::new(8 << 20)]);
+    for n in 0..40 * KEYS {
+        let stored = client.set_large(&(n % KEYS).to_le_bytes(), CHUNKS, CHUNK);
+        assert!(stored, "full of what is gone after {n} items");
+    }
+    client.settle();
+    let live = client.cache.stats().tiers[0].live_bytes;
+    let alive = u64::from(KEYS * CHUNKS * CHUNK);
+    assert!(live < alive * 11 / 10, "{live} bytes where {alive} are alive");
+}

@@ -594,3 +594,24 @@ fn a_clean_stop_of_a_well_filled_tier_comes_to_its_end() {
         assert_eq!(machine.client.cache.stats().evictions, 0);
     }
 }
+
+/// The chunks of items that are gone have no owner: after the stop nobody would know of them.
+#[test]
+fn a_clean_stop_removes_what_large_items_leave_behind() {
+    const CHUNKS: u32 = 12;
+    let mut machine = Machine::new(config());
+    for n in 0..40 {
+        assert!(machine.client.set_large(&key(n), CHUNKS, 7000));
+    }
+    machine.client.settle();
+    for n in 1..40 {
+        assert!(machine.client.delete(&key(n)));
+    }
+    machine.client.session.park();
+    machine.stop_cleanly();
+    let mut machine = machine.crash();
+    machine.recover();
+    machine.client.settle();
+    // One item is left, and its manifest.
+    assert_eq!(machine.client.cache.stats().records, u64::from(CHUNKS) + 1);
+}

@@ -8,6 +8,9 @@ use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::Shard;
 
+/// Chunks that are removed per slice, at most: more than a slice seals, which may replace as many.
+const CHUNKS_PER_SLICE: usize = 64;
+
 impl Engine {
     /// Has the chunks of items that are gone removed in the background.
     pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
@@ -33,8 +36,12 @@ impl Engine {
         }
     }
 
-    /// Removes some chunks of items that are gone.
+    /// Removes some chunks of items that are gone. Says whether there were any that need not wait.
     pub(crate) fn discard_some(&self) -> bool {
+        (0..CHUNKS_PER_SLICE).take_while(|_| self.discard_one()).count() > 0
+    }
+
+    fn discard_one(&self) -> bool {
         if !self.pool.logs_have_room() {
             return false;
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, NewRecord, NewValue,
-    Probe, Session, Tier, Update,
+    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, Manifest, NewRecord,
+    NewValue, Probe, Run, Session, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Device, Geometry};
 
@@ -106,7 +106,7 @@ pub(crate) struct Client {
     pub(crate) now: u32,
 }
 
-/// A value found.
+/// A value found; that of a large item is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) value: Vec<u8>,
@@ -119,9 +119,12 @@ pub(crate) struct Found {
 
 impl From<Hit<'_>> for Found {
     fn from(hit: Hit<'_>) -> Self {
-        let Body::Inline(value) = hit.record.body() else { panic!("not a small record") };
+        let value = match hit.record.body() {
+            Body::Inline(value) => value.to_vec(),
+            Body::Chunked(_) => Vec::new(),
+        };
         Self {
-            value: value.to_vec(),
+            value,
             client_flags: hit.record.client_flags,
             expires: hit.record.expires,
             cas: hit.record.cas,
@@ -248,6 +251,26 @@ impl Client {
 
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.update(key, true, |_| Change::Store(record(value)))
+    }
+
+    /// Stores a large item. Background work has its turn only where it has to be waited for.
+    pub(crate) fn set_large(&mut self, key: &[u8], chunks: u32, chunk_bytes: u32) -> bool {
+        let (item, chunk) = (self.session.begin_item(), vec![7; chunk_bytes as usize]);
+        let mut index = 0;
+        while index < chunks {
+            match self.session.store_chunk(item, index, &chunk, self.now) {
+                Update::Done { .. } => index += 1,
+                Update::Full => return false,
+                Update::Read(_) | Update::Wait => {
+                    self.session.park();
+                    self.cache.maintain(self.now);
+                }
+            }
+        }
+        let run = Run { item, chunks, chunk_bytes, last_bytes: chunk_bytes };
+        let manifest = Manifest { runs: vec![run] };
+        let value = || NewValue::Chunked(&manifest);
+        self.update(key, true, |_| Change::Store(NewRecord { value: value(), ..record(b"") }))
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
