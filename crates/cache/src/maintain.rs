@@ -19,6 +19,10 @@ use crate::tiers::admission::{self, Sifted};
 use std::ops::Range;
 use terrace_device::AlignedBuf;
 
+/// A round over as many segments as a rung has gains something if so much is stored there meanwhile: one part of the
+/// rung in so many.
+const ROUND_LETS_IN: u64 = 32;
+
 /// Whether a shard that has enough for a segment is sealed at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
@@ -44,13 +48,34 @@ impl Sealing {
     }
 }
 
-/// What was done on a rung since enough places were free.
+/// What was done on a rung since enough places were free, or something was gained.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Segments taken back.
     segments: u32,
     /// Bytes that were alive at first.
     live: u64,
+    /// Bytes that had been stored there by then.
+    stored: u64,
+}
+
+impl Round {
+    /// Begins a new one where this one has gained something.
+    fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
+        let (live, stored) = (engine.live_bytes_on(rung), engine.stored_bytes_on(rung));
+        let has_died = !engine.evicts && live + engine.seal_bytes() <= self.live;
+        // Who sets without a pause takes each place that is gained at once.
+        let has_let_in = stored >= self.stored + engine.capacity_of(rung) / ROUND_LETS_IN;
+        if is_enough || has_died || has_let_in && !self.is_over(engine, rung) {
+            *self = Self { segments: 0, live, stored };
+        }
+    }
+
+    /// Long records leave gaps that nothing fits into. Who has taken back as many segments as there are and
+    /// gained nothing would go round for ever.
+    fn is_over(&self, engine: &Engine, rung: u16) -> bool {
+        self.segments > engine.pool.slots.total_on(rung)
+    }
 }
 
 /// What background work keeps from one slice to the next.
@@ -194,22 +219,15 @@ impl Maintenance {
         }
         self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
         let round = &mut self.rounds[usize::from(rung)];
-        let live = engine.live_bytes_on(rung);
-        let has_died = !engine.evicts && live + engine.seal_bytes() <= round.live;
         let is_enough = slots.free_on(rung) >= engine.places_kept_free(rung);
-        if is_enough || has_died {
-            *round = Round { segments: 0, live };
-        }
+        round.turn(engine, rung, is_enough);
         if is_enough {
             return false;
         }
-        // Long records leave gaps that nothing fits into. Who has taken back as many segments as there
-        // are and gained nothing would go round for ever.
-        let is_fruitless =
-            round.segments > slots.total_on(rung) || reclaim::is_packed(engine, rung);
+        let is_fruitless = round.is_over(engine, rung) || reclaim::is_packed(engine, rung);
         if is_fruitless && !engine.recovery.is_done() {
             // Shards that are not back yet may have what a place is gained by.
-            *round = Round { segments: 0, live };
+            round.segments = 0;
             return false;
         }
         round.segments = round.segments.saturating_add(1);

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Client, RamDevice, Random, record};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_cache::{Access, Change, Config, NewRecord};
 use terrace_device::Device;
@@ -340,4 +341,26 @@ fn what_large_items_leave_behind_makes_room_for_the_next() {
     let live = client.cache.stats().tiers[0].live_bytes;
     let alive = u64::from(KEYS * CHUNKS * CHUNK);
     assert!(live < alive * 11 / 10, "{live} bytes where {alive} are alive");
+}
+
+/// Long records are taken back one segment after the other, and what is set meanwhile takes each place at once: that
+/// goes on for as long as somebody sets, and is no reason to let anything go.
+#[test]
+fn nothing_goes_while_places_are_taken_as_fast_as_they_are_gained() {
+    const KEYS: u64 = 450;
+    let mut config = Config::new(4 << 20);
+    config.tuning.shards = Some(2);
+    config.tuning.segment_bytes = Some(64 << 10);
+    let mut client = Client::open(config, vec![RamDevice::new(8 << 20)]);
+    let (mut random, mut keys) = (Random(5), VecDeque::from_iter(0..KEYS));
+    for n in 0..60 * KEYS {
+        // None that is still in DRAM.
+        let at = if n < KEYS { 0 } else { random.below(KEYS - 100) as usize };
+        let key = keys.remove(at).expect("one of all");
+        keys.push_back(key);
+        assert!(client.set(&key.to_le_bytes(), &[7; 7900]));
+    }
+    client.settle();
+    assert_eq!(client.cache.stats().evictions, 0);
+    assert!((0..KEYS).all(|n| client.get(&n.to_le_bytes()).is_some()));
 }

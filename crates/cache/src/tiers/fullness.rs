@@ -49,6 +49,16 @@ impl Engine {
         self.sum_on(rung, |tier| tier.live_bytes.load(Ordering::Relaxed))
     }
 
+    /// Bytes of what was stored on a rung so far, without what was there before.
+    pub(crate) fn stored_bytes_on(&self, rung: u16) -> u64 {
+        self.sum_on(rung, |tier| tier.stored_payload_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of all places of a rung.
+    pub(crate) fn capacity_of(&self, rung: u16) -> u64 {
+        u64::from(self.pool.slots.total_on(rung)) * u64::from(self.geometry.segment_bytes)
+    }
+
     fn sum_on(&self, rung: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
         let counters = &self.pool.counters;
         self.pool.slots.on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
@@ -56,10 +66,8 @@ impl Engine {
 
     /// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
     pub(crate) fn is_full_on(&self, rung: u16) -> bool {
-        let places = u64::from(self.pool.slots.total_on(rung));
-        let capacity = places * u64::from(self.geometry.segment_bytes);
         let live = self.sum_on(rung, TierCounters::live_place_bytes);
-        live * 100 >= capacity * u64::from(self.full_percent)
+        live * 100 >= self.capacity_of(rung) * u64::from(self.full_percent)
     }
 
     /// Without tiers that work.
