@@ -247,7 +247,7 @@ mod tests {
     }
 
     fn replay(log: &KillLog, slots: &Slots) -> Replay {
-        Replay::of(&read_log(log, slots).expect("no faults"))
+        read_log(log, slots).expect("no faults")
     }
 
     fn kills(replay: &Replay) -> bool {
