@@ -276,9 +276,9 @@ fn an_upgrade_is_warm_and_a_rollback_is_cold() {
         }
         let refused = Server::try_start(&format!("{FLAGS} --on-mismatch refuse"), Arc::clone(&dir));
         let failed = refused.err().expect("it is refused");
-        assert!(failed.output.contains("was written in format 3"), "{}", failed.output);
+        assert!(failed.output.contains("was written in format 4"), "{}", failed.output);
         let server = start(FLAGS, &dir);
-        assert!(server.output().contains("was written in format 3"), "{}", server.output());
+        assert!(server.output().contains("was written in format 4"), "{}", server.output());
         assert_eq!(found(&server), 0);
     }
 }

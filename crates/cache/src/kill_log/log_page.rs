@@ -4,7 +4,7 @@
 //! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
 //!            16 number of the page u64  24 link u32  28 not durable u32  32 508 words u64
 //! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 set u64  24 generation u64
-//!            32 first page u64  40 slots u32  44 link of the first page u32  64 slots, u32 each
+//!            32 first page u64  40 slots u32  44 link of the first page u32  64 slots, two in 5 bytes
 //! ```
 //!
 //! The link is the checksum of the page ahead, as it was written: one that was written in its place later, by a
@@ -15,6 +15,7 @@
 //! The directory is kept twice; generations with even and odd numbers take turns, so that one that is
 //! torn while it is written leaves the other.
 
+use crate::kill_log::word;
 use crate::recovery::state::LOG_SLOTS_MAX;
 use crate::segments::layout::{VERSION, checksum, put_u32, put_u64, u32_at, u64_at};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -103,7 +104,14 @@ const DIRECTORY_HEADER: usize = 64;
 /// The two places for directories, between superblock and segments.
 const DIRECTORIES_AT: [u64; 2] = [16 << 10, 32 << 10];
 
-const _: () = assert!(DIRECTORY_HEADER + 4 * LOG_SLOTS_MAX <= DIRECTORY_BYTES);
+/// The bytes of two slots, 20 bits each.
+const PAIR_BYTES: usize = 5;
+/// Directories below this version have 4 bytes for each.
+const PAIRED_SINCE: u32 = 3;
+
+const _: () = assert!(2 * word::SLOT_BITS as usize <= 8 * PAIR_BYTES);
+const _: () = assert!(LOG_SLOTS_MAX.is_multiple_of(2));
+const _: () = assert!(DIRECTORY_HEADER + LOG_SLOTS_MAX / 2 * PAIR_BYTES <= DIRECTORY_BYTES);
 
 /// Where the log lies on its tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,8 +147,11 @@ impl Directory {
         put_u64(out, 32, self.tail);
         put_u32(out, 40, self.slots.len() as u32);
         put_u32(out, 44, self.link);
-        for (n, &slot) in self.slots.iter().enumerate() {
-            put_u32(out, DIRECTORY_HEADER + n * 4, slot);
+        let bytes = out[DIRECTORY_HEADER..].chunks_exact_mut(PAIR_BYTES);
+        for (pair, bytes) in self.slots.chunks(2).zip(bytes) {
+            let second = pair.get(1).copied().unwrap_or(0);
+            let both = u64::from(pair[0]) | u64::from(second) << word::SLOT_BITS;
+            bytes.copy_from_slice(&both.to_le_bytes()[..PAIR_BYTES]);
         }
         let crc = checksum(0, &out[16..]);
         put_u32(out, 12, crc);
@@ -157,9 +168,22 @@ impl Directory {
             generation: u64_at(bytes, 24),
             tail: u64_at(bytes, 32),
             link: u32_at(bytes, 44),
-            slots: (0..slots).map(|n| u32_at(bytes, DIRECTORY_HEADER + n * 4)).collect(),
+            slots: slots_of(u32_at(bytes, 8), &bytes[DIRECTORY_HEADER..], slots),
         })
     }
+}
+
+/// The first `count` slots that a directory of this version lists.
+fn slots_of(version: u32, bytes: &[u8], count: usize) -> Vec<u32> {
+    let number =
+        |bytes: &[u8]| bytes.iter().rev().fold(0, |n: u64, &byte| n << 8 | u64::from(byte));
+    if version < PAIRED_SINCE {
+        return bytes.chunks_exact(4).take(count).map(|slot| number(slot) as u32).collect();
+    }
+    let pairs = bytes.chunks_exact(PAIR_BYTES).map(number);
+    let slots =
+        pairs.flat_map(|both| [both as u32 & word::SLOTS_MAX, (both >> word::SLOT_BITS) as u32]);
+    slots.take(count).collect()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -186,5 +210,29 @@ mod tests {
         assert_eq!(Directory::decode(&image), Some(directory));
         image[65] ^= 1;
         assert_eq!(Directory::decode(&image), None);
+    }
+
+    #[test]
+    fn a_directory_has_room_for_as_many_slots_as_a_log_may_take() {
+        let slots: Vec<u32> = (0..LOG_SLOTS_MAX as u32 - 1).map(|n| word::SLOTS_MAX - n).collect();
+        let directory = Directory { set: 1, generation: 2, tail: 64, link: 3, slots };
+        let mut image = vec![0; DIRECTORY_BYTES];
+        directory.encode(&mut image);
+        assert_eq!(Directory::decode(&image), Some(directory));
+    }
+
+    #[test]
+    fn a_directory_of_the_format_before_can_be_read() {
+        let directory =
+            Directory { set: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 70_000, 6] };
+        let mut image = vec![0; DIRECTORY_BYTES];
+        directory.encode(&mut image);
+        put_u32(&mut image, 8, PAIRED_SINCE - 1);
+        for (n, &slot) in directory.slots.iter().enumerate() {
+            put_u32(&mut image, DIRECTORY_HEADER + 4 * n, slot);
+        }
+        let crc = checksum(0, &image[16..]);
+        put_u32(&mut image, 12, crc);
+        assert_eq!(Directory::decode(&image), Some(directory));
     }
 }

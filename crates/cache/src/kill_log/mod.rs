@@ -274,9 +274,7 @@ impl KillLog {
 
     /// The slot that holds a page of the log.
     pub(crate) fn slot_of(&self, page: u64, slots: &Slots) -> u32 {
-        let list = self.state.log_slots(self.tier.into());
-        let at = page / self.pages_per_slot(slots);
-        list[(at % LOG_SLOTS_MAX as u64) as usize].load(Ordering::Relaxed) as u32
+        self.state.log_slot(self.tier.into(), page / self.pages_per_slot(slots))
     }
 
     /// The slots that the log lies in, oldest first.
@@ -358,9 +356,7 @@ impl KillLog {
             return false;
         }
         let Some(slot) = slots.take_for_log(self.tier) else { return false };
-        let list = self.state.log_slots(self.tier.into());
-        let at = (page / per_slot) % LOG_SLOTS_MAX as u64;
-        list[at as usize].store(u64::from(slots.index(slot)), Ordering::Release);
+        self.state.set_log_slot(self.tier.into(), page / per_slot, slots.index(slot));
         writer.is_listed = false;
         true
     }

@@ -41,7 +41,7 @@ pub(crate) enum Word {
 
 /// Slots of a tier that a word can name.
 pub(crate) const SLOTS_MAX: u32 = (1 << SLOT_BITS) - 1;
-const SLOT_BITS: u32 = 20;
+pub(crate) const SLOT_BITS: u32 = 20;
 const REST_BITS: u32 = 41;
 const REST: u64 = (1 << REST_BITS) - 1;
 /// The lowest three bits of a `Follow` and of a `FollowAbroad`; other words of their kind have 1 to 3 there.

@@ -4,7 +4,7 @@
 use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory, Page};
 use crate::kill_log::word::Word;
 use crate::kill_log::{PAGE_WORDS, PAGES_PER_READ};
-use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
+use crate::recovery::state::{LogField, State};
 use crate::segments::layout::{PAGE, SEGMENTS_AT};
 use std::io;
 use std::ops::Range;
@@ -43,10 +43,8 @@ pub(crate) fn find_log(
         return Err("the kill log's directory says what can't be".into());
     }
     let slots_end = directory.tail + directory.slots.len() as u64 * per_slot;
-    let list = state.log_slots(place.tier);
-    for (n, &slot) in (0u64..).zip(&directory.slots) {
-        let at = (directory.tail / per_slot + n) % LOG_SLOTS_MAX as u64;
-        list[at as usize].store(slot.into(), Ordering::Relaxed);
+    for (at, &slot) in (directory.tail / per_slot..).zip(&directory.slots) {
+        state.set_log_slot(place.tier, at, slot);
     }
     // Behind the last page that there must be, one more is enough to see that it ends there.
     let pages_end = pages.map_or(slots_end, |pages| slots_end.min(pages.saturating_add(1)));

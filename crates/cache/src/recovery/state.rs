@@ -16,13 +16,17 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Version of the layout of this file.
-const VERSION: u64 = 1;
+/// Version of the layout of this file. 1 had a whole word for each slot of a log.
+const VERSION: u64 = 2;
 const MAGIC: u64 = 0x5445_5252_5354_4154;
 const PAGE: usize = 4096;
 const PAGE_WORDS: usize = PAGE / 8;
 /// Slots of one tier that its log can lie in at a time.
-pub(crate) const LOG_SLOTS_MAX: usize = 7 * PAGE_WORDS;
+pub(crate) const LOG_SLOTS_MAX: usize = 6528;
+/// Slots of a log in a word.
+const SLOTS_PER_WORD: usize = 2;
+
+const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS);
 /// Words per tier before its ring of log pages.
 const TIER_WORDS: usize = 8 * PAGE_WORDS;
 
@@ -264,10 +268,23 @@ impl State {
         &self.tier(tier)[field as usize]
     }
 
-    /// The slots that a tier's log lies in: page `p` is in that of `p / pages per slot`, modulo the
-    /// length.
-    pub(crate) fn log_slots(&self, tier: usize) -> &[AtomicU64] {
-        &self.tier(tier)[PAGE_WORDS..TIER_WORDS]
+    /// A slot that a tier's log lies in: page `p` is in the one at `p / pages per slot`.
+    pub(crate) fn log_slot(&self, tier: usize, at: u64) -> u32 {
+        let (word, shift) = self.log_slot_at(tier, at);
+        (word.load(Ordering::Acquire) >> shift) as u32
+    }
+
+    /// One thread at a time.
+    pub(crate) fn set_log_slot(&self, tier: usize, at: u64, slot: u32) {
+        let (word, shift) = self.log_slot_at(tier, at);
+        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(others | u64::from(slot) << shift, Ordering::Release);
+    }
+
+    fn log_slot_at(&self, tier: usize, at: u64) -> (&AtomicU64, u32) {
+        let at = (at % LOG_SLOTS_MAX as u64) as usize;
+        let word = &self.tier(tier)[PAGE_WORDS + at / SLOTS_PER_WORD];
+        (word, (at % SLOTS_PER_WORD) as u32 * u32::BITS)
     }
 
     /// The page of a tier's log that has this number, for as long as it is in the ring.
