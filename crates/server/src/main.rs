@@ -71,7 +71,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if settings.core_dumps {
         limits::allow_core_dumps()?;
     }
-    limits::allow_descriptors(settings.connections_max, settings.threads, settings.tiers.len())?;
+    let (connections, tiers) = (settings.connections_max, settings.tiers.len());
+    let few_descriptors = limits::allow_descriptors(connections, settings.threads, tiers)?;
     limits::take_file_size_signal()?;
     // Keys are often for root alone. Why they can't be read is told below.
     let tls = tls::load(&settings.tls);
@@ -97,6 +98,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
     say::line(banner::limits(settings, &cache));
     say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
+    say_all(&few_descriptors);
     say_all(&memory::more_than_there_is(settings.memory_bytes));
     if let Some(Err(failure)) = &pid_file {
         say::line(format_args!("warning: no pid file: {}", failure.message));

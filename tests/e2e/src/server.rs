@@ -139,12 +139,13 @@ impl Server {
     /// As [`Server::run`], started by the command `wrapper` (such as `prlimit --fsize=1000`).
     pub fn run_under(wrapper: &str, flags: &str) -> Failed {
         let dir = TempDir::new().expect("a temporary directory");
-        let inner = command(flags, &dir);
-        let mut words = wrapper.split_whitespace();
-        let mut outer = Command::new(words.next().expect("a wrapper"));
-        outer.args(words).arg(inner.get_program()).args(inner.get_args());
-        outer.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self::wait(outer)
+        Self::wait(under(wrapper, &command(flags, &dir)))
+    }
+
+    /// As [`Server::try_start`] in a fresh directory, started by the command `wrapper`.
+    pub fn try_start_under(wrapper: &str, flags: &str) -> Result<Self, Failed> {
+        let dir = Arc::new(TempDir::new().expect("a temporary directory"));
+        Self::try_start_command(under(wrapper, &command(flags, &dir)), flags, dir)
     }
 
     fn wait(mut command: Command) -> Failed {
@@ -302,6 +303,15 @@ fn command_of(binary: &Path, flags: &str, dir: &TempDir) -> Command {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
+}
+
+/// What `wrapper` starts `inner` with.
+fn under(wrapper: &str, inner: &Command) -> Command {
+    let mut words = wrapper.split_whitespace();
+    let mut outer = Command::new(words.next().expect("a wrapper"));
+    outer.args(words).arg(inner.get_program()).args(inner.get_args());
+    outer.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    outer
 }
 
 fn collect(

@@ -108,6 +108,38 @@ fn core_dumps_are_left_even_by_another_user() {
     assert_ne!(file.uid(), 0, "it would leave none");
 }
 
+/// As with memcached. The last of so many clients have to wait for a descriptor.
+#[test]
+fn as_many_open_files_as_connections_are_enough_to_start() {
+    let test = "as_many_open_files_as_connections_are_enough_to_start";
+    if others(test) {
+        return;
+    }
+    // Root could raise the limit.
+    let wrapper = match run_as_root() {
+        true => "setpriv --bounding-set=-sys_resource prlimit --nofile=300:300",
+        false => "prlimit --nofile=300:300",
+    };
+    let mut server = match Server::try_start_under(wrapper, "-m 64 -c 300") {
+        Ok(server) => server,
+        Err(failed) => panic!("exit code {:?}: {}", failed.code, failed.output),
+    };
+    let output = server.output();
+    assert!(output.contains("warning: -c 300: the system allows 300 open files"), "{output}");
+    let mut clients: Vec<_> = (0..295).map(|_| server.client()).collect();
+    clients[100].check("mn\r\n", "MN\r\n");
+    clients[294].send("mn\r\n");
+    drop(clients.drain(..200));
+    clients.last_mut().expect("one that waited").expect("MN\r\n");
+    server.assert_alive();
+
+    // Here not even one client would fit.
+    let none = wrapper.replace("300", "60");
+    let failed = Server::run_under(&none, "-m 64 -c 50");
+    assert_eq!(failed.code, Some(71), "{}", failed.output);
+    assert!(failed.output.contains("raise `ulimit -n`"), "{}", failed.output);
+}
+
 #[test]
 fn signals_stop_it() {
     let server = Server::start("-m 64");

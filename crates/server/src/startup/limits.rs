@@ -10,24 +10,31 @@ fn own_descriptors(threads: u32, tiers: usize) -> u64 {
     64 + 8 * u64::from(threads) + 2 * tiers as u64
 }
 
-/// Raises the limit of open files so that `connections` fit.
+/// Raises the limit of open files so that `connections` fit. Where the system allows that many and no
+/// more, which is enough for memcached, the last of them may have to wait: that comes back as a warning.
 pub(crate) fn allow_descriptors(
     connections: u32,
     threads: u32,
     tiers: usize,
-) -> Result<(), Failure> {
+) -> Result<Option<String>, Failure> {
     let wanted = u64::from(connections) + own_descriptors(threads, tiers);
     let limit = getrlimit(Resource::Nofile);
     let enough = |have: Option<u64>| have.is_none_or(|have| have >= wanted);
     if enough(limit.current) {
-        return Ok(());
+        return Ok(None);
     }
     let maximum = if enough(limit.maximum) { limit.maximum } else { Some(wanted) };
-    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).map_err(|_| {
-        let have = limit.maximum.unwrap_or(u64::MAX);
-        let most = have.saturating_sub(own_descriptors(threads, tiers));
-        Failure::system(too_few_descriptors(connections, have, most, wanted))
-    })
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok() {
+        return Ok(None);
+    }
+    let have = limit.maximum.unwrap_or(u64::MAX);
+    let most = have.saturating_sub(own_descriptors(threads, tiers));
+    let advice = too_few_descriptors(connections, have, most, wanted);
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match most > 0 && have >= connections.into() && setrlimit(Resource::Nofile, all).is_ok() {
+        true => Ok(Some(format!("warning: {advice}"))),
+        false => Err(Failure::system(advice)),
+    }
 }
 
 /// What to do where `have` open files are allowed, enough for `most` connections.
