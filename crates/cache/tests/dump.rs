@@ -4,8 +4,35 @@ mod common;
 
 use common::machine::{Machine, config, key, value};
 use common::record;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use terrace_cache::{Body, Change, Dump};
+
+/// Of a segment, a step shows so many at most: what is written of them is kept until the client takes it.
+const SHOWN_MAX: usize = 512;
+
+#[test]
+fn a_step_shows_a_part_of_a_long_segment() {
+    let mut machine = Machine::new(config());
+    let client = &mut machine.client;
+    const RECORDS: u64 = 20_000;
+    (0..RECORDS).for_each(|n| assert!(client.set(&key(n), b"short")));
+    client.settle();
+    let now = client.now;
+    let mut dump = Dump::begin(&client.cache).expect("a place");
+    let (mut seen, mut most) = (HashSet::new(), 0);
+    loop {
+        let mut sealed = 0;
+        let more = dump.step(now, |listed| {
+            sealed += usize::from(listed.is_sealed);
+            assert!(seen.insert(listed.record.key.to_vec()), "shown twice");
+        });
+        most = most.max(sealed);
+        if !more {
+            break;
+        }
+    }
+    assert_eq!((seen.len() as u64, most), (RECORDS, SHOWN_MAX));
+}
 
 #[test]
 fn shows_all_records_and_nothing_else() {

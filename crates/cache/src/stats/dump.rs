@@ -6,13 +6,17 @@ use crate::cache::{Cache, Engine};
 use crate::dram::memory::Guard;
 use crate::dram::resident::mark;
 use crate::platform::quiesce::Participant;
-use crate::reclaim::each_record;
+use crate::reclaim::spans;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
-use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::vec;
 use terrace_device::AlignedBuf;
+
+/// Records of a segment that a step shows at most: who lists them keeps what it writes until the client takes it.
+const SHOWN_MAX: usize = 512;
 
 /// A record as a listing shows it.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +31,13 @@ pub struct Listed<'a> {
     pub is_sealed: bool,
 }
 
+/// A segment that was read.
+struct Opened {
+    sealed: Sealed,
+    /// Where in the buffer those of its records lie that are left; `None` where there is a damaged page.
+    records: vec::IntoIter<Option<Range<usize>>>,
+}
+
 /// A walk over all records.
 pub struct Dump {
     cache: Arc<Cache>,
@@ -35,6 +46,8 @@ pub struct Dump {
     shard: usize,
     /// What is left of that shard; `None` before its DRAM was looked at.
     left: Option<Vec<Sealed>>,
+    /// The segment in the buffer.
+    opened: Option<Opened>,
     /// One of so many segments is shown.
     one_in: u64,
     /// Segments so far, and those of them that were shown.
@@ -54,6 +67,7 @@ impl Dump {
             buffer,
             shard: 0,
             left: None,
+            opened: None,
             one_in: 1,
             segments: 0,
             shown: 0,
@@ -70,10 +84,11 @@ impl Dump {
         self.segments as f64 / self.shown.max(1) as f64
     }
 
-    /// Shows the records of one segment, or of a shard's DRAM, without the expired ones; `false` when
+    /// Shows some records of one segment, or those of a shard's DRAM, without the expired ones; `false` when
     /// there are no more. Holds no lock while it reads a segment from its drive.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
-        let Self { cache, participant, buffer, shard: at, left, one_in, segments, shown } = self;
+        let Self { cache, participant, buffer, shard: at, left, opened, .. } = self;
+        let (one_in, segments, shown) = (self.one_in, &mut self.segments, &mut self.shown);
         let engine = &cache.engine;
         if *at >= engine.shards.len() {
             return false;
@@ -81,10 +96,12 @@ impl Dump {
         engine.pool.quiesce.refresh(participant);
         let guard = Guard::new();
         match left {
+            // The one that was begun comes first.
+            _ if opened.is_some() => list_part(engine, guard, *at, opened, buffer, now, &mut visit),
             None => {
                 let mut all = list_dram(engine, guard, *at, now, &mut visit);
                 all.retain(|_| {
-                    let is_shown = *segments % *one_in == 0;
+                    let is_shown = *segments % one_in == 0;
                     *segments += 1;
                     *shown += u64::from(is_shown);
                     is_shown
@@ -93,7 +110,8 @@ impl Dump {
             }
             Some(waiting) => match waiting.pop() {
                 Some(sealed) => {
-                    list_segment(engine, guard, *at, sealed, buffer, now, &mut visit);
+                    let spans = read_segment(engine, *at, sealed, buffer);
+                    *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
                 }
                 None => (*at, *left) = (*at + 1, None),
             },
@@ -149,28 +167,69 @@ pub(crate) fn list_segment(
     now: u32,
     visit: &mut impl FnMut(Listed<'_>),
 ) {
-    let shard = &engine.shards[shard_at];
-    let slot = shard.segments.slot(sealed.number);
-    buffer.set_len(engine.geometry.segment_bytes as usize);
-    if engine.pool.slots.read_tail(slot, buffer).is_err() || !shard.segments.is_current(sealed) {
-        return;
+    if let Some(spans) = read_segment(engine, shard_at, sealed, buffer) {
+        let records = spans.into_iter().flatten().map(|span| &buffer[span]);
+        list_records(engine, guard, (shard_at, sealed), records, now, visit);
     }
+}
+
+/// Shows the next records of the segment that is in `buffer`, and closes it behind the last.
+fn list_part(
+    engine: &Engine,
+    guard: Guard<'_>,
+    shard_at: usize,
+    opened: &mut Option<Opened>,
+    buffer: &AlignedBuf,
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    let Some(Opened { sealed, records }) = opened else { return };
+    // Its number may be another's by now.
+    let is_current = engine.shards[shard_at].segments.is_current(*sealed);
+    if is_current {
+        let part = records.by_ref().take(SHOWN_MAX).flatten().map(|span| &buffer[span]);
+        list_records(engine, guard, (shard_at, *sealed), part, now, visit);
+    }
+    if !is_current || records.as_slice().is_empty() {
+        *opened = None;
+    }
+}
+
+/// Where the records of a segment lie, which is in `buffer` then; `None` if it is gone or can't be read.
+fn read_segment(
+    engine: &Engine,
+    shard_at: usize,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) -> Option<Vec<Option<Range<usize>>>> {
+    let segments = &engine.shards[shard_at].segments;
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    engine.pool.slots.read_tail(segments.slot(sealed.number), buffer).ok()?;
+    segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
+}
+
+/// Shows those records of a segment that are alive.
+fn list_records<'b>(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (shard_at, sealed): (usize, Sealed),
+    records: impl Iterator<Item = &'b [u8]>,
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    let shard = &engine.shards[shard_at];
     let sealed_at = shard.segments.sealed_at(sealed.number);
-    let Ok(()) = each_record(&shard.segments, sealed, buffer, |bytes| {
-        let record = bytes.and_then(Record::decode).map(|(record, _)| record);
-        let Some(record) = record.filter(|record| is_listed(record, now)) else {
-            return Ok::<(), Infallible>(());
-        };
+    let records = records.filter_map(Record::decode).map(|(record, _)| record);
+    for record in records.filter(|record| is_listed(record, now)) {
         let key = engine.hasher.key(record.key, record.is_chunk);
         let name = engine.hasher.name(key.hash);
         let entry = shard.lock(&engine.pool, guard).entry(name, sealed.number);
-        let Some(entry) = entry else { return Ok(()) };
+        let Some(entry) = entry else { continue };
         let copy = shard.find_resident(&engine.pool, guard, &key, name.pos);
         let accessed = copy
             .map_or(sealed_at, |(resident, ..)| resident.header.accessed.load(Ordering::Relaxed));
         visit(Listed { record, accessed, fetched: entry.uses > 0, is_sealed: true });
-        Ok(())
-    });
+    }
 }
 
 fn is_listed(record: &Record<'_>, now: u32) -> bool {

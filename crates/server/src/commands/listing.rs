@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use terrace_cache::{Cache, Dump};
 
-/// Pieces that wait for the client, at most; each is of one segment or of a shard's DRAM.
+/// Pieces that wait for the client, at most; each is of some records of a segment, or of a shard's DRAM.
 const PIECES_AHEAD: usize = 2;
 /// A longer piece is handed over in parts of about so many bytes.
 const PIECE_BYTES: usize = 64 << 10;
