@@ -5,6 +5,8 @@ pub(crate) mod descent;
 pub(crate) mod expiry;
 pub(crate) mod merge;
 pub(crate) mod moving;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub(crate) mod whole;
 
 use crate::cache::Engine;
@@ -131,6 +133,8 @@ fn take_back(
 ) -> Result<(), PutOff> {
     let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
+    // Decided once: while a drive is waited for others may find that the cache is full, or that it is not any more.
+    let may_let_go = engine.may_let_go();
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
     if shard.segments.usage(number).live_records > 0 || is_suspended {
         let footer = match read_footer(engine, shard, victim.sealed, buffer) {
@@ -143,11 +147,11 @@ fn take_back(
         };
         let stuck =
             settle::by_footer(engine, shard, guard, victim.sealed, &footer, &mut Glance::default());
-        if !stuck.is_empty() && !engine.may_let_go() {
+        if !stuck.is_empty() && !may_let_go {
             // The index has to grow first.
             return Err(PutOff::NoRoom);
         }
-        let keep = sort_out(engine, shard, guard, victim.sealed, &footer.names);
+        let keep = sort_out(engine, shard, guard, victim.sealed, (&footer.names, may_let_go));
         let mut items_let_go = Vec::new();
         if !keep.is_empty() || shard.segments.has_manifests(number) {
             let let_go = &mut items_let_go;
@@ -155,7 +159,7 @@ fn take_back(
                 reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
             // When full, what finds no room goes: else nothing would ever make some.
             match kept {
-                Err(PutOff::NoRoom) if engine.may_let_go() => {}
+                Err(PutOff::NoRoom) if may_let_go => {}
                 Ok(()) => {}
                 Err(put_off) => return Err(put_off),
             }
@@ -316,17 +320,16 @@ pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Se
     whole::drop_whole(engine, shard, guard, lost, |_, _| {});
 }
 
-/// The names of the records that are worth keeping.
+/// The names of the records that are worth keeping: all, unless some may go.
 fn sort_out(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
-    names: &[Name],
+    (names, may_let_go): (&[Name], bool),
 ) -> HashSet<Name> {
-    let full = engine.may_let_go();
     let tier = shard.segments.slot(sealed.number).tier;
-    let keep_max = if full { names.len() * KEEP_PERCENT / 100 } else { names.len() };
+    let keep_max = if may_let_go { names.len() * KEEP_PERCENT / 100 } else { names.len() };
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
         let locked = shard.lock(&engine.pool, guard);
@@ -337,7 +340,8 @@ fn sort_out(
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             let has_copy = || has_copy(&locked, name, sealed);
-            if keep.len() < keep_max && engine.keeps(tier, entry.uses, has_copy) {
+            let is_kept = || !may_let_go || engine.keeps(tier, entry.uses, has_copy);
+            if keep.len() < keep_max && is_kept() {
                 keep.insert(name);
             }
         }

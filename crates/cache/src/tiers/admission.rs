@@ -96,12 +96,9 @@ impl Admission {
 }
 
 impl Engine {
-    /// Whether reclaim keeps a record of a tier; `uses` as its entry says.
+    /// Whether reclaim keeps a record of a tier, where it may let it go; `uses` as its entry says.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
-        let uses = since_seal(uses);
-        let is_full = self.may_let_go();
-        let gear = self.pool.admission.gear(tier, is_full);
-        !is_full || gear.keeps(uses, false) || has_copy()
+        self.pool.admission.gear(tier, true).keeps(since_seal(uses), false) || has_copy()
     }
 }
 
