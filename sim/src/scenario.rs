@@ -194,6 +194,8 @@ impl Scenario {
         };
         // What the state says would tell an old drive in most cases.
         trouble.state_loss |= trouble.old_drives && strict;
+        // That end is in the state, too, as long as there is one.
+        trouble.lies &= !(strict && trouble.state_loss);
         trouble
     }
 
