@@ -273,7 +273,7 @@ impl Maintenance {
         let Some(victim) = reclaim::choose(engine, shards, rung, is_full) else { return false };
         let is_alive = reclaim::is_alive(engine, victim);
         let tier = engine.shards[victim.shard].segments.slot(victim.sealed.number).tier;
-        let space = (&mut self.space, self.segments_max);
+        let space = (&mut self.space, self.segments_max, &self.participant);
         if let Some(below) = below.filter(|_| is_alive && is_full) {
             // Where that can't be done now, what is sealed goes below meanwhile.
             let victim = (victim, below);

@@ -7,6 +7,7 @@
 use crate::cache::Engine;
 use crate::dram::memory::Guard;
 use crate::index::bucket::since_seal;
+use crate::platform::quiesce::Participant;
 use crate::reclaim::merge::room_of_one;
 use crate::reclaim::moving::{Item, Job, Lists, Part, Space};
 use crate::reclaim::{self, KEEP_PERCENT, Victim};
@@ -49,7 +50,7 @@ enum Fate {
 /// Takes back the segment, which is on a rung above the rung `below`, with others of its shard. `false` if
 /// that can't be done now.
 pub(crate) fn descend(
-    (space, segments_max): (&mut Space, usize),
+    (space, segments_max, participant): (&mut Space, usize, &Participant),
     engine: &Engine,
     guard: Guard<'_>,
     (victim, below): (Victim, u16),
@@ -63,6 +64,7 @@ pub(crate) fn descend(
         engine,
         shard,
         guard,
+        participant,
         at,
         group: &plan.group,
         forgets_uses: true,
@@ -91,6 +93,9 @@ pub(crate) fn descend(
         let few = u64::from(plan.group.len() < FEW);
         let down_at = (plan.below, ((needed(&down) + room / 2) / room).max(few));
         let left_max = LEFTOVER_MAX * engine.seal_bytes();
+        let tiers = [stay_at, down_at].into_iter();
+        let tiers = tiers.flat_map(|(tier, outputs)| (0..outputs).map(move |_| tier));
+        let places = engine.pool.slots.reserve(tiers)?;
         let mut parts = Vec::new();
         for (items, (tier, outputs)) in [(stay, stay_at), (down, down_at)] {
             match outputs {
@@ -99,7 +104,7 @@ pub(crate) fn descend(
             }
             lists.give(items);
         }
-        job.carry_out(parts, lists, output, &names, generation, left_max)?;
+        job.carry_out((parts, places), lists, output, &names, generation, left_max)?;
         items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
         Some(())
     });

@@ -5,6 +5,7 @@
 
 use crate::cache::Engine;
 use crate::dram::memory::Guard;
+use crate::platform::quiesce::Participant;
 use crate::reclaim::Victim;
 use crate::reclaim::moving::{Job, Space};
 use crate::segments::layout::{Footer, PAGE};
@@ -43,7 +44,7 @@ pub(crate) fn room_of_one(engine: &Engine) -> u64 {
 /// Merges the segment that is to be taken back with others of its shard. `false` if nothing would be
 /// gained, or something is in the way.
 pub(crate) fn merge(
-    (space, segments_max): (&mut Space, usize),
+    (space, segments_max, participant): (&mut Space, usize, &Participant),
     engine: &Engine,
     guard: Guard<'_>,
     victim: Victim,
@@ -54,11 +55,27 @@ pub(crate) fn merge(
         return false;
     };
     let shard = &engine.shards[victim.shard];
+    // Before anything is read or written: others that move look for places, too.
+    let tier = shard.segments.slot(victim.sealed.number).tier;
+    let Some(places) = engine.pool.slots.reserve((0..outputs).map(|_| tier)) else {
+        return false;
+    };
     let (at, group, damaged, glance) = (victim.shard, &group[..], Cell::default(), Cell::default());
-    let job = Job { engine, shard, guard, at, group, forgets_uses: false, now, damaged, glance };
+    let job = Job {
+        engine,
+        shard,
+        guard,
+        participant,
+        at,
+        group,
+        forgets_uses: false,
+        now,
+        damaged,
+        glance,
+    };
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
     let done = job.run(space, |inputs, lists| {
-        let (tier, generation) = (job.tier(), job.generation());
+        let generation = job.generation();
         let mut parts = lists.parts(tier, outputs);
         let mut names = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
@@ -70,7 +87,7 @@ pub(crate) fn merge(
             };
             names.push(job.gather(from, input, generation, deal)?);
         }
-        job.carry_out(parts, lists, output, &names, generation, gained / LEFTOVER_PART)
+        job.carry_out((parts, places), lists, output, &names, generation, gained / LEFTOVER_PART)
     });
     done || job.take_back_damaged(space)
 }

@@ -11,6 +11,7 @@ use crate::dram::memory::Guard;
 use crate::index::settle;
 use crate::index::suspended::Glance;
 use crate::kill_log::Seat;
+use crate::platform::quiesce::Participant;
 use crate::reclaim::{self, Victim, spans};
 use crate::records::key::Name;
 use crate::records::record::Record;
@@ -21,6 +22,7 @@ use crate::segments::packing::{self, assemble, defer_equal_names, fit};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::{Lane, Locked, Shard};
 use crate::stats::counters::count;
+use crate::tiers::slots::Places;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -100,6 +102,8 @@ pub(crate) struct Job<'e> {
     pub(crate) engine: &'e Engine,
     pub(crate) shard: &'e Shard,
     pub(crate) guard: Guard<'e>,
+    /// The thread's own, which is not to hold up others' memory while it waits for a drive.
+    pub(crate) participant: &'e Participant,
     /// The shard's number.
     pub(crate) at: usize,
     /// The old segments, all on one tier.
@@ -147,10 +151,20 @@ impl<'e> Job<'e> {
         let at_once = (READ_AT_ONCE / segment_bytes.max(1)).max(1);
         for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
             inputs.iter_mut().for_each(|input| input.set_len(segment_bytes));
-            let read = reclaim::read_tails(self.engine, self.shard, group, inputs);
+            let read =
+                self.while_parked(|| reclaim::read_tails(self.engine, self.shard, group, inputs));
             let failed = inputs.iter_mut().zip(read).filter(|(_, read)| read.is_err());
             failed.for_each(|(input, _)| input.set_len(0));
         }
+    }
+
+    /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
+    fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let quiesce = &self.engine.pool.quiesce;
+        quiesce.park(self.participant);
+        let done = wait();
+        quiesce.refresh(self.participant);
+        done
     }
 
     /// Takes the segment back that the move failed for, so that it is in the way of no other: what is left of
@@ -262,25 +276,25 @@ impl<'e> Job<'e> {
         Some((hasher.name(hasher.key(record.key, record.is_chunk).hash), span))
     }
 
-    /// Makes every part a new segment, and ends the old ones, which have these `names`. Gives up where more
+    /// Makes every part a new segment in one of `places`, and ends the old ones, which have these `names`. Gives up where more
     /// than so many bytes of records find no room: those go through DRAM once more.
     pub(crate) fn carry_out<'b>(
         &self,
-        mut parts: Vec<Part<'b>>,
+        (mut parts, mut places): (Vec<Part<'b>>, Places<'_>),
         lists: &mut Lists<'b>,
         output: &mut AlignedBuf,
         names: &[Vec<Name>],
         generation: u64,
         left_max: u64,
     ) -> Option<()> {
-        let done = self.replace(&mut parts, output, names, generation, left_max);
+        let done = self.replace((&mut parts, &mut places), output, names, generation, left_max);
         parts.into_iter().for_each(|part| lists.give(part.items));
         done
     }
 
     fn replace(
         &self,
-        parts: &mut [Part<'_>],
+        (parts, places): (&mut [Part<'_>], &mut Places<'_>),
         output: &mut AlignedBuf,
         names: &[Vec<Name>],
         generation: u64,
@@ -289,7 +303,7 @@ impl<'e> Job<'e> {
         let leftover: Vec<_> =
             parts.iter_mut().flat_map(|part| self.fit(&mut part.items)).collect();
         self.put_back(&leftover, left_max)?;
-        let outputs = self.write_all(parts, output, generation)?;
+        let outputs = self.write_all((parts, places), output, generation)?;
         self.publish(&outputs, generation)?;
         self.end(&outputs, generation)?;
         self.leave(names, output, generation)
@@ -322,13 +336,13 @@ impl<'e> Job<'e> {
 
     fn write_all<'p, 'b>(
         &self,
-        parts: &'p [Part<'b>],
+        (parts, places): (&'p [Part<'b>], &mut Places<'_>),
         output: &mut AlignedBuf,
         generation: u64,
     ) -> Option<Vec<Output<'p, 'b>>> {
         let mut written = Vec::new();
         for part in parts.iter().filter(|part| !part.items.is_empty()) {
-            match self.write(part, output, generation) {
+            match self.write((part, places), output, generation) {
                 Ok(output) => written.push(output),
                 Err(number) => {
                     let mut locked = self.lock();
@@ -349,14 +363,14 @@ impl<'e> Job<'e> {
     /// Writes a new segment; an error is the number that it would have had.
     fn write<'p, 'b>(
         &self,
-        part: &'p Part<'b>,
+        (part, places): (&'p Part<'b>, &mut Places<'_>),
         segment: &mut AlignedBuf,
         generation: u64,
     ) -> Result<Output<'p, 'b>, Option<u16>> {
         let engine = self.engine;
         let locked = self.lock_unless_flushed(generation);
         let number = locked.and_then(|mut locked| locked.state.numbers.pop()).ok_or(None)?;
-        let slot = engine.pool.slots.take_on(part.tier).ok_or(Some(number))?;
+        let slot = places.take(part.tier).ok_or(Some(number))?;
         let mut footer = Footer {
             seq: engine.next_seq(),
             shard: self.at as u16,
@@ -366,7 +380,8 @@ impl<'e> Job<'e> {
             ..packing::describe(&part.items)
         };
         assemble(&part.items, segment, &mut footer);
-        engine.pool.slots.write(slot, segment).map_err(|_| Some(number))?;
+        let written = self.while_parked(|| engine.pool.slots.write(slot, segment));
+        written.map_err(|_| Some(number))?;
         Ok(Output { slot, footer, items: &part.items })
     }
 

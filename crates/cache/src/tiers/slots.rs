@@ -92,6 +92,26 @@ pub(crate) struct Slots {
     counters: Arc<Counters>,
 }
 
+/// Places that were taken for segments which are still to be written. Those that are left go back.
+pub(crate) struct Places<'s> {
+    slots: &'s Slots,
+    left: Vec<SlotId>,
+}
+
+impl Places<'_> {
+    /// One on this tier.
+    pub(crate) fn take(&mut self, tier: u16) -> Option<SlotId> {
+        let at = self.left.iter().position(|slot| slot.tier == tier)?;
+        Some(self.left.swap_remove(at))
+    }
+}
+
+impl Drop for Places<'_> {
+    fn drop(&mut self) {
+        self.left.iter().for_each(|&slot| self.slots.give(slot));
+    }
+}
+
 /// How many segments fit on a device of so many bytes.
 pub(crate) fn segments_on(device: &dyn Device, segment_bytes: u32) -> u32 {
     let bytes = device.geometry().bytes.saturating_sub(SEGMENTS_AT);
@@ -175,6 +195,15 @@ impl Slots {
     pub(crate) fn take_on(&self, tier: u16) -> Option<SlotId> {
         let offset = self.tiers[usize::from(tier)].take(LOG_RESERVE)?;
         Some(SlotId { tier, offset })
+    }
+
+    /// Takes a place on each of these tiers, or none at all.
+    pub(crate) fn reserve(&self, tiers: impl Iterator<Item = u16>) -> Option<Places<'_>> {
+        let mut places = Places { slots: self, left: Vec::new() };
+        for tier in tiers {
+            places.left.push(self.take_on(tier)?);
+        }
+        Some(places)
     }
 
     /// Takes a place for the tier's log, the last one too.
