@@ -213,10 +213,15 @@ fn put_back(
         }
         resident.header.origin.store(0, Ordering::Relaxed);
         resident.header.mark.fetch_and(!mark::SEALED, Ordering::Release);
-    } else if let Some((tier, slot, _)) = sealed {
+    } else if let Some((tier, slot, logged)) = sealed {
         // Taken from a segment that is still there: from now on a kill says so.
-        engine.pool.logs[tier].ensure_room(&engine.pool.slots);
-        engine.pool.logs[tier].kill(slot, name);
+        engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
+        if logged.is_committed {
+            engine.pool.logs[tier].kill(slot, name);
+        } else {
+            // It was moving there, and nothing here tells from where.
+            engine.pool.logs.iter().for_each(|log| log.kill_all(shard as u16, name));
+        }
         taken = Some(name);
         resident.header.origin.store(0, Ordering::Relaxed);
     }
@@ -439,6 +444,87 @@ fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Optio
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::config::{Config, Tier, Tuning};
+    use crate::dram::memory::Stamp;
+    use crate::records::record::{NewRecord, NewValue};
+    use crate::request::session::{Access, Lookup};
+    use crate::request::update::{Change, Update};
+    use crate::shard::Asker;
+    use crate::{Cache, StateFile};
+    use terrace_device::sim::SimDevice;
+
+    const NOW: u32 = 1_000_000;
+
+    fn open(drive: &Arc<SimDevice>, state: &Arc<StateFile>) -> Arc<Cache> {
+        let (shards, segment_bytes) = (Some(1), Some(64 << 10));
+        Cache::open(Config {
+            tuning: Tuning { seed: Some(1), shards, segment_bytes, ..Tuning::default() },
+            tiers: vec![Tier::new(Arc::clone(drive) as Arc<_>)],
+            state: Some(Arc::clone(state)),
+            ..Config::new(2 << 20)
+        })
+        .expect("opens")
+    }
+
+    fn is_there(cache: &Arc<Cache>) -> bool {
+        let session = cache.session();
+        let lookup = session.get(session.key(b"key"), NOW, Access::Use, None);
+        !matches!(lookup, Lookup::Miss)
+    }
+
+    fn change(cache: &Arc<Cache>, change: Change<'_>) {
+        let session = cache.session();
+        let update = session.update(session.key(b"key"), NOW, None, true, |_| change);
+        assert!(matches!(update, Update::Done { .. }));
+    }
+
+    /// A cache whose only record is sealed, and also in DRAM, from where it is or goes to a segment that does not
+    /// count yet.
+    fn with_one_in_two_places(drive: &Arc<SimDevice>, state: &Arc<StateFile>, mark: u16) {
+        let cache = open(drive, state);
+        let (client_flags, expires, cas) = (0, 0, None);
+        let value = NewValue::Inline(b"value", &[]);
+        let (stale, win_sent) = (false, false);
+        let record = NewRecord { value, client_flags, expires, cas, stale, win_sent };
+        change(&cache, Change::Store(record));
+        let (engine, guard) = (&cache.engine, Guard::new());
+        let key = engine.hasher.key(b"key", false);
+        let name = engine.hasher.name(key.hash);
+        let found = engine.shards[0].find_resident(&engine.pool, guard, &key, name.pos);
+        let bytes = found.expect("just stored").0.bytes.to_vec();
+        assert!(cache.close(NOW, &|| true), "comes to the end");
+
+        let seat = Seat { shard: 0, number: 7, seq: engine.next_seq() };
+        let place = engine.pool.slots.take_of(0).expect("a place");
+        engine.pool.logs[0].begin(engine.pool.slots.index(place), seat);
+        let origin = Origin::of(Sealed { number: seat.number, seq: seat.seq }).to_bits();
+        let stamp = Stamp { mark, origin, ..Stamp::default() };
+        let mut locked = engine.shards[0].lock(&engine.pool, guard);
+        let write = |out: &mut [u8]| out.copy_from_slice(&bytes);
+        let appended = locked.append(Lane::Fresh, Asker::Background, bytes.len(), stamp, write);
+        appended.map_err(|_| "no block").expect("memory");
+        locked.commit();
+    }
+
+    fn hardware() -> (Arc<SimDevice>, Arc<StateFile>) {
+        (Arc::new(SimDevice::new(8 << 20, 1)), Arc::new(StateFile::volatile().expect("memory")))
+    }
+
+    /// A copy may be written to the tier above while its original moves from one segment to another.
+    #[test]
+    fn a_record_whose_original_was_moving_stays_deleted() {
+        let (drive, state) = hardware();
+        with_one_in_two_places(&drive, &state, 0);
+        let cache = open(&drive, &state);
+        assert!(is_there(&cache));
+        change(&cache, Change::Remove);
+        assert_eq!(cache.recovering(), 1, "the original is not back yet");
+        drop(cache);
+        let cache = open(&drive, &state);
+        while cache.recover() {}
+        assert!(cache.notes().is_empty());
+        assert!(!is_there(&cache), "back from the dead");
+    }
 
     #[test]
     fn what_the_logs_said_goes_with_the_last_shard() {
