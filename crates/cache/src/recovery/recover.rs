@@ -211,8 +211,10 @@ fn put_back(
             locked.void_unlisted(resident);
             return None;
         }
-        resident.header.origin.store(0, Ordering::Relaxed);
+        // In this order: one that is sealed into nothing would be lost.
         resident.header.mark.fetch_and(!mark::SEALED, Ordering::Release);
+        crash_point("recovery: a record is unsealed again");
+        resident.header.origin.store(0, Ordering::Release);
     } else if let Some((tier, slot, logged)) = sealed {
         // Taken from a segment that is still there: from now on a kill says so.
         engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
@@ -450,8 +452,10 @@ mod tests {
     use crate::request::session::{Access, Lookup};
     use crate::request::update::{Change, Update};
     use crate::shard::Asker;
-    use crate::{Cache, StateFile};
-    use terrace_device::sim::SimDevice;
+    use crate::{Cache, StateFile, set_crash_hook};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use terrace_device::sim::{Crash, SimDevice};
 
     const NOW: u32 = 1_000_000;
 
@@ -524,6 +528,25 @@ mod tests {
         while cache.recover() {}
         assert!(cache.notes().is_empty());
         assert!(!is_there(&cache), "back from the dead");
+    }
+
+    /// A start may be cut short when it has begun to take a record back from a seal that was.
+    #[test]
+    fn a_record_whose_seal_was_cut_short_outlives_a_start_that_is() {
+        let (drive, state) = hardware();
+        with_one_in_two_places(&drive, &state, mark::SEALED);
+        let left = Rc::new(RefCell::new(None));
+        let (copy, originals) = (Rc::clone(&left), (Arc::clone(&drive), Arc::clone(&state)));
+        set_crash_hook(Some(Box::new(move |name| {
+            if name == "recovery: a record is unsealed again" {
+                let drive = originals.0.crashed_copy(Crash::KeepAll, 1);
+                *copy.borrow_mut() = Some((drive, originals.1.snapshot().expect("memory")));
+            }
+        })));
+        drop(open(&drive, &state));
+        set_crash_hook(None);
+        let (drive, state) = left.take().expect("it comes by");
+        assert!(is_there(&open(&Arc::new(drive), &Arc::new(state))));
     }
 
     #[test]
