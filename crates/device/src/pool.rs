@@ -9,50 +9,59 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// More threads than this only wait for each other, whatever the depth.
+/// More threads than this only wait for each other, whatever the depth. Drives have the same part of them each, so
+/// that one which answers nothing takes none from the others.
 const THREADS_MAX: u32 = 16;
 /// A reader's stack, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 128 << 10;
 
-/// A queue whose reads are blocking calls on its own threads. At most [`THREADS_MAX`] of them.
+/// A queue whose reads are blocking calls on its own threads, [`THREADS_MAX`] or so, of which each drive has its own.
 pub(crate) struct PoolQueue {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// For the next flush.
-    submitted: Vec<Read>,
+    /// Of each drive.
+    threads_each: usize,
+    /// For the next flush, by drive.
+    submitted: Vec<Vec<Read>>,
     in_flight: usize,
 }
 
 struct Shared {
     devices: Vec<Arc<dyn Device>>,
     state: Mutex<State>,
-    /// Waited on by threads without work.
-    work: Condvar,
+    /// By drive: waited on by its threads without work.
+    work: Vec<Condvar>,
     /// Signalled whenever `State::done` stops being empty.
     event: Event,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Read>,
+    /// By drive.
+    jobs: Vec<VecDeque<Read>>,
     done: Vec<Done>,
     stopping: bool,
 }
 
 impl PoolQueue {
     pub(crate) fn open(devices: &[Arc<dyn Device>], depth: u32) -> io::Result<Self> {
+        // Reads of drives that there are not want an answer, too.
+        let drives = devices.len().max(1);
+        let threads_each = (depth.clamp(1, THREADS_MAX) as usize).div_ceil(drives);
+        let jobs = (0..drives).map(|_| VecDeque::new()).collect();
         let shared = Arc::new(Shared {
             devices: devices.to_vec(),
-            state: Mutex::default(),
-            work: Condvar::new(),
+            state: Mutex::new(State { jobs, ..State::default() }),
+            work: (0..drives).map(|_| Condvar::new()).collect(),
             event: Event::new()?,
         });
+        let submitted = (0..drives).map(|_| Vec::new()).collect();
         // Built first, so that dropping it stops the threads if one of them can't be started.
-        let mut queue = Self { shared, threads: Vec::new(), submitted: Vec::new(), in_flight: 0 };
-        for at in 0..depth.clamp(1, THREADS_MAX) {
+        let mut queue = Self { shared, threads: Vec::new(), threads_each, submitted, in_flight: 0 };
+        for at in 0..threads_each * drives {
             let shared = Arc::clone(&queue.shared);
             let builder = Builder::new().name(format!("read-{at}")).stack_size(STACK_BYTES);
-            queue.threads.push(builder.spawn(move || shared.serve())?);
+            queue.threads.push(builder.spawn(move || shared.serve(at % drives))?);
         }
         Ok(queue)
     }
@@ -61,23 +70,26 @@ impl PoolQueue {
 impl ReadQueue for PoolQueue {
     fn submit(&mut self, read: Read) {
         self.in_flight += 1;
-        self.submitted.push(read);
+        let drive = read.device.min(self.submitted.len() - 1);
+        self.submitted[drive].push(read);
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let reads = self.submitted.len();
-        if reads == 0 {
-            return Ok(());
-        }
-        self.shared.lock().jobs.extend(self.submitted.drain(..));
-        for _ in 0..reads.min(self.threads.len()) {
-            self.shared.work.notify_one();
+        for (drive, submitted) in self.submitted.iter_mut().enumerate() {
+            let reads = submitted.len();
+            if reads == 0 {
+                continue;
+            }
+            self.shared.lock().jobs[drive].extend(submitted.drain(..));
+            for _ in 0..reads.min(self.threads_each) {
+                self.shared.work[drive].notify_one();
+            }
         }
         Ok(())
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
-        if self.in_flight == self.submitted.len() {
+        if self.in_flight == self.submitted.iter().map(Vec::len).sum::<usize>() {
             return;
         }
         let mut state = self.shared.lock();
@@ -102,7 +114,7 @@ impl Drop for PoolQueue {
     /// Waits for the reads that a thread has begun; the others are dropped.
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
-        self.shared.work.notify_all();
+        self.shared.work.iter().for_each(Condvar::notify_all);
         for thread in self.threads.drain(..) {
             // A reader that panicked has nothing left to wait for.
             let _ = thread.join();
@@ -116,23 +128,23 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life.
-    fn serve(&self) {
-        while let Some(read) = self.next() {
+    /// The life of a thread of a drive.
+    fn serve(&self, drive: usize) {
+        while let Some(read) = self.next(drive) {
             self.finish(self.carry_out(read));
         }
     }
 
-    fn next(&self) -> Option<Read> {
+    fn next(&self, drive: usize) -> Option<Read> {
         let mut state = self.lock();
         loop {
             if state.stopping {
                 return None;
             }
-            if let Some(read) = state.jobs.pop_front() {
+            if let Some(read) = state.jobs[drive].pop_front() {
                 return Some(read);
             }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.work[drive].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use terrace_device::{AlignedBuf, Device, Done, Engine, Geometry, Read, ReadQueue, open_queue};
 
@@ -338,6 +338,59 @@ fn a_failing_drive_fails_its_own_reads_only() {
             }
         }
     });
+}
+
+/// A drive that answers nothing until its gate is opened.
+#[derive(Default)]
+struct Silent {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Device for Silent {
+    fn label(&self) -> &str {
+        "silent"
+    }
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: 1 << 20, block_bytes: 4096 }
+    }
+    fn read_at(&self, _: u64, _: &mut AlignedBuf) -> io::Result<()> {
+        let is_open = self.is_open.lock().unwrap();
+        drop(self.opened.wait_while(is_open, |is_open| !*is_open).unwrap());
+        Ok(())
+    }
+    fn write_at(&self, _: u64, _: &AlignedBuf) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn raw_fd(&self) -> Option<RawFd> {
+        None
+    }
+}
+
+#[test]
+fn a_silent_drive_holds_up_no_other() {
+    let scratch = Scratch::new();
+    let silent = Arc::new(Silent::default());
+    let devices: [Arc<dyn Device>; 2] = [silent.clone(), stamped(&scratch, 64)];
+    let mut queue = open_queue(&devices, Engine::Pool, 2 * DEPTH).unwrap().queue;
+    let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+    (100..200).for_each(|block| queue.submit(read(0, block, 1)));
+    queue.flush().unwrap();
+    (0..60).for_each(|block| queue.submit(read(1, block, 1)));
+    queue.flush().unwrap();
+    while done.len() < 60 {
+        waiter.wait_and_reap(queue.as_mut(), &mut done);
+    }
+    assert!(done.iter().all(|done| done.token < 60 && is_stamped(&done.buf, done.token)));
+    *silent.is_open.lock().unwrap() = true;
+    silent.opened.notify_all();
+    while queue.in_flight() > 0 {
+        waiter.wait_and_reap(queue.as_mut(), &mut done);
+    }
+    assert_eq!(done.len(), 160);
 }
 
 #[test]
