@@ -349,7 +349,8 @@ impl Engine {
             balance: self.pool.admission.ledger.balance(tier),
             ..self.mount.superblock(tier, device)
         };
-        write_superblock(device, &superblock)
+        // A drive that fails this flush may have dropped pages of the log.
+        write_superblock(device, &superblock, || self.pool.logs[tier].flush(&self.pool.slots))
     }
 
     /// Writes the superblocks while the cache is open. A drive that was given up is not to be believed

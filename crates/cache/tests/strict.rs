@@ -92,6 +92,25 @@ fn after_a_failed_flush_a_power_loss_is_cold() {
     assert!(!client.cache.notes().is_empty(), "a cold start says so");
 }
 
+/// It may have dropped pages of the log, whatever the flush was for.
+#[test]
+fn after_a_failed_flush_of_a_superblock_a_power_loss_is_cold() {
+    let devices = [RamDevice::new(8 << 20)];
+    let mut client = open(&devices, 1);
+    fill(&mut client, 1);
+    client.session.make_durable().expect("the drive works");
+    fill(&mut client, 2);
+    devices[0].fail_flushes.store(true, Ordering::Relaxed);
+    assert!(client.cache.plan_flush(2_000_000).is_err(), "not acknowledged");
+    devices[0].fail_flushes.store(false, Ordering::Relaxed);
+    client.settle();
+    client.session.make_durable().expect("once the superblock says so");
+    let client = open(&[devices[0].copy()], 2);
+    while client.cache.recover() {}
+    assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
+    assert!(!client.cache.notes().is_empty(), "a cold start says so");
+}
+
 /// What was written and not flushed reaches a drive in any order, or not at all: that costs what nobody was
 /// promised, and not the rest.
 #[test]

@@ -180,14 +180,15 @@ fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
     }
 }
 
-/// Writes a superblock and makes it durable.
+/// Writes a superblock and makes it durable by `flush`, which is of the device.
 pub(crate) fn write_superblock(
     device: &dyn Device,
     superblock: &Superblock,
+    flush: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), OpenError> {
     let mut page = AlignedBuf::zeroed(PAGE);
     superblock.encode(&mut page);
-    let written = device.write_at(0, &page).and_then(|()| device.flush());
+    let written = device.write_at(0, &page).and_then(|()| flush());
     written.map_err(|source| device_error(device, source))
 }
 
