@@ -499,7 +499,7 @@ mod tests {
         assert!(cache.close(NOW, &|| true), "comes to the end");
 
         let seat = Seat { shard: 0, number: 7, seq: engine.next_seq() };
-        let place = engine.pool.slots.take_of(0).expect("a place");
+        let place = engine.pool.slots.take_on(0).expect("a place");
         engine.pool.logs[0].begin(engine.pool.slots.index(place), seat);
         let origin = Origin::of(Sealed { number: seat.number, seq: seat.seq }).to_bits();
         let stamp = Stamp { mark, origin, ..Stamp::default() };
