@@ -273,3 +273,17 @@ fn replacing_an_item_while_it_is_read_never_mixes_values() {
     assert!(whole.starts_with(&got), "not a part of the first value");
     client.ask("get k\r\n", hit("k", &values[1]));
 }
+
+/// Longer than what is looked up in one turn: its chunks may be gone when the rest is.
+#[test]
+fn who_asks_for_a_value_that_is_deleted_meanwhile_gets_an_answer() {
+    let (server, mut client) = server(None);
+    let mut other = server.connect();
+    let stored = set("k", &value(1, 1_000_000));
+    for _ in 0..150 {
+        client.ask(&stored, "STORED\r\n");
+        client.send("get k\r\n");
+        other.ask("delete k\r\n", "DELETED\r\n");
+        client.receive_until("END\r\n");
+    }
+}

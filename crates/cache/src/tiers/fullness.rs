@@ -76,7 +76,8 @@ impl Engine {
         // Blocks are charged with the headers of their records.
         let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
         let live = counters.fresh_bytes.load(Ordering::Relaxed) + records * 20;
-        live * 100 >= self.dram_capacity() * u64::from(FULL_PERCENT)
+        // Whatever `-m` says.
+        live.saturating_mul(100) >= self.dram_capacity().saturating_mul(u64::from(FULL_PERCENT))
     }
 
     /// Once no drive takes writes, fresh records have all of DRAM.

@@ -231,11 +231,12 @@ impl Stream {
         bytes - left
     }
 
-    /// Whether something can be sent, or looked up.
+    /// Whether something can be sent, or looked up; or it is through, as one that was lost and has nothing to say
+    /// is without a byte that is sent.
     pub(crate) fn can_go_on(&self) -> bool {
         match self.is_incomplete() {
             true => !self.is_reading(),
-            false => matches!(self.window.front(), Some(Part::There(_))),
+            false => self.is_through() || matches!(self.window.front(), Some(Part::There(_))),
         }
     }
 
@@ -391,6 +392,16 @@ mod tests {
         assert!(stream.can_go_on() && !stream.is_broken());
         send(&mut stream, 100, &mut output);
         assert_eq!((&output[..], stream.is_through(), stream.bytes()), (&b"EN\r\n"[..], true, 0));
+    }
+
+    /// A classic miss is told by the `END` behind it alone.
+    #[test]
+    fn a_lost_value_without_a_word_for_that_is_gone_on_with() {
+        let large = LargeValue { manifest: manifest(), terminator: b"\r\n", miss: Vec::new() };
+        let mut stream = Stream::new(1, b"VALUE k 0 11\r\n".to_vec(), large);
+        let chunks = begin(&mut stream, true, 100);
+        stream.put(chunks[5].number, None);
+        assert!(stream.is_through() && stream.can_go_on());
     }
 
     #[test]
