@@ -154,8 +154,9 @@ impl Stretch {
     fn find(plan: &Plan, tallies: &Tallies, samples: &[Sample]) -> Self {
         let first = samples.first().copied().unwrap_or_default();
         let last = samples.last().copied().unwrap_or_default();
+        // Work that ends before its time has no windows after that, and none at all before the first ends.
         let whole = match plan.end {
-            End::Time(end) => Slots::of(plan).whole(end),
+            End::Time(end) => Slots::of(plan).whole(end.min(last.at)).filter(|&whole| whole > 0),
             End::Requests(_) => None,
         };
         let Some(whole) = whole else {
@@ -239,5 +240,50 @@ impl fmt::Display for Report {
             writeln!(f, "  e.g.         {example}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Address, Workload};
+    use std::time::Duration;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Of a run that was to take ten seconds, in windows of one.
+    fn plan() -> Plan {
+        let address = Address::Unix("none".into());
+        Plan {
+            end: End::Time(Duration::from_secs(10)),
+            window: Some(Duration::from_secs(1)),
+            ..Plan::new(address, Workload::Fill, 1000)
+        }
+    }
+
+    fn samples(at_ms: &[u64]) -> Vec<Sample> {
+        let sample = |&ms| Sample { at: Duration::from_millis(ms), ..Sample::default() };
+        at_ms.iter().map(sample).collect()
+    }
+
+    /// So many requests in each window, answered within a microsecond.
+    fn tallies(plan: &Plan, requests: &[u64]) -> Tallies {
+        let mut tallies = Tallies::new(Slots::of(plan));
+        for (second, &requests) in (0..).zip(requests) {
+            (0..requests).for_each(|_| tallies.at(second * SECOND).answered(1000));
+        }
+        tallies
+    }
+
+    #[test]
+    fn work_that_ends_before_its_time_is_reported() {
+        let plan = plan();
+        let report = Report::new(&plan, tallies(&plan, &[900]), &samples(&[0, 500]));
+        assert_eq!((report.requests, report.seconds), (900, 0.5));
+        assert!(report.windows.is_none());
+        let ended = samples(&[0, 1000, 2000, 2500]);
+        let report = Report::new(&plan, tallies(&plan, &[400, 400, 100]), &ended);
+        assert_eq!((report.requests, report.seconds), (800, 2.0));
+        assert!(report.windows.is_some_and(|windows| windows.all == 2 && windows.is_steady));
     }
 }

@@ -97,7 +97,7 @@ impl Tallies {
     }
 }
 
-/// The longest stretch of windows with about the same rate; the last of several.
+/// The longest stretch of windows with about the same rate, above 0; the last of several.
 pub(crate) fn steady(requests: &[u64]) -> Range<usize> {
     let mut best = 0..0;
     for start in 0..requests.len() {
@@ -105,7 +105,7 @@ pub(crate) fn steady(requests: &[u64]) -> Range<usize> {
         for end in start + 1..=requests.len() {
             least = least.min(requests[end - 1]);
             most = most.max(requests[end - 1]);
-            if (most - least) as f64 > STEADY * most as f64 {
+            if most == 0 || (most - least) as f64 > STEADY * most as f64 {
                 break;
             }
             if end - start >= best.len() {
@@ -126,6 +126,7 @@ mod tests {
         assert_eq!(steady(&[1, 2, 4, 8]), 3..4);
         assert_eq!(steady(&[]), 0..0);
         assert_eq!(steady(&[10, 10, 50, 50]), 2..4);
+        assert_eq!(steady(&[100, 0, 0, 0]), 0..1);
     }
 
     #[test]
