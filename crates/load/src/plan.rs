@@ -159,7 +159,7 @@ pub struct Plan {
     /// Time at the start that is not reported.
     pub warm_up: Duration,
     /// Divides the time after the warm-up into windows so long, of which only the longest steady
-    /// stretch is reported; needs [`End::Time`].
+    /// stretch is reported, with a `rate` all whole ones; needs [`End::Time`].
     pub window: Option<Duration>,
     /// Tells on standard error how far it is.
     pub progress: bool,

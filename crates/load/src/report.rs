@@ -57,7 +57,8 @@ pub struct Report {
     pub examples: Vec<String>,
 }
 
-/// The windows that a run was divided into; the figures are those of the steady ones.
+/// The windows that a run was divided into; the figures are those of the steady ones, of an open loop
+/// those of all.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Windows {
     /// How many there were.
@@ -163,7 +164,9 @@ impl Stretch {
             let seconds = (last.at - first.at).as_secs_f64();
             return Self { windows: 0..usize::MAX, from: first, to: last, seconds, told: None };
         };
-        let windows = steady(&tallies.requests(whole));
+        let steady = steady(&tallies.requests(whole));
+        // Of an open loop all count: what a stall puts off is what its latencies are to show.
+        let windows = if plan.rate.is_some() { 0..whole } else { steady.clone() };
         let at = |window: usize| samples.get(window).copied().unwrap_or(last);
         let each = plan.window.unwrap_or_default().as_secs_f64();
         Self {
@@ -172,8 +175,8 @@ impl Stretch {
             seconds: each * windows.len() as f64,
             told: Some(Windows {
                 all: whole,
-                steady: windows.len(),
-                is_steady: 2 * windows.len() > whole,
+                steady: steady.len(),
+                is_steady: 2 * steady.len() > whole,
                 seconds: each,
             }),
             windows,
@@ -285,5 +288,22 @@ mod tests {
         let report = Report::new(&plan, tallies(&plan, &[400, 400, 100]), &ended);
         assert_eq!((report.requests, report.seconds), (800, 2.0));
         assert!(report.windows.is_some_and(|windows| windows.all == 2 && windows.is_steady));
+    }
+
+    #[test]
+    fn an_open_loop_tells_its_stalls() {
+        let plan = Plan { rate: Some(100.0), ..plan() };
+        let seconds: Vec<u64> = (0..=10).map(|second| 1000 * second).collect();
+        let mut tallies = tallies(&plan, &[100, 100, 100, 100, 100, 100, 100, 50]);
+        // What was due in a stall of half a second comes late, in the next window.
+        (0..50).for_each(|_| tallies.at(8 * SECOND).answered(SECOND / 2));
+        (0..200).for_each(|at| tallies.at((8 + at / 100) * SECOND).answered(1000));
+        let report = Report::new(&plan, tallies, &samples(&seconds));
+        assert_eq!((report.requests, report.seconds), (1000, 10.0));
+        assert!(report.latency.p99_us > 400_000.0, "{report}");
+        assert!(report.windows.is_some_and(|windows| windows.all == 10 && windows.steady == 7));
+        // A rate that is kept in seven windows of ten only is not kept.
+        let tallies = self::tallies(&plan, &[100, 100, 100, 100, 100, 100, 100, 20, 20, 20]);
+        assert!(!Report::new(&plan, tallies, &samples(&seconds)).keeps_up());
     }
 }
