@@ -74,8 +74,12 @@ impl Sizes {
     /// Bytes of a record, key and value, in the mean over some of the first ones.
     pub(crate) fn mean(&self) -> f64 {
         const SAMPLE: u64 = 10_000;
-        let bytes: usize = (0..SAMPLE).map(|number| self.key(number) + self.value(number)).sum();
-        bytes as f64 / SAMPLE as f64
+        let records = match self {
+            Self::Listed { values, .. } => SAMPLE.min(values.len() as u64),
+            Self::Fixed { .. } | Self::Etc(_) => SAMPLE,
+        };
+        let bytes: usize = (0..records).map(|number| self.key(number) + self.value(number)).sum();
+        bytes as f64 / records.max(1) as f64
     }
 
     /// Whether all keys are of one length, and all values.
@@ -108,5 +112,11 @@ mod tests {
         println!("mean of 200,000 ETC records: {mean:.1} bytes");
         assert!((224.0..236.0).contains(&mean), "{mean}");
         assert_eq!(sizes.key(7), sizes.key(7));
+    }
+
+    #[test]
+    fn the_mean_is_that_of_listed_records() {
+        let sizes = Sizes::Listed { key: 20, values: [100, 300].into() };
+        assert_eq!(sizes.mean(), 220.0);
     }
 }
