@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     /// Seconds before that, which are not reported.
     #[arg(long, default_value_t = 0.0, requires = "seconds")]
     warm_up: f64,
-    /// Seconds of the windows of which the longest steady stretch is reported: 1 from --seconds 5 on
-    /// if not given; 0 for none.
+    /// Seconds of the windows of which the longest steady stretch is reported, with --rate or --search all: 1
+    /// from --seconds 5 on if not given; 0 for none.
     #[arg(long, requires = "seconds")]
     window: Option<f64>,
     /// Before anything else, stores each record once and overwrites them until reclaim runs steadily.
