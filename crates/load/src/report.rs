@@ -25,6 +25,8 @@ pub struct Report {
     pub rate_asked: Option<f64>,
     /// Requests answered.
     pub requests: u64,
+    /// Of them, stores of records that were missed.
+    pub missed_stores: u64,
     /// Keys whose value came back right.
     pub hits: u64,
     /// Keys that were not there.
@@ -105,7 +107,13 @@ impl Latency {
 impl Report {
     /// Whether about as much was answered as was asked for; in a closed loop always.
     pub fn keeps_up(&self) -> bool {
-        self.rate_asked.is_none_or(|asked| self.requests_per_second >= asked * ANSWERED)
+        self.rate_asked.is_none_or(|asked| self.answered_per_second() >= asked * ANSWERED)
+    }
+
+    /// Requests per second; of an open loop those that were due, not the stores that misses add to them.
+    pub(crate) fn answered_per_second(&self) -> f64 {
+        let besides = if self.rate_asked.is_some() { self.missed_stores } else { 0 };
+        per_second(self.requests - besides, self.seconds)
     }
 
     /// Of what came back; the samples are those at the starts of the windows and at the end.
@@ -123,6 +131,7 @@ impl Report {
             depth: plan.depth,
             rate_asked: plan.rate,
             requests: tally.requests,
+            missed_stores: tally.missed_stores,
             hits: tally.hits,
             misses: tally.misses,
             wrong: tally.wrong,
@@ -130,7 +139,7 @@ impl Report {
             deleted: tally.deleted,
             errors: tally.errors,
             seconds,
-            requests_per_second: tally.requests as f64 / seconds.max(1e-9),
+            requests_per_second: per_second(tally.requests, seconds),
             windows: stretch.told,
             latency: Latency::of(&tally.latency),
             server,
@@ -140,6 +149,10 @@ impl Report {
             examples: tally.examples,
         }
     }
+}
+
+fn per_second(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds.max(1e-9)
 }
 
 /// What part of a run is reported.
@@ -187,7 +200,7 @@ impl Stretch {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.workload)?;
-        let rate = self.requests_per_second;
+        let rate = self.answered_per_second();
         let asked =
             self.rate_asked.map_or(String::new(), |asked| format!(" of {asked:.0}/s asked for"));
         writeln!(
@@ -195,6 +208,9 @@ impl fmt::Display for Report {
             "  requests     {} in {:.2} s, {rate:.0}/s{asked}",
             self.requests, self.seconds
         )?;
+        if self.missed_stores > 0 {
+            writeln!(f, "  of them      {} stored what was missed", self.missed_stores)?;
+        }
         if !self.keeps_up() {
             writeln!(f, "  BEHIND       what was due waits, the longer the run, the longer")?;
         }
@@ -305,5 +321,24 @@ mod tests {
         // A rate that is kept in seven windows of ten only is not kept.
         let tallies = self::tallies(&plan, &[100, 100, 100, 100, 100, 100, 100, 20, 20, 20]);
         assert!(!Report::new(&plan, tallies, &samples(&seconds)).keeps_up());
+    }
+
+    #[test]
+    fn stores_of_what_was_missed_are_none_of_the_requests_asked_for() {
+        let plan = Plan { rate: Some(100.0), ..plan() };
+        let seconds: Vec<u64> = (0..=10).map(|second| 1000 * second).collect();
+        let report = |requests| {
+            let mut tallies = Tallies::new(Slots::of(&plan));
+            for second in 0..10 {
+                let tally = tallies.at(second * SECOND);
+                (0..requests).for_each(|_| tally.answered(1000));
+                tally.missed_stores = requests / 2;
+            }
+            Report::new(&plan, tallies, &samples(&seconds))
+        };
+        let (half, all) = (report(100), report(200));
+        assert!(!half.keeps_up() && all.keeps_up());
+        assert!(half.to_string().contains(" 50/s of 100/s asked for"), "{half}");
+        assert_eq!((all.requests, all.missed_stores), (2000, 1000));
     }
 }

@@ -51,7 +51,7 @@ impl Mix {
         } else if number < self.gets_and_deletes {
             Request::Delete
         } else {
-            Request::Store
+            Request::Store { missed: false }
         }
     }
 }
@@ -107,7 +107,7 @@ impl Requests {
         }
         let request = match self.mix.draw(&mut self.random) {
             Request::Get { .. } => self.get(out, window),
-            Request::Store => self.store(out),
+            Request::Store { .. } => self.store(out),
             Request::Delete => self.delete(out),
         };
         match request {
@@ -133,7 +133,7 @@ impl Requests {
     ) {
         let version = self.versions.again(self.share.index(number));
         self.encoder.store(number, version, out);
-        window.requests.push_back((Request::Store, now));
+        window.requests.push_back((Request::Store { missed: true }, now));
     }
 
     fn get(&mut self, out: &mut Vec<u8>, window: &mut Window) -> Option<Request> {
@@ -157,7 +157,7 @@ impl Requests {
         let index = self.pick.next()?;
         let version = self.versions.next(index);
         self.encoder.store(self.share.number(index), version, out);
-        Some(Request::Store)
+        Some(Request::Store { missed: false })
     }
 
     fn delete(&mut self, out: &mut Vec<u8>) -> Option<Request> {

@@ -62,7 +62,7 @@ impl fmt::Display for Series {
                 point.connections,
                 point.depth,
                 point.rate_asked.map_or("-".into(), |rate| format!("{rate:.0}")),
-                point.requests_per_second,
+                point.answered_per_second(),
                 latency.mean_us,
                 latency.p50_us,
                 latency.p99_us,
@@ -80,7 +80,7 @@ impl fmt::Display for Series {
         }
         match (&self.goal, self.best) {
             (Some(goal), Some(best)) => {
-                let rate = self.points[best].requests_per_second;
+                let rate = self.points[best].answered_per_second();
                 writeln!(f, "highest rate with {goal}: {rate:.0}/s")
             }
             (Some(goal), None) => writeln!(f, "no rate with {goal} was found"),

@@ -13,6 +13,8 @@ const EXAMPLES_MAX: usize = 5;
 pub struct Tally {
     /// Requests that were answered.
     pub requests: u64,
+    /// Of them, stores of records that were missed.
+    pub missed_stores: u64,
     /// Keys whose value came back right.
     pub hits: u64,
     /// Keys that were not there.
@@ -44,6 +46,7 @@ impl Tally {
         let latency = Histogram::new_with_max(LATENCY_NS_MAX, SIGNIFICANT_DIGITS);
         Self {
             requests: 0,
+            missed_stores: 0,
             hits: 0,
             misses: 0,
             wrong: 0,
@@ -88,6 +91,7 @@ impl Tally {
         other.flush();
         self.flush();
         self.requests += other.requests;
+        self.missed_stores += other.missed_stores;
         self.hits += other.hits;
         self.misses += other.misses;
         self.wrong += other.wrong;

@@ -10,7 +10,10 @@ pub(crate) enum Request {
     Get {
         keys: usize,
     },
-    Store,
+    Store {
+        /// What was missed before: no request of the workload.
+        missed: bool,
+    },
     Delete,
 }
 

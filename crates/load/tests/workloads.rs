@@ -36,7 +36,8 @@ fn what_a_back_end_gave_is_stored() {
     let plan = Plan { back_end, end, ..server.plan(gets) };
     let first = server.run(&plan);
     assert_eq!((first.wrong, first.errors), (0, 0), "{:?}", first.examples);
-    assert_eq!(first.misses, first.stored);
+    assert_eq!((first.misses, first.misses), (first.stored, first.missed_stores));
+    assert_eq!(first.requests, 60_000 + first.missed_stores);
     // Of 20,001 records 95 % are asked for; some are missed by two connections at the same time.
     assert!((18_500..25_000).contains(&first.stored), "{first}");
     assert_eq!(first.hits + first.misses, 60_000);

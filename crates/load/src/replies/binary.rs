@@ -77,7 +77,7 @@ impl Binary {
         }
         let Some(body) = rest.get(HEADER_BYTES..whole) else { return Ok(Front::Partial) };
         match (request, header.opcode) {
-            (Request::Store, opcode::SET) => match header.status {
+            (Request::Store { .. }, opcode::SET) => match header.status {
                 SUCCESS => tally.stored += 1,
                 _ => tally.refused(1, || shown(body)),
             },

@@ -7,7 +7,7 @@ use crate::LoadError;
 use crate::plan::{Plan, Protocol};
 use crate::records::Records;
 use crate::tally::Tally;
-use crate::window::{Expected, Value, Window};
+use crate::window::{Expected, Request, Value, Window};
 
 /// Reads replies of one connection.
 pub(crate) enum Replies {
@@ -60,6 +60,7 @@ impl Replies {
                     taken += bytes;
                     window.requests.pop_front();
                     tally.answered(now.saturating_sub(sent));
+                    tally.missed_stores += u64::from(request == Request::Store { missed: true });
                 }
             }
         }

@@ -73,7 +73,7 @@ impl Text {
     ) -> Result<Front, LoadError> {
         match request {
             Request::Get { keys } => self.got(rest, keys, window, tally),
-            Request::Store => {
+            Request::Store { .. } => {
                 if rest.starts_with(self.words.stored) {
                     tally.stored += 1;
                     return Ok(Front::Whole(self.words.stored.len()));
