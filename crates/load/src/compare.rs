@@ -20,7 +20,7 @@ pub(crate) struct Comparison {
     /// Turns that each had.
     rounds: usize,
     rows: Vec<Row>,
-    /// Wrong values of both.
+    /// Wrong values of both, in all turns.
     wrong: [u64; 2],
     /// The first of them.
     examples: Vec<String>,
@@ -54,6 +54,10 @@ struct Side<'s> {
     plan: Plan,
     before: Totals,
     reports: Vec<Report>,
+    /// Wrong values of all turns, also of those that are not counted.
+    wrong: u64,
+    /// The first of them.
+    examples: Vec<String>,
 }
 
 /// What a server has used since its start.
@@ -74,12 +78,25 @@ impl<'s> Side<'s> {
         } else if !matches!(plan.workload, Workload::Fill | Workload::Replay(_)) {
             run(&filling(&plan), process.as_ref())?;
         }
-        Ok(Self { server, process, plan, before: Totals::default(), reports: Vec::new() })
+        Ok(Self {
+            server,
+            process,
+            plan,
+            before: Totals::default(),
+            reports: Vec::new(),
+            wrong: 0,
+            examples: Vec::new(),
+        })
     }
 
-    fn turn(&self, round: usize) -> Result<Report, LoadError> {
+    fn turn(&mut self, round: usize) -> Result<Report, LoadError> {
         let seed = self.plan.seed.wrapping_add(round as u64);
-        run(&Plan { seed, ..self.plan.clone() }, self.process.as_ref())
+        let report = run(&Plan { seed, ..self.plan.clone() }, self.process.as_ref())?;
+        self.wrong += report.wrong;
+        if self.examples.is_empty() {
+            self.examples.clone_from(&report.examples);
+        }
+        Ok(report)
     }
 
     fn totals(&self) -> Result<Totals, LoadError> {
@@ -122,8 +139,8 @@ pub(crate) fn compare(
         load: crate::series::told(plan),
         rounds,
         rows: rows(&sides, after),
-        wrong: [0, 1].map(|at| sides[at].reports.iter().map(|report| report.wrong).sum()),
-        examples: sides.iter().flat_map(|side| &side.reports[0].examples).cloned().collect(),
+        wrong: [sides[0].wrong, sides[1].wrong],
+        examples: sides.into_iter().flat_map(|side| side.examples).collect(),
     })
 }
 
@@ -223,6 +240,7 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn medians_and_their_spread() {
@@ -231,5 +249,23 @@ mod tests {
         assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), Some((1.0, 2.5, 4.0)));
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn no_wrong_value_of_a_turn_that_is_not_counted_goes_untold() {
+        let test = "no_wrong_value_of_a_turn_that_is_not_counted_goes_untold";
+        if Command::new("memcached").arg("-V").output().is_err() {
+            return terrace_e2e::skip(test, "memcached is not installed; make tools");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let server = Server::start("memcached -s {socket}", dir.path(), test, &[]).unwrap();
+        let plan = Plan::new(server.address.clone(), Workload::Verify, 1000);
+        let mut side = Side::new(&server, &plan, false).unwrap();
+        run(&Plan { version: 1, ..filling(&side.plan) }, None).unwrap();
+        side.turn(0).unwrap();
+        run(&filling(&side.plan), None).unwrap();
+        assert_eq!(side.turn(1).unwrap().wrong, 0);
+        assert_eq!(side.wrong, 1000);
+        assert!(!side.examples.is_empty());
     }
 }
