@@ -9,6 +9,8 @@ use crate::config::Config;
 use crate::geometry::Geometry;
 use crate::maintain::Maintenance;
 use crate::reclaim::merge;
+use crate::reclaim::moving::Item;
+use crate::records::key::Name;
 use crate::shard::Lane;
 use crate::{lock, try_lock};
 use std::ops::Range;
@@ -20,6 +22,8 @@ pub(crate) const PARTS_MAX: usize = 4;
 /// One part of memory in so many is what a segment to read and one to write for each part take at most, if there is more
 /// than one.
 const SHARE: u64 = 8;
+/// Records are taken to be so long where memory for lists of them is set aside: shorter ones take more.
+const LISTED_BYTES: u64 = 100;
 
 /// Everything that works in the background.
 pub(crate) struct Crew {
@@ -39,13 +43,23 @@ pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
 }
 
-/// Bytes that all parts work in: for each a segment to read and one to write, and those that move. Without tiers
-/// segments have no bytes.
+/// Bytes that all parts work in: for each a segment to read and one to write, and those that move, with the lists of
+/// their records. Without tiers segments have no bytes.
 pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
     let parts = parts(config, geometry);
     // One segment at a time can go down, however little memory there is.
     let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
-    (parts * (2 + moving)) as u64 * u64::from(geometry.segment_bytes)
+    let segment_bytes = u64::from(geometry.segment_bytes);
+    parts as u64
+        * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, rungs)))
+}
+
+/// Bytes of what is listed of a segment that moves. A list has up to twice the room that it needs, and what goes down
+/// the ladder is listed once more when it is dealt out to new segments.
+fn list_bytes(segment_bytes: u64, rungs: usize) -> u64 {
+    let lists = if rungs > 1 { 2 } else { 1 };
+    let listed = lists * 2 * size_of::<Item<'_>>() + size_of::<Name>();
+    segment_bytes / LISTED_BYTES * listed as u64
 }
 
 /// Segments that a part moves at once, at most.
@@ -118,6 +132,21 @@ mod tests {
         // A part that merges has room for three segments in a sixteenth of its share.
         assert_eq!([48, 96, 143, 144].map(|mib| parts(mib << 20, 4)), [1, 2, 2, 3]);
         assert_eq!(parts(16 << 20, 4), 1, "segments to read and to write would take half of it");
+    }
+
+    #[test]
+    fn what_is_listed_of_segments_that_move_is_counted() {
+        let mut config = Config::new(16 << 30);
+        config.background_threads = 4;
+        let mut geometry = Geometry::derive(&config).expect("memory enough");
+        (geometry.shards, geometry.segment_bytes) = (16, 16 << 20);
+        config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
+        let records = 4 * 8 * u64::from(geometry.segment_bytes) / 100;
+        let segments = 4 * (2 + 8) * u64::from(geometry.segment_bytes);
+        let lists = bytes(&config, &geometry, 1) - segments;
+        let item = size_of::<Item<'_>>() as u64;
+        assert!(lists >= records * 2 * item, "a list that grew has up to twice the room: {lists}");
+        assert!(bytes(&config, &geometry, 2) - segments >= records * 4 * item, "and is dealt out");
     }
 
     #[test]
