@@ -115,6 +115,26 @@ fn what_lives_shorter_than_it_waits_in_dram_is_never_written() {
 }
 
 #[test]
+fn what_expires_while_a_budget_holds_nothing_was_never_written() {
+    let mut config = config();
+    config.write_rates = vec![terrace_cache::WriteRate::BytesPerSecond(1.0)];
+    config.tuning.budgets_by_told_time = true;
+    let mut machine = Machine::new(config);
+    for n in 0..20_000 {
+        if n % 300 == 0 {
+            machine.client.now += 1;
+        }
+        let expires = machine.client.now + 2;
+        set_until(&mut machine.client, n, expires);
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    let after = stats(&machine);
+    assert!(after.reclaimed_expired > 6_000, "{after:#?}");
+    assert_eq!(after.expired_unwritten, after.reclaimed_expired);
+}
+
+#[test]
 fn what_is_overwritten_again_and_again_is_hardly_written() {
     let mut machine = Machine::new(config());
     let mut random = common::Random(5);

@@ -16,7 +16,7 @@ use crate::lock;
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::pick::Wanted;
-use crate::shard::{FullBlock, Shard};
+use crate::shard::{FullBlock, Lane, Locked, Shard};
 use crate::stats::TierStats;
 use crate::stats::counters::count;
 use crate::tiers::ledger::Ledger;
@@ -315,19 +315,19 @@ impl<'e> Sieve<'e> {
             for Leaving { name, hash, resident } in batch {
                 // Overwritten, deleted or flushed meanwhile.
                 let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
-                self.count(*hash, resident);
+                self.count(&locked, *hash, resident);
                 locked.log_kill_origin(*name, resident);
                 locked.forget(name.pos, resident, at);
             }
         }
     }
 
-    fn count(&self, hash: u64, resident: &Resident<'_>) {
+    fn count(&self, locked: &Locked<'_>, hash: u64, resident: &Resident<'_>) {
         let pool = &self.engine.pool;
         let Some((record, _)) = Record::decode(resident.bytes) else { return };
         self.engine.discard_chunks_of(&record);
         if record.is_expired(self.now) {
-            count(&pool.counters.expired);
+            eviction::note_expired(locked, Lane::Fresh);
             return;
         }
         pool.admission.note_let_go(self.tier, hash, resident.bytes.len());
