@@ -111,10 +111,6 @@ fn free_one(
             compaction.note(blocks() < before);
             return true;
         }
-        if engine.pool.arena.retired() > 0 {
-            // There may be no block to move to, but what was emptied is free once nobody looks at it any more.
-            return false;
-        }
     }
     if !engine.evicts {
         // Records that leave holes fill DRAM before their bytes add up to it.
