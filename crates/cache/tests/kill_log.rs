@@ -1,9 +1,11 @@
-//! The kill log where it may not become any longer.
+//! The kill log where it may not become any longer, and how a start reads it.
 
 mod common;
 
-use common::machine::{Machine, config, key};
-use terrace_cache::Config;
+use common::machine::{Machine, Remains, config, key, value as padded};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_cache::{Config, StateFile};
 
 const RECORDS: u64 = 120_000;
 
@@ -51,4 +53,29 @@ fn segments_are_taken_back_before_the_log_has_no_room_for_more_kills() {
         let found = machine.client.get(&key(n)).map(|found| found.value);
         assert_eq!(found, Some(value(n, 5)), "{n}");
     }
+}
+
+/// A start does not wait for the drive page by page.
+#[test]
+fn the_log_is_read_many_pages_at_a_time() {
+    let mut machine = Machine::new(config());
+    for version in 0..8 {
+        for n in 0..4000 {
+            assert!(machine.client.set(&key(n), &padded(n, version)));
+        }
+        machine.client.settle();
+    }
+    machine.stop_cleanly();
+    let Remains { device, .. } = machine.remains();
+    let mut pages = 0;
+    device.tamper(|bytes| {
+        pages = bytes.chunks_exact(4096).filter(|page| &page[4..8] == b"KLOG").count() as u64;
+    });
+    assert!(pages > 30, "{pages} pages of the log on the tier");
+    let state = Arc::new(StateFile::volatile().unwrap());
+    let remains = Remains { device, below: None, state };
+    let machine = Machine::start(config(), remains, [2; 16]);
+    assert!(machine.client.cache.notes().is_empty(), "{:?}", machine.client.cache.notes());
+    let reads = machine.device.reads.load(Ordering::Relaxed);
+    assert!(reads < pages / 2, "{reads} reads of {pages} pages");
 }

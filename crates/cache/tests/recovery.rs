@@ -9,7 +9,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use terrace_cache::{
     Cache, Config, Durability, OnMismatch, OpenError, StateFile, Tier, set_crash_hook,
 };
@@ -391,31 +390,6 @@ fn a_damaged_log_is_no_log() {
     }
     machine.client.settle();
     assert!((0..4000).all(|n| machine.client.get(&key(n)).is_some()));
-}
-
-/// A start does not wait for the drive page by page.
-#[test]
-fn the_log_is_read_many_pages_at_a_time() {
-    let mut machine = Machine::new(config());
-    for version in 0..8 {
-        for n in 0..4000 {
-            assert!(machine.client.set(&key(n), &value(n, version)));
-        }
-        machine.client.settle();
-    }
-    machine.stop_cleanly();
-    let Remains { device, .. } = machine.remains();
-    let mut pages = 0;
-    device.tamper(|bytes| {
-        pages = bytes.chunks_exact(4096).filter(|page| &page[4..8] == b"KLOG").count() as u64;
-    });
-    assert!(pages > 30, "{pages} pages of the log on the tier");
-    let state = Arc::new(StateFile::volatile().unwrap());
-    let remains = Remains { device, below: None, state };
-    let machine = Machine::start(config(), remains, [2; 16]);
-    assert!(machine.client.cache.notes().is_empty(), "{:?}", machine.client.cache.notes());
-    let reads = machine.device.reads.load(Ordering::Relaxed);
-    assert!(reads < pages / 2, "{reads} reads of {pages} pages");
 }
 
 #[test]
