@@ -64,6 +64,11 @@ impl Pool {
         self.logs.iter().all(KillLog::has_room)
     }
 
+    /// Sees to it that background work may append some hundred words to each log.
+    pub(crate) fn make_log_room(&self) {
+        self.logs.iter().for_each(|log| log.ensure_room(&self.slots));
+    }
+
     /// Writes full pages of the logs out, as far as there are places for them. Where a drive refuses, so will it when
     /// they have to be durable.
     pub(crate) fn spill_logs(&self) {

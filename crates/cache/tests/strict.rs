@@ -72,6 +72,17 @@ fn one_dead_drive_of_two_costs_the_warm_start_and_not_the_service() {
     }
 }
 
+/// Its drive failed a flush, and works again.
+fn expect_cold_after_power_loss(device: &Arc<RamDevice>, mut client: Client) {
+    device.fail_flushes.store(false, Ordering::Relaxed);
+    client.settle();
+    client.session.make_durable().expect("once the superblock says so");
+    let client = open(&[device.copy()], 2);
+    while client.cache.recover() {}
+    assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
+    assert!(!client.cache.notes().is_empty(), "a cold start says so");
+}
+
 /// A drive that could not keep what it was written says so once, and may have dropped it: what it says later is
 /// not to be believed.
 #[test]
@@ -83,13 +94,7 @@ fn after_a_failed_flush_a_power_loss_is_cold() {
     devices[0].fail_flushes.store(true, Ordering::Relaxed);
     fill(&mut client, 2);
     assert!(client.session.make_durable().is_err(), "not acknowledged");
-    devices[0].fail_flushes.store(false, Ordering::Relaxed);
-    client.settle();
-    client.session.make_durable().expect("once the superblock says so");
-    let client = open(&[devices[0].copy()], 2);
-    while client.cache.recover() {}
-    assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
-    assert!(!client.cache.notes().is_empty(), "a cold start says so");
+    expect_cold_after_power_loss(&devices[0], client);
 }
 
 /// It may have dropped pages of the log, whatever the flush was for.
@@ -102,13 +107,7 @@ fn after_a_failed_flush_of_a_superblock_a_power_loss_is_cold() {
     fill(&mut client, 2);
     devices[0].fail_flushes.store(true, Ordering::Relaxed);
     assert!(client.cache.plan_flush(2_000_000).is_err(), "not acknowledged");
-    devices[0].fail_flushes.store(false, Ordering::Relaxed);
-    client.settle();
-    client.session.make_durable().expect("once the superblock says so");
-    let client = open(&[devices[0].copy()], 2);
-    while client.cache.recover() {}
-    assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "nothing is back");
-    assert!(!client.cache.notes().is_empty(), "a cold start says so");
+    expect_cold_after_power_loss(&devices[0], client);
 }
 
 /// What was written and not flushed reaches a drive in any order, or not at all: that costs what nobody was

@@ -307,7 +307,7 @@ fn empty(
         // Their lines of the table come together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
         if lane == Lane::Fresh {
-            locked.pool.logs.iter().for_each(|log| log.ensure_room(&locked.pool.slots));
+            locked.pool.make_log_room();
         }
         if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
             return false;

@@ -32,7 +32,7 @@ impl KillLog {
     }
 
     /// Slots that it may still take.
-    fn slots_left(&self, slots: &Slots) -> u64 {
+    pub(super) fn slots_left(&self, slots: &Slots) -> u64 {
         let pages = self.get(LogField::Spilled) - self.get(LogField::Tail);
         self.slots_max.saturating_sub(pages.div_ceil(self.pages_per_slot(slots)))
     }
@@ -254,13 +254,19 @@ mod tests {
         replay.kills(SLOT, &replay.segments[&SLOT], 1).name(crate::kill_log::word::short(NAME))
     }
 
-    #[test]
-    fn what_counts_is_said_again() {
+    /// Of a segment that counts, and of which a record does not.
+    fn a_log_with_a_kill() -> (KillLog, Slots) {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         log.commit(SLOT);
         log.kill(SLOT, NAME);
         say_more(&log, &slots);
+        (log, slots)
+    }
+
+    #[test]
+    fn what_counts_is_said_again() {
+        let (log, slots) = a_log_with_a_kill();
         assert!(log.clean(&slots, &|_, act| act()));
         let replay = replay(&log, &slots);
         assert!(replay.segments[&SLOT].is_committed && kills(&replay));
@@ -270,11 +276,7 @@ mod tests {
     /// one to the same place.
     #[test]
     fn no_kill_is_said_of_the_next_segment_in_its_slot() {
-        let (log, slots) = a_log();
-        log.begin(SLOT, seat(1));
-        log.commit(SLOT);
-        log.kill(SLOT, NAME);
-        say_more(&log, &slots);
+        let (log, slots) = a_log_with_a_kill();
         let reuse_first = |_, act: &dyn Fn()| {
             log.free(SLOT);
             log.begin(SLOT, seat(2));

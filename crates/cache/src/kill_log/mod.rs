@@ -127,8 +127,7 @@ impl KillLog {
 
     /// As it is, but in no more slots of the tier than these at a time.
     pub(crate) fn within(self, slots: Option<u32>) -> Self {
-        let slots_max =
-            slots.map_or(LOG_SLOTS_MAX as u64, |slots| u64::from(slots).min(LOG_SLOTS_MAX as u64));
+        let slots_max = slots.map_or(self.slots_max, |slots| self.slots_max.min(slots.into()));
         Self { slots_max, ..self }
     }
 
@@ -350,13 +349,12 @@ impl KillLog {
 
     /// Takes a slot for the pages from `page` on.
     fn take_slot(&self, writer: &mut Writer, page: u64, slots: &Slots) -> bool {
-        let per_slot = self.pages_per_slot(slots);
-        let used = page.saturating_sub(self.get(LogField::Tail)) / per_slot;
-        if used + 1 >= self.slots_max {
+        if self.slots_left(slots) <= 1 {
             return false;
         }
         let Some(slot) = slots.take_for_log(self.tier) else { return false };
-        self.state.set_log_slot(self.tier.into(), page / per_slot, slots.index(slot));
+        let at = page / self.pages_per_slot(slots);
+        self.state.set_log_slot(self.tier.into(), at, slots.index(slot));
         writer.is_listed = false;
         true
     }

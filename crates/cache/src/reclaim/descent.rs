@@ -17,7 +17,7 @@ use crate::segments::page::PAGE_ROOM;
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
 use crate::tiers::admission::may_write;
-use std::cell::Cell;
+use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
 use terrace_policy::Gear;
 
@@ -59,19 +59,8 @@ pub(crate) fn descend(
 ) -> bool {
     let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
     let (shard, at) = (&engine.shards[victim.shard], victim.shard);
-    let (damaged, glance) = (Cell::default(), Cell::default());
-    let job = Job {
-        engine,
-        shard,
-        guard,
-        participant,
-        at,
-        group: &plan.group,
-        forgets_uses: true,
-        now,
-        damaged,
-        glance,
-    };
+    let job = Job::of(engine, guard, participant, (at, &plan.group), now);
+    let job = Job { forgets_uses: true, ..job };
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut sorter = Sorter::new(engine, &plan, &job);
@@ -94,7 +83,7 @@ pub(crate) fn descend(
         let down_at = (plan.below, ((needed(&down) + room / 2) / room).max(few));
         let left_max = LEFTOVER_MAX * engine.seal_bytes();
         let tiers = [stay_at, down_at].into_iter();
-        let tiers = tiers.flat_map(|(tier, outputs)| (0..outputs).map(move |_| tier));
+        let tiers = tiers.flat_map(|(tier, outputs)| repeat_n(tier, outputs as usize));
         let places = engine.pool.slots.reserve(tiers)?;
         let mut parts = Vec::new();
         for (items, (tier, outputs)) in [(stay, stay_at), (down, down_at)] {

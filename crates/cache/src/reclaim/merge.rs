@@ -12,7 +12,7 @@ use crate::segments::layout::{Footer, PAGE};
 use crate::segments::page::PAGE_ROOM;
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
-use std::cell::Cell;
+use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
 
 /// Segments merged at once, at most, and at least where memory is scarce.
@@ -54,29 +54,15 @@ pub(crate) fn merge(
     let Some((group, outputs)) = choose(engine, guard, victim, segments_max) else {
         return false;
     };
-    let shard = &engine.shards[victim.shard];
+    let job = Job::of(engine, guard, participant, (victim.shard, &group), now);
     // Before anything is read or written: others that move look for places, too.
-    let tier = shard.segments.slot(victim.sealed.number).tier;
-    let Some(places) = engine.pool.slots.reserve((0..outputs).map(|_| tier)) else {
+    let Some(places) = engine.pool.slots.reserve(repeat_n(job.tier(), outputs)) else {
         return false;
-    };
-    let (at, group, damaged, glance) = (victim.shard, &group[..], Cell::default(), Cell::default());
-    let job = Job {
-        engine,
-        shard,
-        guard,
-        participant,
-        at,
-        group,
-        forgets_uses: false,
-        now,
-        damaged,
-        glance,
     };
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
-        let mut parts = lists.parts(tier, outputs);
+        let mut parts = lists.parts(job.tier(), outputs);
         let mut names = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
             // Those of each new segment are spread evenly over all positions.

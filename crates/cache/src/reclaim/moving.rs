@@ -120,6 +120,20 @@ pub(crate) struct Job<'e> {
 }
 
 impl<'e> Job<'e> {
+    /// Of segments of the shard of this number. Records keep their uses.
+    pub(crate) fn of(
+        engine: &'e Engine,
+        guard: Guard<'e>,
+        participant: &'e Participant,
+        (at, group): (usize, &'e [Sealed]),
+        now: u32,
+    ) -> Self {
+        let (damaged, glance) = (Cell::default(), Cell::default());
+        let shard = &engine.shards[at];
+        let forgets_uses = false;
+        Self { engine, shard, guard, participant, at, group, forgets_uses, now, damaged, glance }
+    }
+
     /// Has `work` done in memory for as many segments as there are old ones. Says whether it was.
     pub(crate) fn run(
         &self,
@@ -413,7 +427,7 @@ impl<'e> Job<'e> {
             };
             moved.fetch_add(items.len() as u64, Ordering::Relaxed);
             for batch in items.chunks(BATCH) {
-                engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
+                engine.pool.make_log_room();
                 let mut locked = self.lock_unless_flushed(generation)?;
                 locked.index().prefetch_all(batch.iter().map(|item| &item.name));
                 batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));

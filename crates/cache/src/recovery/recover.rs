@@ -217,7 +217,7 @@ fn put_back(
         resident.header.origin.store(0, Ordering::Release);
     } else if let Some((tier, slot, logged)) = sealed {
         // Taken from a segment that is still there: from now on a kill says so.
-        engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
+        engine.pool.make_log_room();
         if logged.is_committed {
             engine.pool.logs[tier].kill(slot, name);
         } else {

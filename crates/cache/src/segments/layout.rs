@@ -25,8 +25,8 @@ pub(crate) const EXTENT_HEADER: usize = 16;
 /// The first segment begins here.
 pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
 /// Version of everything in this file, of pages, of the log's directory and of the record encoding. 1 had one checksum
-/// per page, 2 a directory with 4 bytes for a slot. A build with `TERRACE_NEXT_FORMAT` in its environment calls the same format the next one, so that upgrade and rollback can be
-/// tested.
+/// per page, 2 a directory with 4 bytes for a slot. A build with `TERRACE_NEXT_FORMAT` in its environment calls the
+/// same format the next one, so that upgrade and rollback can be tested.
 pub(crate) const VERSION: u32 = if option_env!("TERRACE_NEXT_FORMAT").is_some() { 4 } else { 3 };
 /// The oldest version that can still be read.
 pub(crate) const VERSION_MIN: u32 = 2;

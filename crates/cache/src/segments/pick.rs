@@ -180,7 +180,7 @@ impl<'g> Pick<'g> {
     fn drop_expired(&self, expired: &[Fresh<'_>]) {
         let pool = &self.engine.pool;
         for batch in expired.chunks(BATCH) {
-            pool.logs.iter().for_each(|log| log.ensure_room(&pool.slots));
+            pool.make_log_room();
             let mut locked = self.shard.lock(pool, self.guard);
             for Fresh { name, resident, is_manifest, .. } in batch {
                 // Overwritten, deleted or flushed meanwhile.

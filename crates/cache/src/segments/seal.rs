@@ -184,7 +184,7 @@ fn publish(
     generation: u64,
 ) -> bool {
     items.chunks(BATCH).all(|batch| {
-        engine.pool.logs.iter().for_each(|log| log.ensure_room(&engine.pool.slots));
+        engine.pool.make_log_room();
         let mut locked = shard.lock(&engine.pool, guard);
         let goes_on = locked.state.generation == generation;
         if goes_on {

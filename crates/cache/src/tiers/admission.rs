@@ -310,7 +310,7 @@ impl<'e> Sieve<'e> {
     fn let_go(&self, leaving: &[Leaving<'_>]) {
         let pool = &self.engine.pool;
         for batch in leaving.chunks(BATCH) {
-            pool.logs.iter().for_each(|log| log.ensure_room(&pool.slots));
+            pool.make_log_room();
             let mut locked = self.shard.lock(pool, self.guard);
             for Leaving { name, hash, resident } in batch {
                 // Overwritten, deleted or flushed meanwhile.
