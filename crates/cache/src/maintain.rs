@@ -396,15 +396,29 @@ impl Maintenance {
         Sealing::of(outcome == Outcome::Sealed)
     }
 
-    /// Grows a shard's index, if it must, for one more segment.
-    fn make_index_room(&mut self, engine: &Engine, guard: Guard<'_>, at: usize) {
+    /// Grows a shard's index, if it must, for one more segment of what is left. Says whether it takes that.
+    fn make_index_room(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
         while self.keep_growing(engine, guard) {}
         let shard = &engine.shards[at];
-        let coming = engine.records_per_segment(&shard.lock(&engine.pool, guard));
-        if grow::pressure(shard, guard, coming) == Pressure::Needed {
-            self.growth = grow::start(engine, guard, at, coming).ok();
-            while self.keep_growing(engine, guard) {}
+        let (coming, left) = {
+            let locked = shard.lock(&engine.pool, guard);
+            (engine.records_per_segment(&locked), locked.state.fresh.records)
+        };
+        let takes = |coming| grow::pressure(shard, guard, coming) < Pressure::Needed;
+        while !takes(coming) {
+            match grow::start(engine, guard, at, coming) {
+                Ok(growth) => {
+                    self.growth = Some(growth);
+                    while self.keep_growing(engine, guard) {}
+                    break;
+                }
+                Err(Refused::NoMemory)
+                    if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) => {}
+                Err(_) => break,
+            }
+            engine.pool.collect();
         }
+        takes(coming.min(left))
     }
 
     /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
@@ -433,14 +447,20 @@ impl Maintenance {
         while goes_on() {
             engine.pool.quiesce.refresh(&self.participant);
             let guard = Guard::new();
-            self.make_index_room(engine, guard, at);
-            match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
+            let has_index = self.make_index_room(engine, guard, at, now);
+            let may_take_back = taken_back < 2 * segments;
+            // A segment that the index has no room for would hold nothing.
+            let outcome = match has_index || !may_take_back {
+                true => self.seal_any(engine, guard, at, now),
+                false => Outcome::Blocked,
+            };
+            match outcome {
                 Outcome::Sealed => {}
-                Outcome::Blocked if taken_back < 2 * segments => {
+                Outcome::Blocked if may_take_back => {
                     taken_back += 1;
                     // The logs have to be durable in the end, which takes places, too.
                     engine.pool.spill_logs();
-                    if taken_back > segments && engine.recovery.is_done() {
+                    if (taken_back > segments || !has_index) && engine.recovery.is_done() {
                         // Nothing is gained by keeping what is alive.
                         engine.note_full();
                     }
@@ -450,6 +470,16 @@ impl Maintenance {
                 Outcome::Blocked | Outcome::NotDue => return,
             }
             engine.pool.collect();
+        }
+    }
+
+    /// Seals what is left. What the index did not take is as if there were no place.
+    fn seal_any(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Outcome {
+        let left = || engine.shards[at].lock(&engine.pool, guard).state.fresh.records;
+        let before = left();
+        match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
+            Outcome::Sealed if left() == before => Outcome::Blocked,
+            outcome => outcome,
         }
     }
 }

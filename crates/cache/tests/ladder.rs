@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::Random;
 use common::machine::{Machine, Remains, config, key, value};
+use common::{Random, used};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,6 +94,28 @@ fn when_all_is_full_the_lower_tier_lets_the_oldest_go() {
     assert_eq!(count_right(&machine, 3 * KEYS - 10_000..3 * KEYS), 10_000, "the newest");
     let oldest = count_right(&machine, 0..KEYS / 2);
     assert!(oldest < 100, "{oldest} of the oldest");
+}
+
+/// Where memory is too little for more entries, those of a segment make room for what is still in DRAM.
+#[test]
+fn a_clean_stop_lets_entries_go_where_the_index_can_not_grow() {
+    let mut machine = ladder(Config { memory_bytes: 1100 << 10, ..config() });
+    let mut stored = 0;
+    while stored < KEYS && machine.client.set(&key(stored), &value(stored, 1)) {
+        stored += 1;
+        if stored % 64 == 0 {
+            machine.client.settle();
+        }
+    }
+    let memory = machine.client.cache.stats().memory;
+    assert!(memory.fresh_records > 0 && used(&memory) > memory.limit - (64 << 10), "{memory:?}");
+    let before = tiers(&machine).iter().map(|tier| tier.segment_writes).sum::<u64>();
+    machine.stop_cleanly();
+    let written = tiers(&machine).iter().map(|tier| tier.segment_writes).sum::<u64>() - before;
+    assert!(written <= 40, "{written} segments for {} records", memory.fresh_records);
+    let machine = machine.crash();
+    machine.recover();
+    assert_eq!(count_right(&machine, stored - 20..stored), 20, "the newest");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Client, RamDevice};
-use terrace_cache::{Config, LimitError, MemoryStats};
+use common::{Client, RamDevice, used};
+use terrace_cache::{Config, LimitError};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,12 +24,6 @@ fn fill(client: &mut Client, range: std::ops::Range<u64>) {
         }
     }
     client.settle();
-}
-
-/// Everything that is resident but what lies in a state.
-fn used(memory: &MemoryStats) -> u64 {
-    let indexes = memory.sealed_index + memory.page_tables + memory.segment_table;
-    indexes + memory.dram_table + memory.fresh + memory.hot + memory.idle + memory.staging
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, Manifest, NewRecord,
-    NewValue, Probe, Run, Session, Tier, Update,
+    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, Manifest, MemoryStats,
+    NewRecord, NewValue, Probe, Run, Session, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Device, Geometry};
 
@@ -298,4 +298,10 @@ impl Random {
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+}
+
+/// Everything that is resident but what lies in a state.
+pub(crate) fn used(memory: &MemoryStats) -> u64 {
+    let indexes = memory.sealed_index + memory.page_tables + memory.segment_table;
+    indexes + memory.dram_table + memory.fresh + memory.hot + memory.idle + memory.staging
 }
