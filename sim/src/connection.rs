@@ -6,7 +6,7 @@ use crate::oracle::{Content, State, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Evidence, ItemId, Key, Lookup, Manifest, Probe, Run,
+    Access, Body, Cache, Change, Checked, Evidence, ItemId, Key, Lookup, Manifest, Pin, Probe, Run,
     Session, Update,
 };
 use terrace_device::sim::SimQueue;
@@ -52,6 +52,7 @@ enum Phase {
 
 struct Download {
     version: Rc<Version>,
+    _pin: Pin,
     run: usize,
     chunk: u32,
     /// Bytes that were compared.
@@ -366,22 +367,22 @@ impl Work {
             },
         };
         let Content::Chunked(manifest, _) = &version.content else { return Progress::Finished };
-        if !session.has_chunks(manifest) {
-            self.broken(cx, &version, "before the header");
+        let pin = session.pin(manifest);
+        if !session.has_chunks(manifest, &pin) {
+            let is_gone = version.is_expired(cx.now) || !cx.oracle.is_still(id, &version);
+            self.broken(cx, &version, is_gone, "before the header");
             return Progress::Finished;
         }
-        let download = Download { version, run: 0, chunk: 0, offset: 0 };
+        let download = Download { version, _pin: pin, run: 0, chunk: 0, offset: 0 };
         self.phase = Phase::Chunks(Box::new(download));
         Progress::GoesOn
     }
 
-    /// A chunk is missing.
-    fn broken(&self, cx: &mut Context, version: &Rc<Version>, when: &str) {
+    /// A chunk is missing, of an item that may be gone.
+    fn broken(&self, cx: &mut Context, version: &Rc<Version>, is_gone: bool, when: &str) {
         let key = self.operation.key;
-        let is_gone =
-            version.is_hollow || version.is_expired(cx.now) || !cx.oracle.is_still(key, version);
         cx.tally.broken += 1;
-        if !is_gone && !cx.may_lose() {
+        if !is_gone && !version.is_hollow && !cx.may_lose() {
             cx.fail(key, format!("get: key {key}: a chunk is lost {when}"));
         }
     }
@@ -403,7 +404,9 @@ impl Work {
         match found {
             Lookup::Read(probe) => return Progress::Reads(probe),
             Lookup::Miss => {
-                self.broken(cx, &Rc::clone(&download.version), "behind the header");
+                // What was replaced or has expired is kept for as long as it is read.
+                let is_gone = self.flushes != cx.oracle.flushes;
+                self.broken(cx, &Rc::clone(&download.version), is_gone, "behind the header");
                 return Progress::Finished;
             }
             Lookup::Hit(hit) => {

@@ -11,8 +11,8 @@ use crate::index::sealed::SealedIndex;
 use crate::kill_log::KillLog;
 use crate::lock;
 use crate::pool::Pool;
+use crate::records::chunks::Doomed;
 use crate::records::key::Hasher;
-use crate::records::manifest::Run;
 use crate::recovery::crash::crash_point;
 use crate::recovery::mount::{Mount, write_superblock};
 use crate::recovery::recover::{self, Recovery};
@@ -98,7 +98,7 @@ pub(crate) struct Engine {
     /// See [`Engine::note_stuck`].
     is_stuck: AtomicBool,
     /// Chunks whose item is gone.
-    pub(crate) doomed: Mutex<Vec<Run>>,
+    pub(crate) doomed: Mutex<Doomed>,
     /// Bytes that do not change: staging buffers, state, logs.
     pub(crate) fixed_bytes: u64,
 }

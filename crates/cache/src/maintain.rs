@@ -135,8 +135,13 @@ impl Maintenance {
         let guard = Guard::new();
         // Before anything expires by it.
         engine.note_time(now);
+        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
         let is_first = self.shards.start == 0;
         let mut worked = is_first && self.look_after_all(engine, guard, now);
+        if !is_first && engine.pool.slots.is_any_silent() {
+            // The first part may be waiting for that drive.
+            engine.judge_fullness();
+        }
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
             worked |= self.settling.step(engine, guard, now);
@@ -157,7 +162,6 @@ impl Maintenance {
     /// What does not go shard by shard, ahead of what does.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         engine.judge_fullness();
-        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
         let collected = engine.pool.collect();
         let turn = (&mut self.dram_turn, &mut self.compaction);
         let made_room = eviction::make_room(engine, guard, turn, now);

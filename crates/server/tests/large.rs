@@ -259,19 +259,62 @@ fn a_reader_that_is_slow_gets_all_of_it() {
 }
 
 #[test]
-fn replacing_an_item_while_it_is_read_never_mixes_values() {
-    let (server, mut client) = server(None);
-    let values = [value(1, 6_000_000), value(2, 6_000_000)];
-    client.ask(set("k", &values[0]), "STORED\r\n");
-    let mut reader = server.connect();
-    reader.send("get k\r\n");
-    // The reader has begun, and not taken anything beyond what the sockets hold.
-    let begin = reader.receive(|unread| (unread.len() >= 5).then_some(5));
-    client.ask(set("k", &values[1]), "STORED\r\n");
-    let got = [begin, reader.receive_all_or_until(b"END\r\n")].concat();
-    let whole = hit("k", &values[0]);
-    assert!(whole.starts_with(&got), "not a part of the first value");
-    client.ask("get k\r\n", hit("k", &values[1]));
+fn an_item_that_is_replaced_or_deleted_while_it_is_read_is_read_to_its_end() {
+    for tier_bytes in [None, Some(512 << 20)] {
+        let (server, mut client) = server(tier_bytes);
+        let values: Vec<_> = (0..3).map(|seed| value(seed, 6_000_000)).collect();
+        let changes = [set("k", &values[1]), b"delete k\r\n".to_vec(), b"gat -1 k\r\n".to_vec()];
+        let after = [hit("k", &values[1]), b"END\r\n".to_vec(), b"END\r\n".to_vec()];
+        for (change, after) in changes.iter().zip(after) {
+            client.ask(set("k", &values[0]), "STORED\r\n");
+            let mut reader = server.connect();
+            reader.send("get k\r\n");
+            // The reader has begun, and not taken anything beyond what the sockets hold.
+            let begin = reader.receive(|unread| (unread.len() >= 5).then_some(5));
+            match change.starts_with(b"gat") {
+                true => client.ask(change, hit("k", &values[0])),
+                false => client
+                    .ask(change, ["STORED\r\n", "DELETED\r\n"][usize::from(change[0] == b'd')]),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            client.ask("get k\r\n", after);
+            let got = [begin, reader.receive_all_or_until(b"END\r\n")].concat();
+            assert!(got == hit("k", &values[0]), "{} bytes of it", got.len());
+        }
+    }
+}
+
+/// Its chunks are removed while they are still being looked up.
+#[test]
+fn the_last_look_at_a_value_finds_all_of_it() {
+    for tier_bytes in [None, Some(512 << 20)] {
+        let (_server, mut client) = server(tier_bytes);
+        let value = value(3, 700_000);
+        for _ in 0..100 {
+            client.ask(set("k", &value), "STORED\r\n");
+            client.ask("gat -1 k\r\n", hit("k", &value));
+            client.ask("get k\r\n", "END\r\n");
+        }
+    }
+}
+
+/// Whoever asks gets one of them.
+#[test]
+fn a_value_that_is_replaced_again_and_again_is_always_there() {
+    for tier_bytes in [None, Some(512 << 20)] {
+        let (server, mut client) = server(tier_bytes);
+        let values = [value(1, 900_000), value(2, 900_000)];
+        client.ask(set("k", &values[0]), "STORED\r\n");
+        let mut reader = server.connect();
+        for round in 0..200 {
+            client.send(set("k", &values[round % 2]));
+            reader.send("get k\r\n");
+            let got = reader.receive_until("END\r\n").into_bytes();
+            let is_one = values.iter().any(|value| got == hit("k", value));
+            assert!(is_one, "{round}: {} bytes", got.len());
+            client.expect("STORED\r\n");
+        }
+    }
 }
 
 /// Longer than what is looked up in one turn: its chunks may be gone when the rest is.

@@ -1,20 +1,106 @@
-//! The chunks of large items: how they are named, and how those of items that are gone are removed.
+//! The chunks of large items: how those of items that are gone are removed, and what keeps them until then.
 
-use crate::cache::Engine;
+use crate::cache::{Cache, Engine};
 use crate::dram::memory::Guard;
 use crate::lock;
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::Shard;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 /// Chunks that are removed per slice, at most: more than a slice seals, which may replace as many.
 const CHUNKS_PER_SLICE: usize = 64;
 
+/// The chunks of items that are gone.
+#[derive(Default)]
+pub(crate) struct Doomed {
+    /// Those that are still to be removed.
+    runs: Vec<Run>,
+    /// Items of which somebody removes a chunk at this moment.
+    removing: Vec<ItemId>,
+    /// Items that are being sent, and to how many clients: they are removed after that.
+    pinned: HashMap<ItemId, u32>,
+}
+
+impl Doomed {
+    pub(crate) fn clear(&mut self) {
+        self.runs.clear();
+    }
+
+    /// The run to remove a chunk of.
+    fn take(&mut self) -> Option<Run> {
+        let is_free = |run: &Run| !self.pinned.contains_key(&run.item);
+        let run = self.runs.remove(self.runs.iter().rposition(is_free)?);
+        self.removing.push(run.item);
+        Some(run)
+    }
+
+    /// What is left of a run that was taken.
+    fn put_back(&mut self, run: Run) {
+        if let Some(at) = self.removing.iter().position(|&item| item == run.item) {
+            self.removing.swap_remove(at);
+        }
+        self.runs.extend(Some(run).filter(|run| run.chunks > 0));
+    }
+
+    /// Says whether it came in time: no chunk of these items goes any more.
+    fn pin(&mut self, items: &[ItemId]) -> bool {
+        items.iter().for_each(|&item| *self.pinned.entry(item).or_default() += 1);
+        !items.iter().any(|item| self.removing.contains(item))
+    }
+
+    fn unpin(&mut self, item: ItemId) {
+        if let Some(clients) = self.pinned.get_mut(&item) {
+            *clients -= 1;
+            if *clients == 0 {
+                self.pinned.remove(&item);
+            }
+        }
+    }
+}
+
+/// Keeps the chunks of a large item that is being sent while it is replaced, deleted, or expires. Those that a
+/// full cache lets go of are gone all the same.
+pub struct Pin {
+    cache: Arc<Cache>,
+    items: Vec<ItemId>,
+    in_time: bool,
+}
+
+impl Pin {
+    /// See [`crate::Session::pin`].
+    pub(crate) fn new(cache: &Arc<Cache>, manifest: &Manifest) -> Self {
+        let items: Vec<_> = manifest.runs.iter().map(|run| run.item).collect();
+        let in_time = lock(&cache.engine.doomed).pin(&items);
+        Self { cache: Arc::clone(cache), items, in_time }
+    }
+
+    /// Whether the chunks that are there stay. If not, they are being removed: the item is not its key's any more.
+    pub(crate) fn is_in_time(&self) -> bool {
+        self.in_time
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut doomed = lock(&self.cache.engine.doomed);
+        self.items.iter().for_each(|&item| doomed.unpin(item));
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pin").field(&self.items).finish()
+    }
+}
+
 impl Engine {
     /// Has the chunks of items that are gone removed in the background.
     pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
-        lock(&self.doomed).extend(runs.filter(|run| run.chunks > 0));
+        lock(&self.doomed).runs.extend(runs.filter(|run| run.chunks > 0));
     }
 
     /// A record is gone: if it is a large item, so are its chunks.
@@ -45,10 +131,10 @@ impl Engine {
         if !self.pool.logs_have_room() {
             return false;
         }
-        let Some(mut run) = lock(&self.doomed).pop() else { return false };
+        let Some(mut run) = lock(&self.doomed).take() else { return false };
         let is_gone = self.discard_chunk(run.item, run.chunks - 1);
         run.chunks -= u32::from(is_gone);
-        self.discard_runs([run].into_iter());
+        lock(&self.doomed).put_back(run);
         is_gone
     }
 

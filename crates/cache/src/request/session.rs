@@ -7,6 +7,7 @@ use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
 use crate::platform::prefetch;
 use crate::platform::quiesce::Participant;
+use crate::records::chunks::Pin;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
@@ -386,23 +387,31 @@ impl Session {
         self.engine().hasher.chunk_key(item, index, name)
     }
 
-    /// Whether every chunk of the item is still there (no I/O, so up to equal fingerprints); to be
-    /// asked before the reply's header is sent.
-    pub fn has_chunks(&self, manifest: &Manifest) -> bool {
+    /// Keeps the chunks of a large item, if they are there, for as long as the [`Pin`] lives, whatever becomes of
+    /// the item. To be called while the record with its manifest is looked at.
+    pub fn pin(&self, manifest: &Manifest) -> Pin {
+        Pin::new(&self.cache, manifest)
+    }
+
+    /// Whether every chunk of the item is there (no I/O, so up to equal fingerprints), and `pin`, which is of its
+    /// manifest, keeps it there; to be asked before the reply's header is sent.
+    pub fn has_chunks(&self, manifest: &Manifest, pin: &Pin) -> bool {
         let guard = self.guard();
         let mut name = [0; 12];
-        manifest.runs.iter().all(|run| {
-            (0..run.chunks).all(|index| {
-                let key = self.chunk_key(run.item, index, &mut name);
-                let (shard, name) = self.shard(&key);
-                let pool = &self.engine().pool;
-                let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
-                is_resident()
-                    || !shard.candidates(guard, name).is_empty()
-                    || is_resident()
-                    || shard.has_suspended() && !shard.lock(pool, guard).candidates(name).is_empty()
+        pin.is_in_time()
+            && manifest.runs.iter().all(|run| {
+                (0..run.chunks).all(|index| {
+                    let key = self.chunk_key(run.item, index, &mut name);
+                    let (shard, name) = self.shard(&key);
+                    let pool = &self.engine().pool;
+                    let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
+                    is_resident()
+                        || !shard.candidates(guard, name).is_empty()
+                        || is_resident()
+                        || shard.has_suspended()
+                            && !shard.lock(pool, guard).candidates(name).is_empty()
+                })
             })
-        })
     }
 
     /// Counts as a use of the chunks of an item: whoever changes one uses all of it, and reads none. Only without

@@ -127,7 +127,7 @@ impl Ledger {
             is_overdrawn: AtomicBool::new(false),
             state,
         };
-        ledger.keep();
+        (0..ledger.accounts.len()).for_each(|tier| ledger.keep(tier, ledger.balance(tier)));
         ledger
     }
 
@@ -136,19 +136,22 @@ impl Ledger {
     }
 
     /// Tells the budgets what was written since the last call, and moves their gears. To be called by
-    /// background work every so often; `now` in unix seconds.
+    /// all background work every so often; `now` in unix seconds.
     pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters], now: u32) {
         self.clock.tell(now);
         let idle = match self.idle_since.swap(0, Ordering::Relaxed) {
             0 => 0,
             since => now.saturating_sub(since),
         };
-        let seconds = self.clock.seconds();
-        for ((account, counters), tier) in self.accounts.iter().zip(counters).zip(&slots.tiers) {
+        let all = self.accounts.iter().zip(counters).zip(&slots.tiers).enumerate();
+        let mut is_overdrawn = false;
+        for (at, ((account, counters), tier)) in all {
             let Some(budget) = &account.budget else { continue };
+            // Under one lock, so that nothing counts twice and nothing older is kept.
+            let mut budget = lock(budget);
+            let seconds = self.clock.seconds();
             let written = written(counters);
             let new = written.saturating_sub(account.noted.swap(written, Ordering::Relaxed));
-            let mut budget = lock(budget);
             budget.carry(0.0, idle.into());
             if new > 0 {
                 budget.note(new, seconds);
@@ -156,10 +159,11 @@ impl Ledger {
             account.gear.store(budget.gear(seconds) as u8, Ordering::Relaxed);
             let is_spent = !budget.allows(slots.segment_bytes().into(), seconds);
             tier.is_spent.store(is_spent, Ordering::Relaxed);
+            let balance = budget.balance() as i64;
+            is_overdrawn |= balance < 0;
+            self.keep(at, balance);
         }
-        let is_overdrawn = self.accounts.iter().any(|account| account.balance() < 0);
         self.is_overdrawn.store(is_overdrawn, Ordering::Relaxed);
-        self.keep();
     }
 
     /// Whether a drive was written more than it may be so far.
@@ -167,12 +171,11 @@ impl Ledger {
         self.is_overdrawn.load(Ordering::Relaxed)
     }
 
-    /// Notes balances where they outlive the process.
-    fn keep(&self) {
-        let Some(state) = &self.state else { return };
-        for (tier, account) in self.accounts.iter().enumerate() {
-            let balance = account.balance().cast_unsigned();
-            state.log_field(tier, LogField::Balance).store(balance, Ordering::Relaxed);
+    /// Notes a balance where it outlives the process.
+    fn keep(&self, tier: usize, balance: i64) {
+        if let Some(state) = &self.state {
+            let kept = state.log_field(tier, LogField::Balance);
+            kept.store(balance.cast_unsigned(), Ordering::Relaxed);
         }
     }
 
@@ -245,5 +248,41 @@ impl Cache {
         if let Some(budget) = &account.budget {
             lock(budget).set_amplification(factor);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Tier;
+    use crate::stats::counters::Counters;
+    use std::collections::HashSet;
+    use terrace_device::sim::SimDevice;
+
+    const SEGMENT_BYTES: u32 = 64 << 10;
+
+    #[test]
+    fn what_threads_write_beside_each_other_is_charged_once() {
+        const THREADS: u64 = 4;
+        const WRITES: u64 = 20_000;
+        let mut config = Config::new(1 << 20);
+        config.tiers = vec![Tier::new(Arc::new(SimDevice::new(8 << 20, 1)))];
+        config.write_rates = vec![WriteRate::BytesPerSecond(1.0)];
+        config.tuning.budgets_by_told_time = true;
+        let counters = Arc::new(Counters::new(1, 1));
+        let none = |_| HashSet::new();
+        let slots = Slots::new(&config.tiers, SEGMENT_BYTES, Arc::clone(&counters), none);
+        let carried = Carried { balances: vec![0], as_of: 0 };
+        let ledger = Ledger::new(&config, &slots, carried, None);
+        let write = || {
+            for _ in 0..WRITES {
+                counters.tier(0).written_bytes.fetch_add(100, Ordering::Relaxed);
+                ledger.observe(&slots, counters.tiers(), 1);
+            }
+        };
+        std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(write))));
+        ledger.observe(&slots, counters.tiers(), 1);
+        assert_eq!(ledger.balance(0), -((THREADS * WRITES * 100) as i64));
+        assert!(ledger.is_overdrawn());
     }
 }

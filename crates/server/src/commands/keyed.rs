@@ -2,7 +2,7 @@
 
 use super::executor::{Executor, Unfinished};
 use super::{binary, classic, meta, store};
-use terrace_cache::{Evidence, Key, Manifest, NewValue};
+use terrace_cache::{Evidence, Key, Manifest, NewValue, Pin, Session};
 use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb, reply};
 
 /// A request was executed; what there is to say was written.
@@ -17,6 +17,8 @@ pub(crate) enum Executed {
 #[derive(Debug)]
 pub(crate) struct LargeValue {
     pub(crate) manifest: Manifest,
+    /// Keeps its chunks; tests have none.
+    pub(crate) pin: Option<Pin>,
     /// What stands behind it in the reply.
     pub(crate) terminator: &'static [u8],
     /// The whole reply if it turns out to be lost in time.
@@ -25,15 +27,17 @@ pub(crate) struct LargeValue {
 
 impl Executed {
     /// The reply goes on with the chunks of a large item, and with what stands behind a value; or it is
-    /// what `write_miss` writes.
+    /// what `write_miss` writes. From now on they stay there.
     pub(crate) fn streams(
+        session: &Session,
         manifest: Manifest,
         terminator: &'static [u8],
         write_miss: impl FnOnce(&mut Vec<u8>),
     ) -> Self {
         let mut miss = Vec::new();
         write_miss(&mut miss);
-        Self::Streams(Box::new(LargeValue { manifest, terminator, miss }))
+        let pin = Some(session.pin(&manifest));
+        Self::Streams(Box::new(LargeValue { manifest, pin, terminator, miss }))
     }
 }
 

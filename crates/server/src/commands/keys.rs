@@ -53,8 +53,9 @@ fn classic(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let touch = kind.touch.map(|exptime| Expiry::new(exptime, executor.now));
-    let fetched =
-        fetch(executor, key, touch, evidence, out, |record, out| write(kind, record, out))?;
+    let fetched = fetch(executor, key, touch, evidence, out, |record, out| {
+        write(executor, kind, record, out)
+    })?;
     Ok(fetched.unwrap_or(Executed::Replied))
 }
 
@@ -85,8 +86,8 @@ fn read(
 ) -> Result<Option<Executed>, Unfinished> {
     let hit = lookup::read(executor, key, Access::Use, evidence)?;
     let counters = executor.counters;
-    counters.cmd_get.add(1);
     let Some(hit) = hit else {
+        counters.cmd_get.add(1);
         counters.get_misses.add(1);
         if lookup::is_lost(evidence) {
             counters.miss_from_extstore.add(1);
@@ -95,8 +96,9 @@ fn read(
     };
     let before = out.len();
     let executed = write(&hit.record, out);
-    if !lookup::can_be_sent(executor, key, evidence, &executed) {
-        out.truncate(before);
+    let executed = lookup::if_whole(executor, key, evidence, executed, (out, before))?;
+    counters.cmd_get.add(1);
+    if executed.is_none() {
         counters.get_misses.add(1);
         return Ok(None);
     }
@@ -104,7 +106,7 @@ fn read(
     if !hit.from_dram {
         counters.get_extstore.add(1);
     }
-    Ok(Some(executed))
+    Ok(executed)
 }
 
 fn read_and_touch(
@@ -121,31 +123,35 @@ fn read_and_touch(
     let result = lookup::with_effects(executor, key, &effects, evidence, |seen| {
         written = Some(write(&seen.record, out));
     });
-    let executed = match result {
+    let sent = result.and_then(|outcome| match (outcome, written) {
         // Without memory it is not touched, and is there all the same.
-        Ok(Outcome::Found | Outcome::NoMemory) => {
-            written.filter(|executed| lookup::can_be_sent(executor, key, evidence, executed))
+        (Outcome::Found | Outcome::NoMemory, Some(executed)) => {
+            lookup::if_whole(executor, key, evidence, executed, (out, before))
         }
-        Ok(_) => None,
-        Err(unfinished) => {
-            out.truncate(before);
-            return Err(unfinished);
-        }
-    };
+        _ => Ok(None),
+    });
+    if !matches!(sent, Ok(Some(_))) {
+        out.truncate(before);
+    }
+    let executed = sent?;
     // As in memcached it is no get.
     let counters = executor.counters;
     counters.cmd_touch.add(1);
     if executed.is_some() {
         counters.touch_hits.add(1);
     } else {
-        out.truncate(before);
         counters.touch_misses.add(1);
     }
     Ok(executed)
 }
 
 /// Writes a record, or the line before a value that is sent chunk by chunk.
-fn write(kind: KeysKind, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
+fn write(
+    executor: &Executor<'_>,
+    kind: KeysKind,
+    record: &Record<'_>,
+    out: &mut Vec<u8>,
+) -> Executed {
     let cas = kind.with_cas.then_some(record.cas);
     let mut put_line = |bytes| {
         reply::put_value_line(out, record.key, record.client_flags, bytes, cas);
@@ -159,7 +165,7 @@ fn write(kind: KeysKind, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
         Body::Chunked(manifest) => {
             put_line(manifest.bytes());
             // Of a key that is not there nothing is said.
-            Executed::streams(manifest, reply::LINE_END, |_| {})
+            Executed::streams(executor.session, manifest, reply::LINE_END, |_| {})
         }
     }
 }

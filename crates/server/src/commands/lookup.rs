@@ -3,7 +3,7 @@
 
 use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
-use super::keyed::Executed;
+use super::keyed::{Executed, LargeValue};
 use terrace_cache::{
     Access, Body, Change, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue, Record, Update,
 };
@@ -61,20 +61,25 @@ pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
     evidence.is_some_and(|evidence| evidence.probe.met_unreadable())
 }
 
-/// Whether all that was promised is there: the chunks of a large item may be lost one by one. To be
-/// asked before the promise is sent. An item that can't be sent any more is removed, so that no later
-/// request finds what this one missed.
+/// Takes a hit that was written to `out` from `before` on back, unless all that it promises is there: the chunks
+/// of a large item may be lost one by one. An item that can't be sent any more is removed, so that no later
+/// request finds what this one missed; where it is another one by now, that is to be looked at.
 #[inline]
-pub(crate) fn can_be_sent(
+pub(crate) fn if_whole(
     executor: &Executor<'_>,
     key: Key<'_>,
     evidence: Option<Evidence<'_>>,
-    executed: &Executed,
-) -> bool {
-    match executed {
-        Executed::Replied => true,
-        Executed::Streams(large) => has_chunks(executor, key, evidence, &large.manifest),
+    executed: Executed,
+    (out, before): (&mut Vec<u8>, usize),
+) -> Result<Option<Executed>, Unfinished> {
+    let is_whole = match &executed {
+        Executed::Replied => return Ok(Some(executed)),
+        Executed::Streams(large) => has_chunks(executor, key, evidence, large),
+    };
+    if !matches!(is_whole, Ok(true)) {
+        out.truncate(before);
     }
+    Ok(is_whole?.then_some(executed))
 }
 
 #[inline(never)]
@@ -82,17 +87,22 @@ fn has_chunks(
     executor: &Executor<'_>,
     key: Key<'_>,
     evidence: Option<Evidence<'_>>,
-    manifest: &Manifest,
-) -> bool {
-    let is_whole = executor.session.has_chunks(manifest);
-    if !is_whole {
-        let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
-        // If it was moved or changed meanwhile, whoever asks for it next comes here again.
-        let _ = executor.session.update(key, executor.now, evidence, false, |hit| {
-            if hit.as_ref().is_some_and(is_it) { Change::Remove } else { Change::Keep }
-        });
+    LargeValue { manifest, pin, .. }: &LargeValue,
+) -> Result<bool, Unfinished> {
+    if pin.as_ref().is_some_and(|pin| executor.session.has_chunks(manifest, pin)) {
+        return Ok(true);
     }
-    is_whole
+    let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
+    let mut is_lost = false;
+    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+        is_lost = hit.as_ref().is_some_and(is_it);
+        if is_lost { Change::Remove } else { Change::Keep }
+    });
+    match update {
+        Update::Read(probe) => Err(Unfinished::read(probe)),
+        Update::Done { .. } if !is_lost => Err(Unfinished::Wait),
+        Update::Done { .. } | Update::Wait | Update::Full => Ok(false),
+    }
 }
 
 /// What [`with_effects`] came to.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{CHUNKS_TOGETHER, ItemId, Manifest, Run};
+use terrace_cache::{CHUNKS_TOGETHER, ItemId, Manifest, Pin, Run};
 use terrace_device::AlignedBuf;
 
 /// Shorter values, such as all that memcached takes unless told otherwise, are sent when all of their
@@ -67,6 +67,8 @@ pub(crate) struct Stream {
     /// The key that was asked for, by hash: what changes it has to wait for the last chunk.
     hash: u64,
     manifest: Manifest,
+    /// Keeps its chunks until the last one was sent.
+    _pin: Option<Pin>,
     /// What stands behind the value; none once it is in `window`.
     terminator: &'static [u8],
     /// The reply if a chunk is lost before anything was sent.
@@ -87,11 +89,12 @@ pub(crate) struct Stream {
 impl Stream {
     /// `head` is what stands before the value.
     pub(crate) fn new(hash: u64, head: Vec<u8>, value: LargeValue) -> Self {
-        let LargeValue { manifest, terminator, miss } = value;
+        let LargeValue { manifest, pin, terminator, miss } = value;
         let mut stream = Self {
             hash,
             is_held: manifest.bytes() <= WHOLE_BYTES_MAX,
             manifest,
+            _pin: pin,
             terminator,
             miss,
             next: (0, 0),
@@ -278,7 +281,7 @@ mod tests {
 
     fn held_stream() -> Stream {
         let miss = b"EN\r\n".to_vec();
-        let large = LargeValue { manifest: manifest(), terminator: b"\r\n", miss };
+        let large = LargeValue { manifest: manifest(), pin: None, terminator: b"\r\n", miss };
         Stream::new(1, b"VA 11\r\n".to_vec(), large)
     }
 
@@ -397,7 +400,8 @@ mod tests {
     /// A classic miss is told by the `END` behind it alone.
     #[test]
     fn a_lost_value_without_a_word_for_that_is_gone_on_with() {
-        let large = LargeValue { manifest: manifest(), terminator: b"\r\n", miss: Vec::new() };
+        let large =
+            LargeValue { manifest: manifest(), pin: None, terminator: b"\r\n", miss: Vec::new() };
         let mut stream = Stream::new(1, b"VALUE k 0 11\r\n".to_vec(), large);
         let chunks = begin(&mut stream, true, 100);
         stream.put(chunks[5].number, None);

@@ -33,7 +33,7 @@ pub(super) fn get(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let touch = get.touch.map(|exptime| Expiry::unsigned(exptime, executor.now));
-    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(asker, get, record, out);
+    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(executor, asker, get, record, out);
     if let Some(executed) = keys::fetch(executor, key, touch, evidence, out, write)? {
         return Ok(executed);
     }
@@ -42,7 +42,13 @@ pub(super) fn get(
 }
 
 /// Writes a record, or what stands before a value that is sent chunk by chunk.
-fn write(asker: (Echo, bool), get: &Get<'_>, record: &Record<'_>, out: &mut Vec<u8>) -> Executed {
+fn write(
+    executor: &Executor<'_>,
+    asker: (Echo, bool),
+    get: &Get<'_>,
+    record: &Record<'_>,
+    out: &mut Vec<u8>,
+) -> Executed {
     let body = record.body();
     let (value, value_bytes_to_follow) = match &body {
         Body::Inline(value) => (*value, 0),
@@ -59,7 +65,7 @@ fn write(asker: (Echo, bool), get: &Get<'_>, record: &Record<'_>, out: &mut Vec<
     match body {
         Body::Inline(_) => Executed::Replied,
         Body::Chunked(manifest) => {
-            Executed::streams(manifest, b"", |out| write_miss(asker, get, out))
+            Executed::streams(executor.session, manifest, b"", |out| write_miss(asker, get, out))
         }
     }
 }

@@ -36,10 +36,9 @@ pub(super) fn execute(
     let seen = Seen { record, expires: record.expires, fetched, idle_seconds, won: false };
     let before = out.len();
     let executed = write(executor, request, &seen, out);
-    if !lookup::can_be_sent(executor, key, evidence, &executed) {
-        out.truncate(before);
+    let Some(executed) = lookup::if_whole(executor, key, evidence, executed, (out, before))? else {
         return Ok(missing(executor, request, evidence, out));
-    }
+    };
     found(executor, request, from_dram);
     Ok(executed)
 }
@@ -75,11 +74,12 @@ fn with_effects(
         }
     };
     match (outcome, written) {
-        (Outcome::Found, Some((executed, from_dram)))
-            if lookup::can_be_sent(executor, key, evidence, &executed) =>
-        {
-            found(executor, request, from_dram);
-            return Ok(executed);
+        (Outcome::Found, Some((executed, from_dram))) => {
+            let place = (&mut *out, before);
+            if let Some(executed) = lookup::if_whole(executor, key, evidence, executed, place)? {
+                found(executor, request, from_dram);
+                return Ok(executed);
+            }
         }
         (Outcome::Created { cas, expires }, _) => {
             write_created(executor, request, (cas, expires), out);
@@ -138,7 +138,9 @@ fn write(
     match body {
         _ if !with_value => Executed::Replied,
         Body::Chunked(manifest) => {
-            Executed::streams(manifest, reply::LINE_END, |out| write_miss(request, out))
+            Executed::streams(executor.session, manifest, reply::LINE_END, |out| {
+                write_miss(request, out)
+            })
         }
         Body::Inline(value) => {
             reply::put_block(out, value);
