@@ -451,6 +451,8 @@ impl Maintenance {
         while goes_on() {
             engine.pool.quiesce.refresh(&self.participant);
             let guard = Guard::new();
+            // What is said from here on takes slots of theirs, too.
+            self.maintain_logs(engine, guard);
             let has_index = self.make_index_room(engine, guard, at, now);
             let may_take_back = taken_back < 2 * segments;
             // A segment that the index has no room for would hold nothing.
