@@ -370,7 +370,8 @@ impl Work {
         let pin = session.pin(manifest);
         if !session.has_chunks(manifest, &pin) {
             let is_gone = version.is_expired(cx.now) || !cx.oracle.is_still(id, &version);
-            self.broken(cx, &version, is_gone, "before the header");
+            let may_be = is_gone || cx.may_lose();
+            self.broken(cx, &version, may_be, "before the header");
             return Progress::Finished;
         }
         let download = Download { version, _pin: pin, run: 0, chunk: 0, offset: 0 };
@@ -378,11 +379,11 @@ impl Work {
         Progress::GoesOn
     }
 
-    /// A chunk is missing, of an item that may be gone.
-    fn broken(&self, cx: &mut Context, version: &Rc<Version>, is_gone: bool, when: &str) {
+    /// A chunk is missing, which may be so or not.
+    fn broken(&self, cx: &mut Context, version: &Rc<Version>, may_be: bool, when: &str) {
         let key = self.operation.key;
         cx.tally.broken += 1;
-        if !is_gone && !version.is_hollow && !cx.may_lose() {
+        if !may_be && !version.is_hollow {
             cx.fail(key, format!("get: key {key}: a chunk is lost {when}"));
         }
     }
@@ -404,9 +405,10 @@ impl Work {
         match found {
             Lookup::Read(probe) => return Progress::Reads(probe),
             Lookup::Miss => {
-                // What was replaced or has expired is kept for as long as it is read.
-                let is_gone = self.flushes != cx.oracle.flushes;
-                self.broken(cx, &Rc::clone(&download.version), is_gone, "behind the header");
+                // What was replaced or has expired is kept for as long as it is read. One that was let go of
+                // may not have been missed before the header, where another has its fingerprint.
+                let may_be = cx.has_let_go() || self.flushes != cx.oracle.flushes;
+                self.broken(cx, &Rc::clone(&download.version), may_be, "behind the header");
                 return Progress::Finished;
             }
             Lookup::Hit(hit) => {

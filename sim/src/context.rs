@@ -8,7 +8,8 @@ use crate::trace::{Event, NO_KEY, Trace};
 use crate::value::Values;
 use crate::{Failure, Tally};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use terrace_cache::Cache;
 use terrace_device::sim::SimDevice;
 
 pub(crate) struct Context {
@@ -25,6 +26,8 @@ pub(crate) struct Context {
     /// The latest time that there was, here or in an earlier run of the cache.
     pub(crate) latest: u32,
     pub(crate) step: u64,
+    /// The running one.
+    pub(crate) cache: Weak<Cache>,
     /// Of the running cache.
     pub(crate) inline_bytes_max: usize,
     pub(crate) item_bytes_max: usize,
@@ -57,6 +60,15 @@ impl Context {
     pub(crate) fn is_hurt(&mut self) -> bool {
         self.was_hurt |= self.devices.iter().any(|device| device.counts().faults > 0);
         self.was_hurt
+    }
+
+    /// Whether the cache may have let go of a record so far.
+    pub(crate) fn has_let_go(&mut self) -> bool {
+        let Some(cache) = self.cache.upgrade() else { return true };
+        let stats = cache.stats();
+        let has_evicted =
+            stats.evictions > 0 || stats.tiers.iter().any(|tier| tier.let_go_records > 0);
+        has_evicted || self.tally.crashes > 0 || self.is_recovering || self.is_hurt()
     }
 
     /// Whether a record may be missing at the moment.

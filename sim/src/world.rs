@@ -12,7 +12,7 @@ use crate::trace::Trace;
 use crate::value::Values;
 use crate::{Failure, Options, Tally};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_cache::{
     Access, Cache, Checked, Config, Evidence, Lookup, OpenError, Probe, Session, StateFile, Tier,
@@ -73,6 +73,7 @@ impl World {
             step: 0,
             inline_bytes_max: 0,
             item_bytes_max: 0,
+            cache: Weak::new(),
             is_recovering: false,
             was_hurt: false,
             devices,
@@ -173,6 +174,7 @@ impl World {
         self.cx.latest = self.cx.latest.max(self.cx.now);
         self.cx.inline_bytes_max = cache.inline_bytes_max();
         self.cx.item_bytes_max = (cache.item_bytes_max() as usize).min(64 << 10);
+        self.cx.cache = Arc::downgrade(&cache);
         self.cx.is_recovering = cache.recovering() > 0;
         let connections = 0..self.cx.scenario.connections;
         let connections = connections.map(|_| Connection::open(&cache, &mut self.cx));
