@@ -49,12 +49,17 @@ const RESERVE_SHARE: f64 = 1.0 / 128.0;
 const RESERVE_BLOCKS: (f64, f64) = (4.0, 64.0);
 const RESERVES: f64 = 3.0;
 const BLOCK_BYTES_MAX: f64 = 524_288.0;
-/// Segments that background work holds whole: one to write, one to read, and those that it merges, which are
-/// 3 to 8 within a thirty-second of `-m`; none where three take more than a sixteenth.
+/// Threads of background work, each with memory of its own, if that is in an eighth of `-m` and they can merge.
+const WORKERS: f64 = 2.0;
+const WORKERS_SHARE: f64 = 1.0 / 8.0;
+/// Segments that one of them holds whole: one to write, one to read, and those that it merges, which are
+/// 3 to 8 within a thirty-second of its part of `-m`; none where three take more than a sixteenth.
 const WORK_SEGMENTS: f64 = 2.0;
 const MERGED_SEGMENTS: (f64, f64) = (3.0, 8.0);
 const MERGED_SHARE: f64 = 1.0 / 32.0;
 const MERGED_SHARE_MAX: f64 = 1.0 / 16.0;
+/// Bytes of what is listed of the records of a segment that is merged, for each of its bytes.
+const LISTED: f64 = 1.28;
 /// A word of the kill log, of which there is one for each copy that was replaced and whose segment is still there;
 /// the log is cleaned when it is twice as long as those. Some are written again then, and pages have headers.
 const KILL: f64 = 8.0;
@@ -227,9 +232,21 @@ fn buffers(data: &Data, segment_bytes: f64, shards: f64, memory_bytes: f64) -> f
     let (least, most) = RESERVE_BLOCKS;
     let reserve = (memory_bytes * RESERVE_SHARE).clamp(least * block, most * block);
     let waiting = (shards * segment_bytes * BUFFERED_SEGMENTS).min(memory_bytes / 2.0);
-    let work = WORK_SEGMENTS + merged_segments(segment_bytes, memory_bytes);
     let table = waiting / (data.record_bytes() + DRAM_HEADER) * DRAM_TABLE * TABLE_GROWN;
-    waiting + table + RESERVES * reserve + memory_bytes * SPARE_SHARE + work * segment_bytes
+    waiting
+        + table
+        + RESERVES * reserve
+        + memory_bytes * SPARE_SHARE
+        + work(segment_bytes, shards, memory_bytes)
+}
+
+/// Bytes that background work takes.
+fn work(segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
+    let merged = |workers: f64| merged_segments(segment_bytes, memory_bytes / workers);
+    let fits = WORKERS * WORK_SEGMENTS * segment_bytes <= memory_bytes * WORKERS_SHARE
+        && (merged(WORKERS) > 0.0 || merged(1.0) == 0.0);
+    let workers = if fits { WORKERS.min(shards) } else { 1.0 };
+    workers * (WORK_SEGMENTS + merged(workers) * (1.0 + LISTED)) * segment_bytes
 }
 
 fn merged_segments(segment_bytes: f64, memory_bytes: f64) -> f64 {
