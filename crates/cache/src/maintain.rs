@@ -400,16 +400,20 @@ impl Maintenance {
         Sealing::of(outcome == Outcome::Sealed)
     }
 
-    /// Grows a shard's index, if it must, for one more segment of what is left. Says whether it takes that.
-    fn make_index_room(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
+    /// Grows a shard's index, if it must and can, for one more segment; how many records that has, if there may
+    /// not be room for all.
+    fn make_index_room(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+    ) -> Option<u64> {
         while self.keep_growing(engine, guard) {}
         let shard = &engine.shards[at];
-        let (coming, left) = {
-            let locked = shard.lock(&engine.pool, guard);
-            (engine.records_per_segment(&locked), locked.state.fresh.records)
-        };
-        let takes = |coming| grow::pressure(shard, guard, coming) < Pressure::Needed;
-        while !takes(coming) {
+        let coming = engine.records_per_segment(&shard.lock(&engine.pool, guard));
+        let is_needed = || grow::pressure(shard, guard, coming) == Pressure::Needed;
+        while is_needed() {
             match grow::start(engine, guard, at, coming) {
                 Ok(growth) => {
                     self.growth = Some(growth);
@@ -422,7 +426,7 @@ impl Maintenance {
             }
             engine.pool.collect();
         }
-        takes(coming.min(left))
+        is_needed().then_some(coming)
     }
 
     /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
@@ -447,45 +451,57 @@ impl Maintenance {
     /// would have to be once more in a shard that was done with before.
     fn seal_all_of(&mut self, at: usize, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
         let segments = engine.shards[at].segments.iter().count();
-        let mut taken_back = 0;
+        let (mut taken_back, mut is_crowded) = (0, false);
         while goes_on() {
             engine.pool.quiesce.refresh(&self.participant);
             let guard = Guard::new();
-            // What is said from here on takes slots of theirs, too.
-            self.maintain_logs(engine, guard);
-            let has_index = self.make_index_room(engine, guard, at, now);
-            let may_take_back = taken_back < 2 * segments;
-            // A segment that the index has no room for would hold nothing.
-            let outcome = match has_index || !may_take_back {
-                true => self.seal_any(engine, guard, at, now),
-                false => Outcome::Blocked,
+            let slots = &engine.pool.slots;
+            if engine.pool.logs.iter().any(|log| log.is_short_of_slots(slots)) {
+                // What is said from here on takes some, too.
+                self.maintain_logs(engine, guard);
+            }
+            let crowd = self.make_index_room(engine, guard, at, now);
+            // What was sealed in vain may be what is taken back first.
+            let may_take_back = taken_back < 2 * segments + 2;
+            let outcome = match is_crowded && crowd.is_some() && may_take_back {
+                true => None,
+                false => self.seal_left(engine, guard, at, now, crowd),
             };
+            is_crowded = outcome.is_none();
             match outcome {
-                Outcome::Sealed => {}
-                Outcome::Blocked if may_take_back => {
+                Some(Outcome::Sealed) => {}
+                None | Some(Outcome::Blocked) if may_take_back => {
                     taken_back += 1;
                     // The logs have to be durable in the end, which takes places, too.
                     engine.pool.spill_logs();
-                    if (taken_back > segments || !has_index) && engine.recovery.is_done() {
+                    if (taken_back > segments || is_crowded) && engine.recovery.is_done() {
                         // Nothing is gained by keeping what is alive.
                         engine.note_full();
                     }
                     engine.judge_fullness();
                     self.take_back(engine, guard, at..at + 1, now);
                 }
-                Outcome::Blocked | Outcome::NotDue => return,
+                _ => return,
             }
             engine.pool.collect();
         }
     }
 
-    /// Seals what is left. What the index did not take is as if there were no place.
-    fn seal_any(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Outcome {
+    /// Seals what is left. `None` if the index took hardly any of it, or of a `crowd` for which there may be no room:
+    /// that would be sealed again and again, until there is no place.
+    fn seal_left(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+        crowd: Option<u64>,
+    ) -> Option<Outcome> {
         let left = || engine.shards[at].lock(&engine.pool, guard).state.fresh.records;
         let before = left();
-        match seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All) {
-            Outcome::Sealed if left() == before => Outcome::Blocked,
-            outcome => outcome,
-        }
+        let outcome = seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All);
+        let least = crowd.map_or(1, |coming| (coming.min(before) / 4).max(1));
+        let is_in_vain = outcome == Outcome::Sealed && before.saturating_sub(left()) < least;
+        (!is_in_vain).then_some(outcome)
     }
 }

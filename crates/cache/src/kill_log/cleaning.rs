@@ -37,6 +37,11 @@ impl KillLog {
         self.slots_max.saturating_sub(pages.div_ceil(self.pages_per_slot(slots)))
     }
 
+    /// Whether cleaning may soon have none to say what counts in.
+    pub(crate) fn is_short_of_slots(&self, slots: &Slots) -> bool {
+        self.slots_left(slots) < SLOTS_LEFT
+    }
+
     /// Whether what counts is nearly all that the log has slots for. Kills count until their segment is taken
     /// back, so that this is what makes them fewer.
     pub(crate) fn is_long(&self, slots: &Slots) -> bool {
@@ -56,7 +61,7 @@ impl KillLog {
         let per_slot = self.pages_per_slot(slots);
         let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
         let limit = GARBAGE_FACTOR * self.live_words() / PAGE_WORDS + per_slot;
-        let is_short_of_slots = self.slots_left(slots) < SLOTS_LEFT;
+        let is_short_of_slots = self.is_short_of_slots(slots);
         if spilled < tail + per_slot || (spilled - tail < limit && !is_short_of_slots) {
             return false;
         }
