@@ -58,8 +58,9 @@ const WORK_SEGMENTS: f64 = 2.0;
 const MERGED_SEGMENTS: (f64, f64) = (3.0, 8.0);
 const MERGED_SHARE: f64 = 1.0 / 32.0;
 const MERGED_SHARE_MAX: f64 = 1.0 / 16.0;
-/// Bytes of what is listed of the records of a segment that is merged, for each of its bytes.
-const LISTED: f64 = 1.28;
+/// What is listed of the records of a segment that is merged, for each of its bytes: for every 100 of them an entry of
+/// 48, in a list with up to twice the room, and a name of 8.
+const LISTED: f64 = (2.0 * 48.0 + 8.0) / 100.0;
 /// A word of the kill log, of which there is one for each copy that was replaced and whose segment is still there;
 /// the log is cleaned when it is twice as long as those. Some are written again then, and pages have headers.
 const KILL: f64 = 8.0;

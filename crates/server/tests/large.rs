@@ -262,20 +262,21 @@ fn a_reader_that_is_slow_gets_all_of_it() {
 fn an_item_that_is_replaced_or_deleted_while_it_is_read_is_read_to_its_end() {
     for tier_bytes in [None, Some(512 << 20)] {
         let (server, mut client) = server(tier_bytes);
-        let values: Vec<_> = (0..3).map(|seed| value(seed, 6_000_000)).collect();
-        let changes = [set("k", &values[1]), b"delete k\r\n".to_vec(), b"gat -1 k\r\n".to_vec()];
-        let after = [hit("k", &values[1]), b"END\r\n".to_vec(), b"END\r\n".to_vec()];
-        for (change, after) in changes.iter().zip(after) {
+        let values = [value(1, 6_000_000), value(2, 6_000_000)];
+        let text = |text: &str| text.as_bytes().to_vec();
+        // What changes it, the answer to that, and what is found then.
+        let changes = [
+            (set("k", &values[1]), text("STORED\r\n"), hit("k", &values[1])),
+            (text("delete k\r\n"), text("DELETED\r\n"), text("END\r\n")),
+            (text("gat -1 k\r\n"), hit("k", &values[0]), text("END\r\n")),
+        ];
+        for (change, reply, after) in changes {
             client.ask(set("k", &values[0]), "STORED\r\n");
             let mut reader = server.connect();
             reader.send("get k\r\n");
             // The reader has begun, and not taken anything beyond what the sockets hold.
             let begin = reader.receive(|unread| (unread.len() >= 5).then_some(5));
-            match change.starts_with(b"gat") {
-                true => client.ask(change, hit("k", &values[0])),
-                false => client
-                    .ask(change, ["STORED\r\n", "DELETED\r\n"][usize::from(change[0] == b'd')]),
-            }
+            client.ask(change, reply);
             std::thread::sleep(std::time::Duration::from_millis(50));
             client.ask("get k\r\n", after);
             let got = [begin, reader.receive_all_or_until(b"END\r\n")].concat();

@@ -396,22 +396,23 @@ impl Session {
     /// Whether every chunk of the item is there (no I/O, so up to equal fingerprints), and `pin`, which is of its
     /// manifest, keeps it there; to be asked before the reply's header is sent.
     pub fn has_chunks(&self, manifest: &Manifest, pin: &Pin) -> bool {
+        if !pin.is_in_time() {
+            return false;
+        }
         let guard = self.guard();
         let mut name = [0; 12];
-        pin.is_in_time()
-            && manifest.runs.iter().all(|run| {
-                (0..run.chunks).all(|index| {
-                    let key = self.chunk_key(run.item, index, &mut name);
-                    let (shard, name) = self.shard(&key);
-                    let pool = &self.engine().pool;
-                    let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
-                    is_resident()
-                        || !shard.candidates(guard, name).is_empty()
-                        || is_resident()
-                        || shard.has_suspended()
-                            && !shard.lock(pool, guard).candidates(name).is_empty()
-                })
+        manifest.runs.iter().all(|run| {
+            (0..run.chunks).all(|index| {
+                let key = self.chunk_key(run.item, index, &mut name);
+                let (shard, name) = self.shard(&key);
+                let pool = &self.engine().pool;
+                let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
+                is_resident()
+                    || !shard.candidates(guard, name).is_empty()
+                    || is_resident()
+                    || shard.has_suspended() && !shard.lock(pool, guard).candidates(name).is_empty()
             })
+        })
     }
 
     /// Counts as a use of the chunks of an item: whoever changes one uses all of it, and reads none. Only without
