@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Client, TestServer};
+use terrace::settings::Settings;
 
 const ITEM_BYTES_MAX: u64 = 16 << 20;
 
@@ -22,6 +23,17 @@ fn hit(key: &str, value: &[u8]) -> Vec<u8> {
 
 fn server(tier_bytes: Option<u64>) -> (TestServer, Client) {
     let server = TestServer::with(|settings| settings.item_bytes_max = ITEM_BYTES_MAX, tier_bytes);
+    let client = server.connect();
+    (server, client)
+}
+
+/// One that has no need to evict anything, however late background work comes.
+fn roomy_server(tier_bytes: Option<u64>) -> (TestServer, Client) {
+    let settings = |settings: &mut Settings| {
+        settings.item_bytes_max = ITEM_BYTES_MAX;
+        settings.memory_bytes = 512 << 20;
+    };
+    let server = TestServer::with(settings, tier_bytes);
     let client = server.connect();
     (server, client)
 }
@@ -261,7 +273,7 @@ fn a_reader_that_is_slow_gets_all_of_it() {
 #[test]
 fn an_item_that_is_replaced_or_deleted_while_it_is_read_is_read_to_its_end() {
     for tier_bytes in [None, Some(512 << 20)] {
-        let (server, mut client) = server(tier_bytes);
+        let (server, mut client) = roomy_server(tier_bytes);
         let values = [value(1, 6_000_000), value(2, 6_000_000)];
         let text = |text: &str| text.as_bytes().to_vec();
         // What changes it, the answer to that, and what is found then.
@@ -289,7 +301,7 @@ fn an_item_that_is_replaced_or_deleted_while_it_is_read_is_read_to_its_end() {
 #[test]
 fn the_last_look_at_a_value_finds_all_of_it() {
     for tier_bytes in [None, Some(512 << 20)] {
-        let (_server, mut client) = server(tier_bytes);
+        let (_server, mut client) = roomy_server(tier_bytes);
         let value = value(3, 700_000);
         for _ in 0..100 {
             client.ask(set("k", &value), "STORED\r\n");
@@ -303,7 +315,7 @@ fn the_last_look_at_a_value_finds_all_of_it() {
 #[test]
 fn a_value_that_is_replaced_again_and_again_is_always_there() {
     for tier_bytes in [None, Some(512 << 20)] {
-        let (server, mut client) = server(tier_bytes);
+        let (server, mut client) = roomy_server(tier_bytes);
         let values = [value(1, 900_000), value(2, 900_000)];
         client.ask(set("k", &values[0]), "STORED\r\n");
         let mut reader = server.connect();
