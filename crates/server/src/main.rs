@@ -85,11 +85,14 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     say::line(banner::version());
     let tls = tls.map_err(Failure::system)?;
+    // Before any drive: a start that is refused for its port leaves no files behind.
+    let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
+    let admin = Admin::bind(settings).map_err(Failure::system)?;
     let tiers = tiers::open(settings)?;
     let state = state::open(settings)?;
     let cache = open_cache(settings, &tiers.in_background, &state)?;
-    let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
-    let admin = Admin::bind(settings).map_err(Failure::system)?;
+    // After the cache: until then clients are turned away, and need not wait for an answer.
+    Listener::listen_all(&listeners, settings.listen_backlog).map_err(Failure::system)?;
     let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;
     port_file::write(&listeners)?;
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);

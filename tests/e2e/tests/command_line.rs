@@ -160,6 +160,45 @@ fn a_taken_port_is_told() {
 }
 
 #[test]
+fn a_start_that_is_refused_leaves_no_files() {
+    if others("a_start_that_is_refused_leaves_no_files") {
+        return;
+    }
+    let first = Server::start("-m 64");
+    let port = first.address().port();
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().display();
+    let tier = format!("--tier ssd:{path}/tier:64M --state {path}");
+    let failed = Server::run(&format!("-m 64 -l 127.0.0.1 -p {port} {tier}"));
+    assert_eq!(failed.code, Some(71), "{}", failed.output);
+    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
+}
+
+#[test]
+fn a_running_server_keeps_its_unix_socket() {
+    use std::os::unix::net::UnixStream;
+    if others("a_running_server_keeps_its_unix_socket") {
+        return;
+    }
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("socket");
+    let flags = format!("-m 64 -s {}", path.display());
+    let mut first = terrace_e2e::spawn(&flags, &dir);
+    wait_until("a connection", || UnixStream::connect(&path).ok());
+    let refused = Server::run(&flags);
+    assert_eq!(refused.code, Some(71), "{}", refused.output);
+    assert!(refused.output.contains("in use"), "{}", refused.output);
+    UnixStream::connect(&path).expect("the first one still answers");
+    // What it leaves behind is taken over.
+    let _ = first.kill();
+    let _ = first.wait();
+    let mut second = terrace_e2e::spawn(&flags, &dir);
+    wait_until("a connection", || UnixStream::connect(&path).ok());
+    let _ = second.kill();
+    let _ = second.wait();
+}
+
+#[test]
 fn a_unix_socket_serves_too() {
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;

@@ -10,6 +10,7 @@ mod token;
 pub use metrics::markdown;
 
 use crate::say;
+use crate::server::left_behind;
 use crate::server::shared::Shared;
 use crate::settings::{AdminAddress, Settings};
 use crate::stats::view::View;
@@ -18,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -178,9 +179,7 @@ fn listen(address: &AdminAddress) -> io::Result<(Listening, String)> {
             Ok((Listening::Tcp(socket), name))
         }
         AdminAddress::Unix(path) => {
-            if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-                std::fs::remove_file(path)?;
-            }
+            left_behind::remove(path)?;
             let socket = UnixListener::bind(path)?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
             socket.set_nonblocking(true)?;

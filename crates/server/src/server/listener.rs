@@ -1,5 +1,6 @@
 //! Sockets that clients come in by.
 
+use super::left_behind;
 use crate::settings::{Endpoint, ListenTls, Protocol, Settings};
 use rustix::net::SocketFlags;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One socket that is listened on.
+/// One socket to listen on. It has its address from the start; [`Listener::listen_all`] lets clients in.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -54,7 +55,7 @@ pub struct ListenError {
 }
 
 impl Listener {
-    /// All listeners that `settings` ask for; or, where a service manager has opened sockets for
+    /// Sockets at all addresses that `settings` ask for; or, where a service manager has opened sockets for
     /// this process (`LISTEN_FDS`), those. Where no address was asked for, or a name that has others
     /// too, a machine without IPv6 gets IPv4 alone.
     pub fn bind_all(settings: &Settings) -> Result<Vec<Self>, ListenError> {
@@ -63,17 +64,30 @@ impl Listener {
             return Ok(given);
         }
         if let Some(path) = &settings.unix_socket {
-            let listener = Self::unix(path, settings.unix_mask, settings.listen_backlog);
+            let listener = Self::unix(path, settings.unix_mask);
             return Ok(vec![listener.map_err(error(path.display().to_string()))?]);
         }
         let endpoints = settings.endpoints().map_err(|no| error(no.host)(no.source))?;
-        Self::network_all(&endpoints, settings.listen_backlog)
+        Self::network_all(&endpoints)
     }
 
-    fn network_all(endpoints: &[Endpoint], backlog: u32) -> Result<Vec<Self>, ListenError> {
+    /// Lets clients come, `backlog` of them unanswered at most, where a service manager does not yet.
+    pub fn listen_all(listeners: &[Self], backlog: u32) -> Result<(), ListenError> {
+        let tell = |listener: &Self| error(listener.entry.name.clone());
+        listeners.iter().try_for_each(|one| one.listen(backlog).map_err(tell(one)))
+    }
+
+    fn listen(&self, backlog: u32) -> io::Result<()> {
+        if self.entry.kind == Kind::Udp || self.socket.is_listener()? {
+            return Ok(());
+        }
+        self.socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+    }
+
+    fn network_all(endpoints: &[Endpoint]) -> Result<Vec<Self>, ListenError> {
         let (mut listeners, mut lacking) = (Vec::new(), None);
         for &endpoint in endpoints {
-            match Self::network(endpoint, backlog) {
+            match Self::network(endpoint) {
                 Ok(listener) => listeners.push(listener),
                 Err(e) if !endpoint.is_literal && lacks_ipv6(endpoint.address, &e) => {
                     lacking = Some(error(endpoint.address.to_string())(e));
@@ -115,8 +129,7 @@ impl Listener {
         Ok(Self::new(socket, (kind, tls, None), name))
     }
 
-    /// Listens on a network address.
-    fn network(endpoint: Endpoint, backlog: u32) -> io::Result<Self> {
+    fn network(endpoint: Endpoint) -> io::Result<Self> {
         let Endpoint { address, is_udp, tls, protocol, .. } = endpoint;
         let kind = if is_udp { Kind::Udp } else { Kind::Tcp };
         let socket_type = if is_udp { Type::DGRAM } else { Type::STREAM };
@@ -130,9 +143,6 @@ impl Listener {
         }
         socket.bind(&address.into())?;
         socket.set_nonblocking(true)?;
-        if !is_udp {
-            socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-        }
         let bound = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self::new(socket, (kind, tls, protocol), bound.to_string()))
     }
@@ -141,21 +151,19 @@ impl Listener {
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Self> {
         let (tls, protocol) = (ListenTls::Off, None);
         let endpoint = Endpoint { address, is_literal: true, is_udp: false, tls, protocol };
-        Self::network(endpoint, backlog)
+        let listener = Self::network(endpoint)?;
+        listener.listen(backlog)?;
+        Ok(listener)
     }
 
-    /// Listens on a Unix socket with the permission bits `mask`; a socket that an earlier server
-    /// left behind is replaced, any other file is not.
-    pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
-        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            std::fs::remove_file(path)?;
-        }
+    /// A Unix socket with the permission bits `mask`. One that an earlier server left behind is replaced;
+    /// one at which a server answers is not, nor is any other file.
+    fn unix(path: &Path, mask: u32) -> io::Result<Self> {
+        left_behind::remove(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::unix(path)?)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask))?;
-        socket.set_nonblocking(true)?;
-        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         let name = path.display().to_string();
         Ok(Self::new(socket, (Kind::Unix, ListenTls::Off, None), name))
     }
@@ -258,7 +266,7 @@ mod tests {
             protocol: None,
         };
         let bound = |endpoints: &[Endpoint]| {
-            Listener::network_all(endpoints, 1).map(|all| all.len()).map_err(|no| no.address)
+            Listener::network_all(endpoints).map(|all| all.len()).map_err(|no| no.address)
         };
         // From the addresses that documents are written with: no machine has it.
         let (nobodys, here) = ("[2001:db8::1]:0", "127.0.0.1:0");

@@ -25,6 +25,7 @@ mod heartbeat;
 mod inbox;
 mod input;
 mod keys;
+pub(crate) mod left_behind;
 mod listener;
 mod login;
 mod naps;

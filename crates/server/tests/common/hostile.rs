@@ -28,6 +28,7 @@ fn serve(settings: &Settings, drives: &[Arc<dyn Device>]) -> (Server, Vec<Door>)
     let cache =
         Cache::open(Config { tiers, ..Config::new(settings.memory_bytes) }).expect("a cache");
     let listeners = Listener::bind_all(settings).expect("ports");
+    Listener::listen_all(&listeners, settings.listen_backlog).expect("listening");
     let door = |listener: &Listener| {
         let address = listener.tcp_address().or(listener.udp_address());
         Some(Door { address: address?, is_encrypted: listener.is_encrypted() })

@@ -1,0 +1,54 @@
+//! Unix sockets that a server left behind: a file stays when its process is killed.
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+/// Removes the socket at `path`, where there is one, and nobody listens on it. A running server keeps its own: a
+/// second one with the same path would cut its clients off, and is told that the address is in use when it binds.
+///
+/// # Errors
+/// If the file can't be removed.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match is_socket(path) && is_refused(path)? {
+        true => fs::remove_file(path),
+        false => Ok(()),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+}
+
+/// A full backlog is no refusal.
+fn is_refused(path: &Path) -> io::Result<bool> {
+    let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    client.set_nonblocking(true)?;
+    let answer = client.connect(&SockAddr::unix(path)?);
+    Ok(answer.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remove;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn only_a_socket_that_nobody_listens_on_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        remove(&path).unwrap();
+        let server = UnixListener::bind(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(server);
+        assert!(path.exists());
+        remove(&path).unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "a file").unwrap();
+        remove(&path).unwrap();
+        assert!(path.exists());
+    }
+}
