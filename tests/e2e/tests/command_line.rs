@@ -68,6 +68,10 @@ fn it_says_what_it_runs_with() {
     assert!(output.contains("io_uring") || output.contains("pool"), "no I/O engine in:\n{output}");
     assert!(!output.contains("warning: listening"), "{output}");
     assert!(output.lines().count() < 25, "{output}");
+    let is_short = |server: &Server| server.output().contains("warning: buffers leave the index");
+    assert!(!is_short(&server));
+    let short = Server::start("-m 4 --tier ssd:DIR/tier:64m --tier ssd:DIR/below:64m,below");
+    assert!(is_short(&short), "{}", short.output());
 }
 
 #[test]

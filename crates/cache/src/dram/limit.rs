@@ -66,6 +66,18 @@ impl Engine {
         self.pool.budget.used().saturating_sub(droppable * block) + kept * block
     }
 
+    /// Bytes that the indexes of all shards may have together, if records that wait for a drive are written to it:
+    /// their share, or what else stays leaves less.
+    pub(crate) fn index_room(&self) -> u64 {
+        let counters = &self.pool.counters;
+        let waiting = counters.blocks(Lane::Fresh).load(Ordering::Relaxed)
+            * u64::from(self.geometry.block_bytes);
+        let index = counters.index_bytes.load(Ordering::Relaxed);
+        let room =
+            (self.pool.budget.limit() + waiting + index).saturating_sub(self.memory_limit_min());
+        room.min(self.index_share())
+    }
+
     /// Returns free blocks to the system after the limit was lowered, but for those that requests
     /// need to go on. Says whether there were any.
     pub(crate) fn shrink_to_limit(&self) -> bool {

@@ -8,6 +8,11 @@ use crate::stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
 use crate::tiers::slots::TierStore;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Of the index, with entries of 28 bits at a load of 88 %.
+const INDEX_BYTES_PER_RECORD: u64 = 4;
+/// The operator hears of it where the index finds less than one part in so many of its share.
+const INDEX_SHORT: u64 = 4;
+
 impl Cache {
     /// Every segment that holds records, in the order of [`SegmentStats::place`].
     pub fn segments(&self) -> Vec<SegmentStats> {
@@ -180,12 +185,50 @@ impl Engine {
         if self.has_tiers() {
             lines
                 .push(format!("tiers are full when records take {} % of them", self.full_percent,));
+            lines.extend(self.describe_index());
+        }
+        lines
+    }
+
+    fn describe_index(&self) -> Vec<String> {
+        let (share, room) = (self.index_share(), self.index_room());
+        let records = room / INDEX_BYTES_PER_RECORD;
+        let tiers = self.pool.slots.tiers.iter().map(|tier| u64::from(tier.segments)).sum::<u64>();
+        let full =
+            tiers * u64::from(self.geometry.segment_bytes) / 100 * u64::from(self.full_percent);
+        let mut lines = vec![format!(
+            "sealed index: up to {} % of the memory, about {} records, which fill the tiers with {} bytes each",
+            self.tuning.index_percent,
+            rounded(records),
+            rounded(full / records.max(1))
+        )];
+        if room < share / INDEX_SHORT {
             lines.push(format!(
-                "sealed index: up to {} % of the memory, about {} million records",
-                self.tuning.index_percent,
-                self.index_share() / 4_000_000,
+                "warning: buffers leave the index {} KiB of the {} KiB that are its share; write a larger -m",
+                room >> 10,
+                share >> 10
             ));
         }
         lines
+    }
+}
+
+/// A number as people say it.
+fn rounded(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..2_000_000 => format!("{} thousand", number / 1_000),
+        _ => format!("{} million", number / 1_000_000),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn numbers_are_told_as_people_say_them() {
+        let told = [0, 9_999, 10_000, 1_999_999, 2_000_000].map(rounded);
+        assert_eq!(told, ["0", "9999", "10 thousand", "1999 thousand", "2 million"]);
     }
 }
