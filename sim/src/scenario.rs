@@ -225,6 +225,16 @@ impl Scenario {
         config
     }
 
+    /// The memory of the run that starts at `step`: with tiers it may be another one each time, but never too little.
+    pub(crate) fn memory_bytes_at(&self, step: u64) -> u64 {
+        let changes =
+            !self.tiers.is_empty() && Random::new(self.hash_seed.rotate_left(1)).one_in(4);
+        match step > 0 && changes {
+            true => self.memory_bytes * Random::new(self.hash_seed ^ step).pick(&[2, 3, 4, 8]) / 2,
+            false => self.memory_bytes,
+        }
+    }
+
     pub(crate) fn is_strict(&self) -> bool {
         self.durability == Durability::Power
     }

@@ -122,6 +122,7 @@ impl World {
 
     fn config(&self) -> Config {
         let mut config = self.cx.scenario.config();
+        config.memory_bytes = self.cx.scenario.memory_bytes_at(self.cx.step);
         let is_below = self.cx.scenario.is_ladder;
         let tier = |device: &Arc<SimDevice>| Tier {
             device: Arc::clone(device) as Arc<dyn Device>,

@@ -136,6 +136,8 @@ fn crashes_at_any_moment_bring_nothing_old_back() {
             }
             set_crash_hook(None);
             let left = remains.borrow_mut().take();
+            // As one does who had too little memory, or too much.
+            machine.set_memory([2, 2, 3, 6][random.below(4) as usize] << 20);
             machine = match left {
                 Some(left) => machine.again(left),
                 None => machine.crash(),
@@ -445,7 +447,7 @@ fn refused_and_started(durability: Durability) {
         damaged = at;
     });
     let refusing = Config {
-        memory_bytes: config().memory_bytes / 2,
+        memory_bytes: config().memory_bytes / 4,
         on_mismatch: OnMismatch::Refuse,
         tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Device>)],
         state: Some(Arc::clone(&remains.state)),

@@ -231,7 +231,7 @@ mod tests {
         let layout = Layout { shards: 4, tiers: 1, ring_pages: 16, blocks: 1, block_bytes: 4096 };
         let identity = Identity { set: 7, boot: [1, 2], layout };
         let file = Arc::new(StateFile::volatile().expect("memory"));
-        let (state, _) = State::open(file, &identity).expect("memory");
+        let state = State::anew(file, &identity).expect("memory");
         let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
         let counters = Arc::new(Counters::new(1, 4));
         let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));

@@ -9,3 +9,4 @@ pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod start;
 pub(crate) mod state;
+pub(crate) mod surviving;

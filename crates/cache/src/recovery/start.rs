@@ -19,7 +19,7 @@ use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, read_log};
 use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
-use crate::segments::buffers;
+use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
 use crate::stats::counters::Counters;
@@ -35,10 +35,6 @@ use terrace_policy::Promotion;
 /// One part of DRAM in so many is for counting how often records on flash are read: about four counters
 /// for each copy of 100 bytes that could be in DRAM.
 const SKETCH_SHARE: u64 = 64;
-/// Blocks that only background work may take, at least (but no more than a part of the few that a small
-/// memory has, since three times as many are kept free), and at most.
-const RESERVE_MIN: u64 = 4;
-const RESERVE_MAX: u64 = 64;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
 const SEQ_LEAP: u64 = 1 << 20;
@@ -87,10 +83,14 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut state = None;
     if let Some(file) = file {
         let wanted = identity(&mount);
-        if State::kept(&file, &wanted)?.is_none() {
-            refuse_before_erasing(config, &mount, &wanted)?;
-        }
-        let (opened, is_kept) = State::open(file, &wanted)?;
+        let of_past = identity_of_past(config, &mount, &file, wanted)?;
+        let (opened, is_kept) = match State::kept(&file, &of_past)? {
+            Some(kept) => (kept, true),
+            None => {
+                refuse_before_erasing(config, &mount, &wanted)?;
+                (State::anew(file, &wanted)?, false)
+            }
+        };
         let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
         past = found;
         state = Some(Arc::new(opened));
@@ -113,7 +113,7 @@ fn refuse_before_erasing(
             // For what is said of logs, not for records.
             let layout = Layout { blocks: 0, ..identity.layout };
             let file = Arc::new(StateFile::volatile()?);
-            let (state, _) = State::open(file, &Identity { layout, ..*identity })?;
+            let state = State::anew(file, &Identity { layout, ..*identity })?;
             find_logs(config, mount, &state, found.clean).err()
         }
     };
@@ -193,7 +193,7 @@ fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Opt
         return mount.missed.clone();
     }
     let why = match boot_words(config.boot) == found.boot {
-        true => "the state of the last run is missing, or of another -m (see --state)",
+        true => "the state of the last run is missing (see --state), or too large for this -m",
         false => "the machine was restarted without a clean stop",
     };
     Some(why.to_owned())
@@ -233,29 +233,6 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
     Ok(seq_max)
 }
 
-fn layout(config: &Config, geometry: &Geometry) -> Layout {
-    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1);
-    let surviving = if config.tiers.is_empty() {
-        blocks
-    } else {
-        // What requests may fill, a block that each shard has open, and the reserve of background work.
-        let filled = buffers::blocks_max(geometry, blocks);
-        filled + geometry.shards as u64 + filled / 16 + reserve(blocks)
-    };
-    Layout {
-        shards: geometry.shards,
-        tiers: config.tiers.len(),
-        ring_pages: config.tuning.log_ring_pages.max(16),
-        blocks: surviving.min(u32::MAX.into()) as u32,
-        block_bytes: geometry.block_bytes,
-    }
-}
-
-fn reserve(blocks: u64) -> u64 {
-    let least = (blocks / 32).clamp(1, RESERVE_MIN);
-    (blocks / 128).clamp(least, RESERVE_MAX)
-}
-
 fn assemble(
     config: &Config,
     mut mount: Mount,
@@ -280,9 +257,9 @@ fn assemble(
         chunks_together: geometry.record_bytes_max as usize >= 2 * PACKED_MAX,
     };
     let arena = arena(config, &geometry, &state)?;
-    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes))
-        .max(1)
-        .max(arena.surviving().into());
+    let surviving = u64::from(arena.surviving());
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1).max(surviving);
+    let Division { fresh_max, reserve } = Division::of(&geometry, blocks, surviving);
     let sketch_bytes = match config.tiers.is_empty() {
         true => 0,
         false => (config.memory_bytes / SKETCH_SHARE) as usize,
@@ -294,8 +271,8 @@ fn assemble(
         quiesce: Quiesce::new(config.sessions_max + 1 + crew::PARTS_MAX + recover::THREADS_MAX),
         counters,
         garbage: Mutex::default(),
-        reserve: reserve(blocks),
-        fresh_max: AtomicU64::new(buffers::blocks_max(&geometry, blocks)),
+        reserve,
+        fresh_max: AtomicU64::new(fresh_max),
         hasher,
         promotion: Promotion::new(sketch_bytes),
         admission: Admission::new(config, Ledger::new(config, &slots, carried, state.clone())),

@@ -67,6 +67,19 @@ impl StateFile {
         Ok(copy)
     }
 
+    /// How many blocks the state has that is here; `None` if there is none that is of this identity but for their
+    /// number.
+    pub(crate) fn blocks_of(&self, identity: &Identity) -> io::Result<Option<u32>> {
+        if self.file.metadata()?.len() < PAGE as u64 {
+            return Ok(None);
+        }
+        let head = SharedMap::new(self.file.as_fd(), PAGE)?;
+        let blocks = head.words()[1 + BLOCKS_AT].load(Ordering::Relaxed) as u32;
+        let layout = Layout { blocks, ..identity.layout };
+        let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
+        Ok(is_of_it.then_some(blocks))
+    }
+
     fn is_as_long_as(&self, layout: &Layout) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.len() == layout.bytes() as u64)
     }
@@ -117,6 +130,10 @@ impl Layout {
     }
 }
 
+/// Words of an [`Identity`], and which of them is the number of blocks.
+const IDENTITY_WORDS: usize = 9;
+const BLOCKS_AT: usize = 7;
+
 /// Whose the state is and when it is good: compared as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -128,7 +145,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    fn words(&self) -> [u64; 9] {
+    fn words(&self) -> [u64; IDENTITY_WORDS] {
         let layout = &self.layout;
         [
             VERSION,
@@ -201,22 +218,11 @@ impl State {
             return Ok(None);
         }
         let state = Self::map(file, identity.layout)?;
-        Ok(state.belongs_to(identity).then_some(state))
+        Ok(is_headed(state.map.words(), identity).then_some(state))
     }
 
-    /// Maps the file. `true` if it holds the state of this very set from this very boot; otherwise it
-    /// was erased.
-    pub(crate) fn open(
-        file: std::sync::Arc<StateFile>,
-        identity: &Identity,
-    ) -> io::Result<(Self, bool)> {
-        match Self::kept(&file, identity)? {
-            Some(state) => Ok((state, true)),
-            None => Ok((Self::anew(file, identity)?, false)),
-        }
-    }
-
-    fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
+    /// Maps the file, which was erased.
+    pub(crate) fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
         file.erase(identity.layout.bytes())?;
         let state = Self::map(&file, identity.layout)?;
         let words = state.map.words();
@@ -238,12 +244,6 @@ impl State {
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
         let map = SharedMap::new(file.file.as_fd(), layout.blocks_at())?;
         Ok(Self { file: std::sync::Arc::clone(file), map, layout })
-    }
-
-    fn belongs_to(&self, identity: &Identity) -> bool {
-        let words = self.map.words();
-        words[0].load(Ordering::Acquire) == MAGIC
-            && words[1..].iter().zip(identity.words()).all(|(w, v)| w.load(Ordering::Relaxed) == v)
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -310,6 +310,12 @@ impl State {
     }
 }
 
+/// Whether a state that begins with these words is of this identity.
+fn is_headed(words: &[AtomicU64], identity: &Identity) -> bool {
+    words[0].load(Ordering::Acquire) == MAGIC
+        && words[1..].iter().zip(identity.words()).all(|(w, v)| w.load(Ordering::Relaxed) == v)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -323,24 +329,36 @@ mod tests {
     #[test]
     fn is_kept_for_the_same_set_and_boot_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
-        let (state, kept) = State::open(Arc::clone(&file), &identity(7)).unwrap();
-        assert!(!kept);
+        assert!(State::kept(&file, &identity(7)).unwrap().is_none());
+        let state = State::anew(Arc::clone(&file), &identity(7)).unwrap();
         state.field(Field::Clock).store(9, Ordering::Relaxed);
         state.log_page(1, 2)[511].store(8, Ordering::Relaxed);
         state.block_table()[9].store(6, Ordering::Relaxed);
         let copy = Arc::new(file.snapshot().unwrap());
         drop(state);
         for (file, name) in [(&file, "same file"), (&copy, "copy")] {
-            let (state, kept) = State::open(Arc::clone(file), &identity(7)).unwrap();
-            assert!(kept, "{name}");
+            let state = State::kept(file, &identity(7)).unwrap().expect(name);
             assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 9);
             assert_eq!(state.log_page(1, 5)[511].load(Ordering::Relaxed), 8);
             assert_eq!(state.block_table()[9].load(Ordering::Relaxed), 6);
         }
         for other in [identity(8), Identity { boot: [1, 3], ..identity(7) }] {
-            let (state, kept) = State::open(Arc::clone(&copy), &other).unwrap();
-            assert!(!kept);
+            assert!(State::kept(&copy, &other).unwrap().is_none());
+            let state = State::anew(Arc::clone(&copy), &other).unwrap();
             assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 0);
         }
+    }
+
+    #[test]
+    fn the_number_of_blocks_is_known_of_the_same_set_only() {
+        let file = Arc::new(StateFile::volatile().unwrap());
+        assert_eq!(file.blocks_of(&identity(7)).unwrap(), None);
+        drop(State::anew(Arc::clone(&file), &identity(7)).unwrap());
+        let with = |set, blocks, shards| {
+            let layout = Layout { blocks, shards, ..identity(set).layout };
+            file.blocks_of(&Identity { layout, ..identity(set) }).unwrap()
+        };
+        assert_eq!([with(7, 5, 4), with(7, 9, 4)], [Some(5); 2]);
+        assert_eq!([with(8, 5, 4), with(7, 5, 8)], [None; 2]);
     }
 }

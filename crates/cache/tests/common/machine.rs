@@ -91,6 +91,11 @@ impl Machine {
         next
     }
 
+    /// The next start has so much memory.
+    pub(crate) fn set_memory(&mut self, bytes: u64) {
+        self.config.memory_bytes = bytes;
+    }
+
     /// The process is killed between two requests, and starts again.
     pub(crate) fn crash(self) -> Self {
         let remains = self.remains();

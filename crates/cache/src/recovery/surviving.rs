@@ -1,0 +1,148 @@
+//! How many blocks of DRAM outlive the process.
+//!
+//! That follows from `-m`. A server that was killed for its memory is started with another one, and must find what
+//! it had: so the state of a crash stays as it is, with as many blocks as it was made with, until a start after a
+//! clean stop makes it anew.
+
+use crate::config::Config;
+use crate::geometry::Geometry;
+use crate::recovery::mount::Mount;
+use crate::recovery::state::{Identity, Layout, StateFile};
+use crate::segments::buffers;
+use std::io;
+
+/// Blocks that only background work may take, at least (but no more than a part of the few that a small
+/// memory has, since three times as many are kept free), and at most.
+const RESERVE_MIN: u64 = 4;
+const RESERVE_MAX: u64 = 64;
+/// One block more survives for each so many that requests may fill.
+const FILLED_SHARE: u64 = 16;
+/// Of the memory, the part that blocks of a state from before may take. A new state has little more than half.
+const KEPT: (u64, u64) = (5, 8);
+
+/// How a new state is laid out.
+pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1);
+    let surviving = if config.tiers.is_empty() {
+        blocks
+    } else {
+        Division::wanted(geometry, blocks).surviving(geometry)
+    };
+    Layout {
+        shards: geometry.shards,
+        tiers: config.tiers.len(),
+        ring_pages: config.tuning.log_ring_pages.max(16),
+        blocks: surviving.min(u32::MAX.into()) as u32,
+        block_bytes: geometry.block_bytes,
+    }
+}
+
+/// The identity of the state to go on with: after a crash of a server with another `-m`, with the blocks which that
+/// one had, as long as they leave memory for the rest.
+///
+/// # Errors
+/// If the file can't be read.
+pub(crate) fn identity_of_past(
+    config: &Config,
+    mount: &Mount,
+    file: &StateFile,
+    wanted: Identity,
+) -> io::Result<Identity> {
+    if mount.found.is_none_or(|found| found.clean) {
+        return Ok(wanted);
+    }
+    let most = config.memory_bytes / KEPT.1 * KEPT.0 / u64::from(wanted.layout.block_bytes);
+    let kept = file.blocks_of(&wanted)?.filter(|&blocks| u64::from(blocks) <= most);
+    let blocks = kept.unwrap_or(wanted.layout.blocks);
+    Ok(Identity { layout: Layout { blocks, ..wanted.layout }, ..wanted })
+}
+
+/// What the blocks that survive are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Division {
+    /// Blocks that requests may fill ahead of sealing.
+    pub(crate) fresh_max: u64,
+    /// Blocks that only background work may take, so that it can always make room.
+    pub(crate) reserve: u64,
+}
+
+impl Division {
+    /// Of `blocks` in all, of which so many survive: fewer than are wanted where they are of a state from before, which
+    /// then has the reserve that it had, or one somewhat smaller.
+    pub(crate) fn of(geometry: &Geometry, blocks: u64, surviving_blocks: u64) -> Self {
+        let wanted = Self::wanted(geometry, blocks);
+        if geometry.segment_bytes == 0 || wanted.surviving(geometry) <= surviving_blocks {
+            return wanted;
+        }
+        let reserve = reserve(surviving_blocks);
+        let rest = surviving_blocks.saturating_sub(geometry.shards as u64 + reserve);
+        let fresh_max = rest * FILLED_SHARE / (FILLED_SHARE + 1);
+        Self { fresh_max: fresh_max.min(wanted.fresh_max).max(1), reserve }
+    }
+
+    fn wanted(geometry: &Geometry, blocks: u64) -> Self {
+        Self { fresh_max: buffers::blocks_max(geometry, blocks), reserve: reserve(blocks) }
+    }
+
+    /// What requests may fill, and some more, a block that each shard has open, and the reserve.
+    fn surviving(self, geometry: &Geometry) -> u64 {
+        let filled = self.fresh_max + self.fresh_max / FILLED_SHARE;
+        filled + geometry.shards as u64 + self.reserve
+    }
+}
+
+fn reserve(blocks: u64) -> u64 {
+    let least = (blocks / 32).clamp(1, RESERVE_MIN);
+    (blocks / 128).clamp(least, RESERVE_MAX)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Cache;
+    use crate::config::{Tier, Tuning};
+    use std::sync::Arc;
+    use terrace_device::sim::SimDevice;
+
+    #[test]
+    fn what_may_be_filled_fits_into_the_blocks_that_survive() {
+        let mut config = Config::new(64 << 20);
+        config.tiers = vec![Tier::new(Arc::new(SimDevice::new(64 << 20, 1)))];
+        let geometry = Geometry::derive(&config).expect("memory enough");
+        for blocks in [32, 100, 1_000, 10_000, 100_000] {
+            let wanted = Division::wanted(&geometry, blocks);
+            let survive = wanted.surviving(&geometry);
+            assert_eq!(Division::of(&geometry, blocks, survive), wanted);
+            assert_eq!(Division::of(&geometry, blocks, 2 * survive), wanted);
+            // In a larger memory they are for the same, but for what is rounded off.
+            for more in [2, 8, 100] {
+                let division = Division::of(&geometry, blocks * more, survive);
+                assert!(division.surviving(&geometry) <= survive, "{blocks}, {more}");
+                assert!(division.fresh_max + 1 >= wanted.fresh_max, "{blocks}, {more}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_state_of_a_crash_stays_as_it_is_until_a_clean_stop() {
+        let drive = Arc::new(SimDevice::new(8 << 20, 1));
+        let state = Arc::new(StateFile::volatile().expect("memory"));
+        let blocks = |mebibytes: u64, is_stopped: bool| {
+            let cache = Cache::open(Config {
+                tuning: Tuning { segment_bytes: Some(64 << 10), ..Tuning::default() },
+                tiers: vec![Tier::new(Arc::clone(&drive) as Arc<_>)],
+                state: Some(Arc::clone(&state)),
+                ..Config::new(mebibytes << 20)
+            })
+            .expect("opens");
+            assert!(!is_stopped || cache.close(1, &|| true));
+            cache.engine.pool.arena.surviving()
+        };
+        let little = blocks(1, false);
+        assert_eq!(blocks(64, true), little);
+        let much = blocks(64, false);
+        assert!(much > little, "{much} and {little}");
+        assert_eq!(blocks(4, false), much);
+        assert_eq!(blocks(1, false), little, "what takes most of the memory is given up");
+    }
+}
