@@ -6,6 +6,7 @@
 //! in the log for all of its segments ([`Locked::log_change`]).
 
 use crate::cache::{Engine, initial_buckets};
+use crate::dram::budget::Budget;
 use crate::dram::hot::Origin;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
@@ -87,11 +88,12 @@ impl Recovery {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// A shard is done; with the last one, what they were recovered from goes.
-    fn finish_one(&self) {
+    /// A shard is done; with the last one, what they were recovered from goes, and is given back to the budget.
+    fn finish_one(&self, budget: &Budget) {
         if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
             crate::lock(&self.buffers).clear();
-            *crate::lock(&self.replays) = Arc::default();
+            let replays = std::mem::take(&mut *crate::lock(&self.replays));
+            budget.give(replays.iter().map(Replay::bytes).sum());
         }
     }
 }
@@ -142,6 +144,8 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         locked.state.numbers.retain(|number| !taken.contains(number));
         locked.state.awaited = Some(Box::new(awaited));
     }
+    // Copies of hot records have that memory once all is back.
+    engine.pool.budget.force(replays.iter().map(Replay::bytes).sum());
     engine.recovery = Recovery::of(replays, engine.shards.len());
 }
 
@@ -292,7 +296,7 @@ pub(crate) fn recover_next(engine: &Engine, participant: &Participant) -> bool {
     });
     recover_shard(engine, participant, at, &mut buffer);
     crate::lock(&engine.recovery.buffers).push(buffer);
-    engine.recovery.finish_one();
+    engine.recovery.finish_one(&engine.pool.budget);
     true
 }
 
@@ -551,10 +555,12 @@ mod tests {
 
     #[test]
     fn what_the_logs_said_goes_with_the_last_shard() {
-        let recovery = Recovery::of(vec![Replay::default()], 2);
-        recovery.finish_one();
-        assert_eq!(crate::lock(&recovery.replays).len(), 1);
-        recovery.finish_one();
-        assert!(crate::lock(&recovery.replays).is_empty());
+        let recovery = Recovery::of(vec![Replay::of_kills(10)], 2);
+        let budget = Budget::new(1_000);
+        budget.force(100);
+        recovery.finish_one(&budget);
+        assert_eq!((crate::lock(&recovery.replays).len(), budget.used()), (1, 100));
+        recovery.finish_one(&budget);
+        assert_eq!((crate::lock(&recovery.replays).len(), budget.used()), (0, 20));
     }
 }

@@ -53,6 +53,12 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
 }
 
 impl Replay {
+    /// One with so many kills, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn of_kills(count: usize) -> Self {
+        Self { kills: vec![0; count], ..Self::default() }
+    }
+
     /// Takes in the next word of the log.
     fn take(&mut self, at: u64, word: Word) {
         self.take_segment(at, word);
@@ -152,6 +158,11 @@ impl Replay {
             }
             _ => _ = self.segments.remove(&slot),
         }
+    }
+
+    /// Bytes that what is said of records takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (size_of_val(self.kills.as_slice()) + size_of_val(self.kill_alls.as_slice())) as u64
     }
 
     /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
