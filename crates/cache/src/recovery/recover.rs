@@ -92,10 +92,14 @@ impl Recovery {
     fn finish_one(&self, budget: &Budget) {
         if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
             crate::lock(&self.buffers).clear();
-            let replays = std::mem::take(&mut *crate::lock(&self.replays));
-            budget.give(replays.iter().map(Replay::bytes).sum());
+            budget.give(bytes_of(&std::mem::take(&mut *crate::lock(&self.replays))));
         }
     }
+}
+
+/// Bytes of memory that count as long as the logs' words are held.
+fn bytes_of(replays: &[Replay]) -> u64 {
+    replays.iter().map(Replay::bytes).sum()
 }
 
 /// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
@@ -145,7 +149,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         locked.state.awaited = Some(Box::new(awaited));
     }
     // Copies of hot records have that memory once all is back.
-    engine.pool.budget.force(replays.iter().map(Replay::bytes).sum());
+    engine.pool.budget.force(bytes_of(&replays));
     engine.recovery = Recovery::of(replays, engine.shards.len());
 }
 
