@@ -343,3 +343,31 @@ fn who_asks_for_a_value_that_is_deleted_meanwhile_gets_an_answer() {
         client.receive_until("END\r\n");
     }
 }
+
+/// Those that a full cache lets go of while others are sent before them: what was missed is not found again.
+#[test]
+fn values_that_are_lost_before_their_turn_are_gone() {
+    const VALUES: u64 = 40;
+    for tier_bytes in [None, Some(64 << 20)] {
+        let (server, mut client) = server(tier_bytes);
+        for seed in 0..VALUES {
+            client.ask(set(&format!("k{seed}"), &value(seed, 900_000)), "STORED\r\n");
+        }
+        // Far more than the sockets hold: the others wait for their turn.
+        let mut reader = server.connect();
+        reader.send((0..VALUES).map(|seed| format!("get k{seed}\r\n")).collect::<String>());
+        for other in 0..1000 {
+            client.ask(set(&format!("o{other}"), &value(other, 60_000)), "STORED\r\n");
+        }
+        let mut missed = 0;
+        for seed in 0..VALUES {
+            let got = reader.receive_until("END\r\n").into_bytes();
+            if got != hit(&format!("k{seed}"), &value(seed, 900_000)) {
+                assert_eq!(got.len(), 5, "{seed}");
+                client.ask(format!("touch k{seed} 0\r\n"), "NOT_FOUND\r\n");
+                missed += 1;
+            }
+        }
+        assert!(missed > 0, "all of them were there");
+    }
+}

@@ -92,6 +92,20 @@ fn has_chunks(
     if pin.as_ref().is_some_and(|pin| executor.session.has_chunks(manifest, pin)) {
         return Ok(true);
     }
+    match forget(executor, key, manifest, evidence)? {
+        true => Ok(false),
+        false => Err(Unfinished::Wait),
+    }
+}
+
+/// Removes a large item of which a chunk is lost, so that no later request finds what one has missed. Says whether
+/// it was still the key's.
+pub(crate) fn forget(
+    executor: &Executor<'_>,
+    key: Key<'_>,
+    manifest: &Manifest,
+    evidence: Option<Evidence<'_>>,
+) -> Result<bool, Unfinished> {
     let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
     let mut is_lost = false;
     let update = executor.session.update(key, executor.now, evidence, false, |hit| {
@@ -100,8 +114,8 @@ fn has_chunks(
     });
     match update {
         Update::Read(probe) => Err(Unfinished::read(probe)),
-        Update::Done { .. } if !is_lost => Err(Unfinished::Wait),
-        Update::Done { .. } | Update::Wait | Update::Full => Ok(false),
+        Update::Wait => Err(Unfinished::Wait),
+        Update::Done { .. } | Update::Full => Ok(is_lost),
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod expiry;
 pub(crate) mod keyed;
 pub(crate) mod keys;
 pub(crate) mod listing;
-mod lookup;
+pub(crate) mod lookup;
 mod meta;
 mod number;
 mod store;

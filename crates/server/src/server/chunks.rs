@@ -5,7 +5,7 @@ use super::context::Context;
 use super::pending::Job;
 use super::replies::SlotId;
 use super::slab::Id;
-use super::stream::{ChunkName, Piece};
+use super::stream::{ChunkName, Lost, Piece};
 use crate::commands::executor::Unfinished;
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ enum Found {
     /// Here in what was read.
     Here(Range<usize>),
     Copied(Vec<u8>),
-    Gone,
+    Lost(Lost),
     /// Something must be read first.
     Elsewhere(Probe),
 }
@@ -72,13 +72,13 @@ impl Found {
             },
             Err(Unfinished::Read(probe)) => Self::Elsewhere(*probe),
             // The cache asks nobody to wait who only reads.
-            Ok(None) | Err(Unfinished::Wait) => Self::Gone,
+            Ok(None) | Err(Unfinished::Wait) => Self::Lost(Lost::Gone),
         }
     }
 }
 
-/// What became of a chunk that was to be read; no piece if it is gone.
-pub(crate) type Outcome = (ChunkName, Option<Piece>);
+/// What became of a chunk that was to be read.
+pub(crate) type Outcome = (ChunkName, Result<Piece, Lost>);
 
 impl Context {
     /// Reads chunks; their stream goes on when they are there.
@@ -132,7 +132,10 @@ impl Context {
                 match self.session.check(&mut probe, key, bytes) {
                     Checked::Match | Checked::Absent => {
                         let evidence = Evidence { probe: &probe, bytes: &read[range] };
-                        Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
+                        match self.find_chunk(chunk, key, Some(evidence)) {
+                            Ok(None) if probe.met_unreadable() => Found::Lost(Lost::Unreadable),
+                            found => Found::new(found, &read),
+                        }
                     }
                     Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
                     Checked::Read => Found::Elsewhere(probe),
@@ -142,9 +145,9 @@ impl Context {
         let read = Arc::new(read);
         for (chunk, found) in found {
             let piece = match found {
-                Found::Here(range) => Some(Piece::Read(Arc::clone(&read), range)),
-                Found::Copied(bytes) => Some(Piece::Copied(bytes)),
-                Found::Gone => None,
+                Found::Here(range) => Ok(Piece::Read(Arc::clone(&read), range)),
+                Found::Copied(bytes) => Ok(Piece::Copied(bytes)),
+                Found::Lost(why) => Err(why),
                 Found::Elsewhere(probe) => {
                     self.read_chunks(ChunkRead::new(connection, slot, chunk, probe));
                     continue;

@@ -34,6 +34,9 @@ pub(crate) struct Context {
     /// Memory of operations that are finished, for the next ones.
     #[expect(clippy::vec_box, reason = "whoever takes one takes the box")]
     pub(crate) spare: Vec<Box<Pending>>,
+    /// The removals of large items of which a chunk turned out to be gone.
+    #[expect(clippy::vec_box, reason = "as above")]
+    pub(crate) lost: Vec<Box<Pending>>,
     /// Who is to be tried again in a millisecond.
     pub(crate) waiting: Vec<Waiter>,
     /// Connections that hold replies back; those that have sent since are still here.

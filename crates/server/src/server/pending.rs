@@ -8,6 +8,7 @@ use super::slab::Id;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys::{self, ReadKind};
+use crate::commands::lookup;
 use crate::stats::latency::Command;
 use std::time::Instant;
 use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe, Session};
@@ -56,6 +57,8 @@ pub(crate) enum Work {
     Request { bytes: Box<[u8]>, chunks: Option<Manifest> },
     /// The refusal of a request without its value, which there was no room for.
     Refusal(Box<[u8]>),
+    /// The removal of a large item that was to be sent and has lost a chunk.
+    Forget(Manifest),
 }
 
 /// How an operation ended. What there is to send was written to the reply.
@@ -63,6 +66,8 @@ pub(crate) enum Answer {
     Reply,
     /// The reply goes on with the chunks of a large item, and with what stands behind a value.
     Stream(Box<LargeValue>),
+    /// The large item that the reply was to go on with is removed.
+    Forgotten,
 }
 
 impl Work {
@@ -74,7 +79,7 @@ impl Work {
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         match self {
-            Self::Read(_) => 0,
+            Self::Read(_) | Self::Forget(_) => 0,
             Self::Request { bytes, .. } | Self::Refusal(bytes) => bytes.len(),
         }
     }
@@ -139,6 +144,10 @@ impl Pending {
             }
             Work::Refusal(bytes) => {
                 keyed::refuse_for_memory(executor, bytes, key, evidence, reply)?
+            }
+            Work::Forget(manifest) => {
+                lookup::forget(executor, key, manifest, evidence)?;
+                return Ok(Answer::Forgotten);
             }
         };
         Ok(match executed {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{CHUNKS_TOGETHER, ItemId, Manifest, Pin, Run};
+use terrace_cache::{CHUNKS_TOGETHER, ItemId, Key, Manifest, Pin, Run, Session};
 use terrace_device::AlignedBuf;
 
 /// Shorter values, such as all that memcached takes unless told otherwise, are sent when all of their
@@ -45,7 +45,17 @@ impl Piece {
     }
 }
 
+/// Why a chunk can't be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The cache let go of it, and so the item is not whole any more.
+    Gone,
+    /// Its drive did not give it. Another time it may.
+    Unreadable,
+}
+
 enum Part {
+    /// On its way, or lost while the item is being removed.
     Reading(usize),
     There(Piece),
     /// It is lost: what was promised to the client can't be sent.
@@ -64,7 +74,9 @@ impl Part {
 
 /// What is left to send.
 pub(crate) struct Stream {
-    /// The key that was asked for, by hash: what changes it has to wait for the last chunk.
+    /// The key that was asked for.
+    key: Box<[u8]>,
+    /// Its hash: what changes it has to wait for the last chunk.
     hash: u64,
     manifest: Manifest,
     /// Keeps its chunks until the last one was sent.
@@ -75,6 +87,8 @@ pub(crate) struct Stream {
     miss: Vec<u8>,
     /// Nothing is sent before all of it is there.
     is_held: bool,
+    /// The number of a chunk that is gone; nothing is said of that before the item is removed.
+    lost: Option<u64>,
     /// Index of the run, and within it of the chunk, that is to be looked up next.
     next: (usize, u32),
     /// Number of the part at the front of `window`.
@@ -87,16 +101,18 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// `head` is what stands before the value.
-    pub(crate) fn new(hash: u64, head: Vec<u8>, value: LargeValue) -> Self {
+    /// The value of a key with this hash; `head` is what stands before it.
+    pub(crate) fn new((key, hash): (&[u8], u64), head: Vec<u8>, value: LargeValue) -> Self {
         let LargeValue { manifest, pin, terminator, miss } = value;
         let mut stream = Self {
+            key: key.into(),
             hash,
             is_held: manifest.bytes() <= WHOLE_BYTES_MAX,
             manifest,
             _pin: pin,
             terminator,
             miss,
+            lost: None,
             next: (0, 0),
             sent: 0,
             sent_bytes: 0,
@@ -112,6 +128,14 @@ impl Stream {
 
     pub(crate) fn hash(&self) -> u64 {
         self.hash
+    }
+
+    pub(crate) fn key<'s>(&'s self, session: &Session) -> Key<'s> {
+        session.key_of_hash(&self.key, self.hash)
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     /// Bytes that are kept or being read.
@@ -156,17 +180,50 @@ impl Stream {
         }
     }
 
-    /// Puts a chunk in its place, or says that there is none.
-    pub(crate) fn put(&mut self, number: u64, piece: Option<Piece>) {
-        if self.is_held && piece.is_none() && number >= self.sent {
-            return self.turn_into_miss();
+    /// Puts a chunk in its place, or says why there is none. `true` where the item is to be removed, and
+    /// [`Stream::give_up`] to be called after that: the first time that a chunk of it is gone.
+    pub(crate) fn put(&mut self, number: u64, piece: Result<Piece, Lost>) -> bool {
+        match piece {
+            Ok(piece) => self.replace(number, Part::There(piece)),
+            Err(Lost::Unreadable) => self.do_without(number),
+            Err(Lost::Gone) => {
+                let is_first = self.lost.is_none() && self.place(number).is_some();
+                if is_first {
+                    self.lost = Some(number);
+                }
+                return is_first;
+            }
         }
-        let place = number.checked_sub(self.sent).map(|place| place as usize);
-        if let Some(part) = place.and_then(|place| self.window.get_mut(place)) {
-            let before = part.bytes();
-            *part = piece.map_or(Part::Missing, Part::There);
-            self.bytes = self.bytes - before + part.bytes();
+        false
+    }
+
+    /// The item of which a chunk is gone was removed, and that may be said now.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(number) = self.lost {
+            self.do_without(number);
         }
+    }
+
+    /// A chunk will not come: the item is a miss, or its connection ends where it should be sent.
+    fn do_without(&mut self, number: u64) {
+        match self.is_held {
+            true if number >= self.sent => self.turn_into_miss(),
+            _ => self.replace(number, Part::Missing),
+        }
+    }
+
+    fn replace(&mut self, number: u64, with: Part) {
+        let after = with.bytes();
+        if let Some(part) = self.place(number) {
+            let before = std::mem::replace(part, with).bytes();
+            self.bytes = self.bytes - before + after;
+        }
+    }
+
+    /// The part of this number, unless it was sent or has no place any more.
+    fn place(&mut self, number: u64) -> Option<&mut Part> {
+        let place = number.checked_sub(self.sent)?;
+        self.window.get_mut(place as usize)
     }
 
     /// Nothing of it was sent, and nothing will be but that it is not there.
@@ -282,7 +339,7 @@ mod tests {
     fn held_stream() -> Stream {
         let miss = b"EN\r\n".to_vec();
         let large = LargeValue { manifest: manifest(), pin: None, terminator: b"\r\n", miss };
-        Stream::new(1, b"VA 11\r\n".to_vec(), large)
+        Stream::new((b"k", 1), b"VA 11\r\n".to_vec(), large)
     }
 
     /// One that is sent as it comes.
@@ -309,8 +366,8 @@ mod tests {
         }
     }
 
-    fn copied(bytes: &[u8]) -> Option<Piece> {
-        Some(Piece::Copied(bytes.to_vec()))
+    fn copied(bytes: &[u8]) -> Result<Piece, Lost> {
+        Ok(Piece::Copied(bytes.to_vec()))
     }
 
     fn begin(stream: &mut Stream, must: bool, room: usize) -> Vec<ChunkName> {
@@ -333,7 +390,7 @@ mod tests {
             let mut buffer = AlignedBuf::zeroed(4096);
             buffer[7..9].copy_from_slice(b"ab");
             let read = Arc::new(buffer);
-            stream.put(first[0].number, Some(Piece::Read(Arc::clone(&read), 7..9)));
+            stream.put(first[0].number, Ok(Piece::Read(Arc::clone(&read), 7..9)));
             send(&mut stream, step, &mut output);
             assert_eq!((&output[..], Arc::strong_count(&read)), (&b"VA 11\r\nabc"[..], 1));
             let rest = begin(&mut stream, true, 0);
@@ -355,12 +412,14 @@ mod tests {
         assert_eq!(stream.bytes(), 7 + 3);
         let second = begin(&mut stream, false, 8);
         assert_eq!((second.len(), stream.bytes()), (4, 7 + 11 + 2));
-        stream.put(2, None);
+        assert!(stream.put(2, Err(Lost::Gone)) && !stream.put(3, Err(Lost::Gone)));
         stream.put(1, copied(b"ab"));
         let mut output = Vec::new();
         assert!(!stream.is_broken());
         send(&mut stream, 100, &mut output);
         assert_eq!(output, b"VA 11\r\nab");
+        assert!(!stream.is_broken() && !stream.can_go_on(), "the item is still there");
+        stream.give_up();
         assert!(stream.is_broken() && !stream.can_go_on() && !stream.is_through());
     }
 
@@ -388,10 +447,14 @@ mod tests {
         let (mut stream, mut output) = (held_stream(), Vec::new());
         let chunks = begin(&mut stream, true, 100);
         stream.put(chunks[0].number, copied(b"ab"));
-        stream.put(chunks[3].number, None);
+        assert!(stream.put(chunks[3].number, Err(Lost::Gone)));
+        assert!(!stream.put(chunks[4].number, Err(Lost::Gone)), "it is told once");
+        send(&mut stream, 100, &mut output);
+        assert!(output.is_empty() && !stream.can_go_on(), "the item is still there");
+        stream.give_up();
         // What comes too late has no place.
         stream.put(chunks[1].number, copied(b"c"));
-        stream.put(chunks[2].number, None);
+        assert!(!stream.put(chunks[2].number, Err(Lost::Gone)));
         assert!(stream.can_go_on() && !stream.is_broken());
         send(&mut stream, 100, &mut output);
         assert_eq!((&output[..], stream.is_through(), stream.bytes()), (&b"EN\r\n"[..], true, 0));
@@ -402,9 +465,9 @@ mod tests {
     fn a_lost_value_without_a_word_for_that_is_gone_on_with() {
         let large =
             LargeValue { manifest: manifest(), pin: None, terminator: b"\r\n", miss: Vec::new() };
-        let mut stream = Stream::new(1, b"VALUE k 0 11\r\n".to_vec(), large);
+        let mut stream = Stream::new((b"k", 1), b"VALUE k 0 11\r\n".to_vec(), large);
         let chunks = begin(&mut stream, true, 100);
-        stream.put(chunks[5].number, None);
+        assert!(!stream.put(chunks[5].number, Err(Lost::Unreadable)), "it may come back");
         assert!(stream.is_through() && stream.can_go_on());
     }
 

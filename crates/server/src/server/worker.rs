@@ -103,6 +103,7 @@ impl Worker {
             shared,
             pending: Slab::new(),
             spare: Vec::new(),
+            lost: Vec::new(),
             waiting: Vec::new(),
             held: VecDeque::new(),
             watching: Vec::new(),
@@ -160,6 +161,7 @@ impl Worker {
         self.retry_waiting();
         self.release_held();
         self.serve();
+        self.forget_lost();
         self.close_idle();
         if self.cx.reads.is_busy() { self.hand_over_reads() } else { Ok(()) }
     }

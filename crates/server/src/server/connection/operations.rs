@@ -43,7 +43,7 @@ impl Connection {
             Ok(Executed::Streams(large)) => {
                 self.conflicts.add(key.hash(), false);
                 let head = self.replies.take_back(written);
-                let stream = Stream::new(key.hash(), head, *large);
+                let stream = Stream::new((key.bytes(), key.hash()), head, *large);
                 self.replies.reserve_stream(Box::new(stream));
                 Ok(())
             }
@@ -84,12 +84,20 @@ impl Connection {
 
     /// An operation has its result; what is to be sent stands in `reply`.
     pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
-        self.conflicts.remove(operation.hash, operation.is_write);
         match answer {
-            Answer::Reply => self.replies.fulfil(operation.slot, reply),
+            Answer::Reply => {
+                self.conflicts.remove(operation.hash, operation.is_write);
+                self.replies.fulfil(operation.slot, reply);
+            }
+            // What depends on the key waits for its stream.
+            Answer::Forgotten => {
+                self.replies.stream(operation.slot).into_iter().for_each(Stream::give_up);
+            }
             Answer::Stream(large) => {
+                self.conflicts.remove(operation.hash, operation.is_write);
                 self.conflicts.add(operation.hash, false);
-                let stream = Stream::new(operation.hash, std::mem::take(reply), *large);
+                let key = (&operation.key[..], operation.hash);
+                let stream = Stream::new(key, std::mem::take(reply), *large);
                 self.replies.fulfil_with_stream(operation.slot, Box::new(stream));
             }
         }

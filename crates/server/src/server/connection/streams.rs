@@ -5,9 +5,10 @@ use crate::commands::executor::Unfinished;
 use crate::commands::listing::Next;
 use crate::server::chunks::{ChunkRead, Outcome};
 use crate::server::context::Context;
+use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
 use crate::server::slab::Id;
-use crate::server::stream::Piece;
+use crate::server::stream::{Lost, Piece};
 
 /// Bytes of large items that one connection reads ahead, at most.
 const AHEAD_BYTES_MAX: usize = 2 << 20;
@@ -60,7 +61,7 @@ impl Connection {
             let mut name = [0; 12];
             let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
             let piece = match cx.find_chunk(chunk, key, None) {
-                Ok(bytes) => bytes.map(|bytes| Piece::Copied(bytes.to_vec())),
+                Ok(bytes) => bytes.map(|bytes| Piece::Copied(bytes.to_vec())).ok_or(Lost::Gone),
                 Err(Unfinished::Read(probe)) => {
                     if let Some(full) = read.take_if(|read| !read.reaches(slot, probe.plan())) {
                         cx.read_chunks(full);
@@ -71,9 +72,9 @@ impl Connection {
                     }
                     continue;
                 }
-                Err(Unfinished::Wait) => None,
+                Err(Unfinished::Wait) => Err(Lost::Gone),
             };
-            self.put_chunk(slot, (chunk, piece));
+            self.put_chunk((id, slot), (chunk, piece), cx);
         }
         if let Some(read) = read {
             cx.read_chunks(read);
@@ -81,10 +82,20 @@ impl Connection {
         cx.begun = begun;
     }
 
-    /// Puts a chunk in its place.
-    pub(crate) fn put_chunk(&mut self, slot: SlotId, (chunk, piece): Outcome) {
-        if let Some(stream) = self.replies.stream(slot) {
-            stream.put(chunk.number, piece);
+    /// Puts a chunk in its place. An item of which one is gone is removed before the client hears of it, as it is
+    /// where that is noticed at the first look: what was missed must not be found again.
+    pub(crate) fn put_chunk(
+        &mut self,
+        place: (Id, SlotId),
+        (chunk, piece): Outcome,
+        cx: &mut Context,
+    ) {
+        let Some(stream) = self.replies.stream(place.1) else { return };
+        if stream.put(chunk.number, piece) {
+            let work = Work::Forget(stream.manifest().clone());
+            let key = (stream.key(&cx.session), false);
+            let operation = Pending::new(cx.spare.pop(), place, key, work);
+            cx.lost.push(operation);
         }
     }
 

@@ -102,11 +102,20 @@ impl Worker {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.cx.take_chunks(chunks, read.buffer, read.result, &mut outcomes);
         if let Some(connection) = self.connections.get_mut(id) {
-            outcomes.drain(..).for_each(|outcome| connection.put_chunk(slot, outcome));
+            for outcome in outcomes.drain(..) {
+                connection.put_chunk((id, slot), outcome, &mut self.cx);
+            }
             mark_ready(&mut self.ready, connection, id);
         }
         outcomes.clear();
         self.outcomes = outcomes;
+    }
+
+    /// Removes the large items of which a chunk turned out to be gone.
+    pub(super) fn forget_lost(&mut self) {
+        while let Some(operation) = self.cx.lost.pop() {
+            self.resume(operation, None);
+        }
     }
 
     /// Executes an operation again; with what was read for it, if that can be used.
@@ -136,12 +145,13 @@ impl Worker {
 
     /// Hands a result to the connection that asked, if it is still there.
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
-        if let Some(probe) = &operation.probe {
+        let is_request = !matches!(answer, Answer::Forgotten);
+        if is_request && let Some(probe) = &operation.probe {
             let (tier, took) = (probe.plan().tier, operation.began.elapsed());
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
-            if self.cx.shared.looks_at_commands() {
+            if is_request && self.cx.shared.looks_at_commands() {
                 let (number, about) = (connection.number(), operation.about);
                 self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
