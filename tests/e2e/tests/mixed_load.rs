@@ -1,6 +1,7 @@
 //! Many clients at once on one tiered server, every answer checked against what was acknowledged:
 //! a value of an older version, of another key, or of no version at all fails the test.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_e2e::{
@@ -15,6 +16,8 @@ struct Worker {
     client: Client,
     /// The version of each key; 0 when it is absent.
     versions: Vec<u64>,
+    /// How those came to be absent that were stored before.
+    absent: HashMap<usize, String>,
     state: u64,
     seen: Seen,
 }
@@ -36,7 +39,8 @@ impl Worker {
     fn new(server: &Server, id: u64, keys: usize) -> Self {
         let state = (id + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let client = server.client();
-        Self { id, client, versions: vec![0; keys], state, seen: Seen::default() }
+        let (versions, absent) = (vec![0; keys], HashMap::new());
+        Self { id, client, versions, absent, state, seen: Seen::default() }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -77,12 +81,13 @@ impl Worker {
                 self.versions[at] = next;
             }
             85..=89 => {
-                match self.client.ask(&format!("delete {key}")).as_str() {
-                    "DELETED" => assert!(version != 0, "{key} was back from the dead"),
+                let line = self.client.ask(&format!("delete {key}"));
+                match line.as_str() {
+                    "DELETED" => self.assert_may_be_there(at),
                     "NOT_FOUND" => self.seen.misses += u64::from(version != 0),
                     line => panic!("{line}"),
                 }
-                self.versions[at] = 0;
+                self.note_absent(at, &line);
             }
             90..=93 => {
                 let next = version + 1;
@@ -94,12 +99,12 @@ impl Worker {
                         self.seen.misses += u64::from(version != 0);
                         self.versions[at] = next;
                     }
-                    "NOT_STORED" => assert!(version != 0, "{key} was deleted, and add found it"),
+                    "NOT_STORED" => self.assert_may_be_there(at),
                     line => panic!("{line}"),
                 }
             }
             94..=96 => match self.client.ask(&format!("touch {key} 1000")).as_str() {
-                "TOUCHED" => assert!(version != 0, "{key} was back from the dead"),
+                "TOUCHED" => self.assert_may_be_there(at),
                 "NOT_FOUND" => self.seen.misses += u64::from(version != 0),
                 line => panic!("{line}"),
             },
@@ -126,10 +131,23 @@ impl Worker {
         let got = self.client.try_read_get(key)?;
         if got.is_none() {
             // Evicted; known to be absent, so that its return would be noticed.
-            self.versions[at] = 0;
+            self.note_absent(at, "missed");
         }
         self.compare(key, version, got);
         Ok(())
+    }
+
+    fn note_absent(&mut self, at: usize, how: &str) {
+        let version = std::mem::take(&mut self.versions[at]);
+        if version != 0 {
+            self.absent.insert(at, format!("{how}, of {} bytes", Self::bytes(version)));
+        }
+    }
+
+    /// Something found the key.
+    fn assert_may_be_there(&self, at: usize) {
+        let how = self.absent.get(&at).map_or("never stored", String::as_str);
+        assert!(self.versions[at] != 0, "c{}k{at} was back from the dead: {how}", self.id);
     }
 
     fn compare(&mut self, key: &str, version: u64, got: Option<Vec<u8>>) {
