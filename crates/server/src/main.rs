@@ -6,6 +6,7 @@
 mod startup;
 mod tools;
 
+use startup::created::Created;
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
 use startup::{Failure, banner, limits, memory, port_file, state, tiers, user};
@@ -85,16 +86,18 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     say::line(banner::version());
     let tls = tls.map_err(Failure::system)?;
-    // Before any drive: a start that is refused for its port leaves no files behind.
+    // Before any drive, which may take longer to be opened than somebody waits who wrote a wrong port.
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
-    let tiers = tiers::open(settings)?;
-    let state = state::open(settings)?;
+    let mut created = Created::default();
+    let tiers = tiers::open(settings, &mut created)?;
+    let state = state::open(settings, &mut created)?;
     let cache = open_cache(settings, &tiers.in_background, &state)?;
     // After the cache: until then clients are turned away, and need not wait for an answer.
     Listener::listen_all(&listeners, settings.listen_backlog).map_err(Failure::system)?;
     let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;
     port_file::write(&listeners)?;
+    created.keep();
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);

@@ -172,10 +172,17 @@ fn a_start_that_is_refused_leaves_no_files() {
     let port = first.address().port();
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().display();
-    let tier = format!("--tier ssd:{path}/tier:64M --state {path}");
-    let failed = Server::run(&format!("-m 64 -l 127.0.0.1 -p {port} {tier}"));
-    assert_eq!(failed.code, Some(71), "{}", failed.output);
-    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0);
+    let tier = format!("--tier ssd:{path}/tier:64M");
+    // A port that is taken, a folder that is not there, a tier too large for the memory.
+    for flags in [
+        format!("-p {port} {tier} --state {path}"),
+        format!("-p -1 {tier} --state {path}/none"),
+        format!("-p -1 {tier} --tier ssd:{path}/large:64g --state {path} -m 1"),
+    ] {
+        let failed = Server::run(&format!("-m 64 -l 127.0.0.1 {flags}"));
+        assert_eq!(failed.code, Some(71), "{}", failed.output);
+        assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0, "{flags}");
+    }
 }
 
 #[test]

@@ -89,8 +89,12 @@ impl StateFile {
         ftruncate(&self.file, 0)?;
         ftruncate(&self.file, bytes as u64)?;
         match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            answer => Ok(answer?),
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => {
+                // A part of it may have been reserved.
+                ftruncate(&self.file, 0)?;
+                Err(error.into())
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! it serves. The steps are in `main`, one file here for each.
 
 pub(crate) mod banner;
+pub(crate) mod created;
 pub(crate) mod daemon;
 pub(crate) mod limits;
 pub(crate) mod memory;

@@ -4,6 +4,7 @@
 //! path of the first tier, so that several servers on one machine each have their own.
 
 use super::Failure;
+use super::created::Created;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use rustix::fs::{FlockOperation, flock};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -51,7 +52,7 @@ impl Chosen {
 }
 
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
-pub(crate) fn open(settings: &Settings) -> Result<Chosen, Failure> {
+pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen, Failure> {
     let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;
     if settings.tiers.is_empty() && settings.state_dir.is_none() {
         return Ok(Chosen { file: None, path: None, boot, lines: Vec::new() });
@@ -61,7 +62,8 @@ pub(crate) fn open(settings: &Settings) -> Result<Chosen, Failure> {
             "state: none, so only a clean stop comes back warm; write --state DIR, best on a tmpfs";
         return Ok(Chosen { file: None, path: None, boot, lines: vec![line.into()] });
     };
-    let file = open_locked(&path)
+    let file = created
+        .by(&path, || open_locked(&path))
         .map_err(|error| Failure::system(format!("--state: {}: {error}", path.display())))?;
     let lines = [format!("state: {}", path.display())].into_iter().chain(doubt).collect();
     let file = Some(Arc::new(StateFile::new(file)));

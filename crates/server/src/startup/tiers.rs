@@ -1,6 +1,7 @@
 //! The drives (`--tier`), and how they are read.
 
 use super::Failure;
+use super::created::Created;
 use std::fs;
 use std::sync::Arc;
 use terrace::server::DRIVE_PATIENCE;
@@ -16,15 +17,16 @@ pub(crate) struct Tiers {
 }
 
 /// Opens and locks every drive.
-pub(crate) fn open(settings: &Settings) -> Result<Tiers, Failure> {
+pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Tiers, Failure> {
     let mut tiers = Tiers { devices: Vec::new(), in_background: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
         let had = file_bytes(spec);
         if settings.on_mismatch == OnMismatch::Refuse {
             refuse_growth(spec, had)?;
         }
-        let device = FileDevice::open_unless(&spec.path, spec.bytes, &terrace_cache::is_foreign)
-            .map_err(Failure::system)?;
+        let is_foreign = &terrace_cache::is_foreign;
+        let open = || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign);
+        let device = created.by(&spec.path, open).map_err(Failure::system)?;
         let size = display_bytes(device.geometry().bytes);
         let below = if spec.is_below && !tiers.devices.is_empty() { ", below" } else { "" };
         tiers.lines.push(format!("tier ssd: {}, {size}{below}", device.label()));

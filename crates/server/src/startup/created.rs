@@ -1,0 +1,64 @@
+//! The files that a start makes are gone again where it fails: what a wrong flag leaves behind may be as large as a
+//! drive.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The files that this start has made so far. They are removed when this is dropped.
+#[derive(Default)]
+pub(crate) struct Created(Vec<PathBuf>);
+
+impl Created {
+    /// Has `open` open a file, and remembers it if it was not there before.
+    pub(crate) fn by<T, E>(
+        &mut self,
+        path: &Path,
+        open: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let is_new = path.symlink_metadata().is_err();
+        let opened = open()?;
+        if is_new {
+            self.0.push(path.to_owned());
+        }
+        Ok(opened)
+    }
+
+    /// The start went well: they stay.
+    pub(crate) fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The error that led here matters more than one from tidying up.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_it_made_goes_when_a_start_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new, failed] = ["old", "new", "failed"].map(|name| dir.path().join(name));
+        fs::write(&old, "").unwrap();
+        let open = |created: &mut Created| {
+            created.by(&old, || fs::write(&old, "x")).unwrap();
+            created.by(&new, || fs::write(&new, "x")).unwrap();
+            created.by(&failed, || fs::read(&failed)).unwrap_err();
+        };
+        let mut created = Created::default();
+        open(&mut created);
+        drop(created);
+        assert!(old.exists() && !new.exists());
+        let mut created = Created::default();
+        open(&mut created);
+        created.keep();
+        assert!(old.exists() && new.exists());
+    }
+}
