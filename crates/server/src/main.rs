@@ -86,7 +86,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     say::line(banner::version());
     let tls = tls.map_err(Failure::system)?;
-    // Before any drive, which may take longer to be opened than somebody waits who wrote a wrong port.
+    // Before any drive: who wrote a wrong port need not wait for one.
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
     let mut created = Created::default();

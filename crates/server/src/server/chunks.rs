@@ -6,7 +6,7 @@ use super::pending::Job;
 use super::replies::SlotId;
 use super::slab::Id;
 use super::stream::{ChunkName, Lost, Piece};
-use crate::commands::executor::Unfinished;
+use crate::commands::lookup;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_cache::{Access, Body, Checked, Evidence, Key, Lookup, Probe, ReadPlan};
@@ -64,15 +64,14 @@ enum Found {
 }
 
 impl Found {
-    fn new(found: Result<Option<&[u8]>, Unfinished>, read: &[u8]) -> Self {
+    fn new(found: Result<Result<&[u8], Lost>, Box<Probe>>, read: &[u8]) -> Self {
         match found {
-            Ok(Some(bytes)) => match range_within(read, bytes) {
+            Ok(Ok(bytes)) => match range_within(read, bytes) {
                 Some(range) if read.len() > SHORT_BYTES_MAX as usize => Self::Here(range),
                 _ => Self::Copied(bytes.to_vec()),
             },
-            Err(Unfinished::Read(probe)) => Self::Elsewhere(*probe),
-            // The cache asks nobody to wait who only reads.
-            Ok(None) | Err(Unfinished::Wait) => Self::Lost(Lost::Gone),
+            Ok(Err(why)) => Self::Lost(why),
+            Err(probe) => Self::Elsewhere(*probe),
         }
     }
 }
@@ -88,19 +87,23 @@ impl Context {
         self.reads.submit(plan, id);
     }
 
-    /// The bytes of a chunk; none if it is gone.
+    /// The bytes of a chunk, or why there are none; an error is what must be read first.
     pub(crate) fn find_chunk<'a>(
         &'a self,
         chunk: ChunkName,
         key: Key<'_>,
         evidence: Option<Evidence<'a>>,
-    ) -> Result<Option<&'a [u8]>, Unfinished> {
+    ) -> Result<Result<&'a [u8], Lost>, Box<Probe>> {
+        let lost = || match lookup::is_lost(evidence) {
+            true => Lost::Unreadable,
+            false => Lost::Gone,
+        };
         match self.session.get(key, self.now, Access::Use, evidence) {
-            Lookup::Read(probe) => Err(Unfinished::read(probe)),
-            Lookup::Miss => Ok(None),
+            Lookup::Read(probe) => Err(Box::new(probe)),
+            Lookup::Miss => Ok(Err(lost())),
             Lookup::Hit(hit) => match hit.record.body() {
-                Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => Ok(Some(bytes)),
-                _ => Ok(None),
+                Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => Ok(Ok(bytes)),
+                _ => Ok(Err(lost())),
             },
         }
     }
@@ -132,10 +135,7 @@ impl Context {
                 match self.session.check(&mut probe, key, bytes) {
                     Checked::Match | Checked::Absent => {
                         let evidence = Evidence { probe: &probe, bytes: &read[range] };
-                        match self.find_chunk(chunk, key, Some(evidence)) {
-                            Ok(None) if probe.met_unreadable() => Found::Lost(Lost::Unreadable),
-                            found => Found::new(found, &read),
-                        }
+                        Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
                     }
                     Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
                     Checked::Read => Found::Elsewhere(probe),

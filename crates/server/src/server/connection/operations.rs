@@ -84,17 +84,13 @@ impl Connection {
 
     /// An operation has its result; what is to be sent stands in `reply`.
     pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
+        self.conflicts.remove(operation.hash, operation.is_write);
         match answer {
-            Answer::Reply => {
-                self.conflicts.remove(operation.hash, operation.is_write);
-                self.replies.fulfil(operation.slot, reply);
-            }
-            // What depends on the key waits for its stream.
+            Answer::Reply => self.replies.fulfil(operation.slot, reply),
             Answer::Forgotten => {
                 self.replies.stream(operation.slot).into_iter().for_each(Stream::give_up);
             }
             Answer::Stream(large) => {
-                self.conflicts.remove(operation.hash, operation.is_write);
                 self.conflicts.add(operation.hash, false);
                 let key = (&operation.key[..], operation.hash);
                 let stream = Stream::new(key, std::mem::take(reply), *large);

@@ -1,14 +1,13 @@
 //! Replies that come piece by piece: listings, the values of large items, and what watchers hear.
 
 use super::{Connection, STREAM_BYTES_MAX};
-use crate::commands::executor::Unfinished;
 use crate::commands::listing::Next;
 use crate::server::chunks::{ChunkRead, Outcome};
 use crate::server::context::Context;
 use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
 use crate::server::slab::Id;
-use crate::server::stream::{Lost, Piece};
+use crate::server::stream::Piece;
 
 /// Bytes of large items that one connection reads ahead, at most.
 const AHEAD_BYTES_MAX: usize = 2 << 20;
@@ -61,8 +60,8 @@ impl Connection {
             let mut name = [0; 12];
             let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
             let piece = match cx.find_chunk(chunk, key, None) {
-                Ok(bytes) => bytes.map(|bytes| Piece::Copied(bytes.to_vec())).ok_or(Lost::Gone),
-                Err(Unfinished::Read(probe)) => {
+                Ok(found) => found.map(|bytes| Piece::Copied(bytes.to_vec())),
+                Err(probe) => {
                     if let Some(full) = read.take_if(|read| !read.reaches(slot, probe.plan())) {
                         cx.read_chunks(full);
                     }
@@ -72,7 +71,6 @@ impl Connection {
                     }
                     continue;
                 }
-                Err(Unfinished::Wait) => Err(Lost::Gone),
             };
             self.put_chunk((id, slot), (chunk, piece), cx);
         }
@@ -94,8 +92,8 @@ impl Connection {
         if stream.put(chunk.number, piece) {
             let work = Work::Forget(stream.manifest().clone());
             let key = (stream.key(&cx.session), false);
-            let operation = Pending::new(cx.spare.pop(), place, key, work);
-            cx.lost.push(operation);
+            self.conflicts.add(stream.hash(), false);
+            cx.lost.push(Pending::new(cx.spare.pop(), place, key, work));
         }
     }
 
