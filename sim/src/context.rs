@@ -9,7 +9,7 @@ use crate::value::Values;
 use crate::{Failure, Tally};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use terrace_cache::Cache;
+use terrace_cache::{Cache, FULL_PERCENT};
 use terrace_device::sim::SimDevice;
 
 pub(crate) struct Context {
@@ -68,7 +68,10 @@ impl Context {
         let stats = cache.stats();
         let has_evicted =
             stats.evictions > 0 || stats.tiers.iter().any(|tier| tier.let_go_records > 0);
-        has_evicted || self.tally.crashes > 0 || self.is_recovering || self.is_hurt()
+        // Who is full takes places unread, long before anything is evicted.
+        let is_full_soon = self.scenario.full_percent < FULL_PERCENT;
+        let has_crashed = self.tally.crashes > 0 || self.is_recovering;
+        has_evicted || is_full_soon || has_crashed || self.is_hurt()
     }
 
     /// Whether a record may be missing at the moment.

@@ -1,7 +1,7 @@
 //! What a seed decides before a run begins.
 
 use crate::random::Random;
-use terrace_cache::{Config, Durability, Gear, Tuning, WriteRate};
+use terrace_cache::{Config, Durability, FULL_PERCENT, Gear, Tuning, WriteRate};
 
 /// Kinds of trouble that a run meets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +71,8 @@ pub(crate) struct Scenario {
     pub(crate) background_threads: usize,
     /// Slots of a tier that its log may lie in, where that is to be few.
     pub(crate) log_slots: Option<u32>,
+    /// How much of the tiers records may take.
+    pub(crate) full_percent: u32,
 }
 
 /// Where segments begin on a tier.
@@ -143,6 +145,7 @@ impl Scenario {
             trouble: Trouble::default(),
             background_threads: 1,
             log_slots: None,
+            full_percent: FULL_PERCENT,
             tiers,
         };
         scenario.trouble = scenario.trouble(random, strict);
@@ -151,14 +154,17 @@ impl Scenario {
         scenario
     }
 
-    /// Gears, lives, background threads, the log's slots, and budgets for some of the tiers: from a segment in a
-    /// minute to two in a second.
+    /// Gears, lives, background threads, the log's slots, how full tiers may be, and budgets for some of them: from a
+    /// segment in a minute to two in a second.
     fn draw_policy(&mut self, random: &mut Random) {
         self.gear = random.pick(&[Gear::A, Gear::A, Gear::B, Gear::C, Gear::C, Gear::D]);
         self.lives = random.pick(&[0, 0, 0, 3, 20]);
         let mut own = Random::new(!self.hash_seed);
         self.background_threads = own.pick(&[1, 1, 2, 4]);
         self.log_slots = own.pick(&[None, None, Some(10), Some(12)]);
+        if !self.ample && !self.is_ladder {
+            self.full_percent = own.pick(&[1, 1, 10, FULL_PERCENT]);
+        }
         if self.tiers.is_empty() || !random.percent(30) {
             return;
         }
@@ -206,6 +212,7 @@ impl Scenario {
         config.durability = self.durability;
         config.sessions_max = self.connections + 2;
         config.full_gear = self.gear;
+        config.full_percent = self.full_percent;
         config.background_threads = self.background_threads;
         let rate = |budget: &Option<f64>| match *budget {
             Some(bytes) => WriteRate::BytesPerSecond(bytes),

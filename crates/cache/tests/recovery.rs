@@ -137,7 +137,7 @@ fn crashes_at_any_moment_bring_nothing_old_back() {
             set_crash_hook(None);
             let left = remains.borrow_mut().take();
             // As one does who had too little memory, or too much.
-            machine.set_memory([2, 2, 3, 6][random.below(4) as usize] << 20);
+            machine.config.memory_bytes = [2, 2, 3, 6][random.below(4) as usize] << 20;
             machine = match left {
                 Some(left) => machine.again(left),
                 None => machine.crash(),

@@ -54,10 +54,13 @@ fn next_buckets(engine: &Engine, shard: &Shard, index: &SealedIndex, coming: u64
     let now = index.buckets() as u64;
     let planned =
         records_when_full(engine, &shard.segments) * 1000 / PLANNED_PERMILLE / SLOTS as u64;
-    let least = (index.len() + coming) * 1000 / WANTED_PERMILLE / SLOTS as u64 + 1;
-    let least = least.max(now * 103 / 100 + 1);
+    let least = least_buckets(index, coming).max(now * 103 / 100 + 1);
     let step = if now * 2 < planned { 150 } else { 125 };
     planned.clamp(least, (now * step / 100).max(least)) as usize
+}
+
+fn least_buckets(index: &SealedIndex, coming: u64) -> u64 {
+    (index.len() + coming) * 1000 / WANTED_PERMILLE / SLOTS as u64 + 1
 }
 
 /// How many records a shard has when every place holds a segment like those it has now.
@@ -122,23 +125,16 @@ pub(crate) fn start(
     }
     let shard = &engine.shards[at];
     let index = shard.index.load(guard);
-    let buckets = next_buckets(engine, shard, index, coming);
-    let bytes = SealedIndex::bytes_for(buckets);
-    let more = bytes.saturating_sub(index.bytes());
-    let counters = &engine.pool.counters;
-    let counted = counters.index_bytes.load(Ordering::Relaxed);
-    let growing = counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
-    let refuse = |why| {
-        counters.index_growing_bytes.fetch_sub(more, Ordering::Relaxed);
-        Err(why)
-    };
-    if counted + growing + more > engine.index_share() {
-        return refuse(Refused::AtShare);
+    let mut buckets = next_buckets(engine, shard, index, coming);
+    if let Err(refused) = take_memory(engine, index, buckets) {
+        if shard.segments.iter().next().is_some() {
+            return Err(refused);
+        }
+        // There is nothing to take back: a shard that can't seal one segment would wait for ever.
+        buckets = least_buckets(index, coming) as usize;
+        force_memory(engine, index, buckets);
     }
-    engine.pool.arena.release(bytes, &engine.pool.budget);
-    if !engine.pool.budget.take(bytes) {
-        return refuse(Refused::NoMemory);
-    }
+    let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
     let mut locked = shard.lock(&engine.pool, guard);
     locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
     locked.state.carried.clear();
@@ -155,6 +151,38 @@ pub(crate) fn start(
         unread,
         is_second_try: false,
     })
+}
+
+/// What an index of so many buckets has more than this one.
+fn more_bytes(index: &SealedIndex, buckets: usize) -> u64 {
+    SealedIndex::bytes_for(buckets).saturating_sub(index.bytes())
+}
+
+/// Takes the memory for an index of so many buckets beside this one.
+fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(), Refused> {
+    let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
+    let counters = &engine.pool.counters;
+    let counted = counters.index_bytes.load(Ordering::Relaxed);
+    let growing = counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
+    let refuse = |why| {
+        counters.index_growing_bytes.fetch_sub(more, Ordering::Relaxed);
+        Err(why)
+    };
+    if counted + growing + more > engine.index_share() {
+        return refuse(Refused::AtShare);
+    }
+    engine.pool.arena.release(bytes, &engine.pool.budget);
+    if !engine.pool.budget.take(bytes) {
+        return refuse(Refused::NoMemory);
+    }
+    Ok(())
+}
+
+/// The same, whatever the indexes may have.
+fn force_memory(engine: &Engine, index: &SealedIndex, buckets: usize) {
+    let more = more_bytes(index, buckets);
+    engine.pool.counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
+    engine.pool.budget.force(SealedIndex::bytes_for(buckets));
 }
 
 impl Growth {

@@ -213,14 +213,17 @@ impl Locked<'_> {
         self.index().get(name, number).or_else(suspended)
     }
 
-    /// Whether these entries may be taken out unread: nothing that needs them in the index is under
-    /// way, and there is room to remember them.
-    pub(crate) fn may_suspend(&self, candidates: &Candidates) -> bool {
-        let state = &self.state;
-        state.growing.is_none()
-            && state.awaited.is_none()
-            && ((state.suspended.len() + candidates.len()) as u64) <= suspended_max(self.index())
+    /// Whether these entries may be taken out unread: nothing that needs them in the index is under way.
+    pub(crate) fn may_take_out(&self, candidates: &Candidates) -> bool {
+        self.state.growing.is_none()
+            && self.state.awaited.is_none()
             && !candidates.iter().any(|sealed| self.is_moving(sealed))
+    }
+
+    /// Whether there is room to remember these entries, once they are taken out.
+    pub(crate) fn has_room_to_suspend(&self, candidates: &Candidates) -> bool {
+        let entries = self.state.suspended.len() + candidates.len();
+        entries as u64 <= suspended_max(self.index())
     }
 
     /// Whether a segment is being taken back, or filled with the records of such.

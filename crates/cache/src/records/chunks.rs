@@ -163,7 +163,8 @@ impl Engine {
             locked.unlink(name, sealed.number, None);
             return true;
         }
-        let may_suspend = locked.may_suspend(&candidates);
+        let may_suspend =
+            locked.may_take_out(&candidates) && locked.has_room_to_suspend(&candidates);
         for sealed in candidates.iter().filter(|_| may_suspend) {
             locked.log_kill(name, sealed.number);
             locked.suspend(name, sealed.number);

@@ -344,7 +344,7 @@ fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: 
         for name in names.iter().copied() {
             if !kills.void(short(name)) {
                 entries.push(packed(name, footer.number));
-            } else if !kills.name(short(name)) {
+            } else if !kills.void_for_good(short(name)) {
                 unsaid.push((place.tier, slot, name));
             }
         }

@@ -223,7 +223,12 @@ pub(crate) struct Kills<'r> {
 impl Kills<'_> {
     /// Whether the record of a short name is not to come back.
     pub(crate) fn void(&self, name: u64) -> bool {
-        self.name(name) || self.have_one_like(name) || self.have_one_for_all(name)
+        self.void_for_good(name) || self.have_one_for_all(name)
+    }
+
+    /// Whether words say so that count for as long as the segment does.
+    pub(crate) fn void_for_good(&self, name: u64) -> bool {
+        self.name(name) || self.have_one_like(name)
     }
 
     /// Whether a kill names this very record.
@@ -241,8 +246,9 @@ impl Kills<'_> {
         };
         let first = like(position.saturating_sub(self.width), 0);
         let last = like((position + self.width).min(u32::MAX.into()), FINGERPRINT);
-        let near = between(self.likes, [first, last], |&like| like);
-        near.iter().any(|like| like & FINGERPRINT == fingerprint)
+        let from = self.likes.partition_point(|&like| like < first);
+        let near = self.likes[from..].iter().take_while(|&&like| like <= last);
+        near.into_iter().any(|like| like & FINGERPRINT == fingerprint)
     }
 
     fn have_one_for_all(&self, name: u64) -> bool {

@@ -1,6 +1,7 @@
 //! Changing a record: find what is there, decide, and put something in its place, under the shard's
 //! lock.
 
+use crate::cache::Engine;
 use crate::dram::resident::Resident;
 use crate::dram::table::SlotAt;
 use crate::records::key::{Key, Name};
@@ -99,7 +100,7 @@ impl Session {
         // What a look on flash needs comes from memory during that into DRAM.
         shard.suspended_at.prefetch(name.pos);
         let mut locked = shard.lock(&engine.pool, guard);
-        let (mut doomed, mut unread) = (Vec::new(), Unread::new());
+        let (mut doomed, mut unread) = (Candidates::new(), Unread::new());
         let current = if let Some((resident, record, at)) =
             shard.find_resident(&engine.pool, guard, &key, name.pos)
         {
@@ -107,7 +108,7 @@ impl Session {
         } else if !engine.has_tiers() {
             Current::Absent
         } else {
-            match look_on_flash(&locked, name, &known) {
+            match look_on_flash(engine, &locked, name, &known) {
                 Ok(seen) => {
                     (doomed, unread) = (seen.doomed, seen.unread);
                     seen.current
@@ -231,8 +232,9 @@ impl Session {
 /// What flash holds of a name, as far as is known.
 struct Seen<'a> {
     current: Current<'a>,
-    /// Entries that can't be read and may be older records of the key: they go when the key changes.
-    doomed: Vec<Sealed>,
+    /// Entries that may be older records of the key, and can't be read or need not be: they go when the key
+    /// changes.
+    doomed: Candidates,
     /// Entries that nobody read: they are suspended when the key changes.
     unread: Unread,
 }
@@ -241,29 +243,36 @@ struct Seen<'a> {
 type Unread = ArrayVec<Sealed, 4>;
 
 fn look_on_flash<'a>(
+    engine: &Engine,
     locked: &Locked<'_>,
     name: Name,
     known: &Known<'a>,
 ) -> Result<Seen<'a>, Probe> {
     let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
     if matches!(known, Known::NeverStored) {
-        return absent(Vec::new(), Unread::new());
+        return absent(Candidates::new(), Unread::new());
     }
     let mut candidates = locked.candidates(name);
     if candidates.is_empty() {
-        return absent(Vec::new(), Unread::new());
+        return absent(Candidates::new(), Unread::new());
     }
     // Who replaces an item with chunks has to know which ones.
     let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
     if matches!(known, Known::Irrelevant)
-        && locked.may_suspend(&candidates)
+        && locked.may_take_out(&candidates)
         && !candidates.iter().any(may_be_item)
-        && let Ok(unread) = Unread::try_from(&candidates[..])
     {
-        return absent(Vec::new(), unread);
+        if engine.may_cost_another_its_place() {
+            return absent(candidates, Unread::new());
+        }
+        if locked.has_room_to_suspend(&candidates)
+            && let Ok(unread) = Unread::try_from(&candidates[..])
+        {
+            return absent(Candidates::new(), unread);
+        }
     }
     let Known::Shown(evidence) = known else {
-        return unread(locked, &mut candidates, name, None, Vec::new());
+        return unread(locked, &mut candidates, name, None, Candidates::new());
     };
     // What could not be read may be an older record of the key that turns up again later.
     let rejected = &evidence.probe.rejected;
@@ -288,7 +297,7 @@ fn unread<'a>(
     candidates: &mut Candidates,
     name: Name,
     before: Option<&Probe>,
-    doomed: Vec<Sealed>,
+    doomed: Candidates,
 ) -> Result<Seen<'a>, Probe> {
     match next_probe(locked.shard, candidates, name, before) {
         Some(probe) => Err(probe),

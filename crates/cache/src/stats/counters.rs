@@ -93,6 +93,8 @@ pub(crate) struct Counters {
     pub(crate) demotions: AtomicU64,
     /// A tier, or DRAM without tiers, is so full that records may be dropped.
     pub(crate) full: AtomicBool,
+    /// The tiers are full, or will be once what waits in DRAM is written.
+    pub(crate) crowded: AtomicBool,
     /// Who is told besides of what can be told one by one.
     pub(crate) told: Told,
     tiers: Box<[TierCounters]>,

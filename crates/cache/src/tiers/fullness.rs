@@ -31,12 +31,33 @@ impl Engine {
             return;
         }
         let counters = &self.pool.counters;
-        let full = match self.has_working_tiers() {
-            true => self.pool.slots.rungs().all(|rung| self.is_full_on(rung)),
-            false => self.is_dram_full(),
+        let (full, crowded) = match self.has_working_tiers() {
+            true => {
+                let full = self.pool.slots.rungs().all(|rung| self.is_full_on(rung));
+                (full, full || self.is_full_once_written())
+            }
+            false => (self.is_dram_full(), false),
         };
+        counters.crowded.store(crowded, Ordering::Relaxed);
         let full = full || self.no_room.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether the tiers would be full if what waits in DRAM was written to them. When they are full they let go of
+    /// whole segments, and are not for a moment: all the same no room is left but that of others.
+    fn is_full_once_written(&self) -> bool {
+        let slots = &self.pool.slots;
+        let (mut live, mut room) = (self.pool.counters.fresh_bytes.load(Ordering::Relaxed), 0);
+        for rung in slots.rungs() {
+            live += self.sum_on(rung, TierCounters::live_place_bytes);
+            room += self.capacity_of(rung) * u64::from(self.full_percent);
+        }
+        live * 100 >= room
+    }
+
+    /// Whether a SET need not find out whose record it takes the place of: there is room for one of the two.
+    pub(crate) fn may_cost_another_its_place(&self) -> bool {
+        self.evicts && self.pool.counters.crowded.load(Ordering::Relaxed)
     }
 
     /// Whether records that are alive may be dropped: the cache is full, and may evict.

@@ -11,7 +11,8 @@ pub(crate) struct Machine {
     pub(crate) below: Option<Arc<RamDevice>>,
     pub(crate) state: Arc<StateFile>,
     boot: [u8; 16],
-    config: Config,
+    /// Of the next start.
+    pub(crate) config: Config,
     pub(crate) client: Client,
 }
 
@@ -89,11 +90,6 @@ impl Machine {
         let mut next = Self::start(config, remains, boot);
         next.client.now = now;
         next
-    }
-
-    /// The next start has so much memory.
-    pub(crate) fn set_memory(&mut self, bytes: u64) {
-        self.config.memory_bytes = bytes;
     }
 
     /// The process is killed between two requests, and starts again.
