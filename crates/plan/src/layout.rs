@@ -36,6 +36,8 @@ const SEGMENTS_PER_SHARD_MAX: f64 = 2048.0 * 0.9;
 /// Flash for which there is one more shard, if memory allows, and the bounds of a segment.
 const BYTES_PER_SHARD: f64 = 67_108_864.0;
 const SEGMENT_BYTES: (f64, f64) = (262_144.0, 67_108_864.0);
+/// Steps of the search for a tier that is small enough.
+const FLASH_STEP: f64 = 1.01;
 /// Header of a record in DRAM, and what blocks lose at their ends and to records that were replaced.
 const DRAM_HEADER: f64 = 16.0;
 const DRAM_BLOCKS: f64 = 1.05;
@@ -151,6 +153,19 @@ impl Layout {
             shards,
             start_bytes: start_bytes(flash_bytes, segment_bytes, shards),
         })
+    }
+
+    /// How much of `flash_bytes` can be a tier with so much memory: all, or as much as a server starts with. All
+    /// of it too where no tier is small enough.
+    pub fn usable(data: &Data, flash_bytes: f64, memory_bytes: f64) -> f64 {
+        let mut flash = flash_bytes;
+        while let Ok(layout) = Self::new(data, flash, memory_bytes) {
+            if layout.memory_needed(0.0) <= memory_bytes {
+                return flash;
+            }
+            flash /= FLASH_STEP;
+        }
+        flash_bytes
     }
 
     /// The `-m` that so many records need, with nothing left for copies of hot ones: index and buffers,
@@ -317,6 +332,26 @@ mod tests {
             let layout = Layout::new(&data, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
             assert_eq!(layout.memory_needed(1e6) <= memory * mib, starts, "{memory}");
         }
+    }
+
+    #[test]
+    fn of_large_drives_so_much_is_used_as_the_memory_starts_with() {
+        // With 4 GiB there are eight shards, each with numbers for 1843 segments of 64 MiB.
+        let gib = f64::from(1 << 30);
+        let data = Data {
+            items: 1.0,
+            key_bytes: 20.0,
+            value_bytes: 80.0,
+            ttl_seconds: None,
+            client_flags: false,
+        };
+        let usable = |flash: f64, memory: f64| Layout::usable(&data, flash * gib, memory * gib);
+        let part = usable(2980.0, 4.0) / gib;
+        assert!((912.0..=921.6).contains(&part), "{part}");
+        assert_eq!(usable(900.0, 4.0), 900.0 * gib);
+        assert_eq!(usable(2980.0, 16.5), 2980.0 * gib);
+        // No tier is small enough.
+        assert_eq!(usable(2980.0, 1e-6), 2980.0 * gib);
     }
 
     #[test]

@@ -15,7 +15,7 @@ const READS_PER_MISS: f64 = 0.002;
 /// from flash; pipelines and multigets need less.
 const CPU_DRAM: f64 = 10e-6;
 const CPU_FLASH: f64 = 19e-6;
-/// Where the search for the least memory begins, and its steps.
+/// Where the search for the least memory begins, and its steps at most.
 const MEMORY_LEAST: f64 = (1 << 20) as f64;
 const MEMORY_STEP: f64 = 1.01;
 /// A search beyond so many nodes has no sensible answer.
@@ -90,8 +90,10 @@ pub struct Plan {
     pub hot_bytes: f64,
     /// Bytes of flash in use, of all there is.
     pub flash_used_bytes: f64,
-    /// All flash.
+    /// All flash that is a tier.
     pub flash_bytes: f64,
+    /// The least `-m` with which a tier can be all of a node's drives, where it is but a part of them.
+    pub whole_memory_bytes: Option<f64>,
     /// Share of reads answered from DRAM (with ideal knowledge, or the trace's recency).
     pub dram_hits: f64,
     /// Share of reads answered from flash.
@@ -157,12 +159,17 @@ impl Plan {
         hits: &dyn Fn(f64) -> f64,
     ) -> Result<Self, PlanError> {
         check(data, load, node, prices)?;
-        let model = Model { data, load, node, hits };
+        let all = node.drives * node.drive.capacity_bytes;
+        let flash = Layout::usable(data, all, node.memory_bytes);
+        let model = Model { data, load, node, flash, hits };
         let mut plan = match nodes {
             Some(nodes) => model.with(f64::from(nodes.max(1)))?,
             None => model.enough()?,
         };
-        plan.least_memory_bytes = model.least_memory(plan.live_items / plan.nodes)?;
+        plan.least_memory_bytes = model.least_memory(flash, plan.live_items / plan.nodes)?;
+        if flash < all {
+            plan.whole_memory_bytes = Some(model.least_memory(all, 0.0)?);
+        }
         model.compare(&mut plan, prices);
         Ok(plan)
     }
@@ -211,6 +218,8 @@ struct Model<'a> {
     data: &'a Data,
     load: Load,
     node: &'a Node,
+    /// Bytes of a node's drives that are its tier.
+    flash: f64,
     hits: &'a dyn Fn(f64) -> f64,
 }
 
@@ -222,7 +231,8 @@ impl Model<'_> {
             most *= 2;
             if most > NODES_MAX {
                 let limit = self.with(f64::from(NODES_MAX))?.limits[0].name;
-                let text = format!("{NODES_MAX} nodes don't suffice: {limit}; take other nodes");
+                let text =
+                    format!("{NODES_MAX} nodes don't suffice: {limit}; take nodes with more");
                 return Err(PlanError::Input(text));
             }
         }
@@ -239,8 +249,7 @@ impl Model<'_> {
     }
 
     fn with(&self, nodes: f64) -> Result<Plan, PlanError> {
-        let Self { data, load, node, .. } = *self;
-        let flash = node.drives * node.drive.capacity_bytes;
+        let Self { data, load, node, flash, .. } = *self;
         let layout = Layout::new(data, flash, node.memory_bytes)?;
         let sets = load.per_second * (1.0 - load.get_share);
         let gets = load.per_second * load.get_share;
@@ -301,6 +310,7 @@ impl Model<'_> {
             index_bytes: index * nodes,
             buffer_bytes: layout.buffer_bytes * nodes,
             least_memory_bytes: 0.0,
+            whole_memory_bytes: None,
             hot_bytes: hot * nodes,
             flash_used_bytes: layout.flash_for(held, 1.0) * nodes,
             flash_bytes: flash * nodes,
@@ -327,18 +337,18 @@ impl Model<'_> {
         })
     }
 
-    /// The least `-m` with which a node holds `records`, as many of them as its flash can. Segments,
+    /// The least `-m` with which a node holds `records`, as many of them as so much flash can. Segments,
     /// shards and buffers follow from memory in steps, so that it is looked for from below.
-    fn least_memory(&self, records: f64) -> Result<f64, PlanError> {
-        let flash = self.node.drives * self.node.drive.capacity_bytes;
+    fn least_memory(&self, flash: f64, records: f64) -> Result<f64, PlanError> {
         let mut memory = MEMORY_LEAST;
         loop {
             let layout = Layout::new(self.data, flash, memory)?;
             let held = records.min(layout.capacity(flash) * self.node.tier_full);
-            if layout.memory_needed(held) <= memory {
+            let needed = layout.memory_needed(held);
+            if needed <= memory {
                 return Ok(memory);
             }
-            memory *= MEMORY_STEP;
+            memory = needed.ceil().min(memory * MEMORY_STEP);
         }
     }
 
@@ -459,6 +469,27 @@ mod tests {
         assert!(less.life_years.unwrap() > most.life_years.unwrap() * 1.5);
         let node = Node { tier_full: 1.01, ..node() };
         assert!(Plan::new(&data(1e9), writes, &node, None, None, &|share| share).is_err());
+    }
+
+    #[test]
+    fn drives_too_large_for_the_memory_are_used_in_part() {
+        let small = Node { memory_bytes: 4.0 * GIB, ..node() };
+        let plan =
+            |items, node| Plan::new(&data(items), READS, node, None, None, &|share| share).unwrap();
+        let few = plan(1e6, &small);
+        assert_eq!(few.nodes, 1.0);
+        assert!(says(&few.stay_in_dram, "DRAM of one node"));
+        assert!(few.flash_bytes < 922.0 * GIB && few.least_memory_bytes <= 4.0 * GIB);
+        let whole = few.whole_memory_bytes.unwrap();
+        assert_eq!(whole, 32.0 * GIB);
+        let told = few.to_string();
+        assert!(told.contains("of each drive") && told.contains("all of it takes -m"), "{told}");
+        // What a part can't hold takes more nodes.
+        assert!(plan(2e10, &small).nodes > 3.0);
+        let enough = Node { memory_bytes: whole, ..node() };
+        let all = plan(1e6, &enough);
+        assert_eq!(all.flash_bytes, 2.0 * 3.84e12);
+        assert!(all.whole_memory_bytes.is_none() && !all.to_string().contains("of each drive"));
     }
 
     #[test]

@@ -35,6 +35,12 @@ impl fmt::Display for Plan {
             "flash, all nodes",
             format!("{} of {}", bytes(self.flash_used_bytes), bytes(self.flash_bytes)),
         )?;
+        if let Some(memory) = self.whole_memory_bytes {
+            let part = bytes(self.flash_bytes / self.nodes / self.node.drives);
+            let all = bytes(self.node.drive.capacity_bytes);
+            let memory = (memory / MIB).ceil();
+            row("  of each drive", format!("{part} of {all}; all of it takes -m {memory:.0}"))?;
+        }
         row(
             "hits",
             format!(
