@@ -33,6 +33,9 @@ pub struct Report {
     pub misses: u64,
     /// Keys whose value came back wrong.
     pub wrong: u64,
+    /// Of them, whole values of the record, but of another version, where this run has stored none:
+    /// of an earlier run, or stale.
+    pub other_versions: u64,
     /// Records stored.
     pub stored: u64,
     /// Records that were there and were deleted.
@@ -135,6 +138,7 @@ impl Report {
             hits: tally.hits,
             misses: tally.misses,
             wrong: tally.wrong,
+            other_versions: tally.other_versions,
             stored: tally.stored,
             deleted: tally.deleted,
             errors: tally.errors,
@@ -149,6 +153,13 @@ impl Report {
             examples: tally.examples,
         }
     }
+}
+
+/// What may be behind values that are wrong by their version alone.
+pub(crate) fn of_another_version(count: u64) -> String {
+    format!(
+        "{count} whole, of another version: an earlier run's (--any-version takes them), or stale"
+    )
 }
 
 fn per_second(count: u64, seconds: f64) -> f64 {
@@ -217,6 +228,9 @@ impl fmt::Display for Report {
         if self.hits + self.misses + self.wrong > 0 {
             let Self { hits, misses, wrong, .. } = self;
             writeln!(f, "  read         {hits} right, {misses} missed, {wrong} wrong")?;
+        }
+        if self.other_versions > 0 {
+            writeln!(f, "  of the wrong {}", of_another_version(self.other_versions))?;
         }
         if self.stored > 0 {
             writeln!(f, "  stored       {}", self.stored)?;

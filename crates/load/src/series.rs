@@ -1,5 +1,6 @@
 //! Run after run, and what they show together.
 
+use crate::report::of_another_version;
 use crate::{Plan, Report};
 use serde::Serialize;
 use std::fmt;
@@ -77,6 +78,10 @@ impl fmt::Display for Series {
                     _ => "",
                 }
             )?;
+        }
+        let others = self.points.iter().map(|point| point.other_versions).sum();
+        if others > 0 {
+            writeln!(f, "of the wrong: {}", of_another_version(others))?;
         }
         match (&self.goal, self.best) {
             (Some(goal), Some(best)) => {

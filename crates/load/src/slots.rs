@@ -90,6 +90,7 @@ impl Tallies {
                 sum.add(tally);
             } else {
                 sum.wrong += tally.wrong;
+                sum.other_versions += tally.other_versions;
                 tally.examples.into_iter().for_each(|text| sum.example(|| text));
             }
         }

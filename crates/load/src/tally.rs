@@ -21,6 +21,8 @@ pub struct Tally {
     pub misses: u64,
     /// Keys whose value came back old, torn or foreign, or with wrong flags.
     pub wrong: u64,
+    /// Of them, whole values of the record, but of another version, where this run has stored none.
+    pub other_versions: u64,
     /// Records stored.
     pub stored: u64,
     /// Records that were there and were deleted.
@@ -50,6 +52,7 @@ impl Tally {
             hits: 0,
             misses: 0,
             wrong: 0,
+            other_versions: 0,
             stored: 0,
             deleted: 0,
             errors: 0,
@@ -95,6 +98,7 @@ impl Tally {
         self.hits += other.hits;
         self.misses += other.misses;
         self.wrong += other.wrong;
+        self.other_versions += other.other_versions;
         self.stored += other.stored;
         self.deleted += other.deleted;
         self.errors += other.errors;

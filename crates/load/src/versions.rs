@@ -50,7 +50,7 @@ impl Versions {
             Some(own) if own & DELETED != 0 => Value::Absent,
             Some(&own) if own > 0 => Value::Version(self.base.wrapping_add(u32::from(own))),
             _ if self.any => Value::Any,
-            _ => Value::Version(self.base),
+            _ => Value::Planned(self.base),
         }
     }
 }

@@ -29,8 +29,10 @@ pub(crate) struct Expected {
 pub(crate) enum Value {
     /// Each that was ever stored.
     Any,
-    /// That of one version.
+    /// That of the version which this run has stored last.
     Version(u32),
+    /// That of the version which the plan names, as this run has stored none.
+    Planned(u32),
     /// None: the record was deleted.
     Absent,
 }

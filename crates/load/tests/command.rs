@@ -68,6 +68,27 @@ fn a_series_has_a_point_for_each_setting_and_a_page() {
 }
 
 #[test]
+fn versions_of_an_earlier_run_are_told_apart() {
+    let test = "versions_of_an_earlier_run_are_told_apart";
+    let Some(server) = Memcached::start(test, &[]) else { return };
+    let address = server.address.to_string();
+    let options = ["--server", &address, "--records", "5000", "--seconds", "0.2"];
+    bench(&[&["fill"][..], &options[..4]].concat());
+    let mixed = [&["mixed"][..], &options, &["--json"]].concat();
+    assert_eq!(json(&bench(&mixed))["wrong"], 0);
+    let second = bench(&mixed);
+    assert_eq!(second.status.code(), Some(1), "they might be stale");
+    let told: Value = serde_json::from_slice(&second.stdout).expect("JSON");
+    assert!(told["wrong"].as_u64() > Some(0) && told["wrong"] == told["other_versions"], "{told}");
+    for depths in ["8", "4,8"] {
+        let told = bench(&[&["get"][..], &options, &["-d", depths]].concat());
+        let told = String::from_utf8_lossy(&told.stdout);
+        assert!(told.contains("of the wrong") && told.contains("--any-version"), "{told}");
+    }
+    json(&bench(&[&mixed[..], &["--any-version"]].concat()));
+}
+
+#[test]
 fn the_highest_rate_that_keeps_a_latency_is_found() {
     let test = "the_highest_rate_that_keeps_a_latency_is_found";
     let Some(server) = Memcached::start(test, &[]) else { return };

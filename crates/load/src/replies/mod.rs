@@ -82,18 +82,19 @@ impl Judge {
     /// Counts a value of the right length; `is_whole` says that all around it is right too.
     #[inline]
     fn count(&self, expected: Expected, value: &[u8], is_whole: bool, tally: &mut Tally) {
-        let fits = match (self.check, expected.value) {
+        let fits = |version| self.records.fits(expected.number, version, value);
+        let is_right = match (self.check, expected.value) {
             (false, _) => true,
             (true, Value::Absent) => false,
-            (true, Value::Any) => self.records.fits(expected.number, None, value),
-            (true, Value::Version(version)) => {
-                self.records.fits(expected.number, Some(version), value)
-            }
+            (true, Value::Any) => fits(None),
+            (true, Value::Version(version) | Value::Planned(version)) => fits(Some(version)),
         };
-        if fits && is_whole {
+        if is_right && is_whole {
             tally.hits += 1;
         } else {
             tally.wrong += 1;
+            let is_planned = matches!(expected.value, Value::Planned(_));
+            tally.other_versions += u64::from(is_planned && is_whole && fits(None));
             tally.example(|| format!("{expected:?}: {}", shown(value)));
         }
     }

@@ -123,6 +123,29 @@ fn old_foreign_and_misdescribed_values_are_wrong() {
 }
 
 #[test]
+fn a_version_of_another_run_is_told_from_a_stale_one() {
+    let old = block(&format!("VALUE {} 5 40", key(3)), &value(3, 7));
+    let foreign = block(&format!("VALUE {} 5 40", key(3)), &value(4, 0));
+    let flags = block(&format!("VALUE {} 6 40", key(3)), &value(3, 7));
+    for (reply, expected, others) in [
+        (&old, Value::Planned(0), 1),
+        (&old, Value::Planned(7), 0),
+        // This run has stored another one itself.
+        (&old, Value::Version(8), 0),
+        (&old, Value::Absent, 0),
+        (&foreign, Value::Planned(0), 0),
+        (&flags, Value::Planned(0), 0),
+    ] {
+        let mut case = Case::new(Protocol::Ascii, &[3]);
+        case.window.expected[0].value = expected;
+        case.feed(&[&reply[..], b"END\r\n"].concat()).unwrap();
+        let right = u64::from(expected == Value::Planned(7));
+        assert_eq!(case.counts(), (right, 0, 1 - right, 0), "{expected:?}");
+        assert_eq!(case.tally.other_versions, others, "{expected:?}");
+    }
+}
+
+#[test]
 fn what_is_no_reply_ends_the_run() {
     for junk in [&b"STORED\r\n"[..], b"HELLO\r\n", &[b'x'; 3000]] {
         assert!(Case::new(Protocol::Ascii, &[3]).feed(junk).is_err());
