@@ -25,6 +25,7 @@ macro_rules! tell {
 mod chart;
 mod cli;
 mod error;
+mod holes;
 mod measure;
 mod medium;
 mod memory;

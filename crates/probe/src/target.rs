@@ -1,6 +1,7 @@
 //! A drive or file under measurement, and whether it may be written.
 
 use crate::ProbeError;
+use crate::holes::unwritten;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -17,6 +18,8 @@ const FILL_BYTES: usize = 4 << 20;
 /// Files for as many processes as there ever are, and what each has at least.
 const OWN_FILES: u64 = 32;
 const OWN_BYTES_MIN: u64 = 1 << 20;
+/// So small a part of a file that was never written does not show.
+const UNWRITTEN_SHARE: u64 = 100;
 
 /// A drive that is open for measurement. A file that did not exist before has no name any more, so that
 /// it goes with this process, however that ends; one that was empty is empty again when dropped.
@@ -50,8 +53,10 @@ impl Target {
             std::fs::remove_file(path).map_err(ProbeError::io(&name))?;
         }
         let (device, path, own) = (Arc::new(device), path.to_owned(), OnceLock::new());
-        let target = Self { device, writable, notes, path, held, own };
-        if held != Held::Something {
+        let mut target = Self { device, writable, notes, path, held, own };
+        if held == Held::Something {
+            target.note_holes()?;
+        } else {
             target.fill().map_err(ProbeError::io(&name))?;
         }
         Ok(target)
@@ -97,6 +102,22 @@ impl Target {
         };
         let files = (0..OWN_FILES).map(one).collect::<Result<_, _>>()?;
         Ok(Some(self.own.get_or_init(|| files)))
+    }
+
+    /// Tells of a file that is not filled here how much of it reading costs its drive nothing.
+    fn note_holes(&mut self) -> Result<(), ProbeError> {
+        let bytes = self.device.geometry().bytes;
+        let unwritten = unwritten(&self.file(false)?, bytes);
+        if unwritten > bytes / UNWRITTEN_SHARE {
+            self.notes.push(format!(
+                "{}: {} of {} MiB were never written; reads of them never reach the drive, which is \
+                 slower than these figures and a profile say: measure a new file",
+                self.device.label(),
+                unwritten >> 20,
+                bytes >> 20
+            ));
+        }
+        Ok(())
     }
 
     /// Reading what was never written costs a drive nothing.

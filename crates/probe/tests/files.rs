@@ -43,6 +43,24 @@ fn what_holds_something_is_not_written_unless_told() {
 }
 
 #[test]
+fn a_file_that_was_hardly_written_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![7_u8; 8 << 20]).expect("a file");
+    let notes = |path: &Path| Target::open(path, 0, false).expect("a target").notes.clone();
+    let told = |notes: Vec<String>| notes.iter().any(|note| note.contains("never written"));
+    assert!(!told(notes(&path)));
+    let file = std::fs::File::options().write(true).open(&path).expect("the file");
+    file.set_len(32 << 20).expect("a hole");
+    assert!(told(notes(&path)));
+    let told = measured(&[text(&path)]);
+    assert!(told.contains("note: ") && told.contains("24 of 32 MiB were never written"), "{told}");
+    // What is made here is filled.
+    let told = measured(&[text(&dir.path().join("new"))]);
+    assert!(!told.contains("never written"), "{told}");
+}
+
+#[test]
 fn a_new_file_and_dram_are_measured_side_by_side_and_nothing_is_left_behind() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let kept = tempfile::tempdir().expect("a temporary folder");
