@@ -123,6 +123,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 impl Arguments {
     fn plan(&self) -> Result<Plan, PlanError> {
+        // First: a wrong name is answered with all classes, whatever else is missing.
+        let node = self.node()?;
         let trace = self.trace.as_deref().map(Trace::read).transpose()?;
         let running = self.server.as_deref().map(Running::ask).transpose()?;
         let data = self.data(trace.as_ref(), running)?;
@@ -144,7 +146,7 @@ impl Arguments {
             (Some(dram_gib), Some(drive), Some(node)) => Some(Prices { dram_gib, drive, node }),
             _ => None,
         };
-        Plan::new(&data, load, &self.node()?, prices, self.nodes, &hits)
+        Plan::new(&data, load, &node, prices, self.nodes, &hits)
     }
 
     fn data(&self, trace: Option<&Trace>, running: Option<Running>) -> Result<Data, PlanError> {
@@ -199,5 +201,17 @@ impl Arguments {
             cores: f64::from(self.cores),
             tier_full: f64::from(self.tier_full) / 100.0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_alone_names_the_classes() {
+        let arguments = Arguments::try_parse_from(["terrace plan", "--drive", "x"]).unwrap();
+        let error = arguments.plan().unwrap_err().to_string();
+        assert!(error.contains("nvme-mixed-1.6t"), "{error}");
     }
 }
