@@ -11,6 +11,7 @@ mod depth;
 mod error;
 mod event;
 mod file;
+mod heap;
 mod lane;
 mod long;
 mod pool;
@@ -25,8 +26,9 @@ pub use buffer::{ALIGNMENT, AlignedBuf};
 pub use depth::Depth;
 pub use error::OpenError;
 pub use file::FileDevice;
+pub use heap::give_heap_back;
 pub use long::LongBuffers;
-pub use queue::{Engine, Opened, open_queue};
+pub use queue::{Engine, Opened, open_queue, open_queue_within};
 pub use timed::{TimedDevice, is_unanswered};
 pub use wear::Wear;
 

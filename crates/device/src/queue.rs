@@ -10,6 +10,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Bytes of buffers that the kernel knows, unless told otherwise: more are of little use to one queue.
+const KNOWN_BYTES_MAX: usize = 2 << 20;
+
 /// How reads reach the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
@@ -50,9 +53,23 @@ pub struct Opened {
 /// With [`Engine::IoUring`] where the system forbids it or a device has no descriptor; else when
 /// descriptors, threads or memory run out.
 pub fn open_queue(devices: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io::Result<Opened> {
+    open_queue_within(devices, engine, depth, KNOWN_BYTES_MAX)
+}
+
+/// As [`open_queue`], with at most so many bytes of buffers that the kernel knows, which are resident all the time
+/// (see [`ReadQueue::buffer`]).
+///
+/// # Errors
+/// As of [`open_queue`].
+pub fn open_queue_within(
+    devices: &[Arc<dyn Device>],
+    engine: Engine,
+    depth: u32,
+    known_bytes_max: usize,
+) -> io::Result<Opened> {
     let fallback = match engine {
         Engine::Pool => None,
-        Engine::IoUring | Engine::Auto => match UringQueue::open(devices, depth) {
+        Engine::IoUring | Engine::Auto => match UringQueue::open(devices, depth, known_bytes_max) {
             Ok(queue) => {
                 let engine = Engine::IoUring;
                 return Ok(Opened { queue: Box::new(queue), engine, fallback: None });

@@ -1,7 +1,7 @@
 //! Equal buffers cut from one stretch of memory, which a ring can know in advance.
 
 use crate::AlignedBuf;
-use crate::buffer::ALIGNMENT;
+use crate::buffer::{ALIGNMENT, HUGE_PAGE_BYTES};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,9 +21,13 @@ impl Slab {
         Self::cut(AlignedBuf::zeroed(buffers * buffer_bytes), buffer_bytes)
     }
 
-    /// As many buffers as fit into a huge page.
-    pub(crate) fn in_huge_page(buffer_bytes: usize) -> Arc<Self> {
-        Self::cut(AlignedBuf::huge_page(), buffer_bytes)
+    /// As many buffers as fit into so many bytes, which are a huge page where they are as long as one.
+    pub(crate) fn within(bytes: usize, buffer_bytes: usize) -> Arc<Self> {
+        let memory = match bytes {
+            HUGE_PAGE_BYTES => AlignedBuf::huge_page(),
+            _ => AlignedBuf::zeroed(bytes),
+        };
+        Self::cut(memory, buffer_bytes)
     }
 
     fn cut(memory: AlignedBuf, buffer_bytes: usize) -> Arc<Self> {

@@ -21,9 +21,6 @@ const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
 const BATCH: usize = 8;
 /// Buffers of this size are registered: a read for a record of up to 4 KiB takes no more.
 const SLAB_BUFFER_BYTES: usize = 8 << 10;
-/// At most so many of them, since all are resident: 2 MiB. Twice as many as there are reads, where that is less:
-/// a drive gets its next reads before what it brought was looked at.
-const SLAB_BUFFERS_MAX: usize = 256;
 /// Entries of one reap. The kernel posts some twenty completions at an entry.
 const ENTRIES_MAX: usize = 8;
 /// How often a read is tried again that the kernel interrupted or had no memory for.
@@ -64,8 +61,13 @@ struct Job {
 }
 
 impl UringQueue {
-    /// A ring of `depth` reads over devices that all have a descriptor.
-    pub(crate) fn open(devices: &[Arc<dyn Device>], depth: u32) -> io::Result<Self> {
+    /// A ring of `depth` reads over devices that all have a descriptor, with registered buffers of so many bytes at
+    /// most, since all of them are resident.
+    pub(crate) fn open(
+        devices: &[Arc<dyn Device>],
+        depth: u32,
+        slab_bytes_max: usize,
+    ) -> io::Result<Self> {
         let Some(fds) = devices.iter().map(|d| d.raw_fd()).collect::<Option<Vec<RawFd>>>() else {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -81,7 +83,8 @@ impl UringQueue {
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
         let waits_in_kernel = ring.params().is_feature_ext_arg();
-        let slab = register_slab(&ring, (2 * slots).min(SLAB_BUFFERS_MAX));
+        // A drive gets its next reads before what it brought was looked at.
+        let slab = register_slab(&ring, (2 * slots).min(slab_bytes_max / SLAB_BUFFER_BYTES));
         Ok(Self {
             ring,
             event,
@@ -358,6 +361,9 @@ fn build_cooperating(depth: u32) -> io::Result<IoUring> {
 
 /// Memory for reads, which stays in place. Reads into it spare the kernel looking its pages up.
 fn register_slab(ring: &IoUring, buffers: usize) -> Option<Arc<Slab>> {
+    if buffers == 0 {
+        return None;
+    }
     let slab = Slab::new(buffers, SLAB_BUFFER_BYTES);
     let (start, bytes) = slab.region();
     let region = libc::iovec { iov_base: start.as_ptr().cast(), iov_len: bytes };

@@ -35,6 +35,11 @@ impl Cache {
     pub fn set_memory_limit(&self, bytes: u64) -> Result<(), LimitError> {
         self.engine.set_memory_limit(bytes)
     }
+
+    /// The cap, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.engine.pool.budget.limit()
+    }
 }
 
 impl Engine {

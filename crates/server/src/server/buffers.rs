@@ -6,8 +6,9 @@
 use super::input::BUFFER_BYTES;
 use arrayvec::ArrayVec;
 
-/// Buffers kept for later.
+/// Buffers that a worker keeps for later, and that all workers do.
 const KEPT_MAX: usize = 64;
+const KEPT_BY_ALL_MAX: usize = 4 * KEPT_MAX;
 /// Buffers that grew beyond this are freed.
 const KEPT_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
@@ -20,12 +21,19 @@ pub(crate) const RUN_BYTES_MAX: usize = 8 << 10;
 pub(crate) type Runs = ArrayVec<Vec<u8>, RUNS_MAX>;
 
 /// One worker's empty buffers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Buffers {
     kept: ArrayVec<Vec<u8>, KEPT_MAX>,
+    kept_max: usize,
 }
 
 impl Buffers {
+    /// Those of one of so many workers.
+    pub(crate) fn of(workers: u32) -> Self {
+        let kept_max = (KEPT_BY_ALL_MAX / workers.max(1) as usize).clamp(1, KEPT_MAX);
+        Self { kept: ArrayVec::new(), kept_max }
+    }
+
     /// An empty buffer with some room.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.kept.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
@@ -34,10 +42,15 @@ impl Buffers {
     /// Takes a buffer back.
     pub(crate) fn put(&mut self, mut buffer: Vec<u8>) {
         let is_usable = (BUFFER_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity());
-        if is_usable {
+        // One too many is freed.
+        if is_usable && self.kept.len() < self.kept_max {
             buffer.clear();
-            // One too many is freed.
-            let _ = self.kept.try_push(buffer);
+            self.kept.push(buffer);
         }
+    }
+
+    /// Keeps none.
+    pub(crate) fn free(&mut self) {
+        self.kept.clear();
     }
 }

@@ -87,6 +87,14 @@ impl Context {
         self.reads.buffer_bytes_max().saturating_sub(self.stream_bytes)
     }
 
+    /// Frees what is only kept for later.
+    pub(crate) fn give_memory_back(&mut self) {
+        self.reads.give_back();
+        self.buffers.free();
+        self.runs.clear();
+        self.spare = Vec::new();
+    }
+
     /// Reads what `probe` names; `operation` goes on when that is there.
     pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Box<Probe>) -> Id {
         let plan = probe.plan();

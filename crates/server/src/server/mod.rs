@@ -41,6 +41,7 @@ mod silence;
 mod slab;
 pub(crate) mod socket;
 mod stream;
+mod surplus;
 mod udp;
 mod upload;
 pub(crate) mod watch;
@@ -304,11 +305,13 @@ fn maintain(shared: &Arc<Shared>) {
     let mut failures = failures::Failures::default();
     let mut silence = silence::Silence::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
+    let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
         gears.tell(&shared.cache);
         failures.tell(&shared.cache);
         silence.tell(&shared.cache);
         drives.ask(&shared.cache);
+        surplus.look(shared);
         shared.flush.run_if_due(&shared.cache, shared.clock.now());
         maintain_once(shared, 0, &mut nap);
     }

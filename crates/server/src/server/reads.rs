@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Opened, Read, ReadQueue, open_queue,
+    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Opened, Read, ReadQueue,
+    open_queue_within,
 };
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
@@ -29,14 +30,21 @@ const SHORT_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
 /// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
-/// together have 16 MiB as far as 2 MiB each allow.
+/// together have 16 MiB as far as 512 KiB each allow.
 pub(crate) fn buffer_bytes_max(workers: u32) -> usize {
-    ((16 << 20) / workers.max(1) as usize).clamp(2 << 20, 8 << 20)
+    ((16 << 20) / workers.max(1) as usize).clamp(512 << 10, 8 << 20)
 }
 
-/// A queue in which no drive takes another's share, even if it answers nothing.
-pub(crate) fn open(drives: &[Arc<dyn Device>], engine: Engine) -> io::Result<Opened> {
-    open_queue(drives, engine, DEPTH * drives.len().max(1) as u32)
+/// Bytes of each worker's buffers that the kernel knows: all of them are resident whether or not they are used, and
+/// all workers together have 8 MiB at most.
+fn known_bytes_max(workers: u32) -> usize {
+    ((8 << 20) / workers.max(1) as usize).min(2 << 20)
+}
+
+/// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
+pub(crate) fn open(drives: &[Arc<dyn Device>], engine: Engine, workers: u32) -> io::Result<Opened> {
+    let depth = DEPTH * drives.len().max(1) as u32;
+    open_queue_within(drives, engine, depth, known_bytes_max(workers))
 }
 
 /// The depth to begin with for a drive with such a knee, which all workers share.
@@ -236,6 +244,11 @@ impl Reads {
         self.buffer_bytes_max
     }
 
+    /// Gives memory back that was not used since the last time.
+    pub(crate) fn give_back(&mut self) {
+        self.long.give_back();
+    }
+
     /// Hands what was submitted to the drives, all at once, but for what waited and is `abandoned` meanwhile:
     /// that is forgotten.
     ///
@@ -359,7 +372,7 @@ impl Reads {
 mod tests {
     use super::*;
     use std::os::fd::AsFd;
-    use terrace_device::FileDevice;
+    use terrace_device::{FileDevice, open_queue};
 
     /// A queue that the system refuses when it is first used.
     struct Refused {

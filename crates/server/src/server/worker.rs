@@ -3,6 +3,7 @@
 mod clients;
 mod operations;
 
+use super::buffers::Buffers;
 use super::chunks::Outcome;
 use super::connection::{Connection, HOLD, Turn};
 use super::context::{Context, Held};
@@ -80,13 +81,13 @@ impl Worker {
             IoEngine::IoUring => Engine::IoUring,
             IoEngine::Pool => Engine::Pool,
         };
-        let opened = reads::open(devices, engine)?;
+        let workers = shared.settings.threads.max(1);
+        let opened = reads::open(devices, engine, workers)?;
         if let (0, Some(reason)) = (index, opened.fallback) {
             shared
                 .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
         }
         // A drive's knee is shared by those who read from it.
-        let workers = shared.settings.threads.max(1);
         let depth = |knee: u32| reads::depth(knee, workers);
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
         let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
@@ -107,7 +108,7 @@ impl Worker {
             waiting: Vec::new(),
             held: VecDeque::new(),
             watching: Vec::new(),
-            buffers: Default::default(),
+            buffers: Buffers::of(workers),
             runs: Default::default(),
             stream_bytes: 0,
             begun: Vec::new(),
@@ -243,6 +244,9 @@ impl Worker {
                 INBOX => {
                     self.welcome();
                     self.wake_watching();
+                    if self.cx.shared.inboxes[self.index].is_asked_for_memory() {
+                        self.cx.give_memory_back();
+                    }
                 }
                 READS => {}
                 number if number > UDP - UDP_PORTS_MAX => self.udp.note((UDP - number) as usize),

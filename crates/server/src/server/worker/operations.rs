@@ -21,7 +21,7 @@ impl Worker {
         if self.engine == Engine::Pool {
             return Err(error);
         }
-        let opened = reads::open(&self.devices, Engine::Pool)?;
+        let opened = reads::open(&self.devices, Engine::Pool, self.cx.shared.settings.threads)?;
         self.engine = opened.engine;
         self.cx.reads.move_to(opened.queue);
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
