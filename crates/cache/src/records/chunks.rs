@@ -63,7 +63,8 @@ impl Doomed {
 }
 
 /// Keeps the chunks of a large item that is being sent while it is replaced, deleted, or expires. Those that a
-/// full cache lets go of are gone all the same.
+/// full cache lets go of are gone all the same, and so are all of them after [`Cache::flush_all`], which takes back
+/// whole segments and waits for nobody.
 pub struct Pin {
     cache: Arc<Cache>,
     items: Vec<ItemId>,
