@@ -57,17 +57,17 @@ fn the_memory_limit_is_raised_and_lowered() {
 }
 
 #[test]
-fn locked_memory_is_not_raised() {
-    if others("locked_memory_is_not_raised") {
+fn memory_that_is_locked_or_all_in_the_state_is_not_raised() {
+    if others("memory_that_is_locked_or_all_in_the_state_is_not_raised") {
         return;
     }
-    let server = Server::start("-m 64 -k");
-    let client = &mut server.client();
-    client.check(
-        "cache_memlimit 65\r\n",
-        "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n",
-    );
-    client.check("cache_memlimit 64\r\n", "OK\r\n");
+    for flags in ["-m 64 -k", "-m 64 --state DIR"] {
+        let server = Server::start(flags);
+        let client = &mut server.client();
+        let refusal = "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust";
+        assert_eq!(client.ask("cache_memlimit 65"), refusal, "{flags}");
+        client.check("cache_memlimit 64\r\n", "OK\r\n");
+    }
 }
 
 /// Commands without effect: the answer, and what `stats settings` shows then.
