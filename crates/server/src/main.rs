@@ -92,7 +92,11 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let mut created = Created::default();
     let tiers = tiers::open(settings, &mut created)?;
     let state = state::open(settings, &mut created)?;
-    let cache = open_cache(settings, &tiers.in_background, &state)?;
+    let opened = open_cache(settings, &tiers.in_background, &state);
+    if state.may_be_needed() {
+        created.keep_with_older(&settings.tiers);
+    }
+    let cache = opened?;
     // After the cache: until then clients are turned away, and need not wait for an answer.
     Listener::listen_all(&listeners, settings.listen_backlog).map_err(Failure::system)?;
     let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;

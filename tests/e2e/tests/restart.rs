@@ -73,6 +73,23 @@ fn a_clean_stop_is_warm_even_without_the_state() {
     assert!(!server.output().contains("cold"), "{}", server.output());
 }
 
+/// It has made a state anew by then, and told the tier of it.
+#[test]
+fn a_start_that_fails_late_costs_nothing() {
+    if !needs_terrace("a_start_that_fails_late_costs_nothing") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    std::fs::remove_file(state_file(&dir)).expect("removed");
+    let wrong = [("MEMCACHED_PORT_FILENAME", "DIR/none/ports")];
+    let failed = Server::try_start_with(FLAGS, Arc::clone(&dir), &wrong);
+    assert_eq!(failed.err().and_then(|failed| failed.code), Some(71));
+    let server = start(FLAGS, &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+}
+
 /// memcached comes back warm by `-e` and SIGUSR1 or `shutdown graceful` alone.
 #[test]
 fn whatever_stops_it_it_is_warm_with_and_without_memcacheds_flag_for_it() {

@@ -67,13 +67,28 @@ impl StateFile {
         Ok(copy)
     }
 
-    /// How many blocks the state has that is here; `None` if there is none that is of this identity but for their
-    /// number.
-    pub(crate) fn blocks_of(&self, identity: &Identity) -> io::Result<Option<u32>> {
+    /// Whether tiers may have been told of the state that is here. Without it they would be cold from then on.
+    ///
+    /// # Errors
+    /// The file can't be looked at.
+    pub fn may_be_needed(&self) -> io::Result<bool> {
+        let head = self.head()?;
+        Ok(head
+            .is_some_and(|head| head.words()[Field::Ready as usize].load(Ordering::Acquire) == 1))
+    }
+
+    /// The header, if there is one.
+    fn head(&self) -> io::Result<Option<SharedMap>> {
         if self.file.metadata()?.len() < PAGE as u64 {
             return Ok(None);
         }
-        let head = SharedMap::new(self.file.as_fd(), PAGE)?;
+        SharedMap::new(self.file.as_fd(), PAGE).map(Some)
+    }
+
+    /// How many blocks the state has that is here; `None` if there is none that is of this identity but for their
+    /// number.
+    pub(crate) fn blocks_of(&self, identity: &Identity) -> io::Result<Option<u32>> {
+        let Some(head) = self.head()? else { return Ok(None) };
         let blocks = head.words()[1 + BLOCKS_AT].load(Ordering::Relaxed) as u32;
         let layout = Layout { blocks, ..identity.layout };
         let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
@@ -357,6 +372,7 @@ mod tests {
     fn the_number_of_blocks_is_known_of_the_same_set_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
         assert_eq!(file.blocks_of(&identity(7)).unwrap(), None);
+        assert!(!file.may_be_needed().unwrap());
         drop(State::anew(Arc::clone(&file), &identity(7)).unwrap());
         let with = |set, blocks, shards| {
             let layout = Layout { blocks, shards, ..identity(set).layout };

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use terrace::settings::TierSpec;
 
 /// The files that this start has made so far. They are removed when this is dropped.
 #[derive(Default)]
@@ -21,6 +22,13 @@ impl Created {
             self.0.push(path.to_owned());
         }
         Ok(opened)
+    }
+
+    /// Tiers have been told of the state: where one of them was there before, all stays.
+    pub(crate) fn keep_with_older(&mut self, tiers: &[TierSpec]) {
+        if !tiers.iter().all(|tier| self.0.contains(&tier.path)) {
+            self.0.clear();
+        }
     }
 
     /// The start went well: they stay.
@@ -60,5 +68,26 @@ mod tests {
         open(&mut created);
         created.keep();
         assert!(old.exists() && new.exists());
+    }
+
+    fn tier(path: &Path) -> TierSpec {
+        TierSpec { path: path.to_owned(), bytes: None, read_depth: None, is_below: false }
+    }
+
+    #[test]
+    fn a_state_stays_where_a_tier_knows_of_it_that_was_there_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new, state] = ["old", "new", "state"].map(|name| dir.path().join(name));
+        fs::write(&old, "").unwrap();
+        for (tiers, stays) in [(vec![&new], false), (vec![&old], true), (vec![&old, &new], true)] {
+            let mut created = Created::default();
+            for path in tiers.iter().copied().chain([&state]) {
+                created.by(path, || fs::write(path, "x")).unwrap();
+            }
+            created.keep_with_older(&tiers.iter().map(|path| tier(path)).collect::<Vec<_>>());
+            drop(created);
+            assert_eq!(state.exists(), stays, "{tiers:?}");
+            let _ = fs::remove_file(&state);
+        }
     }
 }

@@ -34,6 +34,11 @@ pub(crate) struct Chosen {
 }
 
 impl Chosen {
+    /// Whether tiers may have been told of it. If nobody knows, they may.
+    pub(crate) fn may_be_needed(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| file.may_be_needed().unwrap_or(true))
+    }
+
     /// A cache could not be opened over it.
     pub(crate) fn failure(&self, error: OpenError) -> Failure {
         match (&error, &self.path) {
