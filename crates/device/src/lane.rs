@@ -41,7 +41,7 @@ pub(crate) struct Step {
 }
 
 impl Lane {
-    /// Transfers of `device`; several reads at once go through `engine`.
+    /// Transfers of `device`; reads go through `engine`.
     pub(crate) fn open(device: Arc<dyn Device>, engine: Engine) -> io::Result<Self> {
         let (asked, asking) = channel::<Transfer>();
         let (doing, done) = channel();
@@ -105,15 +105,15 @@ impl Step {
 struct Hands {
     device: Arc<dyn Device>,
     engine: Engine,
-    /// For several reads at once, from the first of them on.
+    /// For reads, from the first of them on. A process that ends in a read of a ring need not wait for the drive, as
+    /// it does in a blocking call.
     queue: Option<Box<dyn ReadQueue>>,
 }
 
 impl Hands {
     fn carry_out(&mut self, transfer: &mut Transfer) {
         match (transfer.direction, &mut transfer.steps[..]) {
-            (Direction::Read, steps @ [_, _, ..]) => self.read_all(steps),
-            (Direction::Read, steps) => read_in_turn(self.device.as_ref(), steps),
+            (Direction::Read, steps) => self.read_all(steps),
             (Direction::Write, steps) => {
                 for step in steps {
                     step.result = self.device.write_at(step.offset, &step.buffer);
@@ -131,7 +131,7 @@ impl Hands {
             return read_in_turn(self.device.as_ref(), steps);
         };
         if let Err(error) = read_at_once(queue.as_mut(), steps) {
-            // It waits for what it has begun, and gives back nothing.
+            // It gives back nothing of what it has begun.
             self.queue = None;
             let lost = steps.iter_mut().filter(|step| step.buffer.is_empty());
             lost.for_each(|step| {

@@ -133,7 +133,8 @@ pub struct Done {
 /// The reads of one worker. Belongs to the thread that opened it.
 ///
 /// Dropping a queue waits for the reads that the drive has begun, since it writes into their
-/// buffers; their completions, and reads that wait inside, are dropped.
+/// buffers; their completions, and reads that wait inside, are dropped. What a drive has not
+/// answered within a second keeps its buffer for ever.
 pub trait ReadQueue {
     /// Takes a read for the next [`ReadQueue::flush`]; never blocks and never refuses: what exceeds
     /// the queue depth waits inside. A read that is not whole blocks inside its device comes back

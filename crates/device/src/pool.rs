@@ -1,19 +1,22 @@
 //! Reads by a few threads: for kernels that forbid io_uring, and devices without a descriptor.
 
 use crate::event::Event;
-use crate::queue::no_such_device;
+use crate::queue::{DROP_PATIENCE, no_such_device};
 use crate::{Device, Done, Read, ReadQueue};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// More threads than this only wait for each other, whatever the depth. Drives have the same part of them each, so
 /// that one which answers nothing takes none from the others.
 const THREADS_MAX: u32 = 16;
 /// A reader's stack, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 128 << 10;
+/// Between two looks whether a thread has ended.
+const NAP: Duration = Duration::from_millis(1);
 
 /// A queue whose reads are blocking calls on its own threads, [`THREADS_MAX`] or so, of which each drive has its own.
 pub(crate) struct PoolQueue {
@@ -111,13 +114,20 @@ impl ReadQueue for PoolQueue {
 }
 
 impl Drop for PoolQueue {
-    /// Waits for the reads that a thread has begun; the others are dropped.
+    /// Waits for the reads that a thread has begun; the others are dropped. A thread whose drive does not answer is
+    /// left to itself, with the buffer that is its own.
     fn drop(&mut self) {
         self.shared.lock().stopping = true;
         self.shared.work.iter().for_each(Condvar::notify_all);
+        let end = Instant::now() + DROP_PATIENCE;
         for thread in self.threads.drain(..) {
-            // A reader that panicked has nothing left to wait for.
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < end {
+                thread::sleep(NAP);
+            }
+            if thread.is_finished() {
+                // A reader that panicked has nothing left to wait for.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Bytes of buffers that the kernel knows, unless told otherwise: more are of little use to one queue.
 const KNOWN_BYTES_MAX: usize = 2 << 20;
 
+/// How long a queue that is dropped waits for the reads that drives have begun: one may never answer.
+pub(crate) const DROP_PATIENCE: Duration = Duration::from_secs(1);
+
 /// How reads reach the drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {

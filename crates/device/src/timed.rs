@@ -54,7 +54,7 @@ pub fn is_unanswered(error: &io::Error) -> bool {
 }
 
 impl TimedDevice {
-    /// Waits for transfers of `device` so long, once they are timed. Several reads at once go through `engine`.
+    /// Waits for transfers of `device` so long, once they are timed. Reads go through `engine`.
     ///
     /// # Errors
     /// The system has no thread to give.

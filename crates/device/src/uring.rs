@@ -1,7 +1,7 @@
 //! Reads through io_uring: one ring per worker over all drives, submitted in batches.
 
 use crate::event::Event;
-use crate::queue::{no_such_device, wait_for_event};
+use crate::queue::{DROP_PATIENCE, no_such_device, wait_for_event};
 use crate::slab::Slab;
 use crate::{AlignedBuf, Device, Done, Read, ReadQueue};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const GETEVENTS: EnterFlags = EnterFlags::GETEVENTS;
 /// Reads that are handed to the kernel without waiting for the flush, while drives have few: they begin with these
@@ -126,7 +126,7 @@ impl UringQueue {
             let entry = entry(self.slots[slot].insert(job), slot, is_known);
             // SAFETY: the slot owns the buffer at this address until the completion for the slot
             // was taken from the ring (moving the owner does not move the memory), and `drop`
-            // waits for all of them.
+            // waits for all of them, or leaks the slots.
             let pushed = unsafe { ring.push(&entry) };
             debug_assert!(pushed.is_ok(), "the ring has an entry for every slot");
         }
@@ -314,19 +314,18 @@ impl ReadQueue for UringQueue {
 impl Drop for UringQueue {
     fn drop(&mut self) {
         self.waiting.clear();
+        self.refused.clear();
+        self.broken = None;
+        let end = Instant::now() + DROP_PATIENCE;
         let mut done = Vec::new();
         while self.started() > 0 {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if is_passing(&error) => thread::yield_now(),
-                Err(_) => {
-                    // No way to wait: better to leak the buffers than to free what the kernel may
-                    // still write to.
-                    mem::forget(mem::take(&mut self.slots));
-                    return;
-                }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.wait(&mut done, left).is_err() {
+                // Better to leak the buffers than to free what the kernel may still write to.
+                mem::forget(mem::take(&mut self.slots));
+                return;
             }
-            self.collect(&mut done);
+            // Nor are those tried again that the kernel interrupted.
             self.waiting.clear();
         }
     }

@@ -8,7 +8,7 @@ use common::{BLOCK, Random, Scratch, is_stamped, stamped};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io;
+use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex};
@@ -340,11 +340,12 @@ fn a_failing_drive_fails_its_own_reads_only() {
     });
 }
 
-/// A drive that answers nothing until its gate is opened.
+/// A drive that answers nothing until its gate is opened, or its pipe is written to.
 #[derive(Default)]
 struct Silent {
     is_open: Mutex<bool>,
     opened: Condvar,
+    pipe: Option<PipeReader>,
 }
 
 impl Device for Silent {
@@ -366,7 +367,7 @@ impl Device for Silent {
         Ok(())
     }
     fn raw_fd(&self) -> Option<RawFd> {
-        None
+        self.pipe.as_ref().map(PipeReader::as_raw_fd)
     }
 }
 
@@ -435,6 +436,30 @@ fn dropping_a_queue_waits_for_its_reads() {
             assert!(untouched, "{engine}: a read came after its queue was gone");
         });
     }
+}
+
+#[test]
+fn dropping_a_queue_does_not_wait_for_a_silent_drive() {
+    let (reader, writer) = io::pipe().unwrap();
+    let silent = Arc::new(Silent { pipe: Some(reader), ..Silent::default() });
+    with_each(&[silent.clone()], |engine, mut queue| {
+        for block in 0..2 * u64::from(DEPTH) {
+            let buf = if block % 2 == 0 { queue.buffer(BLOCK) } else { AlignedBuf::zeroed(BLOCK) };
+            queue.submit(Read { device: 0, offset: block * BLOCK as u64, buf, token: block });
+        }
+        queue.flush().unwrap();
+        let start = Instant::now();
+        drop(queue);
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(30), "{engine}: {took:?}");
+        let reused: Vec<_> = (0..100).map(|_| AlignedBuf::zeroed(BLOCK)).collect();
+        (&writer).write_all(&[0xaa; 2 * BLOCK]).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+        let untouched = reused.iter().all(|buf| buf.iter().all(|&byte| byte == 0));
+        assert!(untouched, "{engine}: a read came into memory that was another's");
+    });
+    *silent.is_open.lock().unwrap() = true;
+    silent.opened.notify_all();
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A drive that hardly answers, or not at all: what needs no drive is not kept waiting for it, and what does is
 //! not for ever.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_e2e::{
@@ -71,11 +73,13 @@ impl SlowDrive {
 
     /// Answers nothing until the guard is gone.
     fn hang(&self) -> Hanging<'_> {
+        self.hang_for(&["read_bps", "write_bps"])
+    }
+
+    fn hang_for(&self, limits: &'static [&'static str]) -> Hanging<'_> {
         // A page takes an hour.
-        for what in ["read_bps", "write_bps"] {
-            self.limit(what, 1).expect("a limit");
-        }
-        Hanging(self)
+        limits.iter().for_each(|what| self.limit(what, 1).expect("a limit"));
+        Hanging(self, limits)
     }
 }
 
@@ -86,12 +90,12 @@ impl Drop for SlowDrive {
     }
 }
 
-/// To be dropped before the server, which can't end as long as the drive has its memory.
-struct Hanging<'d>(&'d SlowDrive);
+/// To be dropped before the server, which can't end as long as a thread of it writes to the drive.
+struct Hanging<'d>(&'d SlowDrive, &'static [&'static str]);
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        for what in ["read_bps", "write_bps"] {
+        for what in self.1 {
             let _ = self.0.limit(what, 0);
         }
     }
@@ -224,4 +228,51 @@ fn another_drive_takes_what_a_silent_one_does_not() {
     }
     drop(hanging);
     wait_until("the drive is read again", || (found(&mut client) > 300).then_some(()));
+}
+
+#[test]
+fn a_stop_does_not_wait_for_reads_that_are_not_answered() {
+    const NAME: &str = "a_stop_does_not_wait_for_reads_that_are_not_answered";
+    let drive = match SlowDrive::new("stop") {
+        Ok(drive) => drive,
+        Err(why) => return skip(NAME, &why),
+    };
+    let (server, mut client) = drive.server();
+    if !server.output().contains("I/O engine: io_uring") {
+        return skip(NAME, "the kernel ends no thread that reads such a drive");
+    }
+    let dir = Arc::clone(&server.dir);
+    let hanging = drive.hang_for(&["read_bps"]);
+    assert_eq!(client.get("r500"), None);
+    let start = Instant::now();
+    assert_eq!(server.stop(), Some(0));
+    let took = start.elapsed();
+    assert!(took < PATIENCE + BESIDES, "it took {took:?}");
+    drop(hanging);
+    let flags = format!("-m 16 -t 1 --tier ssd:{}", drive.device.display());
+    let server =
+        Server::try_start(&flags, dir).unwrap_or_else(|failed| panic!("{}", failed.output));
+    assert!(!server.output().contains("cold"), "{}", server.output());
+    wait_until("the record", || server.client().get("r500"));
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_slow_stop() {
+    const NAME: &str = "a_second_signal_does_not_wait_for_a_slow_stop";
+    let drive = match SlowDrive::new("again") {
+        Ok(drive) => drive,
+        Err(why) => return skip(NAME, &why),
+    };
+    let (server, _client) = drive.server();
+    drive.limit("write_bps", 300_000).expect("a limit");
+    let terminate = || {
+        let pid = Pid::from_raw(server.pid() as i32).expect("a process");
+        kill_process(pid, Signal::TERM).expect("a signal");
+    };
+    // What comes at once is the same one.
+    (0..2).for_each(|_| terminate());
+    server.output_with("stopping; a second signal ends it at once");
+    std::thread::sleep(Duration::from_millis(1500));
+    terminate();
+    assert_eq!(server.ended(), Some(128 + 15));
 }

@@ -37,6 +37,7 @@ mod recovery;
 mod replies;
 mod requests;
 pub(crate) mod shared;
+mod signals;
 mod silence;
 mod slab;
 pub(crate) mod socket;
@@ -49,14 +50,13 @@ mod worker;
 
 pub use listener::{ListenError, Listener};
 pub use reads::PATIENCE as DRIVE_PATIENCE;
+pub use signals::Signals;
 
 use crate::admin::Admin;
 use crate::say;
 use crate::settings::Settings;
 use crate::tls::Configs;
 use shared::Shared;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::iterator;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
@@ -202,18 +202,6 @@ impl Drop for Server {
     }
 }
 
-/// The signals that end a server, or have it read files again. From the moment that it takes them on
-/// none is lost: one that comes before [`run`] acts there.
-pub struct Signals(iterator::Signals);
-
-impl Signals {
-    /// Has this process handle them. Whoever hears that a server runs may send one: they are taken on
-    /// before anybody is told.
-    pub fn take_on() -> io::Result<Self> {
-        iterator::Signals::new([SIGINT, SIGTERM, SIGUSR1, SIGHUP]).map(Self)
-    }
-}
-
 /// Serves until a signal or the `shutdown` command ends it. `is_ready` is called once clients are
 /// being answered.
 pub fn run(
@@ -222,7 +210,7 @@ pub fn run(
     devices: &[Arc<dyn Device>],
     (listeners, tls): (Vec<Listener>, Option<Configs>),
     admin: Option<Admin>,
-    Signals(mut signals): Signals,
+    signals: Signals,
     is_ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let handle = signals.handle();
@@ -234,38 +222,16 @@ pub fn run(
     let clock = shared.clock;
     notify::ready();
     is_ready()?;
-    let waiter = thread::Builder::new().name("signals".into()).spawn(move || {
-        for signal in signals.forever() {
-            match signal {
-                SIGHUP => reload(&shared),
-                _ => shared.stop(),
-            }
-        }
-    })?;
+    let waiter =
+        thread::Builder::new().name("signals".into()).spawn(move || signals.obey(&shared))?;
     let is_sound = server.join_threads();
     notify::stopping();
-    handle.close();
-    let _ = waiter.join();
     if is_sound {
         stop_cleanly(settings, &cache, clock.now());
     }
+    handle.close();
+    let _ = waiter.join();
     server.join()
-}
-
-/// Reads again what a running server can take over.
-fn reload(shared: &Shared) {
-    if let Some(passwords) = &shared.passwords {
-        let (Ok(text) | Err(text)) = passwords.reload();
-        say::error(format_args!("SIGHUP: {text}"));
-    }
-    match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
-        Some(Ok(())) => say::error("SIGHUP: certificates are reloaded"),
-        Some(Err(error)) => {
-            say::error(format_args!("SIGHUP: the old certificates stay: {error}"));
-        }
-        None if shared.passwords.is_some() => {}
-        None => say::error("SIGHUP: there is nothing to reload"),
-    }
 }
 
 /// Writes everything out, for as long as the operator allows.
