@@ -142,6 +142,8 @@ impl Claim<'_> {
             PermissionDenied | ReadOnlyFilesystem => {
                 OpenError::NotPermitted { path, source: error }
             }
+            // What is there, and was not found when we looked.
+            AlreadyExists if path.is_symlink() && !path.exists() => OpenError::LeadsNowhere(path),
             // Created by somebody else in the moment after we looked.
             ResourceBusy | AlreadyExists => OpenError::InUse(path),
             StorageFull => OpenError::Full { path, asked: 0, missing: 0, free: 0 },

@@ -16,6 +16,9 @@ pub enum OpenError {
     /// A directory on the way does not exist.
     #[error("{} can't be created: make its directory first", .0.display())]
     NoParent(PathBuf),
+    /// A symbolic link to what is not there.
+    #[error("{} is a link to a file that is not there: make that file or remove the link", .0.display())]
+    LeadsNowhere(PathBuf),
     /// The user may not read and write it, or the file system is read-only.
     #[error("{} can't be opened for reading and writing: {source}; give this user the right to, or name another path", path.display())]
     NotPermitted {

@@ -143,6 +143,17 @@ fn other_things_than_storage_are_refused() {
     assert!(matches!(refused(&scratch.path("file/tier"), Some(MIB)), OpenError::NoParent(_)));
 }
 
+#[test]
+fn a_link_to_what_is_not_there_is_told_as_one() {
+    let scratch = Scratch::new();
+    let (link, gone) = (scratch.path("link"), scratch.path("gone"));
+    std::os::unix::fs::symlink(&gone, &link).unwrap();
+    assert!(matches!(refused(&link, Some(MIB)), OpenError::LeadsNowhere(_)));
+    assert!(link.is_symlink() && !gone.exists());
+    fs::write(&gone, "").unwrap();
+    assert_eq!(FileDevice::open(&link, Some(MIB)).unwrap().geometry().bytes, MIB);
+}
+
 /// Root may open everything, so this runs as somebody else.
 #[test]
 fn files_of_others_are_refused() {

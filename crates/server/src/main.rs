@@ -101,7 +101,6 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     Listener::listen_all(&listeners, settings.listen_backlog).map_err(Failure::system)?;
     let signals = Signals::take_on().map_err(|e| Failure::system(format!("signals: {e}")))?;
     port_file::write(&listeners)?;
-    created.keep();
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);
@@ -113,17 +112,19 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if let Some(Err(failure)) = &pid_file {
         say::line(format_args!("warning: no pid file: {}", failure.message));
     }
-    say_all(&banner::listening(&listeners, settings.asks_for_passwords()));
-    if let Some(admin) = &admin {
-        say::line(format_args!("metrics and status on {}", admin.name()));
-    }
     if settings.lock_memory {
         say_all(&limits::lock_memory());
     }
     if settings.huge_pages {
         say_all(&limits::without_huge_pages());
     }
-    let is_ready = || daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0));
+    let mut listening = banner::listening(&listeners, settings.asks_for_passwords());
+    listening.extend(admin.as_ref().map(|admin| format!("metrics and status on {}", admin.name())));
+    let is_ready = || {
+        created.keep();
+        say_all(&listening);
+        daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0))
+    };
     server::run(settings, cache, &tiers.devices, (listeners, tls), admin, signals, is_ready)
         .map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)

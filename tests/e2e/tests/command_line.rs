@@ -185,6 +185,27 @@ fn a_start_that_is_refused_leaves_no_files() {
     }
 }
 
+/// Its tier and its state are complete by then.
+#[test]
+fn a_start_without_enough_threads_leaves_no_files() {
+    use std::os::unix::fs::PermissionsExt;
+    const NAME: &str = "a_start_without_enough_threads_leaves_no_files";
+    if others(NAME) {
+        return;
+    }
+    if !run_as_root() {
+        return skip(NAME, "the limit counts all that this user runs");
+    }
+    let dir = TempDir::new().expect("a directory");
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("for all");
+    let path = dir.path().display();
+    let flags = format!("-u nobody -m 64 -t 64 -l 127.0.0.1 -p -1 --tier ssd:{path}/tier:64M");
+    let failed = Server::run_under("prlimit --nproc=40", &format!("{flags} --state {path}"));
+    assert_eq!(failed.code, Some(71), "{}", failed.output);
+    assert!(!failed.output.contains("listening on"), "{}", failed.output);
+    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0, "{}", failed.output);
+}
+
 #[test]
 fn a_running_server_keeps_its_unix_socket() {
     use std::os::unix::net::UnixStream;

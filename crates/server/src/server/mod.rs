@@ -220,10 +220,10 @@ pub fn run(
     }
     let shared = Arc::clone(&server.shared);
     let clock = shared.clock;
-    notify::ready();
-    is_ready()?;
     let waiter =
         thread::Builder::new().name("signals".into()).spawn(move || signals.obey(&shared))?;
+    notify::ready();
+    is_ready()?;
     let is_sound = server.join_threads();
     notify::stopping();
     if is_sound {
