@@ -3,10 +3,7 @@
 
 mod common;
 
-use common::{Client, TestServer};
-
-/// Records of the filling, enough to push whatever was stored before to the drive.
-const FILLERS: usize = 40_000;
+use common::{Client, TestServer, fill};
 
 /// A server with the records `k0` to `k999` (value: the number) on its drive, and `big` there too.
 fn flash_server() -> (TestServer, Client) {
@@ -24,18 +21,6 @@ fn flash_server() -> (TestServer, Client) {
     let after: u64 = client.stat("", "get_extstore").parse().expect("a number");
     assert!(after > before, "k999 was not answered from the drive");
     (server, client)
-}
-
-fn fill(client: &mut Client) {
-    let value = "x".repeat(1000);
-    for block in 0..FILLERS / 1000 {
-        let mut request = String::new();
-        for number in 0..1000 {
-            request
-                .push_str(&format!("set filler{block}-{number} 0 0 1000 noreply\r\n{value}\r\n"));
-        }
-        client.ask(&request, "");
-    }
 }
 
 /// Conversations about the key `K`, which holds the number `N`, and what they must answer.

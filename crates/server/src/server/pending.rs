@@ -35,8 +35,9 @@ pub(crate) struct Pending {
     /// The key that the client named.
     pub(crate) key: Vec<u8>,
     pub(crate) work: Work,
-    /// The key's hash and whether the operation may change the record: what may not overtake it.
+    /// The key's hash: no other operation of the connection on that key may overtake it.
     pub(crate) hash: u64,
+    /// Whether it may change the record. Then it is done even if the client has gone.
     pub(crate) is_write: bool,
     /// What it counts as.
     pub(crate) command: Command,

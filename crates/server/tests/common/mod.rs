@@ -36,16 +36,23 @@ impl TestServer {
     }
 
     pub fn with(change: impl FnOnce(&mut Settings), tier_bytes: Option<u64>) -> Self {
-        let mut settings = Settings { threads: 2, ..Settings::default() };
-        settings.memory_bytes = 64 << 20;
-        change(&mut settings);
         let (devices, dir) = match tier_bytes {
             None => (Vec::new(), None),
             Some(bytes) => {
                 let (device, dir) = open_file(bytes);
-                (vec![device], Some(dir))
+                (vec![Arc::new(device) as Arc<dyn Device>], Some(dir))
             }
         };
+        let mut server = Self::over(change, devices);
+        server._dir = dir;
+        server
+    }
+
+    /// On these drives.
+    pub fn over(change: impl FnOnce(&mut Settings), devices: Vec<Arc<dyn Device>>) -> Self {
+        let mut settings = Settings { threads: 2, ..Settings::default() };
+        settings.memory_bytes = 64 << 20;
+        change(&mut settings);
         let cache = Cache::open(Config {
             tiers: devices.iter().map(|device| Tier::new(Arc::clone(device))).collect(),
             evict: settings.evict,
@@ -59,7 +66,7 @@ impl TestServer {
         let address = listener.tcp_address().expect("a TCP listener");
         let server =
             Server::start(&settings, cache, &devices, vec![listener], None).expect("a server");
-        Self { address, server: Some(server), _dir: dir }
+        Self { address, server: Some(server), _dir: None }
     }
 
     pub fn connect(&self) -> Client {
@@ -78,10 +85,24 @@ impl Drop for TestServer {
     }
 }
 
-fn open_file(bytes: u64) -> (Arc<dyn Device>, TempDir) {
+/// A file for a tier.
+pub fn open_file(bytes: u64) -> (FileDevice, TempDir) {
     let dir = TempDir::new().expect("a directory");
     let device = FileDevice::open(dir.path().join("tier"), Some(bytes));
-    (Arc::new(device.expect("a file for the tier")), dir)
+    (device.expect("a file for the tier"), dir)
+}
+
+/// Stores 40 MB, enough to push whatever was stored before from little DRAM to the drive.
+pub fn fill(client: &mut Client) {
+    let value = "x".repeat(1000);
+    for block in 0..40 {
+        let mut request = String::new();
+        for number in 0..1000 {
+            request
+                .push_str(&format!("set filler{block}-{number} 0 0 1000 noreply\r\n{value}\r\n"));
+        }
+        client.ask(&request, "");
+    }
 }
 
 /// A connection.

@@ -41,7 +41,7 @@ impl Connection {
                 Ok(())
             }
             Ok(Executed::Streams(large)) => {
-                self.conflicts.add(key.hash(), false);
+                self.conflicts.add_stream(key.hash());
                 let head = self.replies.take_back(written);
                 let stream = Stream::new((key.bytes(), key.hash()), head, *large);
                 self.replies.reserve_stream(Box::new(stream));
@@ -75,7 +75,7 @@ impl Connection {
         };
         self.replies.borrow(&mut cx.runs);
         let slot = self.replies.reserve(expected);
-        self.conflicts.add(key.hash(), is_write);
+        self.conflicts.add(key.hash());
         let mut operation = Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work);
         operation.command = self.command;
         operation.about = self.about;
@@ -84,14 +84,14 @@ impl Connection {
 
     /// An operation has its result; what is to be sent stands in `reply`.
     pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
-        self.conflicts.remove(operation.hash, operation.is_write);
+        self.conflicts.remove(operation.hash);
         match answer {
             Answer::Reply => self.replies.fulfil(operation.slot, reply),
             Answer::Forgotten => {
                 self.replies.stream(operation.slot).into_iter().for_each(Stream::give_up);
             }
             Answer::Stream(large) => {
-                self.conflicts.add(operation.hash, false);
+                self.conflicts.add_stream(operation.hash);
                 let key = (&operation.key[..], operation.hash);
                 let stream = Stream::new(key, std::mem::take(reply), *large);
                 self.replies.fulfil_with_stream(operation.slot, Box::new(stream));

@@ -92,7 +92,7 @@ impl Connection {
         if stream.put(chunk.number, piece) {
             let work = Work::Forget(stream.manifest().clone());
             let key = (stream.key(&cx.session), false);
-            self.conflicts.add(stream.hash(), false);
+            self.conflicts.add(stream.hash());
             cx.lost.push(Pending::new(cx.spare.pop(), place, key, work));
         }
     }
@@ -107,7 +107,7 @@ impl Connection {
     ) -> bool {
         let mut has_finished = false;
         for hash in self.replies.take_finished() {
-            self.conflicts.remove(hash, false);
+            self.conflicts.remove_stream(hash);
             has_finished = true;
         }
         self.note_streamed(self.replies.stream_bytes(), cx);
