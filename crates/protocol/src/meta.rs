@@ -102,7 +102,7 @@ pub struct MetaFlags<'a> {
     pub exptime: i32,
     /// `N`: create on a miss, with this expiry time.
     pub vivify: i32,
-    /// `R`: win if less than this many seconds are left.
+    /// `R`: win if it is gone before this expiry time.
     pub recache: i32,
     /// `C`: CAS number to compare.
     pub compare: u64,

@@ -20,13 +20,32 @@ pub(crate) struct Effects {
     /// Whether the reader can be told that it won, as the first to see a stale record does. Others
     /// leave that right to somebody who can.
     pub(crate) can_win: bool,
-    /// Who reads a record with fewer seconds to live than this wins the right to renew it.
-    pub(crate) recache_below: Option<i64>,
+    /// Who reads a record that is gone before this wins the right to renew it.
+    pub(crate) recache: Option<Recache>,
     /// Whether it counts for no use (meta `u`).
     pub(crate) leaves_no_trace: bool,
     /// Whether the record had been fetched and how long it had lain there, where an earlier look of this request
     /// has changed that.
     pub(crate) before: Option<(bool, u32)>,
+}
+
+/// When a record is to be renewed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recache {
+    /// Unix time; 0 if it is never to be.
+    pub(crate) before: u32,
+    /// Whether the time counts that a touch gives it.
+    pub(crate) is_behind_touch: bool,
+}
+
+impl Recache {
+    pub(crate) fn new(expiry: Expiry, is_behind_touch: bool) -> Self {
+        let before = match expiry {
+            Expiry::At(time) => time,
+            Expiry::Already => 0,
+        };
+        Self { before, is_behind_touch }
+    }
 }
 
 /// A record as one reader sees it.
@@ -206,15 +225,16 @@ pub(crate) fn touch(
 
 fn look<'a>(effects: &Effects, hit: &Hit<'a>, now: u32) -> (Seen<'a>, Expiry) {
     let old = hit.record;
-    let is_short_lived = effects
-        .recache_below
-        .is_some_and(|token| old.expires != 0 && i64::from(old.expires) - i64::from(now) < token);
-    let won = effects.can_win && !old.win_sent && (old.stale || is_short_lived);
     let expiry = effects.touch.unwrap_or(Expiry::At(old.expires));
     let expires = match expiry {
         Expiry::At(expires) => expires,
         Expiry::Already => now,
     };
+    let is_short_lived = effects.recache.is_some_and(|recache| {
+        let end = if recache.is_behind_touch { expires } else { old.expires };
+        end != 0 && end < recache.before
+    });
+    let won = effects.can_win && !old.win_sent && (old.stale || is_short_lived);
     let (fetched, idle_seconds) = effects.before.unwrap_or((hit.fetched, hit.idle_seconds));
     (Seen { record: old, expires, fetched, idle_seconds, won }, expiry)
 }

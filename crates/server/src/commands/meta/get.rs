@@ -1,9 +1,9 @@
 //! `mg`.
 
-use super::{created_expiry, expiry, operand, write_code, write_flags, write_time_left};
+use super::{created_expiry, expiry, is_behind, operand, write_code, write_flags, write_time_left};
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
-use crate::commands::lookup::{self, Effects, Outcome, Seen};
+use crate::commands::lookup::{self, Effects, Outcome, Recache, Seen};
 use terrace_cache::{Access, Body, Evidence, Hit, Key};
 use terrace_protocol::reply::{self, MetaReply};
 use terrace_protocol::{MetaFlags, MetaRequest};
@@ -58,7 +58,8 @@ fn with_effects(
         assign: operand(flags, b'E', flags.assign),
         can_win: true,
         leaves_no_trace: flags.has(b'u'),
-        recache_below: operand(flags, b'R', i64::from(flags.recache)),
+        recache: expiry(executor, flags, b'R', flags.recache)
+            .map(|expiry| Recache::new(expiry, is_behind(flags, b'R', b'T'))),
         before,
     };
     let before = out.len();

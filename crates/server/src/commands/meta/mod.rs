@@ -54,12 +54,17 @@ fn operand<T>(flags: &MetaFlags<'_>, letter: u8, value: T) -> Option<T> {
     flags.has(letter).then_some(value)
 }
 
+/// Whether the flag `letter` stands behind another, since flags work in their order.
+fn is_behind(flags: &MetaFlags<'_>, letter: u8, other: u8) -> bool {
+    let place = |letter| flags.iter().position(|word| word[0] == letter);
+    place(other).is_some_and(|other| place(letter) > Some(other))
+}
+
 /// The expiry of a record that the request creates: with both `N` and `T` the last one counts.
 fn created_expiry(executor: &Executor<'_>, flags: &MetaFlags<'_>) -> Option<Expiry> {
     let vivify = expiry(executor, flags, b'N', flags.vivify)?;
-    let last = flags.iter().filter(|word| [b'N', b'T'].contains(&word[0])).last();
     let touch = expiry(executor, flags, b'T', flags.exptime);
-    Some(touch.filter(|_| last.is_some_and(|word| word[0] == b'T')).unwrap_or(vivify))
+    Some(touch.filter(|_| is_behind(flags, b'T', b'N')).unwrap_or(vivify))
 }
 
 /// The expiry that a flag gives, if it was given.
