@@ -102,6 +102,8 @@ fn failures_have_memcacheds_words() {
     client.send(packet(0x10, b"", "bogus", b"", 0));
     client.expect(failure(0x10, 1, "Not found"));
     expect_silence(&mut client);
+    // As in memcached one with the wrong CAS number is no miss.
+    assert_eq!(server.connect().stat("", "delete_misses"), "1");
 }
 
 #[test]
@@ -395,4 +397,22 @@ fn ascii_authentication_comes_first() {
     client.send(packet(0x0b, b"", "", b"", 0));
     client.send("\r\n");
     client.expect("CLIENT_ERROR unauthenticated\r\n");
+}
+
+#[test]
+fn blanks_around_a_name_and_a_password_are_none_of_them() {
+    let passwords = Passwords::new("user:secret\nlong: two words ");
+    let server = TestServer::with(|s: &mut Settings| s.ascii_passwords = passwords.read(), None);
+    let answer = |token: &str| {
+        let mut client = server.connect();
+        client.send(format!("set k 0 0 {}\r\n{token}\r\n", token.len()));
+        client.receive_until("\r\n")
+    };
+    for token in ["  user secret", "user   secret", "user secret  ", "long  two words "] {
+        assert_eq!(answer(token), "STORED\r\n", "{token:?}");
+    }
+    for token in ["user sec ret", "user ", "user secret\t", "long two words"] {
+        assert_eq!(answer(token), "CLIENT_ERROR authentication failure\r\n", "{token:?}");
+    }
+    assert_eq!(answer("  "), "CLIENT_ERROR bad authentication token format\r\n");
 }

@@ -55,6 +55,14 @@ const CASES: &[&str] = &[
     "bogus|BOGUS|| |get|",
     "verbosity|verbosity 0|verbosity x|verbosity 1 2 3|verbosity noreply|verbosity 0 noreply|",
     "flush_all 0|flush_all x|flush_all noreply|flush_all 0 noreply|flush_all -1|",
+    "flush_all 0 x|flush_all 0 noreply noreply|flush_all noreply noreply|flush_all x y|",
+    "set K 0 0 1|a|flush_all 0 1 2|flush_all 0 x noreply|get K|",
+    "verbosity 0 0 noreply|cache_memlimit 64 64|cache_memlimit 64 64 64|",
+    "cache_memlimit 64 64 noreply|cache_memlimit 64 noreply|cache_memlimit x noreply|",
+    "slabs automove 0 noreply|slabs automove noreply|slabs automove x noreply|slabs x noreply|",
+    "slabs automove ratio 0.8 noreply|slabs reassign 1 noreply|slabs reassign 1 2 noreply|",
+    "lru mode flat noreply|lru temp_ttl 100 noreply|lru x noreply|lru_crawler sleep 1 noreply|",
+    "extstore noreply|extstore x noreply|",
     "set K 0 0 1|a|flush_all|get K|",
     "cache_memlimit|cache_memlimit 1|cache_memlimit x|cache_memlimit 64|",
     "slabs|slabs reassign 1|slabs automove 1|slabs automove 9|slabs automove|",
@@ -177,6 +185,7 @@ const COUNTED: &[&str] = &[
     "mg h|mg m|mg h T0|mg m T0|mg a N0|mg h N0|mg h t v T100 N30|",
     "ma b N0|ma b N0|ma c|incr h 1|incr m 1|decr h 1|decr m 1|",
     "cas h 0 0 1 1|1|cas m 0 0 1 1|1|delete b|delete m|md m|md a|",
+    "md h I|md h C1|md h C1 I|md m C1|md h I q|mg h|",
 ];
 const COUNTERS: &str = "cmd_get cmd_set cmd_touch get_hits get_misses touch_hits touch_misses incr_hits \
     incr_misses decr_hits decr_misses cas_hits cas_misses cas_badval delete_hits delete_misses";

@@ -62,11 +62,24 @@ fn judge(block: &[u8], passwords: &Passwords) -> (&'static [u8], Outcome) {
     let Some(token) = block.strip_suffix(reply::LINE_END) else {
         return (reply::AUTH_TERMINATION, Outcome::Other);
     };
-    let Some(space) = token.iter().position(|&byte| byte == b' ') else {
+    let token = without_leading_blanks(token);
+    let Some(blank) = token.iter().position(|&byte| byte == b' ') else {
         return (reply::AUTH_FORMAT, Outcome::Other);
     };
-    match passwords.admit(&token[..space], &token[space + 1..]) {
+    let (user, password) = (&token[..blank], &token[blank + 1..]);
+    // A password may begin and end with blanks; else there may be some around it. Both are looked at, see `admit`.
+    match passwords.admit(user, password) | passwords.admit(user, without_blanks(password)) {
         true => (reply::STORED, Outcome::Admitted),
         false => (reply::AUTH_FAILURE, Outcome::Failed),
     }
+}
+
+fn without_leading_blanks(bytes: &[u8]) -> &[u8] {
+    let begin = bytes.iter().position(|&byte| byte != b' ').unwrap_or(bytes.len());
+    &bytes[begin..]
+}
+
+fn without_blanks(bytes: &[u8]) -> &[u8] {
+    let end = bytes.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
+    without_leading_blanks(&bytes[..end])
 }

@@ -31,7 +31,7 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
     if admin.kind == AdminKind::Quit {
         return After::Close;
     }
-    let arguments = without_noreply(admin);
+    let (arguments, is_silent) = words(admin);
     let mut text = Vec::new();
     match admin.kind {
         AdminKind::Version => text.extend_from_slice(format!("VERSION {VERSION}\r\n").as_bytes()),
@@ -52,37 +52,43 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
         },
         kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
     }
-    if !is_silent(admin) {
+    if !is_silent {
         out.append(&mut text);
     }
     After::GoOn
 }
 
-/// `noreply` means something behind these commands only; behind others it is a word like any.
-fn is_silent(admin: &Admin<'_>) -> bool {
-    let may = [AdminKind::FlushAll, AdminKind::Verbosity, AdminKind::CacheMemlimit];
-    admin.noreply && may.contains(&admin.kind)
-}
-
-/// The words of a command, without the `noreply` that is none of its arguments.
-fn without_noreply<'a>(admin: &Admin<'a>) -> Vec<&'a [u8]> {
+/// The words of a command, without a `noreply` that is none of its arguments, and whether there was one. Behind
+/// other commands it is a word like any, and so it is behind more words than the first three have room for.
+fn words<'a>(admin: &Admin<'a>) -> (Vec<&'a [u8]>, bool) {
     let mut words: Vec<_> = Tokens::collect(admin.arguments);
-    if is_silent(admin) {
+    let is_silent = admin.noreply
+        && match admin.kind {
+            AdminKind::FlushAll | AdminKind::Verbosity | AdminKind::CacheMemlimit => {
+                words.len() <= 2
+            }
+            AdminKind::Slabs => matches!(words[..], [b"automove", ..]),
+            AdminKind::Lru | AdminKind::Extstore => true,
+            _ => false,
+        };
+    if is_silent {
         words.pop();
     }
-    words
+    (words, is_silent)
 }
 
 fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
     if !executor.shared.settings.flush_all_command {
         return reply::FLUSH_NOT_ALLOWED;
     }
-    let delay = match arguments.first() {
-        None => 0,
-        Some(word) => match number_exptime(word) {
+    let delay = match arguments[..] {
+        [] => 0,
+        // As in memcached a word behind it is ignored.
+        [word] | [word, _] => match number_exptime(word) {
             Some(delay) => delay,
             None => return reply::INVALID_EXPTIME,
         },
+        _ => return reply::ERROR,
     };
     match flush(executor, Expiry::new(delay, executor.now)) {
         Ok(()) => reply::OK,

@@ -56,9 +56,10 @@ pub(crate) fn delete(
         Update::Full => outcome = Deleted::NotStored,
     }
     match outcome {
-        Deleted::Done => executor.counters.delete_hits.add(1),
-        Deleted::NotFound | Deleted::Exists => executor.counters.delete_misses.add(1),
-        Deleted::NotStored => {}
+        // As in memcached what was marked as stale is no deletion.
+        Deleted::Done if !delete.invalidate => executor.counters.delete_hits.add(1),
+        Deleted::NotFound => executor.counters.delete_misses.add(1),
+        Deleted::Done | Deleted::Exists | Deleted::NotStored => {}
     }
     Ok(outcome)
 }

@@ -9,7 +9,9 @@ const MEGABYTES_MAX: u64 = 1_000_000_000;
 
 /// Changes the cap on memory, until the server ends.
 pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
-    let Some(megabytes) = arguments.first().and_then(|word| number_u64(word)) else {
+    // As in memcached a word behind it is ignored.
+    let ([word] | [word, _]) = arguments else { return reply::ERROR };
+    let Some(megabytes) = number_u64(word) else {
         return reply::ERROR;
     };
     if megabytes < 8 {

@@ -26,7 +26,11 @@ pub(super) fn execute(
         Deleted::Done if flags.has(b'q') => return Ok(Executed::Replied),
         Deleted::Done => b"HD",
         Deleted::NotFound => b"NF",
-        Deleted::Exists => b"EX",
+        Deleted::Exists => {
+            // As in memcached; the binary protocol does not count it.
+            executor.counters.delete_misses.add(1);
+            b"EX"
+        }
         Deleted::NotStored => b"NS",
     };
     write_code(out, code, request);
