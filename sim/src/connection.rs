@@ -6,8 +6,8 @@ use crate::oracle::{Content, State, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Evidence, ItemId, Key, Lookup, Manifest, Pin, Probe, Run,
-    Session, Update,
+    Access, Body, Cache, Change, Checked, Chunks, Evidence, ItemId, Key, Lookup, Manifest, Pin,
+    Probe, Run, Session, Update,
 };
 use terrace_device::sim::SimQueue;
 use terrace_device::{AlignedBuf, Device, Done, Read, ReadQueue};
@@ -368,9 +368,14 @@ impl Work {
         };
         let Content::Chunked(manifest, _) = &version.content else { return Progress::Finished };
         let pin = session.pin(manifest);
-        if !session.has_chunks(manifest, &pin) {
-            let is_gone = version.is_expired(cx.now) || !cx.oracle.is_still(id, &version);
-            let may_be = is_gone || cx.may_lose();
+        let is_gone = version.is_expired(cx.now) || !cx.oracle.is_still(id, &version);
+        let may_be = match session.look_for_chunks(manifest, &pin) {
+            Chunks::There => None,
+            Chunks::Awaited => Some(cx.is_recovering),
+            // A server removes the item then: what a start has yet to bring back must not be taken for it.
+            Chunks::Gone => Some(is_gone || !cx.scenario.ample || cx.is_hurt()),
+        };
+        if let Some(may_be) = may_be {
             self.broken(cx, &version, may_be, "before the header");
             return Progress::Finished;
         }

@@ -60,7 +60,7 @@ pub use recovery::mount::is_foreign;
 pub use recovery::state::StateFile;
 pub use request::ahead::Intent;
 pub use request::probe::Probe;
-pub use request::session::{Access, Checked, Evidence, Hit, Lookup, ReadPlan, Session};
+pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use request::update::{Change, Update};
 pub use stats::dump::{Dump, Listed};
 pub use stats::observer::{Observer, Reclaim};

@@ -62,6 +62,17 @@ pub enum Lookup<'a> {
     Read(Probe),
 }
 
+/// Answer of [`Session::look_for_chunks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunks {
+    /// All of them are there.
+    There,
+    /// One is gone, and so the item is not whole any more.
+    Gone,
+    /// One may be among what a start has yet to bring back, see [`Cache::recover`].
+    Awaited,
+}
+
 /// A read that the worker has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
@@ -395,24 +406,37 @@ impl Session {
 
     /// Whether every chunk of the item is there (no I/O, so up to equal fingerprints), and `pin`, which is of its
     /// manifest, keeps it there; to be asked before the reply's header is sent.
-    pub fn has_chunks(&self, manifest: &Manifest, pin: &Pin) -> bool {
+    pub fn look_for_chunks(&self, manifest: &Manifest, pin: &Pin) -> Chunks {
         if !pin.is_in_time() {
-            return false;
+            return Chunks::Gone;
         }
-        let guard = self.guard();
         let mut name = [0; 12];
-        manifest.runs.iter().all(|run| {
-            (0..run.chunks).all(|index| {
-                let key = self.chunk_key(run.item, index, &mut name);
-                let (shard, name) = self.shard(&key);
-                let pool = &self.engine().pool;
-                let is_resident = || shard.find_resident(pool, guard, &key, name.pos).is_some();
-                is_resident()
-                    || !shard.candidates(guard, name).is_empty()
-                    || is_resident()
-                    || shard.has_suspended() && !shard.lock(pool, guard).candidates(name).is_empty()
-            })
-        })
+        for run in &manifest.runs {
+            for index in 0..run.chunks {
+                let found = self.look_for_chunk(&self.chunk_key(run.item, index, &mut name));
+                if found != Chunks::There {
+                    return found;
+                }
+            }
+        }
+        Chunks::There
+    }
+
+    fn look_for_chunk(&self, key: &Key<'_>) -> Chunks {
+        let (guard, pool) = (self.guard(), &self.engine().pool);
+        let (shard, name) = self.shard(key);
+        let is_resident = || shard.find_resident(pool, guard, key, name.pos).is_some();
+        if is_resident() || !shard.candidates(guard, name).is_empty() {
+            return Chunks::There;
+        }
+        // It may have moved between these looks, be suspended, or not be back yet. Who hears that it is gone removes
+        // the item, so that has to be sure.
+        let locked = shard.lock(pool, guard);
+        match is_resident() || !locked.candidates(name).is_empty() {
+            true => Chunks::There,
+            false if locked.state.awaited.is_some() => Chunks::Awaited,
+            false => Chunks::Gone,
+        }
     }
 
     /// Counts as a use of the chunks of an item: whoever changes one uses all of it, and reads none. Only without

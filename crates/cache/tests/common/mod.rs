@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Config, Evidence, Hit, Lookup, Manifest, MemoryStats,
-    NewRecord, NewValue, Probe, Run, Session, Tier, Update,
+    Access, Body, Cache, Change, Checked, Chunks, Config, Evidence, Hit, Lookup, Manifest,
+    MemoryStats, NewRecord, NewValue, Probe, Run, Session, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Device, Geometry};
 
@@ -207,12 +207,26 @@ impl Client {
     }
 
     pub(crate) fn get_as(&self, key: &[u8], access: Access) -> Option<Found> {
+        self.look(key, access, |hit| hit.into())
+    }
+
+    /// What is there of the chunks of a large item; `None` if the item itself is not.
+    pub(crate) fn chunks_of(&self, key: &[u8]) -> Option<Chunks> {
+        self.look(key, Access::Peek, |hit| match hit.record.body() {
+            Body::Inline(_) => panic!("a small record"),
+            Body::Chunked(manifest) => {
+                self.session.look_for_chunks(&manifest, &self.session.pin(&manifest))
+            }
+        })
+    }
+
+    fn look<T>(&self, key: &[u8], access: Access, see: impl Fn(Hit<'_>) -> T) -> Option<T> {
         let mut seen: Option<Seen> = None;
         loop {
             let evidence =
                 seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
             match self.session.get(self.session.key(key), self.now, access, evidence) {
-                Lookup::Hit(hit) => return Some(hit.into()),
+                Lookup::Hit(hit) => return Some(see(hit)),
                 Lookup::Miss => return None,
                 Lookup::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
             }

@@ -5,7 +5,8 @@ use super::executor::{Executor, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::{Executed, LargeValue};
 use terrace_cache::{
-    Access, Body, Change, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue, Record, Update,
+    Access, Body, Change, Chunks, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue,
+    Record, Update,
 };
 
 /// What a read may change.
@@ -82,7 +83,8 @@ pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
 
 /// Takes a hit that was written to `out` from `before` on back, unless all that it promises is there: the chunks
 /// of a large item may be lost one by one. An item that can't be sent any more is removed, so that no later
-/// request finds what this one missed; where it is another one by now, that is to be looked at.
+/// request finds what this one missed; where it is another one by now, that is to be looked at. One whose chunks may
+/// not be back yet after a start is missed, and stays.
 #[inline]
 pub(crate) fn if_whole(
     executor: &Executor<'_>,
@@ -108,12 +110,12 @@ fn has_chunks(
     evidence: Option<Evidence<'_>>,
     LargeValue { manifest, pin, .. }: &LargeValue,
 ) -> Result<bool, Unfinished> {
-    if pin.as_ref().is_some_and(|pin| executor.session.has_chunks(manifest, pin)) {
-        return Ok(true);
-    }
-    match forget(executor, key, manifest, evidence)? {
-        true => Ok(false),
-        false => Err(Unfinished::Wait),
+    let look = |pin| executor.session.look_for_chunks(manifest, pin);
+    match pin.as_ref().map_or(Chunks::Gone, look) {
+        Chunks::There => Ok(true),
+        Chunks::Awaited => Ok(false),
+        Chunks::Gone if forget(executor, key, manifest, evidence)? => Ok(false),
+        Chunks::Gone => Err(Unfinished::Wait),
     }
 }
 

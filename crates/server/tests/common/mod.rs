@@ -62,10 +62,15 @@ impl TestServer {
             ..Config::new(settings.memory_bytes)
         })
         .expect("a cache");
+        Self::serving(&settings, cache, &devices)
+    }
+
+    /// Serves a cache that lies on these devices.
+    pub fn serving(settings: &Settings, cache: Arc<Cache>, devices: &[Arc<dyn Device>]) -> Self {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
         let address = listener.tcp_address().expect("a TCP listener");
         let server =
-            Server::start(&settings, cache, &devices, vec![listener], None).expect("a server");
+            Server::start(settings, cache, devices, vec![listener], None).expect("a server");
         Self { address, server: Some(server), _dir: None }
     }
 
