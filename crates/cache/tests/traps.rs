@@ -279,20 +279,24 @@ fn a_deleted_unsealed_record_does_not_uncover_a_sealed_one() {
     assert_eq!(get(&machine), None);
 }
 
+/// Whatever memory it returns to: the state, which knows better, may be of another size then.
 #[test]
 fn a_drive_that_returns_with_old_content_is_not_believed() {
-    let machine = with_sealed_record(config());
-    machine.stop_cleanly();
-    let old = machine.device.copy();
-    let mut machine = crash(machine);
-    assert!(machine.client.set(&key(K), &value(K, 2)));
-    machine.stop_cleanly();
-    // The state knows of the second start, the drive does not.
-    let state = machine.remains().state;
-    let machine = machine.again(Remains { device: old, below: None, state });
-    machine.recover();
-    assert_eq!(get(&machine), None);
-    assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
+    for memory_bytes in [2 << 20, 1 << 20, 64 << 20] {
+        let machine = with_sealed_record(config());
+        machine.stop_cleanly();
+        let old = machine.device.copy();
+        let mut machine = crash(machine);
+        assert!(machine.client.set(&key(K), &value(K, 2)));
+        machine.stop_cleanly();
+        // The state knows of the second start, the drive does not.
+        let state = machine.remains().state;
+        machine.set_memory(memory_bytes);
+        let machine = machine.again(Remains { device: old, below: None, state });
+        machine.recover();
+        assert_eq!(get(&machine), None, "with {memory_bytes} bytes of DRAM");
+        assert_eq!(machine.client.cache.notes().len(), 1, "{:?}", machine.client.cache.notes());
+    }
 }
 
 /// As the drive was at the start before, of which the state knows that it told all drives.

@@ -146,7 +146,7 @@ fn judge(
     if is_ready {
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None if !are_behind(&state, mount.epochs) => {
+            None if !state.header().is_ahead_of(mount.epochs) => {
                 // All have at least that one; this start may die before they have its own.
                 state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
                 return Ok((state, Past::Process));
@@ -197,16 +197,6 @@ fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Opt
         false => "the machine was restarted without a clean stop",
     };
     Some(why.to_owned())
-}
-
-/// Whether superblocks with epochs from `oldest` to `newest` are older than what the state knows that all have.
-/// Starts that died before they had told all tiers of theirs left some behind, which hold what they held; a tier that
-/// is further behind was away.
-fn are_behind(state: &State, (oldest, newest): (u64, u64)) -> bool {
-    let [epoch, told] =
-        [Field::Epoch, Field::Told].map(|field| state.field(field).load(Ordering::Relaxed));
-    let told = if told == 0 { newest.max(epoch.saturating_sub(1)) } else { told };
-    oldest < told
 }
 
 /// What a new state begins with.

@@ -72,12 +72,12 @@ impl StateFile {
     /// # Errors
     /// The file can't be looked at.
     pub fn may_be_needed(&self) -> io::Result<bool> {
-        let head = self.head()?;
-        Ok(head
-            .is_some_and(|head| head.words()[Field::Ready as usize].load(Ordering::Acquire) == 1))
+        let is_ready =
+            |head: SharedMap| head.words()[Field::Ready as usize].load(Ordering::Acquire) == 1;
+        Ok(self.head()?.is_some_and(is_ready))
     }
 
-    /// The header, if there is one.
+    /// The first page, if there is one.
     fn head(&self) -> io::Result<Option<SharedMap>> {
         if self.file.metadata()?.len() < PAGE as u64 {
             return Ok(None);
@@ -85,14 +85,14 @@ impl StateFile {
         SharedMap::new(self.file.as_fd(), PAGE).map(Some)
     }
 
-    /// How many blocks the state has that is here; `None` if there is none that is of this identity but for their
-    /// number.
-    pub(crate) fn blocks_of(&self, identity: &Identity) -> io::Result<Option<u32>> {
+    /// What the state says of itself that is here; `None` if there is none that is of this identity but for the number
+    /// of its blocks.
+    pub(crate) fn header_of(&self, identity: &Identity) -> io::Result<Option<Header>> {
         let Some(head) = self.head()? else { return Ok(None) };
-        let blocks = head.words()[1 + BLOCKS_AT].load(Ordering::Relaxed) as u32;
-        let layout = Layout { blocks, ..identity.layout };
+        let header = Header::of(head.words());
+        let layout = Layout { blocks: header.blocks, ..identity.layout };
         let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
-        Ok(is_of_it.then_some(blocks))
+        Ok(is_of_it.then_some(header))
     }
 
     fn is_as_long_as(&self, layout: &Layout) -> bool {
@@ -205,6 +205,33 @@ pub(crate) enum Field {
     Told,
 }
 
+/// What the first page of a state says, whatever comes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) blocks: u32,
+    epoch: u64,
+    told: u64,
+}
+
+impl Header {
+    fn of(words: &[AtomicU64]) -> Self {
+        let [blocks, epoch, told] = [1 + BLOCKS_AT, Field::Epoch as usize, Field::Told as usize]
+            .map(|at| words[at].load(Ordering::Relaxed));
+        Self { blocks: blocks as u32, epoch, told }
+    }
+
+    /// Whether superblocks with epochs from `oldest` to `newest` are older than what the state knows that all have.
+    /// Starts that died before they had told all tiers of theirs left some behind, which hold what they held; a tier
+    /// that is further behind was away.
+    pub(crate) fn is_ahead_of(&self, (oldest, newest): (u64, u64)) -> bool {
+        let told = match self.told {
+            0 => newest.max(self.epoch.saturating_sub(1)),
+            told => told,
+        };
+        oldest < told
+    }
+}
+
 /// Words of a tier: of its log, and of its write budget.
 #[derive(Clone, Copy)]
 pub(crate) enum LogField {
@@ -267,6 +294,10 @@ impl State {
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        Header::of(self.map.words())
     }
 
     pub(crate) fn field(&self, field: Field) -> &AtomicU64 {
@@ -371,12 +402,13 @@ mod tests {
     #[test]
     fn the_number_of_blocks_is_known_of_the_same_set_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
-        assert_eq!(file.blocks_of(&identity(7)).unwrap(), None);
+        assert_eq!(file.header_of(&identity(7)).unwrap(), None);
         assert!(!file.may_be_needed().unwrap());
         drop(State::anew(Arc::clone(&file), &identity(7)).unwrap());
         let with = |set, blocks, shards| {
             let layout = Layout { blocks, shards, ..identity(set).layout };
-            file.blocks_of(&Identity { layout, ..identity(set) }).unwrap()
+            let header = file.header_of(&Identity { layout, ..identity(set) }).unwrap();
+            header.map(|header| header.blocks)
         };
         assert_eq!([with(7, 5, 4), with(7, 9, 4)], [Some(5); 2]);
         assert_eq!([with(8, 5, 4), with(7, 5, 8)], [None; 2]);

@@ -38,7 +38,8 @@ pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
 }
 
 /// The identity of the state to go on with: after a crash of a server with another `-m`, with the blocks which that
-/// one had, as long as they leave memory for the rest.
+/// one had, as long as they leave memory for the rest. A state that knows of later starts than the tiers do is looked
+/// at whatever `-m` is, since it tells that what they hold is not to be believed.
 ///
 /// # Errors
 /// If the file can't be read.
@@ -48,12 +49,13 @@ pub(crate) fn identity_of_past(
     file: &StateFile,
     wanted: Identity,
 ) -> io::Result<Identity> {
-    if mount.found.is_none_or(|found| found.clean) {
-        return Ok(wanted);
-    }
+    let Some(found) = mount.found else { return Ok(wanted) };
     let most = config.memory_bytes / KEPT.1 * KEPT.0 / u64::from(wanted.layout.block_bytes);
-    let kept = file.blocks_of(&wanted)?.filter(|&blocks| u64::from(blocks) <= most);
-    let blocks = kept.unwrap_or(wanted.layout.blocks);
+    let kept = file.header_of(&wanted)?.filter(|header| {
+        let outlived_a_crash = !found.clean && u64::from(header.blocks) <= most;
+        outlived_a_crash || header.is_ahead_of(mount.epochs)
+    });
+    let blocks = kept.map_or(wanted.layout.blocks, |header| header.blocks);
     Ok(Identity { layout: Layout { blocks, ..wanted.layout }, ..wanted })
 }
 
