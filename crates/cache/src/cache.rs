@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     has_durable_logs: AtomicBool,
     /// Whether the superblocks say so.
     told_strict: Mutex<bool>,
+    /// In strict mode: when a flush is due, as all superblocks say; `None` where they may say something else.
+    told_due: Mutex<Option<u32>>,
     /// Where no state keeps them.
     next_seq: AtomicU64,
     next_item: AtomicU64,
@@ -156,10 +158,24 @@ impl Cache {
     /// # Errors
     /// With [`Durability::Power`], if a drive does not take it: a power loss would forget it.
     pub fn plan_flush(&self, due: u32) -> io::Result<()> {
+        self.plan_flush_once(Ok(()), due)
+    }
+
+    /// Until the flush that was made is `durable`, the superblocks go on telling of the one that was planned: a power
+    /// loss must be followed by it. A crash of the process must not, since the state has what was made.
+    fn plan_flush_once(&self, durable: io::Result<()>, due: u32) -> io::Result<()> {
         let engine = &self.engine;
-        let Some(planned) = engine.field(Field::FlushDue) else { return Ok(()) };
-        let before = planned.swap(due.into(), Ordering::Relaxed);
-        if engine.is_strict && before != u64::from(due) { engine.tell_all_tiers() } else { Ok(()) }
+        let Some(planned) = engine.field(Field::FlushDue) else { return durable };
+        let mut told = lock(&engine.told_due);
+        planned.store(due.into(), Ordering::Relaxed);
+        if engine.is_strict && (durable.is_err() || *told != Some(due)) {
+            // Where that fails some may have it, and others what they had.
+            *told = None;
+            durable?;
+            engine.tell_all_tiers()?;
+            *told = Some(due);
+        }
+        Ok(())
     }
 
     /// Stops cleanly: writes all records to the tiers and marks them so, for as long as `goes_on` says
@@ -214,10 +230,9 @@ impl Cache {
         for (at, shard) in self.engine.shards.iter().enumerate() {
             self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
         }
-        let planned = self.plan_flush(0);
         let durable = if self.engine.is_strict { self.engine.make_durable() } else { Ok(()) };
         self.engine.pool.quiesce.leave(&participant);
-        planned.and(durable)
+        self.plan_flush_once(durable, 0)
     }
 
     /// The longest value (bytes) that one record holds; longer ones are chunked, see
@@ -268,6 +283,7 @@ impl Engine {
             is_distrusted: AtomicBool::new(false),
             has_durable_logs: AtomicBool::new(parts.has_durable_logs),
             told_strict: Mutex::new(parts.has_durable_logs),
+            told_due: Mutex::new(Some(flush_due)),
             next_seq: AtomicU64::new(mount.set().next_seq),
             next_item: AtomicU64::new(mount.set().next_item),
             recovery: Recovery::none(),

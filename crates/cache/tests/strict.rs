@@ -5,10 +5,12 @@ mod common;
 
 use common::machine::{config, key, value};
 use common::{Client, RamDevice};
+use std::cell::RefCell;
 use std::io::ErrorKind;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use terrace_cache::{Config, Durability, StateFile};
+use terrace_cache::{Config, Durability, StateFile, set_crash_hook};
 use terrace_device::Device;
 use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice};
 
@@ -41,10 +43,38 @@ fn a_flush_that_no_drive_takes_is_not_acknowledged() {
     device.fail_writes.store(true, Ordering::Relaxed);
     for _ in 0..10 {
         assert!(client.cache.flush_all().is_err());
-        assert!(client.cache.plan_flush(2_000_000).is_err());
+        for _ in 0..2 {
+            assert!(client.cache.plan_flush(2_000_000).is_err(), "what was asked is not told");
+        }
         client.settle();
     }
     assert!(client.get(&key(1)).is_none(), "it took effect all the same");
+}
+
+/// Who planned it was answered long before it was due.
+#[test]
+fn a_planned_flush_outlives_a_power_loss_in_its_midst() {
+    const DUE: u32 = 2_000_000;
+    let drive = Arc::new(SimDevice::with_blocks(16 << 20, 4096, 16 << 20, 1));
+    let mut client = open(&[Arc::clone(&drive)], 1);
+    fill(&mut client, 1);
+    client.session.make_durable().expect("the drive works");
+    client.cache.plan_flush(DUE).expect("the drive works");
+    let left = Rc::new(RefCell::new(None));
+    let copy = Rc::clone(&left);
+    set_crash_hook(Some(Box::new(move |name| {
+        if name == "superblocks: a tier was told" {
+            copy.borrow_mut().get_or_insert_with(|| drive.crashed_copy(Crash::LoseAll, 1));
+        }
+    })));
+    // As when it is due.
+    client.cache.flush_all().expect("the drive works");
+    set_crash_hook(None);
+    let client = open(&[Arc::new(left.take().expect("it comes by"))], 2);
+    while client.cache.recover() {}
+    assert_eq!(client.cache.notes(), &[] as &[String]);
+    let back = (0..RECORDS).filter(|&n| client.get(&key(n)).is_some()).count();
+    assert!(client.cache.flush_due() == DUE || back == 0, "{back} records are back for good");
 }
 
 /// Whichever of the two dies: the other one tells the next start, which is cold then.
