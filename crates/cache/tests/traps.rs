@@ -291,7 +291,7 @@ fn a_drive_that_returns_with_old_content_is_not_believed() {
         machine.stop_cleanly();
         // The state knows of the second start, the drive does not.
         let state = machine.remains().state;
-        machine.set_memory(memory_bytes);
+        machine.config.memory_bytes = memory_bytes;
         let machine = machine.again(Remains { device: old, below: None, state });
         machine.recover();
         assert_eq!(get(&machine), None, "with {memory_bytes} bytes of DRAM");

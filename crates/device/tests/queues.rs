@@ -442,7 +442,8 @@ fn dropping_a_queue_waits_for_its_reads() {
 fn dropping_a_queue_does_not_wait_for_a_silent_drive() {
     let (reader, writer) = io::pipe().unwrap();
     let silent = Arc::new(Silent { pipe: Some(reader), ..Silent::default() });
-    with_each(&[silent.clone()], |engine, mut queue| {
+    let devices: [Arc<dyn Device>; 1] = [silent.clone()];
+    with_each(&devices, |engine, mut queue| {
         for block in 0..2 * u64::from(DEPTH) {
             let buf = if block % 2 == 0 { queue.buffer(BLOCK) } else { AlignedBuf::zeroed(BLOCK) };
             queue.submit(Read { device: 0, offset: block * BLOCK as u64, buf, token: block });
