@@ -460,7 +460,12 @@ impl Engine {
     /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let slots = &self.pool.slots;
-        let is_full = !self.evicts && self.pool.counters.is_full();
+        // In DRAM alone changes go on when new keys are refused, as long as there are holes to put together.
+        let is_full = !self.evicts
+            && match self.has_working_tiers() {
+                true => self.pool.counters.is_full(),
+                false => self.no_room.load(Ordering::Relaxed),
+            };
         let is_stuck = self.is_stuck.load(Ordering::Relaxed) && slots.is_any_silent();
         is_full || is_stuck || self.hangs.load(Ordering::Relaxed) || slots.are_all_silent()
     }

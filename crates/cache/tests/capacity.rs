@@ -171,23 +171,48 @@ fn without_eviction_what_is_deleted_makes_room() {
     let mut config = Config::new(4 << 20);
     config.evict = false;
     let mut client = Client::open(config, Vec::new());
-    let store = |client: &mut Client, n: u32| {
-        let stored = client.set(&n.to_le_bytes(), &[7; 300]);
+    let store = |client: &mut Client, n: u32, bytes: usize| {
+        let stored = client.set(&n.to_le_bytes(), &vec![7; bytes]);
         client.session.quiesce();
         client.cache.maintain(client.now);
         stored
     };
-    let first = (0..100_000).take_while(|&n| store(&mut client, n)).count() as u32;
+    let first = (0..100_000).take_while(|&n| store(&mut client, n, 300)).count() as u32;
     assert!(first > 3000, "{first} stored");
-    // What was left for changes is used up as well, by holes all over.
+    // What was left for changes is used up as well, by longer values.
     let mut random = Random(3);
     let mut any = || random.below(first.into()) as u32;
-    let changed = (0..4 * first).take_while(|_| store(&mut client, any())).count() as u32;
+    let changed = (0..4 * first).take_while(|_| store(&mut client, any(), 400)).count() as u32;
     assert!(changed < 4 * first, "{changed} were stored again");
     (0..first).filter(|n| n % 2 == 0).for_each(|n| _ = client.delete(&n.to_le_bytes()));
     client.settle();
-    let new = (first..first * 2).filter(|&n| store(&mut client, n + 200_000)).count() as u32;
+    let new = (first..first * 2).filter(|&n| store(&mut client, n + 200_000, 300)).count() as u32;
     assert!(new > first / 4, "{new} stored after half of {first} were deleted");
+    assert_eq!(client.cache.stats().evictions, 0);
+}
+
+/// When new keys are refused, those that are there may be changed all the same, and for ever: the room of what
+/// was changed comes back.
+#[test]
+fn without_eviction_what_is_there_may_be_changed() {
+    let mut config = Config::new(4 << 20);
+    config.evict = false;
+    let mut client = Client::open(config, Vec::new());
+    let store = |client: &mut Client, n: u32, value: &[u8]| {
+        let stored = client.set(&n.to_le_bytes(), value);
+        client.session.quiesce();
+        client.cache.maintain(client.now);
+        stored
+    };
+    let first = (0..100_000).take_while(|&n| store(&mut client, n, &[7; 300])).count() as u32;
+    assert!(first > 3000, "{first} stored");
+    let mut random = Random(3);
+    for change in 0..10 * first {
+        let n = random.below(first.into()) as u32;
+        assert!(store(&mut client, n, &[8; 300]), "{change} changes after {first} were stored");
+    }
+    assert!(!store(&mut client, 200_000, &[7; 300]), "a new key");
+    assert!((0..first).all(|n| client.get(&n.to_le_bytes()).is_some()));
     assert_eq!(client.cache.stats().evictions, 0);
 }
 

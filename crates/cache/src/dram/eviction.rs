@@ -102,19 +102,22 @@ fn free_one(
     if engine.has_working_tiers() {
         return false;
     }
-    let blocks = || counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
-    // Who may not evict is full for want of blocks, too; holes between records are where these come from.
-    let is_full = if engine.evicts { counters.is_full() } else { engine.is_dram_full() };
-    if !is_full && compaction.is_worth_trying() {
-        let before = blocks();
-        if compact_sparsest(engine, guard, turn, now) {
-            compaction.note(blocks() < before);
-            return true;
-        }
+    // Holes between records are where blocks come from as long as nothing is evicted. Who may not evict has no
+    // others when full: there what was changed leaves its old copies.
+    let may_evict = engine.evicts && counters.is_full();
+    if !may_evict
+        && compaction.is_worth_trying()
+        && let Some(gained) = compact_sparsest(engine, guard, turn, now)
+    {
+        compaction.note(gained);
+        return true;
     }
     if !engine.evicts {
-        // Records that leave holes fill DRAM before their bytes add up to it.
-        engine.note_full();
+        // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
+        // come back in a moment.
+        if engine.pool.arena.retired() == 0 {
+            engine.note_full();
+        }
         return false;
     }
     evict_oldest(engine, guard, turn, &mut compaction.ahead, now)
@@ -246,8 +249,9 @@ fn evict_oldest(
     })
 }
 
-/// Moves the live records of the sparsest of some blocks together; loses nothing.
-fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> bool {
+/// Moves the live records of the sparsest of some blocks together; loses nothing. Says whether that gained a block,
+/// if there was anything to do.
+fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Option<bool> {
     let mut best: Option<(u32, usize)> = None;
     let mut seen = 0;
     for _ in 0..engine.shards.len() {
@@ -265,9 +269,13 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
             break;
         }
     }
-    let Some((live, at)) = best else { return false };
-    let sparse = u64::from(live) * 100 < u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
-    sparse && compact_one(&mut engine.shards[at].lock(&engine.pool, guard), now)
+    let dense = u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
+    let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
+    let mut locked = engine.shards[at].lock(&engine.pool, guard);
+    // Of this shard alone: in others requests take blocks meanwhile.
+    let blocks = |locked: &Locked<'_>| locked.state.fresh.full.len();
+    let before = blocks(&locked);
+    compact_one(&mut locked, now).then(|| blocks(&locked) < before)
 }
 
 /// The full block of a shard's fresh lane of which least is alive.

@@ -124,8 +124,8 @@ fn read_and_touch(
         written = Some(write(&seen.record, out));
     });
     let sent = result.and_then(|outcome| match (outcome, written) {
-        // Without memory it is not touched, and is there all the same.
-        (Outcome::Found | Outcome::NoMemory, Some(executed)) => {
+        // Without memory it is not touched, and who asked for that is not told that it was.
+        (Outcome::Found, Some(executed)) => {
             lookup::if_whole(executor, key, evidence, executed, (out, before))
         }
         _ => Ok(None),

@@ -52,7 +52,7 @@ fn with_effects(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
-    let effects = Effects {
+    let mut effects = Effects {
         touch: expiry(executor, flags, b'T', flags.exptime),
         vivify: created_expiry(executor, flags),
         assign: operand(flags, b'E', flags.assign),
@@ -63,22 +63,17 @@ fn with_effects(
         before,
     };
     let before = out.len();
-    let mut written = None;
-    let result = lookup::with_effects(executor, key, &effects, evidence, |seen| {
-        written = Some((write(executor, request, seen, out), evidence.is_none()));
-    });
-    let outcome = match result {
-        Ok(outcome) => outcome,
-        Err(unfinished) => {
-            out.truncate(before);
-            return Err(unfinished);
-        }
-    };
+    let (mut outcome, mut written) = see(executor, request, key, &effects, evidence, out)?;
+    if outcome == Outcome::NoMemory && effects.touch.is_none() && effects.vivify.is_none() {
+        // Nothing can be noted in the record: nobody wins, and it is read all the same.
+        effects.can_win = false;
+        (outcome, written) = see(executor, request, key, &effects, evidence, out)?;
+    }
     match (outcome, written) {
-        (Outcome::Found, Some((executed, from_dram))) => {
+        (Outcome::Found, Some(executed)) => {
             let place = (&mut *out, before);
             if let Some(executed) = lookup::if_whole(executor, key, evidence, executed, place)? {
-                found(executor, request, from_dram);
+                found(executor, request, evidence.is_none());
                 return Ok(executed);
             }
         }
@@ -89,13 +84,33 @@ fn with_effects(
             executor.counters.get_hits.add(1);
             return Ok(Executed::Replied);
         }
-        _ => out.truncate(before),
-    }
-    if outcome == Outcome::NoMemory {
-        out.extend_from_slice(reply::OUT_OF_MEMORY);
-        return Ok(Executed::Replied);
+        (Outcome::NoMemory, _) => {
+            out.extend_from_slice(reply::OUT_OF_MEMORY);
+            return Ok(Executed::Replied);
+        }
+        _ => {}
     }
     Ok(missing(executor, request, evidence, out))
+}
+
+/// Reads a record with its effects; what was written of it stays only if they took place.
+fn see(
+    executor: &Executor<'_>,
+    request: &MetaRequest<'_>,
+    key: Key<'_>,
+    effects: &Effects,
+    evidence: Option<Evidence<'_>>,
+    out: &mut Vec<u8>,
+) -> Result<(Outcome, Option<Executed>), Unfinished> {
+    let before = out.len();
+    let mut written = None;
+    let result = lookup::with_effects(executor, key, effects, evidence, |seen| {
+        written = Some(write(executor, request, seen, out));
+    });
+    if !matches!(result, Ok(Outcome::Found)) {
+        out.truncate(before);
+    }
+    Ok((result?, written))
 }
 
 /// Writes a record, or the line before a value that is sent chunk by chunk.
