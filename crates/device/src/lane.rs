@@ -130,13 +130,16 @@ impl Hands {
         let Some(queue) = &mut self.queue else {
             return read_in_turn(self.device.as_ref(), steps);
         };
-        if let Err(error) = read_at_once(queue.as_mut(), steps) {
-            // It gives back nothing of what it has begun.
-            self.queue = None;
-            let lost = steps.iter_mut().filter(|step| step.buffer.is_empty());
-            lost.for_each(|step| {
-                step.result = Err(io::Error::new(error.kind(), error.to_string()))
-            });
+        let lengths: Vec<_> = steps.iter().map(|step| step.buffer.len()).collect();
+        if read_at_once(queue.as_mut(), steps).is_err() {
+            // A ring that can't be used after all, and gives back nothing of what it has begun.
+            (self.queue, self.engine) = (None, Engine::Pool);
+            for (step, len) in steps.iter_mut().zip(lengths) {
+                if step.buffer.is_empty() {
+                    step.buffer = AlignedBuf::zeroed(len);
+                    read_in_turn(self.device.as_ref(), std::slice::from_mut(step));
+                }
+            }
         }
     }
 }

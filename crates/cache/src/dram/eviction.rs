@@ -228,7 +228,12 @@ fn evict_oldest(
     ahead: &mut u64,
     now: u32,
 ) -> bool {
-    let block_bytes = u64::from(engine.geometry.block_bytes);
+    let (pool, block_bytes) = (&engine.pool, u64::from(engine.geometry.block_bytes));
+    let has_none = pool.arena.available(&pool.budget, pool.place_for(Lane::Fresh)) == 0;
+    if has_none && pool.arena.retired() > 0 {
+        // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
+        return false;
+    }
     let most = block_bytes / 2 + ITEMS_AHEAD * engine.geometry.item_bytes_max;
     each_shard(engine, guard, turn, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
