@@ -138,7 +138,7 @@ const METRICS: &[Metric] = &[
     metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired"], |v, s| s.one(&[], v.cache.reclaimed_expired)),
     metric("expired_misses_total", Counter, "", "misses that met an expired record", &["get_expired"], |v, s| s.one(&[], v.cache.met_expired)),
     metric("expired_unwritten_total", Counter, "", "of the expired records cleared away, never written to a drive", &["expired_unwritten"], |v, s| s.one(&[], v.cache.expired_unwritten)),
-    metric("collisions_total", Counter, "", "records lost to others of equal fingerprint when full", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
+    metric("collisions_total", Counter, "", "records taken for others of equal fingerprint that had no room to come back to", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
     metric("promotions_total", Counter, "", "records of tiers copied into DRAM", &["promotions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.promotions)),
     metric("demotions_total", Counter, "", "such copies dropped", &["demotions", "moves_to_cold"], |v, s| s.one(&[], v.cache.demotions)),
 
