@@ -316,20 +316,21 @@ mod tests {
         near(small.payload_share() * IN_USE, 0.824, 0.01);
     }
 
+    const SHORT: Data = Data {
+        items: 1.0,
+        key_bytes: 20.0,
+        value_bytes: 80.0,
+        ttl_seconds: None,
+        client_flags: false,
+    };
+
     #[test]
     fn large_drives_need_memory_to_start_with() {
         // A server on a device of 2980 GiB says that 12000 MiB are too few, and starts with 16500.
         let mib = f64::from(1 << 20);
-        let data = Data {
-            items: 1.0,
-            key_bytes: 20.0,
-            value_bytes: 80.0,
-            ttl_seconds: None,
-            client_flags: false,
-        };
         for (memory, starts) in [(318.0, false), (3200.0, false), (12000.0, false), (16500.0, true)]
         {
-            let layout = Layout::new(&data, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
+            let layout = Layout::new(&SHORT, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
             assert_eq!(layout.memory_needed(1e6) <= memory * mib, starts, "{memory}");
         }
     }
@@ -338,14 +339,7 @@ mod tests {
     fn of_large_drives_so_much_is_used_as_the_memory_starts_with() {
         // With 4 GiB there are eight shards, each with numbers for 1843 segments of 64 MiB.
         let gib = f64::from(1 << 30);
-        let data = Data {
-            items: 1.0,
-            key_bytes: 20.0,
-            value_bytes: 80.0,
-            ttl_seconds: None,
-            client_flags: false,
-        };
-        let usable = |flash: f64, memory: f64| Layout::usable(&data, flash * gib, memory * gib);
+        let usable = |flash: f64, memory: f64| Layout::usable(&SHORT, flash * gib, memory * gib);
         let part = usable(2980.0, 4.0) / gib;
         assert!((912.0..=921.6).contains(&part), "{part}");
         assert_eq!(usable(900.0, 4.0), 900.0 * gib);

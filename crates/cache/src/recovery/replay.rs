@@ -247,8 +247,8 @@ impl Kills<'_> {
         let first = like(position.saturating_sub(self.width), 0);
         let last = like((position + self.width).min(u32::MAX.into()), FINGERPRINT);
         let from = self.likes.partition_point(|&like| like < first);
-        let near = self.likes[from..].iter().take_while(|&&like| like <= last);
-        near.into_iter().any(|like| like & FINGERPRINT == fingerprint)
+        let mut near = self.likes[from..].iter().take_while(|&&like| like <= last);
+        near.any(|like| like & FINGERPRINT == fingerprint)
     }
 
     fn have_one_for_all(&self, name: u64) -> bool {

@@ -31,14 +31,13 @@ impl Engine {
             return;
         }
         let counters = &self.pool.counters;
-        let (full, crowded) = match self.has_working_tiers() {
-            true => {
-                let full = self.pool.slots.rungs().all(|rung| self.is_full_on(rung));
-                (full, full || self.is_full_once_written())
-            }
-            false => (self.is_dram_full(), false),
-        };
+        let has_tiers = self.has_working_tiers();
+        let crowded = has_tiers && self.is_full_once_written();
         counters.crowded.store(crowded, Ordering::Relaxed);
+        let full = match has_tiers {
+            true => self.pool.slots.rungs().all(|rung| self.is_full_on(rung)),
+            false => self.is_dram_full(),
+        };
         let full = full || self.no_room.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
     }
