@@ -16,7 +16,9 @@ pub(crate) struct Lane {
     /// `None` once the device is being dropped.
     asked: Option<Sender<Transfer>>,
     pub(crate) done: Receiver<Transfer>,
-    /// What writes go through; the thread has it meanwhile.
+    /// It has not done what it was asked, and its caller waits no more.
+    pub(crate) is_late: bool,
+    /// What writes of memory that is not lent go through; the thread has it meanwhile.
     buffer: Option<AlignedBuf>,
     thread: Option<JoinHandle<()>>,
 }
@@ -55,7 +57,7 @@ impl Lane {
             }
         };
         let thread = thread::Builder::new().name("drive".into()).spawn(work)?;
-        Ok(Self { asked: Some(asked), done, buffer: None, thread: Some(thread) })
+        Ok(Self { asked: Some(asked), done, is_late: false, buffer: None, thread: Some(thread) })
     }
 
     pub(crate) fn ask(&self, transfer: Transfer) -> io::Result<()> {
@@ -71,12 +73,12 @@ impl Lane {
         };
         copy.set_len(bytes.len());
         copy.copy_from_slice(bytes);
-        Transfer { direction: Direction::Write, steps: vec![Step::new(offset, copy)] }
+        Transfer::write(offset, copy)
     }
 
     /// Says how a write went, and keeps its memory for the next.
     pub(crate) fn written(&mut self, done: Transfer) -> io::Result<()> {
-        let Some(step) = done.steps.into_iter().next() else { return Ok(()) };
+        let Some(step) = done.into_only() else { return Ok(()) };
         self.buffer = Some(step.buffer);
         step.result
     }
@@ -89,6 +91,15 @@ impl Lane {
 }
 
 impl Transfer {
+    pub(crate) fn write(offset: u64, buffer: AlignedBuf) -> Self {
+        Self { direction: Direction::Write, steps: vec![Step::new(offset, buffer)] }
+    }
+
+    /// Its step, where there is one.
+    pub(crate) fn into_only(self) -> Option<Step> {
+        self.steps.into_iter().next()
+    }
+
     pub(crate) fn reads(steps: impl Iterator<Item = (u64, AlignedBuf)>) -> Self {
         let steps = steps.map(|(offset, buffer)| Step::new(offset, buffer));
         Self { direction: Direction::Read, steps: steps.collect() }

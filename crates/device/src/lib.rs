@@ -77,6 +77,11 @@ pub trait Device: Send + Sync {
     }
     /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Device::flush`].
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()>;
+    /// As [`Device::write_at`], of memory that the device may take for as long as it takes. After an error that is
+    /// [`is_unanswered`] it has kept it: `buf` is as long as before, and zeroed.
+    fn write_lent(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.write_at(offset, buf)
+    }
     /// Makes every completed write durable. Blocks.
     fn flush(&self) -> io::Result<()>;
     /// The descriptor that an io_uring may read from; `None` for devices without one.

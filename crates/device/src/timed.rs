@@ -7,16 +7,16 @@ use std::fmt;
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Carries out transfers on a thread of its own, so that who asked for one need not wait for ever.
+/// Carries out transfers on threads of its own, so that who asked for one need not wait for ever.
 ///
 /// A transfer that takes longer than the patience fails for its caller ([`is_unanswered`]), while the kernel
 /// may still read or write its memory and the drive's: so the memory is the thread's, and until the
-/// transfer is over every other one of this device fails at once, in the same way. Whoever is told that a write was
+/// transfer is over all that begin later fail at once, in the same way. Whoever is told that a write was
 /// not answered may therefore use its place again: nothing gets there before the late write does.
 ///
 /// Transfers go to the device directly, and wait, until [`Device::begin_timing`]; flushes always do, since they
@@ -26,9 +26,14 @@ pub struct TimedDevice {
     patience: Duration,
     born: Instant,
     has_begun: AtomicBool,
-    /// When the transfer began that is overdue, in milliseconds since `born`, plus one; 0 if none is.
-    overdue: AtomicU64,
-    lane: Mutex<Lane>,
+    /// Each has one transfer at a time.
+    lanes: Box<[Mutex<Lane>]>,
+    /// Counts transfers: lanes take turns.
+    turn: AtomicUsize,
+    /// How many lanes have a transfer that is overdue.
+    late: AtomicUsize,
+    /// When the first of these began, in milliseconds since `born`.
+    late_since: AtomicU64,
 }
 
 /// Inside of the errors of [`unanswered`].
@@ -54,54 +59,74 @@ pub fn is_unanswered(error: &io::Error) -> bool {
 }
 
 impl TimedDevice {
-    /// Waits for transfers of `device` so long, once they are timed. Reads go through `engine`.
+    /// Waits for transfers of `device` so long, once they are timed; so many go on at once, at most. Reads go through
+    /// `engine`.
     ///
     /// # Errors
     /// The system has no thread to give.
-    pub fn new(device: Arc<dyn Device>, patience: Duration, engine: Engine) -> io::Result<Self> {
-        let lane = Mutex::new(Lane::open(Arc::clone(&device), engine)?);
-        let (has_begun, overdue) = (AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Self { device, patience, born: Instant::now(), has_begun, overdue, lane })
-    }
-
-    fn lane(&self) -> MutexGuard<'_, Lane> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn new(
+        device: Arc<dyn Device>,
+        patience: Duration,
+        at_once: usize,
+        engine: Engine,
+    ) -> io::Result<Self> {
+        let lane = |_| Lane::open(Arc::clone(&device), engine).map(Mutex::new);
+        let lanes = (0..at_once.max(1)).map(lane).collect::<io::Result<_>>()?;
+        Ok(Self {
+            device,
+            patience,
+            born: Instant::now(),
+            has_begun: AtomicBool::new(false),
+            lanes,
+            turn: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
+            late_since: AtomicU64::new(0),
+        })
     }
 
     /// Whether a transfer is overdue. Waits for none.
     fn is_silent(&self) -> bool {
-        // While somebody has the lane, nothing in it is overdue.
-        let overdue = |lane: MutexGuard<'_, Lane>| self.is_overdue(&lane);
-        self.overdue.load(Ordering::Acquire) != 0 && self.lane.try_lock().is_ok_and(overdue)
+        self.late.load(Ordering::Acquire) > 0 && {
+            self.look_for_late();
+            self.late.load(Ordering::Acquire) > 0
+        }
     }
 
-    /// Looks whether the overdue transfer is over.
-    fn is_overdue(&self, lane: &Lane) -> bool {
-        if self.overdue.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        match lane.done.try_recv() {
-            Ok(_) => {
-                self.overdue.store(0, Ordering::Release);
-                false
+    /// Looks which overdue transfers are over.
+    fn look_for_late(&self) {
+        // While somebody has a lane, nothing in it is overdue.
+        for mut lane in self.lanes.iter().filter_map(try_lock) {
+            if lane.is_late && lane.done.try_recv().is_ok() {
+                lane.is_late = false;
+                self.late.fetch_sub(1, Ordering::Release);
             }
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => true,
         }
     }
 
-    /// The lane, unless it has something that is overdue.
+    /// A lane without a transfer, unless one of this device is overdue.
     fn free_lane(&self) -> io::Result<MutexGuard<'_, Lane>> {
-        let lane = self.lane();
-        if self.is_overdue(&lane) { Err(unanswered()) } else { Ok(lane) }
+        if self.is_silent() {
+            return Err(unanswered());
+        }
+        let first = self.turn.fetch_add(1, Ordering::Relaxed);
+        let by_turns = |step: usize| &self.lanes[first.wrapping_add(step) % self.lanes.len()];
+        let free = (0..self.lanes.len()).find_map(|step| try_lock(by_turns(step)));
+        let lane =
+            free.unwrap_or_else(|| by_turns(0).lock().unwrap_or_else(PoisonError::into_inner));
+        // What it was waited for, or another one, may be overdue by now.
+        if self.is_silent() { Err(unanswered()) } else { Ok(lane) }
     }
 
-    /// Has the thread do it, and waits.
-    fn carry_out(&self, lane: &Lane, transfer: Transfer) -> io::Result<Transfer> {
+    /// Has the lane's thread do it, and waits.
+    fn carry_out(&self, lane: &mut Lane, transfer: Transfer) -> io::Result<Transfer> {
         let began = self.born.elapsed();
         lane.ask(transfer)?;
         lane.done.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                self.overdue.store(began.as_millis() as u64 + 1, Ordering::Release);
+                lane.is_late = true;
+                if self.late.fetch_add(1, Ordering::AcqRel) == 0 {
+                    self.late_since.store(began.as_millis() as u64, Ordering::Release);
+                }
                 unanswered()
             }
             RecvTimeoutError::Disconnected => ended(),
@@ -110,13 +135,13 @@ impl TimedDevice {
 
     /// The callers' memory is read into; they get other memory if that takes too long.
     fn read(&self, parts: &mut [Part<'_>]) -> io::Result<()> {
-        let lane = self.free_lane()?;
+        let mut lane = self.free_lane()?;
         let sizes: Vec<_> =
             parts.iter().map(|part| (part.buf.capacity(), part.buf.len())).collect();
         let lend =
             |part: &mut Part<'_>| (part.offset, mem::replace(part.buf, AlignedBuf::zeroed(0)));
         let asked = Transfer::reads(parts.iter_mut().map(lend));
-        let read = self.carry_out(&lane, asked).map(|done| {
+        let read = self.carry_out(&mut lane, asked).map(|done| {
             for (part, step) in parts.iter_mut().zip(done.steps) {
                 (*part.buf, part.result) = (step.buffer, step.result);
             }
@@ -166,8 +191,28 @@ impl Device for TimedDevice {
         }
         let mut lane = self.free_lane()?;
         let asked = lane.write(offset, buf);
-        let done = self.carry_out(&lane, asked)?;
+        let done = self.carry_out(&mut lane, asked)?;
         lane.written(done)
+    }
+
+    /// The caller gets other memory if that takes too long.
+    fn write_lent(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        if !self.has_begun.load(Ordering::Relaxed) {
+            return self.device.write_at(offset, buf);
+        }
+        let mut lane = self.free_lane()?;
+        let (capacity, len) = (buf.capacity(), buf.len());
+        let asked = Transfer::write(offset, mem::replace(buf, AlignedBuf::zeroed(0)));
+        let written = self.carry_out(&mut lane, asked);
+        drop(lane);
+        let (memory, result) = match written.map(Transfer::into_only) {
+            Ok(Some(step)) => (step.buffer, step.result),
+            Ok(None) => (AlignedBuf::zeroed(capacity), Err(ended())),
+            Err(error) => (AlignedBuf::zeroed(capacity), Err(error)),
+        };
+        *buf = memory;
+        buf.set_len(len);
+        result
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -178,7 +223,6 @@ impl Device for TimedDevice {
         self.device.raw_fd()
     }
 
-    /// One transfer is under way at a time then.
     fn begin_timing(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
     }
@@ -187,7 +231,7 @@ impl Device for TimedDevice {
         if !self.is_silent() {
             return Duration::ZERO;
         }
-        let began = Duration::from_millis(self.overdue.load(Ordering::Acquire).saturating_sub(1));
+        let began = Duration::from_millis(self.late_since.load(Ordering::Acquire));
         self.born.elapsed().saturating_sub(began).max(self.patience)
     }
 }
@@ -195,10 +239,22 @@ impl Device for TimedDevice {
 impl Drop for TimedDevice {
     /// The device is closed when this returns, unless it does not answer.
     fn drop(&mut self) {
-        let is_silent = self.is_overdue(&self.lane());
-        if let Some(thread) = self.lane().close().filter(|_| !is_silent) {
-            // It has no more to do; one that panicked has told so.
-            let _ = thread.join();
+        self.look_for_late();
+        for lane in &mut self.lanes {
+            let lane = lane.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let is_late = lane.is_late;
+            if let Some(thread) = lane.close().filter(|_| !is_late) {
+                // It has no more to do; one that panicked has told so.
+                let _ = thread.join();
+            }
         }
+    }
+}
+
+fn try_lock(lane: &Mutex<Lane>) -> Option<MutexGuard<'_, Lane>> {
+    match lane.try_lock() {
+        Ok(lane) => Some(lane),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Scratch, is_stamped, stamped};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_device::sim::{Operation, SimDevice};
@@ -12,6 +12,8 @@ use terrace_device::{AlignedBuf, Device, Engine, Part, TimedDevice, is_unanswere
 
 const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Transfers at once.
+const LANES: usize = 2;
 
 /// Holds up transfers that come while it is shut.
 #[derive(Default)]
@@ -41,8 +43,9 @@ fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
     let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
     let hook = Arc::clone(&gate);
     drive.before_each(move |_| hook.pass());
-    let device = TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, Engine::Auto)
-        .expect("a thread");
+    let device =
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, LANES, Engine::Auto)
+            .expect("a thread");
     device.begin_timing();
     (drive, gate, device)
 }
@@ -102,6 +105,73 @@ fn a_late_write_comes_before_all_that_is_asked_later() {
 }
 
 #[test]
+fn several_transfers_go_on_at_once() {
+    let drive = Arc::new(SimDevice::new(1 << 20, 7));
+    // Each waits for another to have begun, too.
+    let meeting = Barrier::new(LANES);
+    drive.before_each(move |_| drop(meeting.wait()));
+    let patience = Duration::from_secs(10);
+    let device =
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, patience, LANES, Engine::Auto)
+            .expect("threads");
+    device.begin_timing();
+    thread::scope(|scope| {
+        for at in 0..LANES as u64 {
+            let device = &device;
+            scope.spawn(move || device.write_at(at * BLOCK as u64, &block(at as u8 + 1)).unwrap());
+        }
+    });
+    assert_eq!(drive.counts().writes, LANES as u64);
+}
+
+#[test]
+fn a_late_transfer_leaves_those_that_had_begun_alone() {
+    let patience = 10 * PATIENCE;
+    let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
+    let hook = Arc::clone(&gate);
+    drive.before_each(move |transfer| match transfer.operation {
+        Operation::Write => hook.pass(),
+        _ => thread::sleep(2 * patience / 3),
+    });
+    let device =
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, patience, LANES, Engine::Auto)
+            .expect("threads");
+    device.begin_timing();
+    gate.shut();
+    thread::scope(|scope| {
+        let late = scope.spawn(|| device.write_at(0, &block(1)));
+        // It is still under way when the write is overdue.
+        thread::sleep(2 * patience / 3);
+        let mut read = AlignedBuf::zeroed(BLOCK);
+        device.read_at(BLOCK as u64, &mut read).unwrap();
+        assert!(is_unanswered(&late.join().expect("no panic").unwrap_err()));
+    });
+    assert!(is_unanswered(&device.read_at(0, &mut block(0)).unwrap_err()));
+    gate.open();
+    until_it_answers(&device);
+    device.read_at(0, &mut block(0)).unwrap();
+}
+
+#[test]
+fn memory_that_is_lent_comes_back_or_is_replaced() {
+    let (_, gate, device) = timed();
+    let mut lent = block(3);
+    let place = lent.as_ptr().addr();
+    device.write_lent(0, &mut lent).unwrap();
+    assert!(lent.as_ptr().addr() == place && lent.iter().all(|byte| *byte == 3), "no copy");
+    gate.shut();
+    lent.fill(4);
+    assert!(is_unanswered(&device.write_lent(0, &mut lent).unwrap_err()));
+    assert!(lent.len() == BLOCK && lent.iter().all(|byte| *byte == 0), "other memory");
+    assert!(is_unanswered(&device.write_lent(0, &mut lent).unwrap_err()));
+    assert_eq!(lent.len(), BLOCK);
+    gate.open();
+    until_it_answers(&device);
+    device.read_at(0, &mut lent).unwrap();
+    assert!(lent.iter().all(|byte| *byte == 4), "the late write was made");
+}
+
+#[test]
 fn the_memory_of_a_late_read_is_nobody_elses() {
     let (drive, gate, device) = timed();
     device.write_at(0, &block(5)).unwrap();
@@ -126,7 +196,8 @@ fn several_reads_at_once_are_as_one_by_one() {
     let scratch = Scratch::new();
     let file: Arc<dyn Device> = stamped(&scratch, (1 << 20) / BLOCK as u64);
     for engine in [Engine::Auto, Engine::Pool] {
-        let device = TimedDevice::new(Arc::clone(&file), Duration::from_secs(60), engine).unwrap();
+        let device =
+            TimedDevice::new(Arc::clone(&file), Duration::from_secs(60), LANES, engine).unwrap();
         for is_timing in [false, true] {
             if is_timing {
                 device.begin_timing();
@@ -178,7 +249,8 @@ fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     drive.before_each(|_| thread::sleep(3 * PATIENCE));
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, Engine::Auto).unwrap();
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, LANES, Engine::Auto)
+            .unwrap();
     device.write_at(0, &block(1)).unwrap();
     device.begin_timing();
     let is_over = Arc::new(AtomicBool::new(false));

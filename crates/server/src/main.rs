@@ -90,7 +90,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
     let admin = Admin::bind(settings).map_err(Failure::system)?;
     let mut created = Created::default();
-    let tiers = tiers::open(settings, &mut created)?;
+    let tiers = tiers::open(settings, background_threads(settings), &mut created)?;
     let state = state::open(settings, &mut created)?;
     let opened = open_cache(settings, &tiers.in_background, &state);
     if state.may_be_needed() {

@@ -2,12 +2,15 @@
 //! as a whole when dropped, which a heap would not do.
 
 use bytemuck::Zeroable;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+
+/// Of x86-64, and of others with pages of 4 KiB.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The front of a file, mapped shared, as words.
 pub(crate) struct SharedMap {
@@ -63,12 +66,31 @@ impl<T: Zeroable> Mapped<T> {
     /// If the system has no address space left, as any allocation would.
     pub(crate) fn zeroed(len: usize) -> Self {
         const { assert!(align_of::<T>() <= 4096 && !std::mem::needs_drop::<T>()) };
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh anonymous mapping overlaps nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), Self::bytes(len), access, flags) };
-        let base = base.ok().and_then(|base| NonNull::new(base.cast()));
-        Self { base: base.expect("address space for a table"), len }
+        Self { base: zeroed_bytes(Self::bytes(len)).cast(), len }
+    }
+
+    /// As [`Mapped::zeroed`], for a table that is soon used all over, and at random: a long one consists of huge pages
+    /// as far as it goes, if the system has some to spare, so that fewer translations of addresses are missed.
+    ///
+    /// # Panics
+    /// As [`Mapped::zeroed`].
+    pub(crate) fn dense(len: usize) -> Self {
+        let bytes = Self::bytes(len).next_multiple_of(rustix::param::page_size());
+        if bytes < HUGE_PAGE_BYTES {
+            return Self::zeroed(len);
+        }
+        let around = zeroed_bytes(bytes + HUGE_PAGE_BYTES);
+        let before = around.align_offset(HUGE_PAGE_BYTES);
+        // SAFETY: all within a mapping that is ours and that nobody has seen yet, in whole pages; the advice changes
+        // nothing of what is in the table. Where any of it is refused, the table is as good.
+        let base = unsafe {
+            let base = around.add(before);
+            let _ = munmap(base.add(bytes).as_ptr().cast(), HUGE_PAGE_BYTES - before);
+            let _ = munmap(around.as_ptr().cast(), before);
+            let _ = madvise(base.as_ptr().cast(), bytes, Advice::LinuxHugepage);
+            base
+        };
+        Self { base: base.cast(), len }
     }
 
     fn bytes(len: usize) -> usize {
@@ -94,10 +116,30 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
+/// So many of them in a mapping of their own.
+fn zeroed_bytes(bytes: usize) -> NonNull<u8> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh anonymous mapping overlaps nothing.
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
+    let base = base.ok().and_then(|base| NonNull::new(base.cast()));
+    base.expect("address space for a table")
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn a_dense_table_begins_with_a_huge_page_where_it_has_one() {
+        for len in [10, 1_000_000] {
+            let words: Mapped<AtomicU64> = Mapped::dense(len);
+            assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+            words[len - 1].store(7, Ordering::Relaxed);
+            assert!(len < 1000 || words.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES));
+        }
+    }
 
     #[test]
     fn is_zeroed_and_keeps_what_is_written() {

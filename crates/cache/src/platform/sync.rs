@@ -24,7 +24,7 @@ pub(crate) type Table<T> = Box<[T]>;
 /// A table of `len` values, each as `empty` makes it: zeros.
 pub(crate) fn table<T: Zeros>(len: usize) -> Table<T> {
     #[cfg(not(loom))]
-    return crate::platform::mapped::Mapped::zeroed(len);
+    return crate::platform::mapped::Mapped::dense(len);
     #[cfg(loom)]
     return (0..len).map(|_| T::empty()).collect();
 }

@@ -227,9 +227,8 @@ impl SegmentTable {
 
     /// One more live record. Under the shard's lock.
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
-        let row = &self.rows[usize::from(number)];
-        row.live_records.fetch_add(1, Ordering::Relaxed);
-        row.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let usage = self.usage(number);
+        self.set_live(number, usage.live_records + 1, usage.live_bytes + bytes);
     }
 
     /// Bytes of a record, on average.

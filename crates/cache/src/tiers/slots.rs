@@ -239,11 +239,11 @@ impl Slots {
     }
 
     /// Writes a segment. A place where that fails is not used again, unless the device only did not answer: it
-    /// lets no other write there before this one is over.
-    pub(crate) fn write(&self, slot: SlotId, segment: &AlignedBuf) -> io::Result<()> {
+    /// lets no other write there before this one is over. After an error the memory may hold anything.
+    pub(crate) fn write(&self, slot: SlotId, segment: &mut AlignedBuf) -> io::Result<()> {
         let counters = self.counters.tier(slot.tier);
         let tier = &self.tiers[usize::from(slot.tier)];
-        let written = tier.device.write_at(slot.offset, segment);
+        let written = tier.device.write_lent(slot.offset, segment);
         tier.note_write(&written, counters);
         if written.is_ok() {
             count(&counters.segment_writes);

@@ -16,8 +16,12 @@ pub(crate) struct Tiers {
     pub(crate) lines: Vec<String>,
 }
 
-/// Opens and locks every drive.
-pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Tiers, Failure> {
+/// Opens and locks every drive; so many threads are to work with each in the background.
+pub(crate) fn open(
+    settings: &Settings,
+    background_threads: usize,
+    created: &mut Created,
+) -> Result<Tiers, Failure> {
     let mut tiers = Tiers { devices: Vec::new(), in_background: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
         let had = file_bytes(spec);
@@ -41,7 +45,7 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Tiers, 
             tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));
         }
         let device: Arc<dyn Device> = Arc::new(device);
-        tiers.in_background.push(in_background(settings, &device)?);
+        tiers.in_background.push(in_background(settings, background_threads, &device)?);
         tiers.devices.push(device);
     }
     if !tiers.devices.is_empty() {
@@ -54,12 +58,13 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Tiers, 
 /// tell the client. Else the drive has its time.
 fn in_background(
     settings: &Settings,
+    threads: usize,
     device: &Arc<dyn Device>,
 ) -> Result<Arc<dyn Device>, Failure> {
     if settings.durability == Durability::Power {
         return Ok(Arc::clone(device));
     }
-    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE, settings.io_engine);
+    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE, threads, settings.io_engine);
     let timed = timed.map_err(|e| Failure::system(format!("a thread for the drive: {e}")))?;
     Ok(Arc::new(timed))
 }
