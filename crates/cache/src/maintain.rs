@@ -352,7 +352,7 @@ impl Maintenance {
             Sifted::Due(wanted) => wanted,
         };
         let mut locked = shard.lock(&engine.pool, guard);
-        if locked.sealable_bytes() < engine.seal_bytes() {
+        if locked.sealable_bytes() < engine.least_to_seal(&locked) {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let worked = engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
             return Sealing::of(worked);

@@ -245,6 +245,22 @@ fn without_eviction_a_block_that_is_used_again_is_walked_as_it_is() {
     assert_eq!(found.count() as u32, stored - 70);
 }
 
+/// In DRAM such records take more for their headers than for themselves: all blocks that requests may fill are full
+/// before there is a segment's worth of them.
+#[test]
+fn records_of_a_few_bytes_are_written_however_little_memory_there_is() {
+    for (memory, drives) in [(1 << 20, vec![100 << 20]), (4 << 20, vec![64 << 20, 512 << 20])] {
+        let drives = drives.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>);
+        let mut client = Client::open(Config::new(memory), drives.collect());
+        for n in 0..100_000u32 {
+            assert!(client.set(&n.to_le_bytes(), b"x"), "{n} with {memory} bytes");
+        }
+        let written: u64 =
+            client.cache.stats().tiers.iter().map(|tier| tier.stored_payload_bytes).sum();
+        assert!(written > 100_000, "{written} with {memory} bytes");
+    }
+}
+
 /// The same with a drive: until it is full all is kept, and then too.
 #[test]
 fn without_eviction_a_full_drive_refuses_and_loses_nothing() {

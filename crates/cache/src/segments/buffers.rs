@@ -93,6 +93,17 @@ impl Engine {
         blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
     }
 
+    /// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
+    /// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
+    /// segment, and nothing would be written ever.
+    pub(crate) fn least_to_seal(&self, locked: &Locked<'_>) -> u64 {
+        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let most = self.pool.fresh_max.load(Ordering::Relaxed);
+        let full_and_open = locked.state.fresh.full.len() as u64 + 1;
+        let has_its_share = full_and_open * self.shards.len() as u64 >= most;
+        if blocks >= most && has_its_share { 1 } else { self.seal_bytes() }
+    }
+
     /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
     /// the rest together is worth it.
     pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {

@@ -143,20 +143,21 @@ fn gather<'g>(
     wanted: Wanted,
 ) -> Option<(Vec<Item<'g>>, u64)> {
     let any = wanted == Wanted::All;
-    let (blocks, generation, since) = {
+    let (blocks, generation, since, least) = {
         let mut locked = shard.lock(&engine.pool, guard);
         if any {
             locked.shelve_open();
         }
-        if locked.sealable_bytes() < if any { 1 } else { engine.seal_bytes() } {
+        let least = if any { 1 } else { engine.least_to_seal(&locked) };
+        if locked.sealable_bytes() < least {
             return None;
         }
         let since = std::mem::replace(&mut locked.state.gathered, now);
-        (locked.state.fresh.full.clone(), locked.state.generation, since)
+        (locked.state.fresh.full.clone(), locked.state.generation, since, least)
     };
     let picked = Pick { engine, shard, guard, now, since, wanted }.run(&blocks);
     let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
-    if !any && bytes < engine.seal_bytes() {
+    if bytes < least {
         // Some had expired; the others wait until they are enough again.
         return None;
     }
