@@ -109,7 +109,7 @@ fn several_transfers_go_on_at_once() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     // Each waits for another to have begun, too.
     let meeting = Barrier::new(LANES);
-    drive.before_each(move |_| drop(meeting.wait()));
+    drive.before_each(move |_| _ = meeting.wait());
     let patience = Duration::from_secs(10);
     let device =
         TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, patience, LANES, Engine::Auto)

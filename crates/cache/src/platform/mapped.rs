@@ -74,6 +74,7 @@ impl<T: Zeroable> Mapped<T> {
     ///
     /// # Panics
     /// As [`Mapped::zeroed`].
+    #[cfg_attr(loom, expect(dead_code, reason = "its tables are made one by one"))]
     pub(crate) fn dense(len: usize) -> Self {
         let bytes = Self::bytes(len).next_multiple_of(rustix::param::page_size());
         if bytes < HUGE_PAGE_BYTES {
