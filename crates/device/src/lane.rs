@@ -18,8 +18,6 @@ pub(crate) struct Lane {
     pub(crate) done: Receiver<Transfer>,
     /// It has not done what it was asked, and its caller waits no more.
     pub(crate) is_late: bool,
-    /// What writes of memory that is not lent go through; the thread has it meanwhile.
-    buffer: Option<AlignedBuf>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,30 +55,12 @@ impl Lane {
             }
         };
         let thread = thread::Builder::new().name("drive".into()).spawn(work)?;
-        Ok(Self { asked: Some(asked), done, is_late: false, buffer: None, thread: Some(thread) })
+        Ok(Self { asked: Some(asked), done, is_late: false, thread: Some(thread) })
     }
 
     pub(crate) fn ask(&self, transfer: Transfer) -> io::Result<()> {
         let asked = self.asked.as_ref().ok_or_else(ended)?;
         asked.send(transfer).map_err(|_| ended())
-    }
-
-    /// The write of these bytes, through memory that is kept for that.
-    pub(crate) fn write(&mut self, offset: u64, bytes: &AlignedBuf) -> Transfer {
-        let mut copy = match self.buffer.take() {
-            Some(buffer) if buffer.capacity() >= bytes.len() => buffer,
-            _ => AlignedBuf::zeroed(bytes.len()),
-        };
-        copy.set_len(bytes.len());
-        copy.copy_from_slice(bytes);
-        Transfer::write(offset, copy)
-    }
-
-    /// Says how a write went, and keeps its memory for the next.
-    pub(crate) fn written(&mut self, done: Transfer) -> io::Result<()> {
-        let Some(step) = done.into_only() else { return Ok(()) };
-        self.buffer = Some(step.buffer);
-        step.result
     }
 
     /// Nothing is asked any more.
@@ -93,11 +73,6 @@ impl Lane {
 impl Transfer {
     pub(crate) fn write(offset: u64, buffer: AlignedBuf) -> Self {
         Self { direction: Direction::Write, steps: vec![Step::new(offset, buffer)] }
-    }
-
-    /// Its step, where there is one.
-    pub(crate) fn into_only(self) -> Option<Step> {
-        self.steps.into_iter().next()
     }
 
     pub(crate) fn reads(steps: impl Iterator<Item = (u64, AlignedBuf)>) -> Self {

@@ -77,8 +77,8 @@ pub trait Device: Send + Sync {
     }
     /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Device::flush`].
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()>;
-    /// As [`Device::write_at`], of memory that the device may take for as long as it takes. After an error that is
-    /// [`is_unanswered`] it has kept it: `buf` is as long as before, and zeroed.
+    /// As [`Device::write_at`], of memory that the device may take for as long as it takes. After an error it may have
+    /// kept it: `buf` is as long as before, and holds anything.
     fn write_lent(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.write_at(offset, buf)
     }

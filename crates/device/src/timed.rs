@@ -124,9 +124,11 @@ impl TimedDevice {
         lane.done.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
                 lane.is_late = true;
-                if self.late.fetch_add(1, Ordering::AcqRel) == 0 {
-                    self.late_since.store(began.as_millis() as u64, Ordering::Release);
+                if self.late.load(Ordering::Acquire) == 0 {
+                    // Whoever sees that one is late sees since when.
+                    self.late_since.store(began.as_millis() as u64, Ordering::Relaxed);
                 }
+                self.late.fetch_add(1, Ordering::Release);
                 unanswered()
             }
             RecvTimeoutError::Disconnected => ended(),
@@ -147,10 +149,7 @@ impl TimedDevice {
             }
         });
         for (part, (capacity, len)) in parts.iter_mut().zip(sizes) {
-            if part.buf.capacity() < capacity {
-                *part.buf = AlignedBuf::zeroed(capacity);
-            }
-            part.buf.set_len(len);
+            replace_kept(part.buf, capacity, len);
         }
         read
     }
@@ -189,10 +188,9 @@ impl Device for TimedDevice {
         if !self.has_begun.load(Ordering::Relaxed) {
             return self.device.write_at(offset, buf);
         }
-        let mut lane = self.free_lane()?;
-        let asked = lane.write(offset, buf);
-        let done = self.carry_out(&mut lane, asked)?;
-        lane.written(done)
+        let mut copy = AlignedBuf::zeroed(buf.len());
+        copy.copy_from_slice(buf);
+        self.write_lent(offset, &mut copy)
     }
 
     /// The caller gets other memory if that takes too long.
@@ -203,16 +201,13 @@ impl Device for TimedDevice {
         let mut lane = self.free_lane()?;
         let (capacity, len) = (buf.capacity(), buf.len());
         let asked = Transfer::write(offset, mem::replace(buf, AlignedBuf::zeroed(0)));
-        let written = self.carry_out(&mut lane, asked);
-        drop(lane);
-        let (memory, result) = match written.map(Transfer::into_only) {
-            Ok(Some(step)) => (step.buffer, step.result),
-            Ok(None) => (AlignedBuf::zeroed(capacity), Err(ended())),
-            Err(error) => (AlignedBuf::zeroed(capacity), Err(error)),
-        };
-        *buf = memory;
-        buf.set_len(len);
-        result
+        let written = self.carry_out(&mut lane, asked).and_then(|done| {
+            let Some(step) = done.steps.into_iter().next() else { return Ok(()) };
+            *buf = step.buffer;
+            step.result
+        });
+        replace_kept(buf, capacity, len);
+        written
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -231,7 +226,7 @@ impl Device for TimedDevice {
         if !self.is_silent() {
             return Duration::ZERO;
         }
-        let began = Duration::from_millis(self.late_since.load(Ordering::Acquire));
+        let began = Duration::from_millis(self.late_since.load(Ordering::Relaxed));
         self.born.elapsed().saturating_sub(began).max(self.patience)
     }
 }
@@ -249,6 +244,14 @@ impl Drop for TimedDevice {
             }
         }
     }
+}
+
+/// Puts other memory in the place of what a lane has kept.
+fn replace_kept(buf: &mut AlignedBuf, capacity: usize, len: usize) {
+    if buf.capacity() < capacity {
+        *buf = AlignedBuf::zeroed(capacity);
+    }
+    buf.set_len(len);
 }
 
 fn try_lock(lane: &Mutex<Lane>) -> Option<MutexGuard<'_, Lane>> {

@@ -17,10 +17,11 @@
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
 use crate::lock;
+use crate::platform::mapped;
 use crate::platform::prefetch;
 use crate::platform::quiesce::Quiesce;
 use crate::recovery::state::{Field, State};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
@@ -120,12 +121,7 @@ impl Arena {
         };
         let reserve = |blocks: u32| {
             let length = blocks as usize * block_bytes as usize;
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a fresh anonymous mapping overlaps nothing.
-            let base = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, flags) }?;
-            let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-            io::Result::Ok((base, blocks))
+            io::Result::Ok((mapped::reserve(length)?, blocks))
         };
         // A system that promises no more than it has, or caps address space, may refuse the rest.
         let (base, blocks) =
@@ -396,11 +392,10 @@ impl Arena {
 
     /// The record at `addr`, which must have been read from a table under this guard.
     pub(crate) fn view<'g>(&self, _guard: Guard<'g>, addr: Addr) -> Resident<'g> {
-        // SAFETY: `addr` came from a table under the guard, so it was published by
-        // `Block::append`'s caller after the bytes were written (release store, acquire load), and
-        // its block is not reused before the guard ends. Published bytes do not change; the header's
-        // changing fields are atomics. The mapping lives as long as the cache, which outlives its
-        // sessions and so the guard.
+        // `addr` came from a table under the guard, so it was published by `Block::append`'s caller after the bytes
+        // were written (release store, acquire load).
+        // SAFETY: its block is not reused before the guard ends. Published bytes do not change; the header's changing
+        // fields are atomics. The mapping lives as long as the cache, which outlives its sessions and so the guard.
         unsafe {
             let start = self.at(addr.offset());
             let header: &Header = start.cast().as_ref();

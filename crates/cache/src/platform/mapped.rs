@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Of x86-64, and of others with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+const NO_ROOM: &str = "address space for a table";
 
 /// The front of a file, mapped shared, as words.
 pub(crate) struct SharedMap {
@@ -66,7 +67,7 @@ impl<T: Zeroable> Mapped<T> {
     /// If the system has no address space left, as any allocation would.
     pub(crate) fn zeroed(len: usize) -> Self {
         const { assert!(align_of::<T>() <= 4096 && !std::mem::needs_drop::<T>()) };
-        Self { base: zeroed_bytes(Self::bytes(len)).cast(), len }
+        Self { base: reserve(Self::bytes(len)).expect(NO_ROOM).cast(), len }
     }
 
     /// As [`Mapped::zeroed`], for a table that is soon used all over, and at random: a long one consists of huge pages
@@ -80,7 +81,7 @@ impl<T: Zeroable> Mapped<T> {
         if bytes < HUGE_PAGE_BYTES {
             return Self::zeroed(len);
         }
-        let around = zeroed_bytes(bytes + HUGE_PAGE_BYTES);
+        let around = reserve(bytes + HUGE_PAGE_BYTES).expect(NO_ROOM);
         let before = around.align_offset(HUGE_PAGE_BYTES);
         // SAFETY: all within a mapping that is ours and that nobody has seen yet, in whole pages; the advice changes
         // nothing of what is in the table. Where any of it is refused, the table is as good.
@@ -117,14 +118,13 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// So many of them in a mapping of their own.
-fn zeroed_bytes(bytes: usize) -> NonNull<u8> {
+/// A mapping of so many zeroed bytes, none of which takes memory before it is touched.
+pub(crate) fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh anonymous mapping overlaps nothing.
-    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
-    let base = base.ok().and_then(|base| NonNull::new(base.cast()));
-    base.expect("address space for a table")
+    let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) }?;
+    Ok(NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?)
 }
 
 #[cfg(all(test, not(loom)))]
