@@ -96,7 +96,9 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     store(&cache, 0..1000);
     let engine = &cache.engine;
     let victim = choose(engine, 0..1, 0, true).expect("some were sealed");
-    let live = engine.shards[0].segments.usage(victim.sealed.number).live_records;
+    // All are one key's only copy. Some may be suspended for a key that has their bucket and fingerprint, and don't
+    // count as live until that is settled.
+    let records = engine.shards[0].segments.usage(victim.sealed.number).records;
     // Others find twice whether the cache is full.
     drive.begin(&cache, |cache| (0..2).for_each(|_| cache.engine.judge_fullness()));
     engine.note_full();
@@ -105,7 +107,7 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     assert_eq!(done, Ok(()));
     assert!(!engine.pool.counters.is_full(), "any more");
     // None was used.
-    assert_eq!(engine.pool.counters.evictions.load(Ordering::Relaxed), u64::from(live));
+    assert_eq!(engine.pool.counters.evictions.load(Ordering::Relaxed), u64::from(records));
 }
 
 #[test]
