@@ -541,8 +541,8 @@ impl Engine {
         locked.note_move();
         let slot = segments.retract(number);
         let tier = self.pool.counters.tier(slot.tier);
-        tier.records.fetch_sub(left.live_records.into(), Ordering::Relaxed);
-        tier.live_bytes.fetch_sub(left.live_bytes.into(), Ordering::Relaxed);
+        tier.records.sub(locked.shard.at, left.live_records.into());
+        tier.live_bytes.sub(locked.shard.at, left.live_bytes.into());
         locked.state.numbers.push(number);
         self.pool.slots.give(slot);
     }

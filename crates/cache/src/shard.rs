@@ -100,7 +100,8 @@ pub(crate) struct Shard {
     pub(crate) suspended: AtomicU32,
     pub(crate) suspended_at: Whereabouts,
     state: Apart,
-    at: usize,
+    /// Its number.
+    pub(crate) at: usize,
     cas_step: u64,
 }
 
@@ -490,7 +491,7 @@ impl<'s> Locked<'s> {
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
         self.shard.segments.add_live(number, bytes);
         let tier = self.shard.segments.slot(number).tier;
-        self.pool.counters.tier(tier).add_live(bytes);
+        self.pool.counters.tier(tier).add_live(self.shard.at, bytes);
     }
 
     /// Takes the entry (name, segment) out of the index, and the record from what lives in the
@@ -513,7 +514,7 @@ impl<'s> Locked<'s> {
         if removed {
             let bytes = self.shard.segments.sub_live(number, bytes);
             let tier = self.shard.segments.slot(number).tier;
-            self.pool.counters.tier(tier).sub_live(bytes);
+            self.pool.counters.tier(tier).sub_live(self.shard.at, bytes);
         }
         removed
     }
@@ -579,7 +580,8 @@ impl<'s> Locked<'s> {
 
     /// A sealed record is about to be found elsewhere only; readers that see it nowhere look again.
     pub(crate) fn note_move(&self) {
-        self.shard.moves.fetch_add(1, Ordering::Release);
+        let moves = &self.shard.moves;
+        moves.store(moves.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Writes a record into the fresh lane.

@@ -10,9 +10,10 @@ use crate::dram::table::DramTable;
 use crate::records::record::Record;
 use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
 use crate::stats::counters::{Counters, TierCounters, count};
+use crate::stats::spread::Spread;
 use crate::tiers::ladder::Raise;
 use arrayvec::ArrayVec;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use terrace_policy::{Promotion, Weights};
 
 /// Blocks freed per call at most, so that other background work gets its turn.
@@ -67,7 +68,7 @@ pub(crate) fn make_room(
 ) -> bool {
     let counters = &engine.pool.counters;
     let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
-    let sum = |of: fn(&TierCounters) -> &AtomicU64| -> u64 {
+    let sum = |of: fn(&TierCounters) -> &Spread| -> u64 {
         counters.tiers().iter().map(|tier| of(tier).load(Ordering::Relaxed)).sum()
     };
     let (sealed, bytes) = (sum(|tier| &tier.records), sum(|tier| &tier.live_bytes));

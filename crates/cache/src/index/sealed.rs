@@ -223,7 +223,7 @@ impl SealedIndex {
         if !placed {
             return Err(NoRoom);
         }
-        self.entries.fetch_add(1, Ordering::Relaxed);
+        self.entries.store(self.len() + 1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -295,7 +295,7 @@ impl SealedIndex {
         } else {
             self.store(at, &bucket);
         }
-        self.entries.fetch_sub(1, Ordering::Relaxed);
+        self.entries.store(self.len() - 1, Ordering::Relaxed);
     }
 
     /// Stores a changed bucket so that readers see all of the change or none.
@@ -336,13 +336,11 @@ impl SealedIndex {
         version.store(version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Leaves words alone that are as they were: readers count uses in them.
+    /// A use that a reader counts in the bucket meanwhile is lost. To leave words alone that are as they were would
+    /// lose fewer; but which they are is another each time, and a processor guesses that wrong.
     fn put(&self, at: usize, bucket: &Bucket) {
-        for (word, &value) in self.lines[at].0.iter().zip(&bucket.0) {
-            if word.load(Ordering::Relaxed) != value {
-                word.store(value, Ordering::Relaxed);
-            }
-        }
+        let words = self.lines[at].0.iter().zip(&bucket.0);
+        words.for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
     }
 
     /// Asks for all lines that lookups of many names need, so that they come together.

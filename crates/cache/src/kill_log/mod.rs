@@ -244,11 +244,11 @@ impl KillLog {
         }
     }
 
-    /// Counts a kill of a segment that counts.
+    /// Counts a kill of a segment that counts. Under its shard's lock, or before others know of the log.
     pub(crate) fn count_kill(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.load(Ordering::Relaxed) != 0 {
-            used.kills.fetch_add(1, Ordering::Relaxed);
+            used.kills.store(used.kills.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             self.kills.fetch_add(1, Ordering::Relaxed);
         }
     }

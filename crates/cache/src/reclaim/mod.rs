@@ -207,14 +207,16 @@ pub(crate) fn drop_entries(
             return;
         }
         locked.index().prefetch_all(batch.iter());
+        let (mut evicted, mut unfetched) = (0, 0);
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             locked.unlink(name, sealed.number, None);
-            count(&engine.pool.counters.evictions);
-            if entry.uses == 0 {
-                count(&engine.pool.counters.evicted_unfetched);
-            }
+            evicted += 1;
+            unfetched += u64::from(entry.uses == 0);
         }
+        let counters = &engine.pool.counters;
+        counters.evictions.fetch_add(evicted, Ordering::Relaxed);
+        counters.evicted_unfetched.fetch_add(unfetched, Ordering::Relaxed);
     }
 }
 

@@ -454,8 +454,8 @@ impl<'e> Job<'e> {
         // guessed.
         if before != bytes || from_tier != to_tier {
             let counters = &self.engine.pool.counters;
-            counters.tier(to_tier).add_live(bytes);
-            counters.tier(from_tier).sub_live(before);
+            counters.tier(to_tier).add_live(self.at, bytes);
+            counters.tier(from_tier).sub_live(self.at, before);
         }
         if locked.lane(Lane::Hot).records > 0 {
             hot::move_origin(locked, item.name, item.bytes, from, to);

@@ -390,8 +390,8 @@ fn put_in_place(
         let bytes = bytes.unwrap_or(0) as u32;
         segments.set_live(footer.number, live, bytes);
         let tier = engine.pool.counters.tier(slot.tier);
-        tier.records.fetch_add(live.into(), Ordering::Relaxed);
-        tier.live_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
+        tier.records.add(locked.shard.at, live.into());
+        tier.live_bytes.add(locked.shard.at, bytes.into());
         engine.note_segment(segments, footer.number, true);
     }
     engine.swap_index(locked, index);

@@ -213,8 +213,8 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     if resident.has(mark::REINSERTED) {
         count(&tier.reinserted_records);
     } else {
-        count(&tier.stored_records);
-        tier.stored_payload_bytes.fetch_add(item.payload_bytes.into(), Ordering::Relaxed);
+        tier.stored_records.add(locked.shard.at, 1);
+        tier.stored_payload_bytes.add(locked.shard.at, item.payload_bytes.into());
     }
     let Some(sealed) = locked.shard.segments.sealed(number) else { return };
     let copy = used.then(|| crate::dram::hot::keep(locked, resident, sealed).ok()).flatten();

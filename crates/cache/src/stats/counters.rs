@@ -6,18 +6,38 @@ use crate::stats::spread::Spread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+    (
+        $(#[$doc:meta])* $name:ident {
+            by_shard { $($(#[$spread_doc:meta])* $spread:ident,)* }
+            $($(#[$field_doc:meta])* $field:ident,)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Default)]
-        pub(crate) struct $name { $($(#[$field_doc])* pub(crate) $field: AtomicU64,)* }
+        pub(crate) struct $name {
+            $($(#[$spread_doc])* pub(crate) $spread: Spread,)*
+            $($(#[$field_doc])* pub(crate) $field: AtomicU64,)*
+        }
+
+        impl $name {
+            /// Of a cache with so many shards.
+            fn new(shards: usize) -> Self {
+                let [$($spread),*] = Spread::over(shards);
+                Self { $($spread,)* ..Self::default() }
+            }
+        }
     };
 }
 
 counters! {
     /// Of one tier.
     TierCounters {
-        records,
-        live_bytes,
+        by_shard {
+            records,
+            live_bytes,
+            stored_records,
+            stored_payload_bytes,
+        }
         segments_used,
         /// Of segments in use: bytes of their footers.
         footer_bytes,
@@ -34,8 +54,6 @@ counters! {
         written_bytes,
         /// Of the kill log, its directory and cleaning included.
         log_written_bytes,
-        stored_payload_bytes,
-        stored_records,
         reinserted_records,
         /// That came from a tier above.
         descended_records,
@@ -47,19 +65,22 @@ counters! {
 }
 
 impl TierCounters {
-    pub(crate) fn add_live(&self, bytes: u32) {
-        self.records.fetch_add(1, Ordering::Relaxed);
-        self.live_bytes.fetch_add(bytes.into(), Ordering::Relaxed);
+    /// One more live record of a shard. Under its lock.
+    pub(crate) fn add_live(&self, shard: usize, bytes: u32) {
+        self.records.add(shard, 1);
+        self.live_bytes.add(shard, bytes.into());
     }
 
-    pub(crate) fn sub_live(&self, bytes: u32) {
-        self.records.fetch_sub(1, Ordering::Relaxed);
-        self.live_bytes.fetch_sub(bytes.into(), Ordering::Relaxed);
+    /// One less.
+    pub(crate) fn sub_live(&self, shard: usize, bytes: u32) {
+        self.records.sub(shard, 1);
+        self.live_bytes.sub(shard, bytes.into());
     }
 
     /// Bytes of the tier that live records take, with their part of what pages and footers add to records there.
     pub(crate) fn live_place_bytes(&self) -> u64 {
-        let [live, filled, sealed] = [&self.live_bytes, &self.filled_bytes, &self.sealed_bytes]
+        let live = u128::from(self.live_bytes.load(Ordering::Relaxed));
+        let [filled, sealed] = [&self.filled_bytes, &self.sealed_bytes]
             .map(|bytes| u128::from(bytes.load(Ordering::Relaxed)));
         (live * filled.max(sealed) / sealed.max(1)) as u64
     }
@@ -102,7 +123,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub(crate) fn new(tiers: usize, shards: usize) -> Self {
-        let tiers = (0..tiers).map(|_| TierCounters::default()).collect();
+        let tiers = (0..tiers).map(|_| TierCounters::new(shards)).collect();
         let [fresh_records, hot_records, fresh_bytes, stored] = Spread::over(shards);
         Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
     }

@@ -119,13 +119,13 @@ impl Engine {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let segment_bytes = u64::from(self.geometry.segment_bytes);
         let segments_used = get(&counters.segments_used);
-        let live_bytes = get(&counters.live_bytes);
+        let live_bytes = counters.live_bytes.load(Ordering::Relaxed);
         let footer_bytes = get(&counters.footer_bytes);
         TierStats {
             label: store.device.label().to_owned(),
             rung: store.rung,
             capacity_bytes: u64::from(store.segments) * segment_bytes,
-            records: get(&counters.records),
+            records: counters.records.load(Ordering::Relaxed),
             live_bytes,
             payload_bytes,
             padding_bytes: (segments_used * segment_bytes)
@@ -142,7 +142,7 @@ impl Engine {
             background_read_bytes: get(&counters.background_read_bytes),
             segment_writes: get(&counters.segment_writes),
             written_bytes: get(&counters.written_bytes),
-            stored_payload_bytes: get(&counters.stored_payload_bytes),
+            stored_payload_bytes: counters.stored_payload_bytes.load(Ordering::Relaxed),
             log_written_bytes: get(&counters.log_written_bytes),
             kills,
             log_bytes,
