@@ -21,6 +21,7 @@ use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::recovery::crash::crash_point;
 use crate::recovery::state::{LOG_SLOTS_MAX, LogField, State};
+use crate::stats::spread::Spread;
 use crate::tiers::slots::Slots;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -59,7 +60,7 @@ pub(crate) struct KillLog {
     reusable: AtomicU64,
     uses: Mapped<Use>,
     /// Kills that name a segment which still counts.
-    kills: AtomicU64,
+    kills: Spread,
     /// Segments that count.
     segments: AtomicU64,
     /// Words below this are on the tier, and the tier was flushed.
@@ -101,6 +102,7 @@ impl KillLog {
     /// [`Durability::Power`]: crate::Durability::Power
     pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(log_page::PAGE * PAGES_PER_WRITE as usize);
+        let [kills, ..] = Spread::over(state.layout().shards);
         let log = Self {
             tier,
             set,
@@ -108,7 +110,7 @@ impl KillLog {
             state,
             reusable: AtomicU64::new(0),
             uses: Mapped::zeroed(slots as usize),
-            kills: AtomicU64::new(0),
+            kills,
             segments: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             slots_max: LOG_SLOTS_MAX as u64,
@@ -218,13 +220,14 @@ impl KillLog {
         self.note_end(slot);
     }
 
-    /// What the slot holds does not count any more, as a commit said that it followed.
+    /// What the slot holds does not count any more, as a commit said that it followed. Under its shard's lock, or before
+    /// others know of the log.
     pub(crate) fn note_end(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.swap(0, Ordering::Relaxed) != 0 {
             self.segments.fetch_sub(1, Ordering::Relaxed);
             let kills = used.kills.swap(0, Ordering::Relaxed);
-            self.kills.fetch_sub(kills.into(), Ordering::Relaxed);
+            self.kills.sub(used.seat().shard.into(), kills.into());
         }
     }
 
@@ -249,7 +252,7 @@ impl KillLog {
         let used = &self.uses[slot as usize];
         if used.begin.load(Ordering::Relaxed) != 0 {
             used.kills.store(used.kills.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            self.kills.fetch_add(1, Ordering::Relaxed);
+            self.kills.add(used.seat().shard.into(), 1);
         }
     }
 

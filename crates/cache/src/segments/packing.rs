@@ -73,16 +73,24 @@ pub(crate) fn defer_equal_names<'g, S>(
     items: &mut Vec<Item<'g, S>>,
     width: u32,
 ) -> Vec<Item<'g, S>> {
-    let mut kept: Vec<Name> = Vec::with_capacity(items.len());
-    let clashes = |item: &mut Item<'_, S>| {
-        let near = kept.iter().rev().take_while(|name| item.name.pos - name.pos < width);
-        let clashes = near.into_iter().any(|name| name.fingerprint == item.name.fingerprint);
-        if !clashes {
+    // Most often there is none, and nothing is moved.
+    let is_clash = |&at: &usize| clashes(items[at].name, items[..at].iter().map(|i| i.name), width);
+    let Some(first) = (1..items.len()).find(is_clash) else { return Vec::new() };
+    let mut kept: Vec<_> = items[..first].iter().map(|item| item.name).collect();
+    let is_taken = |item: &mut Item<'_, S>| {
+        let is_taken = clashes(item.name, kept.iter().copied(), width);
+        if !is_taken {
             kept.push(item.name);
         }
-        clashes
+        is_taken
     };
-    items.extract_if(.., clashes).collect()
+    items.extract_if(first.., is_taken).collect()
+}
+
+/// Whether a name could come to share bucket and fingerprint with one of those before it, which are in order.
+fn clashes(name: Name, before: impl DoubleEndedIterator<Item = Name>, width: u32) -> bool {
+    let mut near = before.rev().take_while(|other| name.pos - other.pos < width);
+    near.any(|other| other.fingerprint == name.fingerprint)
 }
 
 /// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.
