@@ -6,21 +6,18 @@
 //! LONG_PERCENT of them are of 8 KiB, the others of 4 KiB. Prints as JSON how many there were and, in microseconds
 //! from when a read was due, their median and 99th percentile.
 
-use rustix::fs::{Mode, OFlags};
-use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+mod places;
+
+use places::{LONG, Places, Shared};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{AlignedBuf, Device, Engine, Geometry, Read, ReadQueue, open_queue};
+use terrace_device::{Device, Engine, Read, ReadQueue, open_queue};
 
 type Failure = Box<dyn std::error::Error>;
 
 /// As many as the server hands to a drive. What is due while a drive pauses waits here, which is sooner over than
 /// waiting in the drive.
 const AT_ONCE: u32 = 128;
-const SHORT: u64 = 4 << 10;
-const LONG: u64 = 2 * SHORT;
 /// Where nothing can be begun, completions alone end a wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -40,22 +37,6 @@ fn main() -> Result<(), Failure> {
     let (reads, p50, p99) = (took.len(), part(0.5), part(0.99));
     println!(r#"{{"reads": {reads}, "p50_us": {p50:.1}, "p99_us": {p99:.1}}}"#);
     Ok(())
-}
-
-/// Where reads go.
-struct Places {
-    bytes: u64,
-    long_percent: u64,
-}
-
-impl Places {
-    /// Offset and length of a read.
-    fn of(&self, number: usize) -> (u64, u64) {
-        let random = mix(number as u64);
-        let len = if random % 100 < self.long_percent { LONG } else { SHORT };
-        let places = (self.bytes - len) / SHORT + 1;
-        (mix(random) % places * SHORT, len)
-    }
 }
 
 /// Makes so many reads at `rate` per second; how long each took.
@@ -90,52 +71,4 @@ fn read_all(
         }
     }
     Ok(took)
-}
-
-/// A file that another program has, only to be read.
-struct Shared {
-    file: File,
-    bytes: u64,
-}
-
-impl Shared {
-    fn open(path: &str, bytes: u64) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self { file, bytes })
-    }
-}
-
-impl Device for Shared {
-    fn label(&self) -> &str {
-        "a drive"
-    }
-
-    fn geometry(&self) -> Geometry {
-        Geometry { bytes: self.bytes, block_bytes: SHORT as u32 }
-    }
-
-    fn read_at(&self, _: u64, _: &mut AlignedBuf) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn write_at(&self, _: u64, _: &AlignedBuf) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn raw_fd(&self) -> Option<RawFd> {
-        Some(self.file.as_raw_fd())
-    }
-}
-
-/// Numbers that look random, the same for the same `number`: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }

@@ -341,8 +341,12 @@ impl<'e> Job<'e> {
     fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
         order::sort(part);
         let count = part.len() as u64;
-        let scattered = (0..).map(|n: u64| (n * SCATTER % count.max(1)) as u32);
-        part.iter_mut().zip(scattered).for_each(|(item, arrival)| item.arrival = arrival);
+        let (step, mut arrival) = (SCATTER % count.max(1), 0);
+        for item in part.iter_mut() {
+            item.arrival = arrival as u32;
+            arrival += step;
+            arrival -= if arrival < count { 0 } else { count };
+        }
         let mut left = defer_equal_names(part, self.shard.index.load(self.guard).bucket_width());
         left.extend(fit(part, self.engine.geometry.segment_bytes as usize));
         left

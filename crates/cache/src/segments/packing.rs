@@ -111,7 +111,9 @@ pub(crate) fn fit<'g, S>(items: &mut Vec<Item<'g, S>>, segment_bytes: usize) -> 
 
 /// Gives every item its place and says how many bytes the segment needs.
 fn place<S>(items: &mut [Item<'_, S>]) -> usize {
-    let (mut stream, mut unit, mut extents, mut straddling) = (0usize, 0usize, 0, false);
+    // Where in the stream the page begins that is being filled, and how far it is.
+    let (mut page, mut offset) = (0usize, 0usize);
+    let (mut unit, mut extents, mut straddling) = (0usize, 0, false);
     for item in items.iter_mut() {
         let bytes = item.bytes.len();
         if bytes > PACKED_MAX {
@@ -120,16 +122,18 @@ fn place<S>(items: &mut [Item<'_, S>]) -> usize {
             extents += 1;
             continue;
         }
-        let offset = stream % PAGE_ROOM;
         let room = if bytes <= WHOLE_MAX { PAGE_ROOM } else { 2 * PAGE_ROOM };
         if offset + bytes > room {
-            stream += PAGE_ROOM - offset;
+            (page, offset) = (page + PAGE_ROOM, 0);
         }
-        item.at = At::Stream(stream as u32);
-        straddling |= stream % PAGE_ROOM + bytes > PAGE_ROOM;
-        stream += bytes;
+        item.at = At::Stream((page + offset) as u32);
+        straddling |= offset + bytes > PAGE_ROOM;
+        offset += bytes;
+        while offset >= PAGE_ROOM {
+            (page, offset) = (page + PAGE_ROOM, offset - PAGE_ROOM);
+        }
     }
-    let pages = stream.div_ceil(PAGE_ROOM);
+    let pages = (page + offset).div_ceil(PAGE_ROOM);
     pages * PAGE + unit * EXTENT_UNIT + Footer::bytes_for(items.len(), pages, straddling, extents)
 }
 
