@@ -230,6 +230,7 @@ impl Claim<'_> {
     /// Makes the first `bytes` of a file real without changing what they hold.
     fn allocate(&mut self, file: &File, bytes: u64, has: u64) -> Result<(), OpenError> {
         self.check_process_limit(bytes)?;
+        self.check_room(file, bytes)?;
         match retry(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes)) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
@@ -257,6 +258,18 @@ impl Claim<'_> {
         }
     }
 
+    /// Asked first because an attempt takes all that is left before it fails, and whoever else writes there meanwhile
+    /// fails with it.
+    fn check_room(&self, file: &File, asked: u64) -> Result<(), OpenError> {
+        let (missing, free) = room(file, asked);
+        match free {
+            Some(free) if missing > free => {
+                Err(OpenError::Full { path: self.path.to_owned(), asked, missing, free })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn too_large(&self, asked: u64, limit: &str) -> OpenError {
         OpenError::TooLarge { path: self.path.to_owned(), asked, limit: limit.to_owned() }
     }
@@ -264,9 +277,8 @@ impl Claim<'_> {
     fn full(&self, file: &File, asked: u64, has: u64) -> OpenError {
         // So that `free` counts what the attempt itself took.
         let _ = file.set_len(has);
-        let allocated = file.metadata().map_or(0, |meta| meta.blocks() * 512);
-        let free = rustix::fs::fstatvfs(file).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-        let missing = asked.saturating_sub(allocated);
+        let (missing, free) = room(file, asked);
+        let free = free.unwrap_or(0);
         OpenError::Full { path: self.path.to_owned(), asked, missing, free }
     }
 
@@ -287,6 +299,13 @@ impl Claim<'_> {
         }
         enabled
     }
+}
+
+/// How many of so many bytes a file still lacks, and how many its file system has left; `None` where it does not say.
+fn room(file: &File, asked: u64) -> (u64, Option<u64>) {
+    let allocated = file.metadata().map_or(0, |meta| meta.blocks() * 512);
+    let free = rustix::fs::fstatvfs(file).ok().filter(|fs| fs.f_blocks > 0);
+    (asked.saturating_sub(allocated), free.map(|fs| fs.f_bavail * fs.f_frsize))
 }
 
 /// The unit of direct I/O; `None` if there is none, or none that our buffers satisfy.

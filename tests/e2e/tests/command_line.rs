@@ -177,7 +177,7 @@ fn a_start_that_is_refused_leaves_no_files() {
     for flags in [
         format!("-p {port} {tier} --state {path}"),
         format!("-p -1 {tier} --state {path}/none"),
-        format!("-p -1 {tier} --tier ssd:{path}/large:64g --state {path} -m 1"),
+        format!("-p -1 {tier} --tier ssd:{path}/large:4g --state {path} -m 1"),
     ] {
         let failed = Server::run(&format!("-m 64 -l 127.0.0.1 {flags}"));
         assert_eq!(failed.code, Some(71), "{}", failed.output);
