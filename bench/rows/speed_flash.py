@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 
-from measure import blocks, fio, open_loop, peer, stall, steal
+from measure import blocks, fio, open_loop, peer, running, stall, steal, tracing
 from measure.examples import build_examples
 from measure.figure import Figure, at_least, at_most, median, percentile, ratio, say, take_turns
 from measure.load import load, load_held, sized
@@ -121,7 +121,19 @@ def _against_fio(server, size, records, clients, rounds, seconds):
         *figures,
         Figure(f"{what}, of fio's with the other core busy", note),
         Figure(f"{what}: of both cores' time, with fio, and with fio beside a busy core", steal.told(*stolen)),
+        Figure(f"{what}: the server's core while the machine runs, and with fio", _idle(server, gets, reads)),
     ]
+
+
+def _idle(server, *measures):
+    """Whether the drive is the limit, or the core: what is left of that in a moment of each."""
+    if not tracing.is_there():
+        return "skipped: needs root and tracefs"
+    found = []
+    for measure in measures:
+        with running.watch(server.dir, *SERVER_CPU, found):
+            measure()
+    return ", ".join(map(running.told, found))
 
 
 def _of(own, other):
@@ -145,7 +157,7 @@ def _tail(server, size, records, rounds, seconds):
     took = []
 
     def own():
-        with blocks.reads_of(server.dir) if blocks.is_there() else contextlib.nullcontext() as reads:
+        with blocks.reads_of(server.dir) if tracing.is_there() else contextlib.nullcontext() as reads:
             report, _ = _gets(server, size, records, seconds, depth=16, rate=round(rate))
         took.append(percentile(reads, 99) if reads else None)
         return report["latency"]["p99_us"]

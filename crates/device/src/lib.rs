@@ -156,6 +156,10 @@ pub trait ReadQueue {
     /// # Errors
     /// The kernel refuses the queue as a whole; its reads may never come back.
     fn flush(&mut self) -> io::Result<()>;
+    /// Whether reads are finished that were not reaped, as far as that shows without a system call.
+    fn has_news(&mut self) -> bool {
+        false
+    }
     /// Appends finished reads to `done`, and starts what waited for room; never blocks. Without
     /// reads in flight it costs no system call.
     fn reap(&mut self, done: &mut Vec<Done>);

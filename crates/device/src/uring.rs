@@ -271,6 +271,10 @@ impl ReadQueue for UringQueue {
         self.start_waiting()
     }
 
+    fn has_news(&mut self) -> bool {
+        self.has_deferred()
+    }
+
     fn reap(&mut self, done: &mut Vec<Done>) {
         done.append(&mut self.refused);
         if self.started() == 0 {

@@ -21,6 +21,8 @@ use terrace_device::{
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
 const DEPTH: u32 = 128;
+/// As soon as a drive has brought some it gets such a part of its reads besides, before it is known how many it brought.
+const AHEAD: u32 = 16;
 /// Who waits for a drive for longer is told that the read failed.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A silent drive is asked so often.
@@ -43,7 +45,7 @@ fn known_bytes_max(workers: u32) -> usize {
 
 /// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
 pub(crate) fn open(drives: &[Arc<dyn Device>], engine: Engine, workers: u32) -> io::Result<Opened> {
-    let depth = DEPTH * drives.len().max(1) as u32;
+    let depth = (DEPTH + DEPTH / AHEAD) * drives.len().max(1) as u32;
     open_queue_within(drives, engine, depth, known_bytes_max(workers))
 }
 
@@ -88,13 +90,15 @@ struct Tier {
 }
 
 impl Tier {
-    fn is_full(&self) -> bool {
-        self.in_flight >= self.depth_now()
+    fn is_full(&self, is_ahead: bool) -> bool {
+        let depth = self.depth_now();
+        let more = if is_ahead { depth.div_ceil(AHEAD) } else { 0 };
+        self.in_flight >= depth + more
     }
 
     /// Whether a read would only add to those that it does not answer.
     fn takes_nothing(&self) -> bool {
-        self.silent.is_some_and(|since| since.elapsed() < TRY_AGAIN || self.is_full())
+        self.silent.is_some_and(|since| since.elapsed() < TRY_AGAIN || self.is_full(false))
     }
 
     /// Reads that it gets at once.
@@ -186,7 +190,10 @@ impl Reads {
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
         self.unfinished += 1;
-        if self.has_room(plan) && !self.has_waiting() && self.tiers[plan.tier].silent.is_none() {
+        if self.has_room(plan, false)
+            && !self.has_waiting()
+            && self.tiers[plan.tier].silent.is_none()
+        {
             self.start(plan, operation);
         } else {
             let second = self.second;
@@ -194,10 +201,10 @@ impl Reads {
         }
     }
 
-    fn has_room(&self, plan: ReadPlan) -> bool {
+    fn has_room(&self, plan: ReadPlan, is_ahead: bool) -> bool {
         let fits = self.buffer_bytes == 0
             || self.buffer_bytes + plan.bytes as usize <= self.buffer_bytes_max;
-        fits && !self.tiers[plan.tier].is_full()
+        fits && !self.tiers[plan.tier].is_full(is_ahead)
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
@@ -250,11 +257,15 @@ impl Reads {
     }
 
     /// Hands what was submitted to the drives, all at once, but for what waited and is `abandoned` meanwhile:
-    /// that is forgotten.
+    /// that is forgotten. `is_ahead`: they have brought some that are still to be reaped.
     ///
     /// # Errors
     /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
-    pub(crate) fn flush(&mut self, mut abandoned: impl FnMut(Id) -> bool) -> io::Result<()> {
+    pub(crate) fn flush(
+        &mut self,
+        is_ahead: bool,
+        mut abandoned: impl FnMut(Id) -> bool,
+    ) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
             while let Some(&Asked { plan, operation, .. }) = self.tiers[tier].waiting.front() {
@@ -263,7 +274,7 @@ impl Reads {
                 } else if self.tiers[tier].takes_nothing() {
                     self.unfinished -= 1;
                     self.give_up(plan, operation);
-                } else if self.has_room(plan) {
+                } else if self.has_room(plan, is_ahead) {
                     self.start(plan, operation);
                 } else {
                     break;
@@ -280,6 +291,11 @@ impl Reads {
     /// Whether a read waits for room.
     pub(crate) fn has_waiting(&self) -> bool {
         self.tiers.iter().any(|tier| !tier.waiting.is_empty())
+    }
+
+    /// Whether reads wait, and drives have brought some that were not reaped: they may have nothing to do.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.has_waiting() && self.queue.has_news()
     }
 
     /// Whether every drive has less than half of the reads that it gets at once, so that one more comes back about as
@@ -339,8 +355,8 @@ impl Reads {
     }
 
     /// Appends what came back, and what was given up; never blocks.
-    pub(crate) fn reap(&mut self, finished: &mut Vec<Finished>) {
-        finished.append(&mut self.given_up);
+    pub(crate) fn reap(&mut self, finished: &mut VecDeque<Finished>) {
+        finished.extend(self.given_up.drain(..));
         self.queue.reap(&mut self.reaped);
         if self.reaped.is_empty() {
             return;
@@ -363,195 +379,10 @@ impl Reads {
                 depth.note(took, !tier.waiting.is_empty());
                 self.latency.note_depth(started.plan.tier, depth.now());
             }
-            finished.push(Finished { operation, buffer: done.buf, result: done.result });
+            finished.push_back(Finished { operation, buffer: done.buf, result: done.result });
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::fd::AsFd;
-    use terrace_device::{FileDevice, open_queue};
-
-    /// A queue that the system refuses when it is first used.
-    struct Refused {
-        reads: usize,
-        null: std::fs::File,
-    }
-
-    impl ReadQueue for Refused {
-        fn submit(&mut self, _: Read) {
-            self.reads += 1;
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Err(io::ErrorKind::PermissionDenied.into())
-        }
-        fn reap(&mut self, _: &mut Vec<Done>) {}
-        fn event_fd(&self) -> BorrowedFd<'_> {
-            self.null.as_fd()
-        }
-        fn clear_event(&mut self) {}
-        fn in_flight(&self) -> usize {
-            self.reads
-        }
-    }
-
-    #[test]
-    fn another_queue_takes_over_what_one_does_not_bring_back() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tier");
-        std::fs::write(&path, [7; 64 << 10]).unwrap();
-        let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, None).unwrap());
-        let null = std::fs::File::open("/dev/null").unwrap();
-        let latency = Arc::new(Latency::new(1));
-        let refused = Box::new(Refused { reads: 0, null });
-        let mut reads = Reads::new(refused, latency, 1 << 20, std::iter::once(None));
-        let mut operations = super::super::slab::Slab::new();
-        for at in 0..3 {
-            let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
-            reads.submit(plan, operations.insert(at));
-        }
-        assert!(reads.flush(|_| false).is_err());
-        assert!(reads.flush(|_| false).is_err(), "told again until something is done about it");
-        reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
-        reads.flush(|_| false).unwrap();
-        let mut finished = Vec::new();
-        let end = Instant::now() + std::time::Duration::from_secs(60);
-        while finished.len() < 3 && Instant::now() < end {
-            reads.reap(&mut finished);
-        }
-        assert!(!reads.is_busy());
-        let mut seen: Vec<_> = finished
-            .drain(..)
-            .map(|read| {
-                read.result.unwrap();
-                assert_eq!(read.buffer[..], [7; 4096]);
-                reads.release(read.buffer);
-                operations.remove(read.operation).unwrap()
-            })
-            .collect();
-        seen.sort_unstable();
-        assert_eq!((seen, reads.buffer_bytes), (vec![0, 1, 2], 0));
-    }
-
-    /// Brings what it is told to, and nothing else.
-    struct Hanging {
-        held: Arc<std::sync::Mutex<Vec<Read>>>,
-        brought: Arc<std::sync::Mutex<Vec<Done>>>,
-        null: std::fs::File,
-    }
-
-    impl ReadQueue for Hanging {
-        fn submit(&mut self, read: Read) {
-            self.held.lock().unwrap().push(read);
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-        fn reap(&mut self, done: &mut Vec<Done>) {
-            done.append(&mut self.brought.lock().unwrap());
-        }
-        fn event_fd(&self) -> BorrowedFd<'_> {
-            self.null.as_fd()
-        }
-        fn clear_event(&mut self) {}
-        fn in_flight(&self) -> usize {
-            self.held.lock().unwrap().len()
-        }
-    }
-
-    #[test]
-    fn a_drive_that_hangs_is_given_up_and_taken_back_when_it_answers() {
-        let null = std::fs::File::open("/dev/null").unwrap();
-        let (held, brought) = <(Arc<std::sync::Mutex<Vec<Read>>>, _)>::default();
-        let queue =
-            Box::new(Hanging { held: Arc::clone(&held), brought: Arc::clone(&brought), null });
-        let latency = Arc::new(Latency::new(1));
-        let mut reads = Reads::new(queue, latency, 1 << 20, std::iter::once(None));
-        let mut operations = super::super::slab::Slab::new();
-        let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
-        let mut second = 1000;
-        reads.give_up_late(second);
-        // What is reaped after so many reads were asked for, and a second has passed.
-        let mut ask = |reads: &mut Reads, asked: usize| {
-            (0..asked).for_each(|at| reads.submit(plan, operations.insert(at)));
-            reads.flush(|_| false).unwrap();
-            second += 1;
-            reads.give_up_late(second);
-            let mut finished = Vec::new();
-            reads.reap(&mut finished);
-            let results = finished.into_iter().map(|read| {
-                operations.remove(read.operation).unwrap();
-                assert_eq!(read.buffer.len(), 4096);
-                reads.release(read.buffer);
-                read.result.map_err(|error| error.kind())
-            });
-            results.collect::<Vec<_>>()
-        };
-        let late = Err(io::ErrorKind::TimedOut);
-        let all = DEPTH as usize + 2;
-        assert_eq!(ask(&mut reads, all), []);
-        assert_eq!(held.lock().unwrap().len(), all - 2, "two wait for room");
-        reads.patience = Duration::ZERO;
-        assert_eq!(ask(&mut reads, 0), vec![late; all]);
-        assert_eq!(reads.buffer_bytes, 0);
-        assert!(reads.is_busy(), "they may still come");
-        reads.patience = Duration::from_secs(3600);
-        assert_eq!(ask(&mut reads, 3), vec![late; 3], "at once");
-        // One comes after all.
-        let bring = || {
-            let Read { buf, token, .. } = held.lock().unwrap().remove(0);
-            brought.lock().unwrap().push(Done { token, buf, result: Ok(()) });
-        };
-        bring();
-        assert_eq!(ask(&mut reads, 0), [], "nobody waits for it");
-        assert_eq!(ask(&mut reads, 1), []);
-        (0..all - 2).for_each(|_| bring());
-        assert_eq!(ask(&mut reads, 0), [Ok(())]);
-        assert!(!reads.is_busy());
-        assert_eq!((reads.buffer_bytes, reads.tiers[0].in_flight), (0, 0));
-    }
-
-    #[test]
-    fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = |name: &str| -> Arc<dyn Device> {
-            let path = dir.path().join(name);
-            std::fs::write(&path, [7; 64 << 10]).unwrap();
-            Arc::new(FileDevice::open(&path, None).unwrap())
-        };
-        let devices = [open("a"), open("b")];
-        let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
-        let depths = [Some(Depth::new(2, 128)), None].into_iter();
-        let latency = Arc::new(Latency::new(2));
-        let mut reads = Reads::new(queue, Arc::clone(&latency), 1 << 20, depths);
-        assert_eq!((latency.depth(0), latency.depth(1)), (2, DEPTH));
-        let mut operations = super::super::slab::Slab::new();
-        let of_the_other = 2 * DEPTH as usize;
-        for at in 0..10 + of_the_other {
-            let tier = usize::from(at >= 10);
-            let plan = ReadPlan { tier, offset: 0, bytes: 4096 };
-            reads.submit(plan, operations.insert(tier));
-        }
-        let mut seen = [0, 0];
-        let mut finished = Vec::new();
-        let end = Instant::now() + std::time::Duration::from_secs(60);
-        while reads.is_busy() && Instant::now() < end {
-            reads.flush(|_| false).unwrap();
-            assert!(reads.tiers[0].in_flight <= 2, "{}", reads.tiers[0].in_flight);
-            // Nor does one that was not measured take buffers for more than it can be given.
-            assert!(reads.buffer_bytes <= (2 + DEPTH as usize) * 4096, "{}", reads.buffer_bytes);
-            reads.reap(&mut finished);
-            for read in finished.drain(..) {
-                read.result.unwrap();
-                reads.release(read.buffer);
-                seen[operations.remove(read.operation).unwrap()] += 1;
-            }
-        }
-        assert_eq!(
-            (seen, reads.tiers[0].in_flight, reads.buffer_bytes),
-            ([10, of_the_other], 0, 0)
-        );
-    }
-}
+mod tests;

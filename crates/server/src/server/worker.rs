@@ -55,7 +55,7 @@ pub(crate) struct Worker {
     /// When the oldest of `cx.waiting` began to wait.
     waiting_since: Option<Instant>,
     /// Reused between loops.
-    finished: Vec<Finished>,
+    finished: VecDeque<Finished>,
     outcomes: Vec<Outcome>,
     reply: Vec<u8>,
     swept_at: u32,
@@ -124,7 +124,7 @@ impl Worker {
             cx,
             ready: VecDeque::new(),
             waiting_since: None,
-            finished: Vec::new(),
+            finished: VecDeque::new(),
             outcomes: Vec::new(),
             reply: Vec::new(),
             udp,
@@ -156,12 +156,12 @@ impl Worker {
         self.take_events();
         self.welcome_datagrams();
         self.cx.reads.give_up_late(self.cx.now);
-        if self.cx.reads.is_busy() {
+        if self.cx.reads.is_busy() || !self.finished.is_empty() {
             self.finish_reads()?;
         }
         self.retry_waiting();
         self.release_held();
-        self.serve();
+        self.serve()?;
         self.forget_lost();
         self.close_idle();
         if self.cx.reads.is_busy() { self.hand_over_reads() } else { Ok(()) }
@@ -169,13 +169,14 @@ impl Worker {
 
     fn wait(&mut self) -> io::Result<()> {
         let is_due = |held: &Held| held.has_prompt || self.cx.reads.has_slack();
-        if self.ready.is_empty() && self.cx.held.iter().any(is_due) {
+        if self.finished.is_empty() && self.ready.is_empty() && self.cx.held.iter().any(is_due) {
             self.release_idly()?;
             if self.poll.len() > 0 || !self.ready.is_empty() {
                 return Ok(());
             }
         }
-        let is_ready = !self.ready.is_empty() || self.cx.reads.has_given_up();
+        let is_ready =
+            !self.ready.is_empty() || !self.finished.is_empty() || self.cx.reads.has_given_up();
         let timeout = if is_ready || self.udp.has_more() {
             Some(Duration::ZERO)
         } else if self.is_anything_late() {
@@ -266,16 +267,20 @@ impl Worker {
     }
 
     /// Gives every ready connection a turn.
-    fn serve(&mut self) {
+    fn serve(&mut self) -> io::Result<()> {
         let mut left = self.ready.len();
         while left > 0 {
             let together = left.min(TOGETHER);
             if together > 1 {
                 self.look_ahead(together);
             }
-            (0..together).for_each(|_| self.give_turn());
+            for _ in 0..together {
+                self.refill()?;
+                self.give_turn();
+            }
             left -= together;
         }
+        Ok(())
     }
 
     /// Asks for what so many connections will need of memory.

@@ -29,34 +29,49 @@ impl Worker {
             "worker {}: reading with threads, since io_uring fails: {error}",
             self.index
         ));
-        self.cx.reads.flush(|_| false)
+        self.cx.reads.flush(false, |_| false)
     }
 
     /// Goes on with the operations whose reads came back.
     pub(super) fn finish_reads(&mut self) -> io::Result<()> {
-        let mut finished = std::mem::take(&mut self.finished);
-        self.cx.reads.reap(&mut finished);
-        // The drive gets what waited for it before we look at what it brought: it would be idle meanwhile.
-        let refilled = match self.cx.reads.has_waiting() {
-            true => self.hand_over_reads(),
-            false => Ok(()),
-        };
-        self.look_ahead_at(&finished);
-        let mut reads = finished.drain(..).peekable();
-        while let Some(read) = reads.next() {
-            if let Some(next) = reads.peek() {
+        self.take_brought()?;
+        // What is brought meanwhile has to wait for who sends requests.
+        for _ in 0..self.finished.len() {
+            let Some(read) = self.finished.pop_front() else { break };
+            self.refill()?;
+            if let Some(next) = self.finished.front() {
                 self.cx.session.prefetch_read(&next.buffer);
             }
             self.finish_read(read);
         }
-        drop(reads);
-        self.finished = finished;
-        refilled
+        Ok(())
     }
 
-    /// Asks for what finishing these reads will need, so that it comes from memory while others are finished.
-    fn look_ahead_at(&mut self, finished: &[Finished]) {
-        for read in finished {
+    /// Takes what drives have brought, if reads wait for that: a drive that brings many at once has nothing to do from
+    /// then on, and to look at them takes long.
+    pub(super) fn refill(&mut self) -> io::Result<()> {
+        if self.cx.reads.has_news() { self.take_brought() } else { Ok(()) }
+    }
+
+    /// Takes what drives have brought, and hands them what waited for it.
+    fn take_brought(&mut self) -> io::Result<()> {
+        if self.cx.reads.has_news() {
+            // It takes a while to take it.
+            self.hand_over(true)?;
+        }
+        let before = self.finished.len();
+        self.cx.reads.reap(&mut self.finished);
+        if self.cx.reads.has_waiting() {
+            self.hand_over_reads()?;
+        }
+        self.look_ahead_at(before);
+        Ok(())
+    }
+
+    /// Asks for what finishing the reads from there on will need, so that it comes from memory while others are
+    /// finished.
+    fn look_ahead_at(&mut self, from: usize) {
+        for read in self.finished.range(from..) {
             if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.operation)
                 && let Some(probe) = &operation.probe
             {
@@ -67,8 +82,13 @@ impl Worker {
 
     /// Hands what was submitted to the drives.
     pub(super) fn hand_over_reads(&mut self) -> io::Result<()> {
+        self.hand_over(false)
+    }
+
+    fn hand_over(&mut self, is_ahead: bool) -> io::Result<()> {
         let Self { cx: Context { reads, pending, .. }, connections, .. } = self;
-        let flushed = reads.flush(|operation| forget_abandoned(pending, connections, operation));
+        let flushed =
+            reads.flush(is_ahead, |operation| forget_abandoned(pending, connections, operation));
         flushed.or_else(|error| self.read_with_threads(error))
     }
 

@@ -1,0 +1,211 @@
+use super::*;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use terrace_device::{FileDevice, open_queue};
+
+/// A queue that the system refuses when it is first used.
+struct Refused {
+    reads: usize,
+    null: std::fs::File,
+}
+
+impl ReadQueue for Refused {
+    fn submit(&mut self, _: Read) {
+        self.reads += 1;
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+    fn reap(&mut self, _: &mut Vec<Done>) {}
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.null.as_fd()
+    }
+    fn clear_event(&mut self) {}
+    fn in_flight(&self) -> usize {
+        self.reads
+    }
+}
+
+#[test]
+fn another_queue_takes_over_what_one_does_not_bring_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tier");
+    std::fs::write(&path, [7; 64 << 10]).unwrap();
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, None).unwrap());
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let latency = Arc::new(Latency::new(1));
+    let refused = Box::new(Refused { reads: 0, null });
+    let mut reads = Reads::new(refused, latency, 1 << 20, std::iter::once(None));
+    let mut operations = crate::server::slab::Slab::new();
+    for at in 0..3 {
+        let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
+        reads.submit(plan, operations.insert(at));
+    }
+    assert!(reads.flush(false, |_| false).is_err());
+    assert!(reads.flush(false, |_| false).is_err(), "told again until something is done about it");
+    reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
+    reads.flush(false, |_| false).unwrap();
+    let mut finished = VecDeque::new();
+    let end = Instant::now() + std::time::Duration::from_secs(60);
+    while finished.len() < 3 && Instant::now() < end {
+        reads.reap(&mut finished);
+    }
+    assert!(!reads.is_busy());
+    let mut seen: Vec<_> = finished
+        .drain(..)
+        .map(|read| {
+            read.result.unwrap();
+            assert_eq!(read.buffer[..], [7; 4096]);
+            reads.release(read.buffer);
+            operations.remove(read.operation).unwrap()
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!((seen, reads.buffer_bytes), (vec![0, 1, 2], 0));
+}
+
+/// Brings what it is told to, and nothing else.
+#[derive(Clone)]
+struct Hanging {
+    held: Arc<Mutex<Vec<Read>>>,
+    brought: Arc<Mutex<Vec<Done>>>,
+    null: Arc<std::fs::File>,
+}
+
+impl Hanging {
+    /// Brings the first that it still holds.
+    fn bring(&self) {
+        let Read { buf, token, .. } = self.held.lock().unwrap().remove(0);
+        self.brought.lock().unwrap().push(Done { token, buf, result: Ok(()) });
+    }
+}
+
+/// Reads of a drive that hangs, with such a depth.
+fn of_hanging(depth: Option<Depth>) -> (Reads, Hanging) {
+    let null = Arc::new(std::fs::File::open("/dev/null").unwrap());
+    let hanging = Hanging { held: Arc::default(), brought: Arc::default(), null };
+    let (queue, latency) = (Box::new(hanging.clone()), Arc::new(Latency::new(1)));
+    (Reads::new(queue, latency, 1 << 20, std::iter::once(depth)), hanging)
+}
+
+impl ReadQueue for Hanging {
+    fn submit(&mut self, read: Read) {
+        self.held.lock().unwrap().push(read);
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+    fn has_news(&mut self) -> bool {
+        !self.brought.lock().unwrap().is_empty()
+    }
+    fn reap(&mut self, done: &mut Vec<Done>) {
+        done.append(&mut self.brought.lock().unwrap());
+    }
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.null.as_fd()
+    }
+    fn clear_event(&mut self) {}
+    fn in_flight(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+}
+
+#[test]
+fn a_drive_that_hangs_is_given_up_and_taken_back_when_it_answers() {
+    let (mut reads, hanging) = of_hanging(None);
+    let mut operations = crate::server::slab::Slab::new();
+    let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
+    let mut second = 1000;
+    reads.give_up_late(second);
+    // What is reaped after so many reads were asked for, and a second has passed.
+    let mut ask = |reads: &mut Reads, asked: usize| {
+        (0..asked).for_each(|at| reads.submit(plan, operations.insert(at)));
+        reads.flush(false, |_| false).unwrap();
+        second += 1;
+        reads.give_up_late(second);
+        let mut finished = VecDeque::new();
+        reads.reap(&mut finished);
+        let results = finished.into_iter().map(|read| {
+            operations.remove(read.operation).unwrap();
+            assert_eq!(read.buffer.len(), 4096);
+            reads.release(read.buffer);
+            read.result.map_err(|error| error.kind())
+        });
+        results.collect::<Vec<_>>()
+    };
+    let late = Err(io::ErrorKind::TimedOut);
+    let all = DEPTH as usize + 2;
+    assert_eq!(ask(&mut reads, all), []);
+    assert_eq!(hanging.held.lock().unwrap().len(), all - 2, "two wait for room");
+    reads.patience = Duration::ZERO;
+    assert_eq!(ask(&mut reads, 0), vec![late; all]);
+    assert_eq!(reads.buffer_bytes, 0);
+    assert!(reads.is_busy(), "they may still come");
+    reads.patience = Duration::from_secs(3600);
+    assert_eq!(ask(&mut reads, 3), vec![late; 3], "at once");
+    // One comes after all.
+    hanging.bring();
+    assert_eq!(ask(&mut reads, 0), [], "nobody waits for it");
+    assert_eq!(ask(&mut reads, 1), []);
+    (0..all - 2).for_each(|_| hanging.bring());
+    assert_eq!(ask(&mut reads, 0), [Ok(())]);
+    assert!(!reads.is_busy());
+    assert_eq!((reads.buffer_bytes, reads.tiers[0].in_flight), (0, 0));
+}
+
+#[test]
+fn a_drive_that_has_brought_some_gets_others_before_those_are_reaped() {
+    let (mut reads, hanging) = of_hanging(Some(Depth::new(32, DEPTH)));
+    let mut operations = crate::server::slab::Slab::new();
+    let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
+    (0..40).for_each(|at| reads.submit(plan, operations.insert(at)));
+    let in_flight = |reads: &mut Reads, is_ahead: bool| {
+        reads.flush(is_ahead, |_| false).unwrap();
+        reads.tiers[0].in_flight
+    };
+    assert_eq!((reads.has_news(), in_flight(&mut reads, false)), (false, 32));
+    hanging.bring();
+    assert_eq!((reads.has_news(), in_flight(&mut reads, true)), (true, 34));
+    let mut finished = VecDeque::new();
+    reads.reap(&mut finished);
+    assert_eq!((finished.len(), reads.has_news(), in_flight(&mut reads, false)), (1, false, 33));
+}
+
+#[test]
+fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str| -> Arc<dyn Device> {
+        let path = dir.path().join(name);
+        std::fs::write(&path, [7; 64 << 10]).unwrap();
+        Arc::new(FileDevice::open(&path, None).unwrap())
+    };
+    let devices = [open("a"), open("b")];
+    let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
+    let depths = [Some(Depth::new(2, 128)), None].into_iter();
+    let latency = Arc::new(Latency::new(2));
+    let mut reads = Reads::new(queue, Arc::clone(&latency), 1 << 20, depths);
+    assert_eq!((latency.depth(0), latency.depth(1)), (2, DEPTH));
+    let mut operations = crate::server::slab::Slab::new();
+    let of_the_other = 2 * DEPTH as usize;
+    for at in 0..10 + of_the_other {
+        let tier = usize::from(at >= 10);
+        let plan = ReadPlan { tier, offset: 0, bytes: 4096 };
+        reads.submit(plan, operations.insert(tier));
+    }
+    let mut seen = [0, 0];
+    let mut finished = VecDeque::new();
+    let end = Instant::now() + std::time::Duration::from_secs(60);
+    while reads.is_busy() && Instant::now() < end {
+        reads.flush(false, |_| false).unwrap();
+        assert!(reads.tiers[0].in_flight <= 2, "{}", reads.tiers[0].in_flight);
+        // Nor does one that was not measured take buffers for more than it can be given.
+        assert!(reads.buffer_bytes <= (2 + DEPTH as usize) * 4096, "{}", reads.buffer_bytes);
+        reads.reap(&mut finished);
+        for read in finished.drain(..) {
+            read.result.unwrap();
+            reads.release(read.buffer);
+            seen[operations.remove(read.operation).unwrap()] += 1;
+        }
+    }
+    assert_eq!((seen, reads.tiers[0].in_flight, reads.buffer_bytes), ([10, of_the_other], 0, 0));
+}
