@@ -233,7 +233,7 @@ mod tests {
         let file = Arc::new(StateFile::volatile().expect("memory"));
         let state = State::anew(file, &identity).expect("memory");
         let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
-        let counters = Arc::new(Counters::new(1, 4));
+        let counters = Arc::new(Counters::new(1, 4, 1));
         let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));
         (KillLog::new(Arc::new(state), 0, identity.set, slots.total(), false), slots)
     }

@@ -102,7 +102,7 @@ impl KillLog {
     /// [`Durability::Power`]: crate::Durability::Power
     pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(log_page::PAGE * PAGES_PER_WRITE as usize);
-        let [kills, ..] = Spread::over(state.layout().shards);
+        let [kills] = Spread::over(state.layout().shards);
         let log = Self {
             tier,
             set,

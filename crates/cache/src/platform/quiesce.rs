@@ -25,6 +25,13 @@ pub(crate) struct Quiesce {
 /// One session's place; given back on drop by [`Quiesce::leave`].
 pub(crate) struct Participant(usize);
 
+impl Participant {
+    /// Which place; nobody else has it meanwhile.
+    pub(crate) fn number(&self) -> usize {
+        self.0
+    }
+}
+
 impl Quiesce {
     pub(crate) fn new(sessions_max: usize) -> Self {
         Self {

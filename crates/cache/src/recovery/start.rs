@@ -223,6 +223,11 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
     Ok(seq_max)
 }
 
+/// Sessions, and who else reads what they do: a flush, the background, recovery.
+fn participants_max(config: &Config) -> usize {
+    config.sessions_max + 1 + crew::PARTS_MAX + recover::THREADS_MAX
+}
+
 fn assemble(
     config: &Config,
     mut mount: Mount,
@@ -230,7 +235,8 @@ fn assemble(
     past: Past,
 ) -> Result<Engine, OpenError> {
     let geometry = mount.geometry;
-    let counters = Arc::new(Counters::new(config.tiers.len(), geometry.shards));
+    let counters =
+        Arc::new(Counters::new(config.tiers.len(), geometry.shards, participants_max(config)));
     let logged = match logged(config, &mount, &state, &past, &counters) {
         Ok(logged) => logged,
         Err(why) => return start_over(config, mount, state, &why),
@@ -258,7 +264,7 @@ fn assemble(
     let pool = Pool {
         arena,
         budget: Budget::new(config.memory_bytes),
-        quiesce: Quiesce::new(config.sessions_max + 1 + crew::PARTS_MAX + recover::THREADS_MAX),
+        quiesce: Quiesce::new(participants_max(config)),
         counters,
         garbage: Mutex::default(),
         reserve,

@@ -331,7 +331,7 @@ impl Session {
         let pool = &self.engine().pool;
         if access == Access::Use {
             let tier = shard.segments.slot(sealed.number).tier;
-            count(&pool.counters.tier(tier).hits);
+            pool.counters.tier(tier).hits.add(self.participant.number(), 1);
         }
         if access == Access::Use && hot::deserves_copy(pool, key, uses, &record) {
             let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
@@ -352,9 +352,8 @@ impl Session {
         }
         let tier = shard.segments.slot(probe.sealed.number).tier;
         let counters = self.engine().pool.counters.tier(tier);
-        count(&counters.reads);
-        let read_bytes = u64::from(probe.plan.bytes);
-        counters.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        counters.reads.add(self.participant.number(), 1);
+        counters.read_bytes.add(self.participant.number(), probe.plan.bytes.into());
         let sight = match read {
             Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
             Err(_) => {

@@ -9,6 +9,7 @@ macro_rules! counters {
     (
         $(#[$doc:meta])* $name:ident {
             by_shard { $($(#[$spread_doc:meta])* $spread:ident,)* }
+            by_session { $($(#[$session_doc:meta])* $session:ident,)* }
             $($(#[$field_doc:meta])* $field:ident,)*
         }
     ) => {
@@ -16,14 +17,16 @@ macro_rules! counters {
         #[derive(Default)]
         pub(crate) struct $name {
             $($(#[$spread_doc])* pub(crate) $spread: Spread,)*
+            $($(#[$session_doc])* pub(crate) $session: Spread,)*
             $($(#[$field_doc])* pub(crate) $field: AtomicU64,)*
         }
 
         impl $name {
-            /// Of a cache with so many shards.
-            fn new(shards: usize) -> Self {
+            /// Of a cache with so many shards and so many sessions at most.
+            fn new(shards: usize, sessions: usize) -> Self {
                 let [$($spread),*] = Spread::over(shards);
-                Self { $($spread,)* ..Self::default() }
+                let [$($session),*] = Spread::over(sessions);
+                Self { $($spread,)* $($session,)* ..Self::default() }
             }
         }
     };
@@ -38,16 +41,18 @@ counters! {
             stored_records,
             stored_payload_bytes,
         }
+        by_session {
+            hits,
+            reads,
+            read_bytes,
+        }
         segments_used,
         /// Of segments in use: bytes of their footers.
         footer_bytes,
         /// Of segments in use: bytes of pages, extents and footers, and bytes of the records that are in them.
         filled_bytes,
         sealed_bytes,
-        hits,
         false_reads,
-        reads,
-        read_bytes,
         background_reads,
         background_read_bytes,
         segment_writes,
@@ -122,8 +127,8 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(tiers: usize, shards: usize) -> Self {
-        let tiers = (0..tiers).map(|_| TierCounters::new(shards)).collect();
+    pub(crate) fn new(tiers: usize, shards: usize, sessions: usize) -> Self {
+        let tiers = (0..tiers).map(|_| TierCounters::new(shards, sessions)).collect();
         let [fresh_records, hot_records, fresh_bytes, stored] = Spread::over(shards);
         Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
     }

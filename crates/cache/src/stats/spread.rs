@@ -1,17 +1,17 @@
-//! Counts that every change of a record moves, kept shard by shard: one count for all would be handed
-//! from core to core with every SET.
+//! Counts that every change of a record moves, kept shard by shard, and those that every read of a drive moves, kept
+//! session by session: one count for all would be handed from core to core with every request.
 
 use crate::platform::prefetch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many counts there are.
-const COUNTS: usize = 4;
+/// How many counts a line has room for.
+const COUNTS_MAX: usize = 4;
 
-/// What one shard has of each.
+/// What one shard, or session, has of each.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; COUNTS]);
+struct Line([AtomicU64; COUNTS_MAX]);
 
 /// One of the counts.
 #[derive(Default)]
@@ -21,31 +21,33 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// All the counts, of so many shards.
-    pub(crate) fn over(shards: usize) -> [Self; COUNTS] {
-        let lines: Arc<[Line]> = (0..shards).map(|_| Line::default()).collect();
+    /// All the counts, of so many shards or sessions.
+    pub(crate) fn over<const COUNTS: usize>(owners: usize) -> [Self; COUNTS] {
+        const { assert!(COUNTS <= COUNTS_MAX) };
+        let lines: Arc<[Line]> = (0..owners).map(|_| Line::default()).collect();
         std::array::from_fn(|at| Self { lines: Arc::clone(&lines), at })
     }
 
-    /// To be called under the shard's lock, which is why no locked instruction is needed.
-    pub(crate) fn add(&self, shard: usize, amount: u64) {
-        let count = &self.lines[shard].0[self.at];
+    /// To be called by one thread at a time, under the shard's lock or by who has the session, which is why no locked
+    /// instruction is needed.
+    pub(crate) fn add(&self, owner: usize, amount: u64) {
+        let count = &self.lines[owner].0[self.at];
         count.store(count.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
     /// As [`Spread::add`].
-    pub(crate) fn sub(&self, shard: usize, amount: u64) {
-        let count = &self.lines[shard].0[self.at];
+    pub(crate) fn sub(&self, owner: usize, amount: u64) {
+        let count = &self.lines[owner].0[self.at];
         count.store(count.load(Ordering::Relaxed) - amount, Ordering::Relaxed);
     }
 
-    /// Asks for what the shard has of all counts, to be changed.
+    /// Asks for what one has of all counts, to be changed.
     #[inline]
-    pub(crate) fn prefetch(&self, shard: usize) {
-        prefetch::to_change::<1, _>(&self.lines[shard]);
+    pub(crate) fn prefetch(&self, owner: usize) {
+        prefetch::to_change::<1, _>(&self.lines[owner]);
     }
 
-    /// Of all shards.
+    /// Of all.
     pub(crate) fn load(&self, ordering: Ordering) -> u64 {
         self.lines.iter().map(|line| line.0[self.at].load(ordering)).sum()
     }
@@ -57,7 +59,7 @@ mod tests {
 
     #[test]
     fn counts_are_apart_and_added_up() {
-        let [a, b, ..] = Spread::over(3);
+        let [a, b] = Spread::over(3);
         a.add(0, 5);
         a.add(2, 7);
         a.sub(0, 4);

@@ -269,7 +269,7 @@ mod tests {
         config.tiers = vec![Tier::new(Arc::new(SimDevice::new(8 << 20, 1)))];
         config.write_rates = vec![WriteRate::BytesPerSecond(1.0)];
         config.tuning.budgets_by_told_time = true;
-        let counters = Arc::new(Counters::new(1, 1));
+        let counters = Arc::new(Counters::new(1, 1, 1));
         let none = |_| HashSet::new();
         let slots = Slots::new(&config.tiers, SEGMENT_BYTES, Arc::clone(&counters), none);
         let carried = Carried { balances: vec![0], as_of: 0 };
