@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_device::{AlignedBuf, Device, FileDevice, OpenError};
 
@@ -268,6 +269,16 @@ fn a_file_larger_than_the_process_may_have_is_refused() {
 struct Mounted(PathBuf);
 
 impl Mounted {
+    /// A file system of so many bytes that takes what there is before it says that it is full.
+    fn ext4(scratch: &Scratch, bytes: u64) -> Option<Self> {
+        let (image, at) = (scratch.path("image"), scratch.path("ext4"));
+        fs::File::create(&image).and_then(|file| file.set_len(bytes)).ok()?;
+        fs::create_dir_all(&at).ok()?;
+        run("mkfs.ext4", &["-q", image.to_str()?])?;
+        run("mount", &["-o", "loop", image.to_str()?, at.to_str()?])?;
+        Some(Self(at))
+    }
+
     fn tmpfs(at: PathBuf, options: &str) -> Option<Self> {
         fs::create_dir_all(&at).ok()?;
         run("mount", &["-t", "tmpfs", "-o", options, "terrace-test", at.to_str()?])?;
@@ -300,6 +311,35 @@ fn a_full_disk_shows_at_once_and_is_left_as_it_was() {
     assert!(matches!(refused(&path, Some(16 * MIB)), OpenError::Full { .. }));
     assert_eq!(fs::read(&path).unwrap(), vec![7; MIB as usize], "changed");
     FileDevice::open(&path, Some(3 * MIB)).unwrap();
+}
+
+/// Not even for a moment: whoever else writes there would find it full.
+#[test]
+fn what_a_disk_has_no_room_for_takes_none() {
+    let scratch = Scratch::new();
+    let Some(mount) = Mounted::ext4(&scratch, 128 * MIB) else {
+        return println!("what_a_disk_has_no_room_for_takes_none: skipped, can't mount");
+    };
+    let free = || rustix::fs::statvfs(&mount.0).unwrap().f_bavail;
+    let before = free();
+    let is_over = AtomicBool::new(false);
+    let least = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut least = before;
+            while !is_over.load(Ordering::Relaxed) {
+                least = least.min(free());
+            }
+            least
+        });
+        for _ in 0..10 {
+            let error = refused(&mount.0.join("tier"), Some(256 * MIB));
+            assert!(matches!(error, OpenError::Full { .. }), "{error}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        watch.join().unwrap()
+    });
+    // What the file's own entry takes.
+    assert!(before - least <= 2, "{} blocks of {before}", before - least);
 }
 
 #[test]

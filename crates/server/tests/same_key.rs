@@ -16,17 +16,21 @@ use terrace_e2e::wait_until;
 /// By then a read that does not wait for the one before it has overtaken it.
 const OVERTAKEN: Duration = Duration::from_millis(300);
 
-/// What becomes of the next read of a worker.
+/// No lookup reads more at once; what moves segments does.
+const LOOKUP_BYTES_MAX: usize = 8 << 10;
+
+/// What becomes of the next lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Next {
     #[default]
     Passes,
-    IsHeld,
+    /// If it brings such bytes.
+    IsHeld(&'static str),
     /// It is there.
     Waits,
 }
 
-/// A drive that holds one read while others pass.
+/// A drive that holds one lookup while other reads pass, those of the background, too.
 struct Gate {
     file: FileDevice,
     next: Mutex<Next>,
@@ -39,9 +43,16 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Has `client` send `request`, the first read of which is held while `meanwhile` runs.
-    fn hold(&self, client: &mut Client, request: impl AsRef<[u8]>, meanwhile: impl FnOnce()) {
-        self.set(Next::IsHeld);
+    /// Has `client` send `request`, the first read of which, one that brings the `record`, is held while `meanwhile`
+    /// runs.
+    fn hold(
+        &self,
+        client: &mut Client,
+        record: &'static str,
+        request: impl AsRef<[u8]>,
+        meanwhile: impl FnOnce(),
+    ) {
+        self.set(Next::IsHeld(record));
         client.send(request);
         wait_until("a read", || (*self.next.lock().ok()? == Next::Waits).then_some(()));
         std::thread::sleep(OVERTAKEN);
@@ -58,15 +69,19 @@ impl Device for Gate {
         self.file.geometry()
     }
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.file.read_at(offset, buf)?;
+        let brings =
+            |record: &str| buf.windows(record.len()).any(|bytes| bytes == record.as_bytes());
         let mut next = self.next.lock().expect("no panic");
-        if *next == Next::IsHeld {
+        if let Next::IsHeld(record) = *next
+            && buf.len() <= LOOKUP_BYTES_MAX
+            && brings(record)
+        {
             *next = Next::Waits;
             let waits = |next: &mut Next| *next == Next::Waits;
             drop(self.changed.wait_while(next, waits).expect("no panic"));
-        } else {
-            drop(next);
         }
-        self.file.read_at(offset, buf)
+        Ok(())
     }
     fn read_each(&self, parts: &mut [Part<'_>]) {
         self.file.read_each(parts);
@@ -102,14 +117,14 @@ fn a_later_read_is_answered_with_nothing_older() {
     let mut set = |number| {
         writer.ask(format!("set k{number} 0 0 3\r\nnew\r\n"), "STORED\r\n");
     };
-    gate.hold(&mut reader, "get k0\r\n".repeat(2), || set(0));
+    gate.hold(&mut reader, "k0old", "get k0\r\n".repeat(2), || set(0));
     reader.expect("VALUE k0 0 3\r\nnew\r\nEND\r\n".repeat(2));
-    gate.hold(&mut reader, "get k1 k1\r\n", || set(1));
+    gate.hold(&mut reader, "k1old", "get k1 k1\r\n", || set(1));
     reader.expect("VALUE k1 0 3\r\nnew\r\nVALUE k1 0 3\r\nnew\r\nEND\r\n");
-    gate.hold(&mut reader, "mg k2 v\r\n".repeat(2), || set(2));
+    gate.hold(&mut reader, "k2old", "mg k2 v\r\n".repeat(2), || set(2));
     reader.expect("VA 3\r\nnew\r\n".repeat(2));
     let mut reader = server.connect();
-    gate.hold(&mut reader, packet(GET, b"", "k3", b"", 0).repeat(2), || set(3));
+    gate.hold(&mut reader, "k3old", packet(GET, b"", "k3", b"", 0).repeat(2), || set(3));
     assert_eq!([receive(&mut reader).value, receive(&mut reader).value], [b"new", b"new"]);
 }
 
@@ -117,6 +132,6 @@ fn a_later_read_is_answered_with_nothing_older() {
 fn of_two_readers_of_a_stale_record_the_first_wins() {
     let (server, gate, _dir) = gated_server("ms k 3 q\r\nold\r\nmd k I q\r\n");
     let mut client = server.connect();
-    gate.hold(&mut client, "mg k v\r\n".repeat(2), || {});
+    gate.hold(&mut client, "kold", "mg k v\r\n".repeat(2), || {});
     client.expect("VA 3 X W\r\nold\r\nVA 3 Z X\r\nold\r\n");
 }
