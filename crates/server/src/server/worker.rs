@@ -54,8 +54,9 @@ pub(crate) struct Worker {
     ready: VecDeque<Id>,
     /// When the oldest of `cx.waiting` began to wait.
     waiting_since: Option<Instant>,
-    /// Reused between loops.
+    /// Reads that came back and are to be looked at, in this loop or the next.
     finished: VecDeque<Finished>,
+    /// Reused between loops.
     outcomes: Vec<Outcome>,
     reply: Vec<u8>,
     swept_at: u32,
