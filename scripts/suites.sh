@@ -17,11 +17,16 @@ suite() {
     timeout --kill-after=10 "$seconds" "$@" 2>&1 | tee "$log" || status=$?
     case $status in
         0) ;;
-        124 | 137) broken+=("$name: not done after $seconds s") ;;
+        124 | 137) broken+=("$name: not done after $seconds s; took long:$(long_tests)") ;;
         *) broken+=("$name: exit code $status") ;;
     esac
     count
     echo "== $name: $((SECONDS - start)) s"
+}
+
+# The tests that the harness had to tell it waits for; one that hangs is among them.
+long_tests() {
+    sed -n 's/^test \(.*\) has been running for over .*/ \1/p' "$log" | tr -d '\n'
 }
 
 # Adds up what cargo's test harness, and tests that can't run here, printed.
