@@ -20,5 +20,5 @@ pub use budget::WriteBudget;
 pub use gear::{Gear, Past};
 pub use ghost::Ghost;
 pub use heat::Heat;
-pub use promotion::{Cut, Promotion, Weights};
+pub use promotion::{Cut, Promotion, Untold, Weights};
 pub use sketch::Sketch;

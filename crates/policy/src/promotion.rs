@@ -36,8 +36,9 @@ const MARGIN_OF_EVEN: u32 = 6 * ONE;
 /// laboratory has 0 to 0.7 for loops and uniform requests, and 1.7 or, after an epoch, 3 to 7 where some are
 /// popular; just after these change it is 0.8 to 2.
 const EVEN: f64 = 1.2;
-/// One read in so many also looks at the count of a name that nobody asked for.
-const STRAY_PART: u64 = 16;
+/// So many reads of one worker are told together, lest all workers share a line for each. The last of them also looks
+/// at the count of a name that nobody asked for.
+const TOLD_TOGETHER: u32 = 16;
 /// Makes another name of a name.
 const STRAY: u64 = 0xa076_1d64_78bd_642f;
 /// An epoch has at least so many reads, lest a handful of copies count for much.
@@ -99,6 +100,14 @@ struct Told {
     hits: AtomicU64,
 }
 
+/// Reads of one worker that were not told yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Untold {
+    reads: u32,
+    /// Sum of the counts that they met.
+    met: u32,
+}
+
 /// Bytes of copies by their rank.
 pub type Weights = [u64; Sketch::MAX as usize + 1];
 
@@ -145,15 +154,18 @@ impl Promotion {
         self.epoch.load(Ordering::Relaxed) as u8
     }
 
-    /// Counts a hit that flash answered, and says how hot the record is by now.
-    pub fn note_read(&self, hash: u64) -> Heat {
+    /// Counts a hit that flash answered, and says how hot the record is by now. `untold` is the caller's own.
+    pub fn note_read(&self, hash: u64, untold: &mut Untold) -> Heat {
         let count = self.sketch.add(hash);
-        let reads = self.told.reads.fetch_add(1, Ordering::Relaxed);
-        if reads.is_multiple_of(STRAY_PART) {
+        untold.reads += 1;
+        untold.met += u32::from(count) - 1;
+        if untold.reads == TOLD_TOGETHER {
+            let Untold { reads, met } = std::mem::take(untold);
             let stray = self.sketch.estimate(hash ^ STRAY);
+            self.told.reads.fetch_add(reads.into(), Ordering::Relaxed);
+            self.told.met.fetch_add(met.into(), Ordering::Relaxed);
             self.told.stray.fetch_add(stray.into(), Ordering::Relaxed);
         }
-        self.told.met.fetch_add(u64::from(count) - 1, Ordering::Relaxed);
         Heat::new(count, self.epoch())
     }
 
@@ -309,7 +321,7 @@ impl Promotion {
     /// names share counters.
     fn looks_even(&self, reads: u64, others: u64) -> bool {
         let each = reads as f64 / others.max(1) as f64;
-        let by_chance = self.told.stray.load(Ordering::Relaxed) * STRAY_PART;
+        let by_chance = self.told.stray.load(Ordering::Relaxed) * u64::from(TOLD_TOGETHER);
         let met = self.told.met.load(Ordering::Relaxed).saturating_sub(by_chance);
         (met as f64 / reads.max(1) as f64) < EVEN * (self.before() + each / 2.0)
     }
@@ -426,8 +438,9 @@ mod tests {
 
     /// Reads until an epoch ends, of records that are all read alike.
     fn reads_of_an_epoch(promotion: &Promotion, copies: u64) -> u64 {
+        let mut untold = Untold::default();
         let reads = (1..).find(|&read| {
-            promotion.note_read(read);
+            promotion.note_read(read, &mut untold);
             promotion.turn(copies, 1 << 30)
         });
         reads.unwrap_or(0)

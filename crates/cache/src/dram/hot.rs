@@ -134,12 +134,11 @@ fn has_room(pool: &Pool) -> bool {
     available > pool.spare_blocks() + BLOCKS_PASSED
 }
 
-/// Counts a use of a sealed record that had `uses` before, and says whether it deserves a copy.
+/// Whether a sealed record, which is so hot with this use and had `uses` before, deserves a copy.
 ///
 /// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
 /// and none of those can be read before it was. Whether it stays is decided as with all others.
-pub(crate) fn deserves_copy(pool: &Pool, key: &Key<'_>, uses: u8, record: &Record<'_>) -> bool {
-    let heat = pool.promotion.note_read(key.hash);
+pub(crate) fn deserves_copy(pool: &Pool, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
     let bytes = footprint(record.encoded_bytes as usize);
     record.is_manifest || uses > 0 && pool.promotion.admits(heat, bytes, has_room(pool))
 }

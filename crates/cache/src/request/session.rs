@@ -20,6 +20,7 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use terrace_policy::{Heat, Untold};
 
 /// So many hits in DRAM are told together, lest sessions share a line more often.
 const HITS_TOLD: u32 = 64;
@@ -118,6 +119,8 @@ pub struct Session {
     changed: Cell<bool>,
     /// Hits in DRAM that the policy was not told yet.
     hits: Cell<u32>,
+    /// Neither of these hits on flash.
+    untold: Cell<Untold>,
 }
 
 impl Session {
@@ -128,6 +131,7 @@ impl Session {
             parked: Cell::new(true),
             changed: Cell::new(false),
             hits: Cell::new(0),
+            untold: Cell::default(),
         }
     }
 
@@ -314,6 +318,14 @@ impl Session {
         }
     }
 
+    /// Counts a hit that flash answered, for the policy, and says how hot the record is by now.
+    fn note_read(&self, key: &Key<'_>) -> Heat {
+        let mut untold = self.untold.get();
+        let heat = self.engine().pool.promotion.note_read(key.hash, &mut untold);
+        self.untold.set(untold);
+        heat
+    }
+
     fn hit_on_flash<'a>(
         &'a self,
         key: &Key<'_>,
@@ -332,10 +344,10 @@ impl Session {
         if access == Access::Use {
             let tier = shard.segments.slot(sealed.number).tier;
             pool.counters.tier(tier).hits.add(self.participant.number(), 1);
-        }
-        if access == Access::Use && hot::deserves_copy(pool, key, uses, &record) {
-            let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
-            hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+            if hot::deserves_copy(pool, self.note_read(key), uses, &record) {
+                let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
+                hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+            }
         }
         let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
         Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })

@@ -3,7 +3,7 @@
 
 use super::{Answer, Object, Policy};
 use std::collections::VecDeque;
-use terrace_policy::{Gear, Ghost, Heat, Past, Promotion, Sketch, Weights};
+use terrace_policy::{Gear, Ghost, Heat, Past, Promotion, Sketch, Untold, Weights};
 
 /// Sizes, in objects.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,7 @@ pub(super) struct Tiers {
     sizes: Sizes,
     gear: Gear,
     promotion: Promotion,
+    untold: Untold,
     ghost: Ghost,
     records: Vec<Record>,
     fresh: VecDeque<Entry>,
@@ -91,6 +92,7 @@ impl Tiers {
             sizes,
             gear,
             promotion: Promotion::new((sizes.copies as f64 * sizes.counters / 2.0) as usize),
+            untold: Untold::default(),
             ghost: Ghost::new(sizes.ghost),
             records: vec![Record::default(); objects],
             fresh: VecDeque::new(),
@@ -328,7 +330,7 @@ impl Policy for Tiers {
         }
         let before = record.uses;
         record.uses = (before + 1).min(2);
-        let heat = self.promotion.note_read(object.into());
+        let heat = self.promotion.note_read(object.into(), &mut self.untold);
         self.promotion.turn(self.copies, (self.flash_live as u64).saturating_sub(self.copies));
         if before > 0 && self.promotion.admits(heat, 1, self.has_room()) {
             self.promote(object, heat);

@@ -93,6 +93,7 @@ impl Pending {
         (connection, slot): (Id, SlotId),
         (key, is_write): (Key<'_>, bool),
         work: Work,
+        began: Instant,
     ) -> Box<Self> {
         let begun = |mut memory: Vec<u8>| {
             memory.clear();
@@ -106,7 +107,7 @@ impl Pending {
                 is_write,
                 command: Command::default(),
                 about: About::default(),
-                began: Instant::now(),
+                began,
                 probe: None,
                 evidence: None,
             }

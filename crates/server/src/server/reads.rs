@@ -8,6 +8,7 @@
 
 use super::slab::Id;
 use crate::stats::latency::Latency;
+use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -23,6 +24,8 @@ use terrace_device::{
 const DEPTH: u32 = 128;
 /// As soon as a drive has brought some it gets such a part of its reads besides, before it is known how many it brought.
 const AHEAD: u32 = 16;
+/// So many reads have one look at the clock, which takes a hundredth of the time that one of them does.
+pub(crate) const TIMED_TOGETHER: usize = 8;
 /// Who waits for a drive for longer is told that the read failed.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// A silent drive is asked so often.
@@ -75,7 +78,8 @@ struct Started {
     /// `None` once it was given up.
     operation: Option<Id>,
     plan: ReadPlan,
-    at: Instant,
+    /// When it was handed to the drive, or a few others later.
+    at: Option<Instant>,
 }
 
 /// What is known of a tier.
@@ -117,6 +121,8 @@ pub(crate) struct Reads {
     buffer_bytes: usize,
     buffer_bytes_max: usize,
     long: LongBuffers,
+    /// Short ones that came back, for the next reads: whose they are is not looked at each time.
+    short: Vec<AlignedBuf>,
     started: Vec<Option<Started>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
@@ -127,7 +133,8 @@ pub(crate) struct Reads {
     looked_at: u32,
     patience: Duration,
     vacant: Vec<usize>,
-    submitted: bool,
+    /// The places of those last submitted, whose time is to be noted.
+    submitted: ArrayVec<usize, TIMED_TOGETHER>,
     reaped: Vec<Done>,
     latency: Arc<Latency>,
 }
@@ -152,6 +159,7 @@ impl Reads {
             buffer_bytes: 0,
             buffer_bytes_max,
             long: LongBuffers::new(buffer_bytes_max),
+            short: Vec::new(),
             started: Vec::new(),
             unfinished: 0,
             given_up: Vec::new(),
@@ -159,7 +167,7 @@ impl Reads {
             looked_at: 0,
             patience: PATIENCE,
             vacant: Vec::new(),
-            submitted: false,
+            submitted: ArrayVec::new(),
             reaped: Vec::new(),
             latency,
         }
@@ -175,6 +183,7 @@ impl Reads {
     pub(crate) fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
         self.queue = queue;
         self.vacant.clear();
+        self.submitted.clear();
         self.tiers.iter_mut().for_each(|tier| tier.in_flight = 0);
         for Started { plan, operation, .. } in
             std::mem::take(&mut self.started).into_iter().flatten()
@@ -208,8 +217,8 @@ impl Reads {
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
-        let started = Started { operation: Some(operation), plan, at: Instant::now() };
-        let token = match self.vacant.pop() {
+        let started = Started { operation: Some(operation), plan, at: None };
+        let place = match self.vacant.pop() {
             Some(place) => {
                 self.started[place] = Some(started);
                 place
@@ -227,18 +236,29 @@ impl Reads {
         if let Some(asked) = &mut tier.silent {
             *asked = Instant::now();
         }
-        self.queue.submit(Read { device, offset, buf, token: token as u64 });
-        self.submitted = true;
+        self.queue.submit(Read { device, offset, buf, token: place as u64 });
+        self.submitted.push(place);
+        if self.submitted.is_full() {
+            self.note_time();
+        }
     }
 
     /// Room for a read, holding anything.
     fn buffer(&mut self, bytes: usize) -> AlignedBuf {
-        if bytes <= SHORT_BYTES_MAX { self.queue.buffer(bytes) } else { self.long.take(bytes) }
+        if bytes > SHORT_BYTES_MAX {
+            return self.long.take(bytes);
+        }
+        let Some(mut buffer) = self.short.pop() else { return self.queue.buffer(bytes) };
+        buffer.set_len(bytes);
+        buffer
     }
 
     /// Takes a buffer back.
     pub(crate) fn release(&mut self, buffer: AlignedBuf) {
         self.hand_over(&buffer);
+        if buffer.capacity() == SHORT_BYTES_MAX && self.short.len() < DEPTH as usize {
+            self.short.push(buffer);
+        }
     }
 
     /// The buffer is another's from now on, until that drops it.
@@ -254,6 +274,7 @@ impl Reads {
     /// Gives memory back that was not used since the last time.
     pub(crate) fn give_back(&mut self) {
         self.long.give_back();
+        self.short = Vec::new();
     }
 
     /// Hands what was submitted to the drives, all at once, but for what waited and is `abandoned` meanwhile:
@@ -282,10 +303,21 @@ impl Reads {
                 self.tiers[tier].waiting.pop_front();
             }
         }
-        if std::mem::take(&mut self.submitted) || self.queue.in_flight() > 0 {
-            self.queue.flush()?;
+        let is_any_new = !self.submitted.is_empty();
+        if is_any_new {
+            self.note_time();
         }
-        Ok(())
+        if is_any_new || self.queue.in_flight() > 0 { self.queue.flush() } else { Ok(()) }
+    }
+
+    /// Notes that what was last submitted is with the drive from now on.
+    fn note_time(&mut self) {
+        let now = Instant::now();
+        for place in self.submitted.drain(..) {
+            if let Some(Some(started)) = self.started.get_mut(place) {
+                started.at = Some(now);
+            }
+        }
     }
 
     /// Whether a read waits for room.
@@ -317,16 +349,22 @@ impl Reads {
     }
 
     /// Tells the time, and gives up what has waited for too long by then. Looks once a second.
+    #[inline]
     pub(crate) fn give_up_late(&mut self, second: u32) {
         self.second = second;
-        if self.looked_at == second || !self.is_busy() {
-            return;
+        if self.looked_at != second && self.is_busy() {
+            self.looked_at = second;
+            self.give_up_all_late();
         }
-        self.looked_at = second;
-        let now = Instant::now();
+    }
+
+    #[cold]
+    fn give_up_all_late(&mut self) {
+        let (now, second) = (Instant::now(), self.second);
         for place in 0..self.started.len() {
             let Some(started) = &mut self.started[place] else { continue };
-            let (plan, is_late) = (started.plan, now - started.at >= self.patience);
+            let plan = started.plan;
+            let is_late = started.at.is_some_and(|at| now - at >= self.patience);
             if let Some(operation) = started.operation.take_if(|_| is_late) {
                 self.tiers[plan.tier].silent.get_or_insert(now);
                 // What is in flight counts no more, since other drives need the room.
@@ -369,7 +407,7 @@ impl Reads {
             };
             self.vacant.push(place);
             self.unfinished -= 1;
-            let took = now - started.at;
+            let took = now - started.at.unwrap_or(now);
             self.latency.record(started.plan.tier, took);
             let tier = &mut self.tiers[started.plan.tier];
             tier.in_flight -= 1;

@@ -159,8 +159,9 @@ impl Replies {
         bytes
     }
 
-    /// Puts the reply in its place. Takes the memory of `reply` only where it is long and must wait there.
-    pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>) {
+    /// Puts the reply in its place. Takes the memory of `reply` only where it is long and must wait there; other memory
+    /// comes from `runs`, and goes back to them.
+    pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>, runs: &mut Runs) {
         let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
         if let Slot::Unfinished(expected) = *slot {
             self.expected.forget(expected);
@@ -169,7 +170,7 @@ impl Replies {
         if id.0 != self.front {
             self.slot_bytes += reply.len();
             *slot = Slot::Done(if reply.len() <= RUN_BYTES_MAX {
-                let mut memory = self.spare.pop().unwrap_or_default();
+                let mut memory = self.spare.pop().or_else(|| runs.pop()).unwrap_or_default();
                 memory.append(reply);
                 memory
             } else {
@@ -180,18 +181,22 @@ impl Replies {
         self.output.append(reply);
         self.slots.pop_front();
         self.front += 1;
-        self.advance();
+        // One too many is freed.
+        self.advance(|memory| drop(runs.try_push(memory)));
     }
 
-    /// Moves what is finished at the front to the output.
-    fn advance(&mut self) {
+    /// Moves what is finished at the front to the output, and memory that is not needed here for that to where it
+    /// `goes`.
+    fn advance(&mut self, mut goes: impl FnMut(Vec<u8>)) {
         while let Some(Slot::Done(bytes)) = self.slots.front_mut() {
             self.slot_bytes -= bytes.len();
             self.output.append(bytes);
             let memory = std::mem::take(bytes);
             if (1..=RUN_BYTES_MAX).contains(&memory.capacity()) {
-                // One too many is freed.
-                let _ = self.spare.try_push(memory);
+                match self.spare.try_push(memory) {
+                    Ok(()) => {}
+                    Err(full) => goes(full.element()),
+                }
             }
             self.slots.pop_front();
             self.front += 1;
@@ -240,6 +245,7 @@ impl Replies {
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
+    #[inline]
     pub(crate) fn send(&mut self, socket: &mut Socket, sent: &mut u64) -> io::Result<bool> {
         if self.streams > 0 {
             // One that turned out to be lost may have nothing to say.
@@ -283,6 +289,7 @@ impl Replies {
 
     /// Takes the memory of an empty output, and gives back what slots needed. Who is owed nothing keeps no memory at
     /// all.
+    #[inline]
     pub(crate) fn take_memory(&mut self, runs: &mut Runs) -> Option<Vec<u8>> {
         if self.slots.is_empty() {
             // What is too much is freed.
@@ -346,15 +353,36 @@ mod tests {
         let f = replies.reserve(reply_of(10));
         replies.append(|out| out.extend(b"g"));
         assert_eq!((text(&replies), replies.owed(), replies.unfinished()), ("a", 34, 3));
-        replies.fulfil(e, &mut b"e".to_vec());
+        let mut runs = Runs::new();
+        replies.fulfil(e, &mut b"e".to_vec(), &mut runs);
         assert_eq!(text(&replies), "a");
-        replies.fulfil(b, &mut b"b".to_vec());
+        replies.fulfil(b, &mut b"b".to_vec(), &mut runs);
         assert_eq!((text(&replies), replies.unfinished()), ("abcde", 1));
-        replies.fulfil(f, &mut b"f".to_vec());
+        replies.fulfil(f, &mut b"f".to_vec(), &mut runs);
         assert_eq!(text(&replies), "abcdefg");
         assert!(replies.is_settled());
         replies.append(|out| out.extend(b"h"));
         assert_eq!((text(&replies), replies.owed()), ("abcdefgh", 8));
+    }
+
+    #[test]
+    fn the_memory_of_runs_goes_round() {
+        let (mut replies, mut runs) = (Replies::default(), Runs::new());
+        let mut last_to_first = |runs: &mut Runs| {
+            let slots: Vec<_> = (0..20).map(|_| replies.reserve(reply_of(10))).collect();
+            for slot in slots.into_iter().rev() {
+                replies.fulfil(slot, &mut b"x".to_vec(), runs);
+            }
+            replies.take_memory(runs);
+        };
+        last_to_first(&mut runs);
+        let mut memory: Vec<_> = runs.iter().map(|run| run.as_ptr()).collect();
+        assert_eq!(memory.len(), 19, "all but the first waited");
+        last_to_first(&mut runs);
+        let mut again: Vec<_> = runs.iter().map(|run| run.as_ptr()).collect();
+        memory.sort_unstable();
+        again.sort_unstable();
+        assert_eq!(memory, again, "none was asked of the allocator");
     }
 
     #[test]
@@ -364,8 +392,8 @@ mod tests {
         assert_eq!((replies.memory(), replies.owed()), (0, 4096));
         let append = replies.reserve(Expected { reply_bytes: 4096, request_bytes: 128 << 10 });
         assert_eq!(replies.memory(), 128 << 10);
-        replies.fulfil(get, &mut Vec::new());
-        replies.fulfil(append, &mut Vec::new());
+        replies.fulfil(get, &mut Vec::new(), &mut Runs::new());
+        replies.fulfil(append, &mut Vec::new(), &mut Runs::new());
         assert_eq!((replies.memory(), replies.owed()), (0, 0));
     }
 
@@ -374,8 +402,11 @@ mod tests {
         let mut replies = Replies::default();
         let mut capacity_after = |requests: usize| {
             let slots: Vec<_> = (0..requests).map(|_| replies.reserve(reply_of(10))).collect();
-            slots.into_iter().for_each(|slot| replies.fulfil(slot, &mut b"x".to_vec()));
-            replies.take_memory(&mut Runs::new());
+            let mut runs = Runs::new();
+            for slot in slots {
+                replies.fulfil(slot, &mut b"x".to_vec(), &mut runs);
+            }
+            replies.take_memory(&mut runs);
             replies.slots.capacity()
         };
         assert!(capacity_after(32) >= 32, "a short pipeline makes room once");

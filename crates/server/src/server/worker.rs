@@ -99,6 +99,7 @@ impl Worker {
             session: shared.cache.session(),
             limits: Limits::of(&shared.cache),
             now: shared.clock.now(),
+            moment: None,
             worker: index,
             stats,
             reads,
@@ -153,6 +154,7 @@ impl Worker {
         self.wait()?;
         self.cx.shared.naps.note_activity();
         self.cx.now = self.cx.shared.clock.now();
+        self.cx.moment = None;
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
@@ -298,6 +300,7 @@ impl Worker {
         let Some(id) = self.ready.pop_front() else { return };
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.is_ready = false;
+        self.cx.moment = None;
         match connection.turn(id, &mut self.cx) {
             Turn::Idle => {}
             Turn::More => mark_ready(&mut self.ready, connection, id),

@@ -3,6 +3,7 @@
 use super::{Connection, Stop};
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::Executed;
+use crate::server::buffers::Runs;
 use crate::server::context::Context;
 use crate::server::pending::{Answer, Pending, Work};
 use crate::server::replies::Expected;
@@ -76,17 +77,24 @@ impl Connection {
         self.replies.borrow(&mut cx.runs);
         let slot = self.replies.reserve(expected);
         self.conflicts.add(key.hash());
-        let mut operation = Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work);
+        let mut operation =
+            Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work, cx.moment());
         operation.command = self.command;
         operation.about = self.about;
         cx.read_for(operation, probe);
     }
 
     /// An operation has its result; what is to be sent stands in `reply`.
-    pub(crate) fn complete(&mut self, operation: &Pending, answer: Answer, reply: &mut Vec<u8>) {
+    pub(crate) fn complete(
+        &mut self,
+        operation: &Pending,
+        answer: Answer,
+        reply: &mut Vec<u8>,
+        runs: &mut Runs,
+    ) {
         self.conflicts.remove(operation.hash);
         match answer {
-            Answer::Reply => self.replies.fulfil(operation.slot, reply),
+            Answer::Reply => self.replies.fulfil(operation.slot, reply, runs),
             Answer::Forgotten => {
                 self.replies.stream(operation.slot).into_iter().for_each(Stream::give_up);
             }

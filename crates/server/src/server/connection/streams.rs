@@ -93,7 +93,8 @@ impl Connection {
             let work = Work::Forget(stream.manifest().clone());
             let key = (stream.key(&cx.session), false);
             self.conflicts.add(stream.hash());
-            cx.lost.push(Pending::new(cx.spare.pop(), place, key, work));
+            let began = cx.moment();
+            cx.lost.push(Pending::new(cx.spare.pop(), place, key, work, began));
         }
     }
 

@@ -99,7 +99,7 @@ impl Replies {
         self.slots.pop_front();
         self.front += 1;
         self.unfinished -= 1;
-        self.advance();
+        self.advance(drop);
     }
 
     /// Whether the large item at the front can be gone on with.

@@ -7,7 +7,7 @@ use crate::server::chunks::ChunkRead;
 use crate::server::connection::Connection;
 use crate::server::context::Context;
 use crate::server::pending::{Answer, Job, Pending, Waiter};
-use crate::server::reads::Finished;
+use crate::server::reads::{Finished, TIMED_TOGETHER};
 use crate::server::slab::{Id, Slab};
 use std::io;
 use std::time::Instant;
@@ -36,7 +36,10 @@ impl Worker {
     pub(super) fn finish_reads(&mut self) -> io::Result<()> {
         self.take_brought()?;
         // What is brought meanwhile has to wait for who sends requests.
-        for _ in 0..self.finished.len() {
+        for at in 0..self.finished.len() {
+            if at.is_multiple_of(TIMED_TOGETHER) {
+                self.cx.moment = None;
+            }
             let Some(read) = self.finished.pop_front() else { break };
             self.refill()?;
             if let Some(next) = self.finished.front() {
@@ -167,7 +170,7 @@ impl Worker {
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
         let is_request = !matches!(answer, Answer::Forgotten);
         if is_request && let Some(probe) = &operation.probe {
-            let (tier, took) = (probe.plan().tier, operation.began.elapsed());
+            let (tier, took) = (probe.plan().tier, self.cx.moment() - operation.began);
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
@@ -175,7 +178,7 @@ impl Worker {
                 let (number, about) = (connection.number(), operation.about);
                 self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
-            connection.complete(operation, answer, &mut self.reply);
+            connection.complete(operation, answer, &mut self.reply, &mut self.cx.runs);
             mark_ready(&mut self.ready, connection, operation.connection);
         }
     }
