@@ -36,8 +36,9 @@ const UDP_PORTS_MAX: u64 = 1 << 20;
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often idle connections are looked for.
 const IDLE_SWEEP: Duration = Duration::from_secs(1);
-/// Connections whose requests are received before the first of them is executed.
-const TOGETHER: usize = 16;
+/// Connections whose requests are received before the first of them is executed: enough for what they need of memory
+/// to come meanwhile, and few enough that the first does not wait long for the others to be received.
+const TOGETHER: usize = 6;
 /// What a stopping server waits for unfinished operations, at most.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
