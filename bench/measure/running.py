@@ -13,8 +13,8 @@ from measure import tracing
 
 # When all that is measured is under way, and for how long a trace is short enough to be read.
 AFTER_S, SECONDS = 1.0, 0.25
-# While a drive has a hundred reads nothing is silent for so long, unless the machine is stopped; or the drive is one that
-# brings some more seldom, which this takes for stops, too.
+# While a drive has a hundred reads nothing is silent for so long, unless the machine is stopped; or the drive is one
+# that brings some more seldom, which this takes for stops, too.
 STOPPED_S = 300e-6
 LINE = re.compile(rb"\[(\d+)\] \S+ +(\d+\.\d+): (\w+): (.*)")
 

@@ -119,7 +119,7 @@ pub struct Session {
     changed: Cell<bool>,
     /// Hits in DRAM that the policy was not told yet.
     hits: Cell<u32>,
-    /// Neither of these hits on flash.
+    /// Hits on flash that it was not told yet either.
     untold: Cell<Untold>,
 }
 

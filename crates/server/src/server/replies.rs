@@ -192,11 +192,10 @@ impl Replies {
             self.slot_bytes -= bytes.len();
             self.output.append(bytes);
             let memory = std::mem::take(bytes);
-            if (1..=RUN_BYTES_MAX).contains(&memory.capacity()) {
-                match self.spare.try_push(memory) {
-                    Ok(()) => {}
-                    Err(full) => goes(full.element()),
-                }
+            if (1..=RUN_BYTES_MAX).contains(&memory.capacity())
+                && let Err(full) = self.spare.try_push(memory)
+            {
+                goes(full.element());
             }
             self.slots.pop_front();
             self.front += 1;
