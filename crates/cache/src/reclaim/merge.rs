@@ -10,7 +10,7 @@ use crate::reclaim::Victim;
 use crate::reclaim::moving::{Job, Space};
 use crate::segments::layout::{Footer, PAGE};
 use crate::segments::page::PAGE_ROOM;
-use crate::segments::segment::Sealed;
+use crate::segments::segment::{Sealed, Usage};
 use crate::shard::Locked;
 use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
@@ -18,6 +18,9 @@ use terrace_device::AlignedBuf;
 /// Segments merged at once, at most, and at least where memory is scarce.
 const SEGMENTS_MAX: usize = 8;
 const SEGMENTS_MIN: usize = 3;
+/// Of so many there is a group for whatever is alive in them: those that are three fifths full fill three new
+/// segments, where two or four would leave a gap in one, or find no room.
+const SEGMENTS_ENOUGH: usize = 5;
 /// New segments that one merge makes, at most.
 pub(crate) const OUTPUTS_MAX: u32 = SEGMENTS_MAX as u32 - 1;
 /// What is filled of a segment at most, in percent of what its records should take on average.
@@ -30,10 +33,13 @@ const LEFTOVER_PART: u64 = 4;
 const FRUGAL: (u64, u64) = (9, 8);
 
 /// How many segments are moved at once at most: they take no more than a thirty-second of `memory` bytes, or a
-/// sixteenth for the three that are the least; 0 where that is too little.
+/// sixteenth for the five that are enough; 0 where that is too little for three.
 pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
     let within = |part: usize| memory as usize / part / segment_bytes.max(1);
-    if within(16) < SEGMENTS_MIN { 0 } else { within(32).clamp(SEGMENTS_MIN, SEGMENTS_MAX) }
+    match within(16) {
+        0..SEGMENTS_MIN => 0,
+        most => within(32).clamp(most.min(SEGMENTS_ENOUGH), SEGMENTS_MAX),
+    }
 }
 
 /// Bytes of a segment's pages and footer that are filled, most often.
@@ -78,8 +84,8 @@ pub(crate) fn merge(
     done || job.take_back_damaged(space)
 }
 
-/// The emptiest segments beside the victim, as many as gain most for what is written, and how many new ones
-/// they make.
+/// The emptiest segments beside the victim and one that fills the new ones, as many as gain most for what is written,
+/// and how many new ones they make.
 fn choose(
     engine: &Engine,
     guard: Guard<'_>,
@@ -107,27 +113,41 @@ fn choose(
     let like = segments.iter().filter(is_like);
     let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
     all.sort_unstable_by_key(|(usage, _)| usage.live_bytes);
-    all.truncate(segments_max);
-    let room_of_one = room_of_one(engine);
+    let usages: Vec<_> = all.iter().map(|&(usage, _)| usage).collect();
+    let (offer, last) = best_offer(&usages, segments_max, room, room_of_one(engine))?;
+    let group = all[..offer.segments - 1].iter().chain([&all[last]]);
+    let group: Vec<_> = group.map(|&(_, sealed)| sealed).collect();
+    group.contains(&victim.sealed).then_some((group, offer.outputs))
+}
+
+/// What gains most for what is written: of segments in the order of what is alive in them the first, and a last one,
+/// whose index is answered, too.
+fn best_offer(
+    usages: &[Usage],
+    segments_max: usize,
+    room: usize,
+    room_of_one: u64,
+) -> Option<(Offer, usize)> {
     let (mut records, mut bytes) = (0u64, 0u64);
-    let mut best: Option<Offer> = None;
-    for (n, (usage, _)) in (1..).zip(&all) {
-        records += u64::from(usage.live_records);
-        bytes += u64::from(usage.live_bytes);
-        let pages = bytes.div_ceil(PAGE_ROOM as u64);
-        let needed =
-            pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64;
-        let outputs = (needed / room_of_one) as usize..=needed.div_ceil(room_of_one) as usize;
-        for offer in outputs.filter_map(|outputs| Offer::new(n, outputs, needed, room_of_one)) {
-            let is_better = best.is_none_or(|best| offer.is_better_than(best));
-            if offer.outputs <= room && is_better {
-                best = Some(offer);
-            }
+    let mut best: Option<(Offer, usize)> = None;
+    for n in 1..=segments_max.min(usages.len()) {
+        let needed_with = |last: &Usage| {
+            let records = records + u64::from(last.live_records);
+            let pages = (bytes + u64::from(last.live_bytes)).div_ceil(PAGE_ROOM as u64);
+            pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64
+        };
+        for outputs in 1..n.min(room + 1) {
+            // The fullest that still fits leaves no gap. Where none does, the emptiest leaves least.
+            let fits = |last: &_| needed_with(last) <= outputs as u64 * room_of_one;
+            let last = n - 1 + usages[n - 1..].partition_point(fits).saturating_sub(1);
+            let offer = Offer::new(n, outputs, needed_with(&usages[last]), room_of_one);
+            let is_better = |offer: &Offer| best.is_none_or(|(best, _)| offer.is_better_than(best));
+            best = offer.filter(is_better).map(|offer| (offer, last)).or(best);
         }
+        records += u64::from(usages[n - 1].live_records);
+        bytes += u64::from(usages[n - 1].live_bytes);
     }
-    let Offer { segments, outputs, .. } = best?;
-    let group: Vec<_> = all.into_iter().take(segments).map(|(_, sealed)| sealed).collect();
-    group.contains(&victim.sealed).then_some((group, outputs))
+    best
 }
 
 /// A merge that may be worth it; all but the first two in bytes.
@@ -159,5 +179,53 @@ impl Offer {
     /// Less work for what is gained; what is left costs twice.
     fn is_better_than(self, other: Self) -> bool {
         (self.written + self.left) * other.gained < (other.written + other.left) * self.gained
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const ROOM_OF_ONE: u64 = (256 << 10) * FILL_PERCENT / 100;
+
+    /// What a segment holds that is so many percent full, of records of 111 bytes.
+    fn usage(percent: u32) -> Usage {
+        let live_records = ROOM_OF_ONE as u32 / 117 * percent / 100;
+        Usage { live_records, live_bytes: live_records * 111, ..Usage::default() }
+    }
+
+    #[test]
+    fn there_is_a_group_whatever_is_alive() {
+        for emptiest in 20..70 {
+            // As they are when all are overwritten alike.
+            let usages: Vec<_> =
+                (0..64).map(|at| usage(emptiest + (95 - emptiest) * at / 64)).collect();
+            for segments_max in SEGMENTS_MIN..=SEGMENTS_MAX {
+                let offer = best_offer(&usages, segments_max, SEGMENTS_MAX, ROOM_OF_ONE);
+                assert!(offer.is_some(), "{segments_max} at once, the emptiest {emptiest} % full");
+            }
+        }
+    }
+
+    #[test]
+    fn five_are_enough_where_all_are_alike() {
+        let offers = |segments_max| {
+            let offer = move |percent: &u32| {
+                best_offer(&[usage(*percent); 64], segments_max, SEGMENTS_MAX, ROOM_OF_ONE)
+                    .is_some()
+            };
+            (40..80).filter(offer).count()
+        };
+        assert_eq!(offers(SEGMENTS_ENOUGH), 40);
+        assert!(offers(SEGMENTS_ENOUGH - 1) < 40, "four would be enough");
+    }
+
+    #[test]
+    fn memory_says_how_many_move_at_once() {
+        let at_once = |segments: u64| segments_max(segments << 20, 1 << 20);
+        assert_eq!(
+            [47, 48, 79, 80, 191, 192, 255, 256, 999].map(at_once),
+            [0, 3, 4, 5, 5, 6, 7, 8, 8]
+        );
     }
 }
