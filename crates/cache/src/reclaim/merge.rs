@@ -170,8 +170,7 @@ impl Offer {
         let left = needed.saturating_sub(new);
         let written = new + left;
         let gained = all.checked_sub(written)?;
-        let is_frugal =
-            written * (all - needed) * FRUGAL.1 <= needed * gained * FRUGAL.0 && outputs > 0;
+        let is_frugal = written * (all - needed) * FRUGAL.1 <= needed * gained * FRUGAL.0;
         let is_worth_it = is_frugal && gained > 0 && left * LEFTOVER_PART <= gained;
         is_worth_it.then_some(Self { segments, outputs, left, written, gained })
     }
