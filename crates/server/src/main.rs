@@ -74,6 +74,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     }
     let (connections, tiers) = (settings.connections_max, settings.tiers.len());
     let few_descriptors = limits::allow_descriptors(connections, settings.threads, tiers)?;
+    let admin_connections = limits::admin_connections(connections, settings.threads, tiers);
     limits::take_file_size_signal()?;
     // Keys are often for root alone. Why they can't be read is told below.
     let tls = tls::load(&settings.tls);
@@ -88,7 +89,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let tls = tls.map_err(Failure::system)?;
     // Before any drive: who wrote a wrong port need not wait for one.
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
-    let admin = Admin::bind(settings).map_err(Failure::system)?;
+    let admin = Admin::bind(settings, admin_connections).map_err(Failure::system)?;
     let mut created = Created::default();
     let tiers = tiers::open(settings, background_threads(settings), &mut created)?;
     let state = state::open(settings, &mut created)?;

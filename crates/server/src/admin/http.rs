@@ -1,191 +1,218 @@
-//! One request and one answer of HTTP/1.1; then the connection ends.
+//! HTTP of the admin page: hyper on a thread of its own, a bounded number of connections, each with one request.
+//!
+//! A connection goes through two phases, and each of them ends in time:
+//!
+//! 1. Its request is awaited for [`REQUEST_PATIENCE`]. While all places are taken, the connection that has waited
+//!    longest in this phase is closed for a new one.
+//! 2. The answer is written for [`ANSWER_PATIENCE`] at least, and twice as long at most.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
 
-/// Longer requests are none of a scraper's.
-const REQUEST_BYTES_MAX: usize = 8 << 10;
-const HEADERS_MAX: usize = 32;
-/// A request must be there within this time: those that only connect keep places from others.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(1);
-/// Its answer must be taken within this time.
+/// A whole request must be there within this time.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// An answer must be taken within this time.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a request that are read before its end must be there; the least that hyper allows. The page itself
+/// refuses headers above [`super::HEADER_BYTES_MAX`].
+const BUFFER_BYTES: usize = 8 << 10;
+/// How often the accepting loop checks whether the server stops.
+const STOP_CHECK: Duration = Duration::from_millis(200);
+/// How long nothing is accepted after an error such as the end of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// Answers a request that did not come in time.
+const TIMED_OUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
-/// What was asked for.
-pub(super) struct Request {
-    /// With what stands behind a `?`.
-    pub(super) path: String,
-    /// The token of `Authorization: Bearer`.
-    pub(super) bearer: Option<String>,
+/// What hyper hands over, and takes back.
+pub(super) type Request = hyper::Request<Incoming>;
+pub(super) type Response = hyper::Response<Full<Bytes>>;
+
+/// A bound socket that does not block.
+#[derive(Debug)]
+pub(super) enum Listening {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
 }
 
-/// What is answered.
-pub(super) struct Response {
-    status: &'static str,
-    content_type: &'static str,
-    more_headers: &'static str,
-    body: String,
+enum Listener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
 }
 
-impl Response {
-    const TEXT: &str = "text/plain; charset=utf-8";
+/// Answers requests until the server stops.
+pub(super) trait Pages {
+    /// Answers one request.
+    fn answer(&self, request: Request) -> impl Future<Output = Response>;
 
-    fn new(status: &'static str, content_type: &'static str, body: impl Into<String>) -> Self {
-        Self { status, content_type, more_headers: "", body: body.into() }
-    }
+    /// Whether no further request is to be answered.
+    fn is_stopping(&self) -> bool;
+}
 
-    pub(super) fn text(body: &str) -> Self {
-        Self::new("200 OK", Self::TEXT, body)
-    }
+/// Serves `pages` on the calling thread, to at most `connections_max` connections at a time, until
+/// [`Pages::is_stopping`].
+pub(super) fn serve(
+    socket: Listening,
+    connections_max: usize,
+    pages: impl Pages + 'static,
+) -> io::Result<()> {
+    // Pages that take longer are written by a second thread: `/healthz` does not wait for them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .max_blocking_threads(1)
+        .thread_name("admin-page")
+        .build()?;
+    LocalSet::new().block_on(&runtime, async {
+        let places = Places::new(connections_max);
+        match Listener::new(socket)? {
+            Listener::Tcp(socket) => {
+                accept(async || socket.accept().await.map(|(client, _)| client), places, pages)
+                    .await
+            }
+            Listener::Unix(socket) => {
+                accept(async || socket.accept().await.map(|(client, _)| client), places, pages)
+                    .await
+            }
+        }
+        Ok(())
+    })
+}
 
-    pub(super) fn json(body: String) -> Self {
-        Self::new("200 OK", "application/json", body)
-    }
-
-    pub(super) fn metrics(body: String) -> Self {
-        Self::new("200 OK", "text/plain; version=0.0.4; charset=utf-8", body)
-    }
-
-    pub(super) fn not_found() -> Self {
-        Self::new("404 Not Found", Self::TEXT, "no such page\n")
-    }
-
-    pub(super) fn unavailable(body: String) -> Self {
-        Self::new("503 Service Unavailable", Self::TEXT, body)
-    }
-
-    pub(super) fn unauthorized() -> Self {
-        let more_headers = "WWW-Authenticate: Bearer\r\n";
-        Self { more_headers, ..Self::new("401 Unauthorized", Self::TEXT, "a token is needed\n") }
+impl Listener {
+    fn new(socket: Listening) -> io::Result<Self> {
+        Ok(match socket {
+            Listening::Tcp(socket) => Self::Tcp(tokio::net::TcpListener::from_std(socket)?),
+            Listening::Unix(socket) => Self::Unix(tokio::net::UnixListener::from_std(socket)?),
+        })
     }
 }
 
-/// Why a request is not answered as it wishes.
-enum Refused {
-    /// In words.
-    With(Response),
-    /// By the end of the connection.
-    Silently,
+async fn accept<Client: AsyncRead + AsyncWrite + Unpin + 'static>(
+    next: impl AsyncFn() -> io::Result<Client>,
+    places: Places,
+    pages: impl Pages + 'static,
+) {
+    let pages = Rc::new(pages);
+    while !pages.is_stopping() {
+        let client = match timeout(STOP_CHECK, next()).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(_)) => {
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+            Err(_) => continue,
+        };
+        // Without a connection to close, all are being answered: one of them ends in time.
+        let place = loop {
+            match timeout(STOP_CHECK, places.take()).await {
+                Ok(place) => break place,
+                Err(_) if pages.is_stopping() => return,
+                Err(_) => {}
+            }
+        };
+        let (number, waiting) = (place.number, Rc::clone(&places.waiting));
+        let task = spawn_local(converse(client, place, Rc::clone(&pages)));
+        waiting.borrow_mut().insert(number, task.abort_handle());
+    }
 }
 
-/// Answers the request that comes from `client`.
-pub(super) fn serve(client: OwnedFd, answer: impl FnOnce(&Request) -> Response) {
-    let mut client = File::from(client);
-    let (response, head_only) = match read(&mut client) {
-        Ok((request, head_only)) => (answer(&request), head_only),
-        Err(Refused::With(response)) => (response, false),
-        Err(Refused::Silently) => return,
+/// Answers the request of one client.
+async fn converse(
+    client: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    place: Place,
+    pages: Rc<impl Pages + 'static>,
+) {
+    let answer = async |request| {
+        place.has_request();
+        Ok::<_, Infallible>(pages.answer(request).await)
     };
-    // A client that is gone needs no answer.
-    let _ = write(&mut client, &response, head_only);
-}
-
-/// Reads a request; `true` if only the head of the answer is wanted.
-fn read(client: &mut File) -> Result<(Request, bool), Refused> {
-    let end = Instant::now() + REQUEST_PATIENCE;
-    let mut text = Vec::new();
-    let mut buffer = [0; 1024];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || wait(client, left, false).is_err() {
-            return Err(Refused::Silently);
-        }
-        match client.read(&mut buffer) {
-            Ok(0) | Err(_) => return Err(Refused::Silently),
-            Ok(bytes) => text.extend_from_slice(&buffer[..bytes]),
-        }
-        if let Some(request) = parse(&text)? {
-            return Ok(request);
-        }
-        if text.len() > REQUEST_BYTES_MAX {
-            let status = "431 Request Header Fields Too Large";
-            return Err(Refused::With(Response::new(status, Response::TEXT, "too long\n")));
-        }
+    let service = service_fn(|request| Box::pin(answer(request)));
+    let mut connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(client), service);
+    if timeout(REQUEST_PATIENCE, &mut connection).await.is_ok() {
+        return;
+    }
+    // What a client does with an answer, or that it is gone, is its own affair.
+    if place.is_waiting() {
+        let mut client = connection.into_parts().io.into_inner();
+        let _ = timeout(ANSWER_PATIENCE, client.write_all(TIMED_OUT)).await;
+    } else {
+        let _ = timeout(ANSWER_PATIENCE, connection).await;
     }
 }
 
-fn wait(client: &File, left: Duration, to_write: bool) -> io::Result<()> {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let flags = if to_write { PollFlags::OUT } else { PollFlags::IN };
-    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-    match poll(&mut [PollFd::new(client, flags)], Some(&left))? {
-        0 => Err(io::ErrorKind::TimedOut.into()),
-        _ => Ok(()),
+/// Connections whose request is awaited, by number: the oldest first.
+type Waiting = Rc<RefCell<BTreeMap<u64, AbortHandle>>>;
+
+/// The places for connections.
+struct Places {
+    free: Arc<Semaphore>,
+    waiting: Waiting,
+    next: std::cell::Cell<u64>,
+}
+
+/// The place of one connection.
+struct Place {
+    number: u64,
+    waiting: Waiting,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Places {
+    fn new(count: usize) -> Self {
+        let (waiting, next) = Default::default();
+        Self { free: Arc::new(Semaphore::new(count)), waiting, next }
+    }
+
+    /// Waits for a place. If all are taken, closes the oldest connection without a whole request first.
+    async fn take(&self) -> Place {
+        if self.free.available_permits() == 0 {
+            let oldest = self.waiting.borrow_mut().pop_first();
+            oldest.inspect(|(_, connection)| connection.abort());
+        }
+        let permit = Arc::clone(&self.free).acquire_owned().await;
+        let number = self.next.get();
+        self.next.set(number + 1);
+        Place {
+            number,
+            waiting: Rc::clone(&self.waiting),
+            _permit: permit.expect("the semaphore is never closed"),
+        }
     }
 }
 
-fn parse(text: &[u8]) -> Result<Option<(Request, bool)>, Refused> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut request = httparse::Request::new(&mut headers);
-    match request.parse(text) {
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Ok(httparse::Status::Complete(_)) => {}
-        Err(_) => {
-            let response = Response::new("400 Bad Request", Response::TEXT, "not understood\n");
-            return Err(Refused::With(response));
-        }
+impl Place {
+    fn is_waiting(&self) -> bool {
+        self.waiting.borrow().contains_key(&self.number)
     }
-    let head_only = request.method == Some("HEAD");
-    if !head_only && request.method != Some("GET") {
-        let response = Response::new("405 Method Not Allowed", Response::TEXT, "GET is\n");
-        return Err(Refused::With(response));
+
+    fn has_request(&self) {
+        self.waiting.borrow_mut().remove(&self.number);
     }
-    let authorization =
-        request.headers.iter().find(|h| h.name.eq_ignore_ascii_case("authorization"));
-    let bearer = authorization
-        .and_then(|header| std::str::from_utf8(header.value).ok())
-        .and_then(|value| value.strip_prefix("Bearer "))
-        .map(|token| token.trim().to_string());
-    Ok(Some((Request { path: request.path.unwrap_or("/").to_string(), bearer }, head_only)))
 }
 
-fn write(client: &mut File, response: &Response, head_only: bool) -> io::Result<()> {
-    let Response { status, content_type, more_headers, body } = response;
-    let mut text = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
-         {more_headers}Cache-Control: no-store\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    if !head_only {
-        text.push_str(body);
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.has_request();
     }
-    let end = Instant::now() + ANSWER_PATIENCE;
-    let mut left = text.as_bytes();
-    while !left.is_empty() {
-        wait(client, end.saturating_duration_since(Instant::now()), true)?;
-        // A socket that can be written to takes some of it and does not wait for the rest.
-        match rustix::net::send(
-            &*client,
-            left,
-            rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
-        ) {
-            Ok(bytes) => left = &left[bytes..],
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    client.flush()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_what_scrapers_send() {
-        let read = |text: &str| parse(text.as_bytes());
-        let whole = "GET /metrics?x HTTP/1.1\r\nHost: h\r\nauthorization: Bearer abc \r\n\r\n";
-        for end in 0..whole.len() {
-            assert!(matches!(read(&whole[..end]), Ok(None)), "{end}");
-        }
-        let Ok(Some((request, head_only))) = read(whole) else { panic!("not understood") };
-        assert_eq!((request.path.as_str(), head_only), ("/metrics?x", false));
-        assert_eq!(request.bearer.as_deref(), Some("abc"));
-        assert!(matches!(read("HEAD / HTTP/1.0\r\n\r\n"), Ok(Some((_, true)))));
-        for wrong in ["POST / HTTP/1.1\r\n\r\n", "get k\r\n", "\u{0}\u{1}\r\n\r\n"] {
-            assert!(matches!(read(wrong), Err(Refused::With(_))), "{wrong:?}");
-        }
-    }
-}
+mod tests;

@@ -257,8 +257,13 @@ pub fn markdown() -> String {
          `/status` (all of `stats` and `stats tiers` as JSON), `/healthz`, `/readyz`, and\n\
          `/readyz?recovered`, which is 503 until all records are back after a start. Any other\n\
          address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
-         16 characters) readers send as `Authorization: Bearer TOKEN`. A request must be there a\n\
-         second after its connection.\n\n\
+         16 characters) readers send as `Authorization: Bearer TOKEN`; `/healthz` and `/readyz`\n\
+         answer without it, as probes need it. Without a token file, `Host` must be a literal\n\
+         address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web\n\
+         page whose name leads to 127.0.0.1 must not read them. A connection has one request, of\n\
+         at most 4 KiB and within five seconds. At most 2,000 connections are served at a time\n\
+         (fewer if `ulimit -n` allows fewer besides `-c`); when all are taken, the oldest one\n\
+         without a whole request is closed.\n\n\
          `/healthz` and `/readyz` are about the process: it runs, and clients are answered. Both\n\
          stay 200 when a tier has failed, which is meant: the cache goes on serving from DRAM and\n\
          the other tiers, and to start it anew or take it out of service would lose those too.\n\

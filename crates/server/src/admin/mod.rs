@@ -1,6 +1,7 @@
 //! The admin page: metrics, health and status over HTTP, on a thread of its own so that neither
 //! scrapes nor attacks on it hold up a worker.
 
+mod host;
 mod http;
 mod metrics;
 mod samples;
@@ -9,42 +10,52 @@ mod token;
 
 pub use metrics::markdown;
 
-use crate::say;
 use crate::server::left_behind;
 use crate::server::shared::Shared;
 use crate::settings::{AdminAddress, Settings};
 use crate::stats::view::View;
-use http::{Request, Response};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use http::{Listening, Pages, Request, Response};
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 use token::Token;
 
-/// Requests that are answered at the same time; others wait in the kernel's queue.
-const REQUESTS_MAX: u32 = 8;
-/// How long a client waits that can't be answered now.
-const NAP: Duration = Duration::from_millis(10);
-/// How often it looks whether the server stops.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Connections at a time, where the limit of open files allows as many.
+pub const CONNECTIONS_MAX: u32 = 2000;
+/// The path and all headers of a request together.
+const HEADER_BYTES_MAX: usize = 4 << 10;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const JSON: &str = "application/json";
 
 /// The socket of the page, and who may read it.
 #[derive(Debug)]
 pub struct Admin {
     socket: Listening,
-    token: Option<Token>,
+    access: Access,
     name: String,
+    connections_max: u32,
 }
 
+/// Who may read the page.
 #[derive(Debug)]
-enum Listening {
-    Tcp(TcpListener),
-    Unix(UnixListener),
+enum Access {
+    /// Whoever may open the Unix socket.
+    Socket,
+    /// Programs of this machine, which name it by an address, a loopback name or one of these.
+    Hosts(Vec<String>),
+    /// Whoever knows the token.
+    Token(Token),
 }
 
 /// The page can't be served: one line that says why.
@@ -56,15 +67,17 @@ pub struct AdminError {
 }
 
 impl Admin {
-    /// Listens where `settings` ask for it; `None` if they don't.
-    pub fn bind(settings: &Settings) -> Result<Option<Self>, AdminError> {
+    /// Listens where `settings` ask for it, for at most `connections_max` connections at a time; `None` if they
+    /// don't.
+    pub fn bind(settings: &Settings, connections_max: u32) -> Result<Option<Self>, AdminError> {
         let Some(address) = &settings.admin else { return Ok(None) };
-        let token = match &settings.admin_token_file {
-            None => None,
-            Some(file) => Some(Token::read(file).map_err(|source| {
+        let access = match (&settings.admin_token_file, address) {
+            (Some(file), _) => Access::Token(Token::read(file).map_err(|source| {
                 let flag = format!("--admin-token-file {}", file.display());
                 AdminError { flag, source }
             })?),
+            (None, AdminAddress::Unix(_)) => Access::Socket,
+            (None, AdminAddress::Tcp(_)) => Access::Hosts(settings.admin_hosts.clone()),
         };
         let (socket, name) = listen(address).map_err(|source| {
             let address = match address {
@@ -73,7 +86,7 @@ impl Admin {
             };
             AdminError { flag: format!("--admin {address}"), source }
         })?;
-        Ok(Some(Self { socket, token, name }))
+        Ok(Some(Self { socket, access, name, connections_max }))
     }
 
     /// Where it listens, as `http://ADDRESS:PORT` or a path.
@@ -81,93 +94,108 @@ impl Admin {
         &self.name
     }
 
-    fn accept(&self) -> io::Result<OwnedFd> {
-        match &self.socket {
-            Listening::Tcp(socket) => socket.accept().map(|(client, _)| client.into()),
-            Listening::Unix(socket) => socket.accept().map(|(client, _)| client.into()),
-        }
-    }
-
     /// Answers until the server stops.
     pub(crate) fn run(self, shared: &Arc<Shared>) {
-        let page = Arc::new(self);
-        let busy = Arc::new(AtomicU32::new(0));
-        while !shared.is_stopping() {
-            let mut fds = [PollFd::new(&*page, PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&LOOK_EVERY));
-            if busy.load(Ordering::Relaxed) >= REQUESTS_MAX {
-                std::thread::sleep(NAP);
-                continue;
-            }
-            let client = match page.accept() {
-                Ok(client) => client,
-                // Who knocked is gone.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                // Descriptors have run out, say, and the client is still there.
-                Err(_) => {
-                    std::thread::sleep(NAP);
-                    continue;
-                }
-            };
-            let (page, shared, ends) = (Arc::clone(&page), Arc::clone(shared), Busy::begin(&busy));
-            let answer = move || {
-                let _ends = ends;
-                http::serve(client, |request| page.answer(request, &shared));
-            };
-            if let Err(error) = std::thread::Builder::new().name("admin-page".into()).spawn(answer)
-            {
-                say::error(format_args!("the admin page can't answer: {error}"));
+        let page = Page { access: self.access, shared: Arc::clone(shared) };
+        if let Err(error) = http::serve(self.socket, self.connections_max as usize, page) {
+            shared.fail(format!("--admin {}: {error}", self.name));
+        }
+    }
+}
+
+struct Page {
+    access: Access,
+    shared: Arc<Shared>,
+}
+
+impl Pages for Page {
+    async fn answer(&self, request: Request) -> Response {
+        let (request, _body) = request.into_parts();
+        match self.refusal(&request) {
+            None => self.page(request.uri.path(), request.uri.query()).await,
+            Some(refusal) => refusal,
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.shared.is_stopping()
+    }
+}
+
+impl Page {
+    /// The answer to what is no request for a page, or comes from someone who may not have it.
+    fn refusal(&self, request: &Parts) -> Option<Response> {
+        let headers = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+        let path = request.uri.path_and_query().map_or(0, |path| path.as_str().len());
+        if path + headers.sum::<usize>() > HEADER_BYTES_MAX {
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            return Some(response(status, TEXT, "a request has at most 4 KiB\n"));
+        }
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            let refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "GET and HEAD are\n");
+            return Some(with(refusal, ALLOW, "GET, HEAD"));
+        }
+        match &self.access {
+            Access::Socket => None,
+            Access::Hosts(names) => host::check(request, names).err().map(|status| {
+                let text = "Host is another than this one; see --admin-host\n";
+                response(status, TEXT, text)
+            }),
+            // Kubernetes' probes and load balancers have no token, and learn nothing else.
+            Access::Token(_) if matches!(request.uri.path(), "/healthz" | "/readyz") => None,
+            Access::Token(token) if bearer(request).is_some_and(|given| token.is(given)) => None,
+            Access::Token(_) => {
+                let refusal = response(StatusCode::UNAUTHORIZED, TEXT, "a token is needed\n");
+                Some(with(refusal, WWW_AUTHENTICATE, "Bearer"))
             }
         }
     }
 
-    fn answer(&self, request: &Request, shared: &Shared) -> Response {
-        if let Some(token) = &self.token
-            && !request.bearer.as_deref().is_some_and(|given| token.is(given))
-        {
-            return Response::unauthorized();
-        }
-        let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
-        let view = || View::new(shared, shared.clock.now());
+    async fn page(&self, path: &str, query: Option<&str>) -> Response {
+        let ok = |content_type, text: &'static str| response(StatusCode::OK, content_type, text);
         match path {
-            "/" => Response::text("/metrics\n/status\n/healthz\n/readyz\n/readyz?recovered\n"),
-            "/metrics" => Response::metrics(metrics::text(&view())),
-            "/status" => Response::json(status::json(&view())),
-            "/healthz" => Response::text("ok\n"),
-            "/readyz" => match shared.cache.recovering() {
-                waiting if waiting > 0 && query == "recovered" => {
-                    Response::unavailable(format!("recovering: {waiting} shards are waiting\n"))
+            "/" => ok(TEXT, "/metrics\n/status\n/healthz\n/readyz\n/readyz?recovered\n"),
+            "/metrics" => self.view(METRICS, metrics::text).await,
+            "/status" => self.view(JSON, status::json).await,
+            "/healthz" => ok(TEXT, "ok\n"),
+            "/readyz" => match self.shared.cache.recovering() {
+                waiting if waiting > 0 && query == Some("recovered") => {
+                    let text = format!("recovering: {waiting} shards are waiting\n");
+                    response(StatusCode::SERVICE_UNAVAILABLE, TEXT, text)
                 }
-                _ => Response::text("ready\n"),
+                _ => ok(TEXT, "ready\n"),
             },
-            _ => Response::not_found(),
+            _ => response(StatusCode::NOT_FOUND, TEXT, "no such page\n"),
+        }
+    }
+
+    /// What the server counts, written by `write` on the thread for pages that take longer.
+    async fn view(&self, content_type: &'static str, write: fn(&View<'_>) -> String) -> Response {
+        let shared = Arc::clone(&self.shared);
+        let text = move || write(&View::new(&shared, shared.clock.now()));
+        match tokio::task::spawn_blocking(text).await {
+            Ok(text) => response(StatusCode::OK, content_type, text),
+            Err(_) => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the page failed\n"),
         }
     }
 }
 
-/// Counts requests that are being answered.
-struct Busy(Arc<AtomicU32>);
-
-impl Busy {
-    fn begin(busy: &Arc<AtomicU32>) -> Self {
-        busy.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(busy))
-    }
+/// The token of `Authorization: Bearer`.
+fn bearer(request: &Parts) -> Option<&[u8]> {
+    let value = request.headers.get(AUTHORIZATION)?.as_bytes();
+    value.strip_prefix(b"Bearer ").map(<[u8]>::trim_ascii)
 }
 
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+fn response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let response = with(response, CONTENT_TYPE, content_type);
+    with(response, CACHE_CONTROL, "no-store")
 }
 
-impl AsFd for Admin {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Listening::Tcp(socket) => socket.as_fd(),
-            Listening::Unix(socket) => socket.as_fd(),
-        }
-    }
+fn with(mut response: Response, name: HeaderName, value: &'static str) -> Response {
+    response.headers_mut().insert(name, HeaderValue::from_static(value));
+    response
 }
 
 fn listen(address: &AdminAddress) -> io::Result<(Listening, String)> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use subtle::ConstantTimeEq;
 
 /// Shorter ones can be guessed.
 const BYTES_MIN: usize = 16;
@@ -20,13 +21,9 @@ impl Token {
         }
     }
 
-    /// Whether `given` is it. How long that takes says nothing about where the two differ.
-    pub(super) fn is(&self, given: &str) -> bool {
-        let given = given.as_bytes();
-        let differing = self.0.iter().enumerate().fold(0, |differing, (at, byte)| {
-            differing | (byte ^ given.get(at).copied().unwrap_or_default())
-        });
-        differing == 0 && given.len() == self.0.len()
+    /// Whether `given` is it. The time that takes depends on the lengths only.
+    pub(super) fn is(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
     }
 }
 
@@ -43,9 +40,9 @@ mod tests {
     #[test]
     fn nothing_but_the_token_is_the_token() {
         let token = Token(b"0123456789abcdef".to_vec());
-        assert!(token.is("0123456789abcdef"));
+        assert!(token.is(b"0123456789abcdef"));
         for wrong in ["", "0", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
-            assert!(!token.is(wrong), "{wrong}");
+            assert!(!token.is(wrong.as_bytes()), "{wrong}");
         }
         assert_eq!(format!("{token:?}"), "Token");
     }

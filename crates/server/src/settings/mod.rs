@@ -51,6 +51,8 @@ pub struct Settings {
     pub admin: Option<AdminAddress>,
     /// The file with the token that the admin page asks for (`--admin-token-file`).
     pub admin_token_file: Option<PathBuf>,
+    /// Names by which the admin page may be asked for without a token, besides loopback names (`--admin-host`).
+    pub admin_hosts: Vec<String>,
     /// Listen on this socket and on no network at all (`-s`).
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket (`-a`, octal on the command line).
@@ -157,6 +159,7 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             admin: None,
             admin_token_file: None,
+            admin_hosts: Vec::new(),
             listen: Vec::new(),
             unix_socket: None,
             unix_mask: 0o700,

@@ -140,6 +140,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("v", "verbose", "", "", "log more; -vv and -vvv still more", Process, Set(verbose)),
     flag("", "admin", "ADDR:PORT", "off", "serve metrics and status over HTTP there, or on a Unix socket (a path)", Process, Set(admin)),
     flag("", "admin-token-file", "FILE", "", "the admin page asks for the token in this file, in `Authorization: Bearer`", Process, Set(admin_token_file)),
+    flag("", "admin-host", "NAME", "", "take this name for the admin page's `Host`, too; may be repeated", Process, Set(admin_host)),
     flag("", "config", "FILE", "", "read settings from this TOML file; what the command line says wins", Process, Config),
 
     flag("o", "extended", "NAME[=VALUE],...", "", "memcached's extended options, listed below", Other, Extended),
@@ -359,6 +360,17 @@ fn udp_port(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn admin(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.admin, Some(AdminAddress::parse(text)?))
+}
+
+fn admin_host(s: &mut Settings, text: &str) -> Result<(), String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    match text.strip_suffix('.').unwrap_or(text) {
+        name if !name.is_empty() && name.bytes().all(is_name) => {
+            s.admin_hosts.push(name.to_ascii_lowercase());
+            Ok(())
+        }
+        _ => Err("write the name of a host without a port, such as cache.example.com".into()),
+    }
 }
 
 fn admin_token_file(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -53,7 +53,7 @@ fn getopt_forms_mean_the_same() {
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
-         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --admin /a/s --admin-token-file /t \
+         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --admin /a/s --admin-token-file /t --admin-host A.b. \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
     let expected = Settings {
@@ -63,6 +63,7 @@ fn every_common_flag_lands_in_its_field() {
         tls: TlsSettings::default(),
         admin: Some(AdminAddress::Unix("/a/s".into())),
         admin_token_file: Some("/t".into()),
+        admin_hosts: vec!["a.b".into()],
         listen: vec![
             ListenAddress { host: "127.0.0.1".into(), port: Some(1), tls: None, protocol: None },
             ListenAddress { host: "::1".into(), port: None, tls: None, protocol: None },
@@ -120,7 +121,10 @@ fn every_common_flag_lands_in_its_field() {
         slab_chunk_bytes_min: 64,
         napi_ids: 0,
         shown: Default::default(),
-        notes: vec!["--public-udp: no effect, there is no -U".into()],
+        notes: vec![
+            "--admin-host A.b.: no effect, no --admin on a TCP port without a token".into(),
+            "--public-udp: no effect, there is no -U".into(),
+        ],
     };
     assert_eq!(s, expected);
 }
@@ -133,6 +137,7 @@ fn flags_that_need_another_are_noted_without_it() {
         ("--write-budget 1dwpd", "--write-budget 1dwpd: no effect, there is no --tier"),
         ("--tier-full 70", "--tier-full 70: no effect, there is no --tier"),
         ("--admin-token-file /t", "--admin-token-file /t: no effect, there is no --admin"),
+        ("--admin-host h", "--admin-host h: no effect, no --admin on a TCP port without a token"),
         ("--public-udp", "--public-udp: no effect, there is no -U"),
         ("-a 700", "-a 700: no effect, there is no -s"),
         (
@@ -145,6 +150,7 @@ fn flags_that_need_another_are_noted_without_it() {
     for line in [
         "--tier ssd:/a:1g --durability strict --gear c --write-budget 1dwpd --tier-full 70",
         "--admin 127.0.0.1:1 --admin-token-file /t",
+        "--admin 127.0.0.1:1 --admin-host h",
         "--state /s --on-mismatch refuse",
         "-U 1 --public-udp",
         "-s /s -a 700",
@@ -408,6 +414,7 @@ fn errors_say_what_to_write() {
         ("-o ssl_verify_mode=4", "the mode is a number from 0 to 3"),
         ("--admin 0.0.0.0:1", "write --admin-token-file FILE"),
         ("--admin x", "write ADDR:PORT"),
+        ("--admin-host a:1", "without a port"),
         ("-p 0", "nothing to listen on"),
         ("-o bogus", "-o bogus: no such option"),
         ("-o ext_pth=/a:1g", "did you mean ext_path?"),

@@ -2,7 +2,7 @@
 
 use super::assign::{Assignment, Target};
 use super::extended::Effect;
-use super::{Port, Settings};
+use super::{AdminAddress, Port, Settings};
 
 /// Flags and what they need, in words and as a question to the settings.
 type Needs = (&'static [&'static str], &'static str, fn(&Settings) -> bool);
@@ -16,6 +16,9 @@ const NEEDS: &[Needs] = &[
     // The state alone is recovered too.
     (&["durability", "on-mismatch"], NO_TIER, |s| !s.tiers.is_empty() || s.state_dir.is_some()),
     (&["admin-token-file"], "there is no --admin", |s| s.admin.is_some()),
+    (&["admin-host"], "no --admin on a TCP port without a token", |s| {
+        matches!(s.admin, Some(AdminAddress::Tcp(_))) && s.admin_token_file.is_none()
+    }),
     (&["public-udp"], "there is no -U", |s| s.udp_port != Port::Off),
     (&["unix-mask"], "there is no -s", |s| s.unix_socket.is_some()),
 ];

@@ -4,6 +4,10 @@ use super::Failure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use terrace::admin;
+
+/// Connections of the admin page where clients leave none.
+const ADMIN_CONNECTIONS_MIN: u32 = 16;
 
 /// Descriptors besides those of clients: listeners, drives, rings, event queues.
 fn own_descriptors(threads: u32, tiers: usize) -> u64 {
@@ -18,15 +22,10 @@ pub(crate) fn allow_descriptors(
     tiers: usize,
 ) -> Result<Option<String>, Failure> {
     let wanted = u64::from(connections) + own_descriptors(threads, tiers);
+    if raise_descriptors(wanted) {
+        return Ok(None);
+    }
     let limit = getrlimit(Resource::Nofile);
-    let enough = |have: Option<u64>| have.is_none_or(|have| have >= wanted);
-    if enough(limit.current) {
-        return Ok(None);
-    }
-    let maximum = if enough(limit.maximum) { limit.maximum } else { Some(wanted) };
-    if setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok() {
-        return Ok(None);
-    }
     let have = limit.maximum.unwrap_or(u64::MAX);
     let most = have.saturating_sub(own_descriptors(threads, tiers));
     let advice = too_few_descriptors(connections, have, most, wanted);
@@ -35,6 +34,37 @@ pub(crate) fn allow_descriptors(
         true => Ok(Some(format!("warning: {advice}"))),
         false => Err(Failure::system(advice)),
     }
+}
+
+/// Raises the limit of open files to `wanted`. Returns whether the system allows as many.
+fn raise_descriptors(wanted: u64) -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |have: Option<u64>| have.is_none_or(|have| have >= wanted);
+    let maximum = if enough(limit.maximum) { limit.maximum } else { Some(wanted) };
+    enough(limit.current)
+        || setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_ok()
+}
+
+/// Connections of the admin page: as many as it serves, or fewer where the system allows too few open files
+/// besides `connections` clients. Must be called after [`allow_descriptors`].
+pub(crate) fn admin_connections(connections: u32, threads: u32, tiers: usize) -> u32 {
+    let others = u64::from(connections) + own_descriptors(threads, tiers);
+    let wanted = others + u64::from(admin::CONNECTIONS_MAX);
+    if raise_descriptors(wanted) {
+        return admin::CONNECTIONS_MAX;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let have = if setrlimit(Resource::Nofile, all).is_ok() { limit.maximum } else { limit.current };
+    admin_share(have.unwrap_or(u64::MAX), others)
+}
+
+/// What the admin page gets of `have` open files, of which `others` are meant for others. A few it gets always:
+/// among those of the server itself some are spare.
+fn admin_share(have: u64, others: u64) -> u32 {
+    let share = have.saturating_sub(others);
+    let share = u32::try_from(share).unwrap_or(u32::MAX);
+    share.clamp(ADMIN_CONNECTIONS_MIN, admin::CONNECTIONS_MAX)
 }
 
 /// What to do where `have` open files are allowed, enough for `most` connections.
@@ -98,7 +128,14 @@ pub(crate) fn lock_memory() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::too_few_descriptors;
+    use super::{admin_share, too_few_descriptors};
+
+    #[test]
+    fn admin_page_takes_what_clients_leave() {
+        assert_eq!(admin_share(1024, 1096), 16);
+        assert_eq!(admin_share(1500, 1096), 404);
+        assert_eq!(admin_share(u64::MAX, 1096), 2000);
+    }
 
     #[test]
     fn only_what_works_is_advised() {
