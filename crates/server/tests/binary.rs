@@ -315,6 +315,7 @@ fn sasl_lets_nothing_else_pass_first() {
         ("PLAIN", b"\0user\0secret\0"),
         ("CRAM-MD5", b"\0user\0secret"),
     ] {
+        let mut client = server.connect();
         client.send(packet(0x21, b"", mechanism, message, 0));
         client.expect(refused(0x21));
     }
@@ -337,6 +338,34 @@ fn sasl_lets_nothing_else_pass_first() {
     client.expect(failure(0x21, 0x21, ""));
     assert_eq!(ask(&mut client, packet(0x22, b"", "PLAIN", b"\0user\0secret", 0)).status, 0);
     assert_eq!(ask(&mut client, packet(GET, b"", "k", b"", 0)).value, b"v");
+}
+
+#[test]
+fn third_wrong_sasl_password_in_a_row_closes() {
+    let passwords = Passwords::new("user:secret\n");
+    let server = TestServer::with(|s: &mut Settings| s.sasl_passwords = passwords.read(), None);
+    let wrong = || packet(0x21, b"", "PLAIN", b"\0user\0wrong", 0);
+    let refused = failure(0x21, 0x20, "Auth failure.");
+    let mut client = server.connect();
+    // All at once; the fourth is not looked at.
+    client.send(
+        [wrong(), wrong(), wrong(), packet(0x21, b"", "PLAIN", b"\0user\0secret", 0)].concat(),
+    );
+    assert_eq!(client.receive_to_end(), refused.repeat(3));
+    // A right one between them begins the count anew. In two steps, each is judged once.
+    let mut client = server.connect();
+    for _ in 0..2 {
+        for _ in 0..2 {
+            client.send(
+                [packet(0x21, b"", "PLAIN", b"", 0), packet(0x22, b"", "PLAIN", b"\0u\0w", 0)]
+                    .concat(),
+            );
+            client.expect([failure(0x21, 0x21, ""), failure(0x22, 0x20, "Auth failure.")].concat());
+        }
+        let right = packet(0x21, b"", "PLAIN", b"\0user\0secret", 0);
+        assert_eq!(ask(&mut client, right).status, 0);
+    }
+    assert_eq!(ask(&mut client, packet(GET, b"", "k", b"", 0)).status, 1);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Password files of the real binary: `-Y` and SIGHUP, `-S` and the environment.
 
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_e2e::{Client, Server, free_port, is_terrace, skip, wait_until};
 
@@ -162,4 +164,84 @@ fn what_can_not_work_is_refused_at_the_start() {
         assert_ne!(failed.code, Some(0), "{flags}");
         assert!(failed.output.contains(says), "{flags}: {}", failed.output);
     }
+}
+
+#[test]
+fn third_wrong_password_in_a_row_closes() {
+    if !is_terrace() {
+        skip("third_wrong_password_in_a_row_closes", "memcached lets one try for ever");
+        return;
+    }
+    let (dir, _) = directory("alice:one\n");
+    let mut server = start("-m 64 -Y DIR/passwords", dir);
+    let wrong = "set k 0 0 9\r\nalice two\r\n";
+    let refused = "CLIENT_ERROR authentication failure";
+    let mut client = server.client();
+    // What is no attempt does not count.
+    client.send(format!("get k\r\n{wrong}{wrong}get k\r\n{wrong}set k 0 0 9\r\nalice one\r\n"));
+    for line in
+        ["CLIENT_ERROR unauthenticated", refused, refused, "CLIENT_ERROR unauthenticated", refused]
+    {
+        assert_eq!(client.line(), line);
+    }
+    assert_eq!(client.closed(), "");
+    let mut client = server.client();
+    client.send(format!("{wrong}{wrong}set k 0 0 9\r\nalice one\r\nmn\r\n"));
+    for line in [refused, refused, "STORED", "MN"] {
+        assert_eq!(client.line(), line);
+    }
+    server.assert_running();
+}
+
+#[test]
+fn wrong_passwords_wait_and_right_ones_do_not() {
+    if !is_terrace() {
+        skip("wrong_passwords_wait_and_right_ones_do_not", "memcached answers each at once");
+        return;
+    }
+    let (dir, _) = directory("alice:one\n");
+    std::fs::write(dir.path().join("token"), "0123456789abcdef\n").expect("room for it");
+    let admin = free_port();
+    let flags =
+        format!("-m 64 -Y DIR/passwords --admin 127.0.0.1:{admin} --admin-token-file DIR/token");
+    let mut server = start(&flags, dir);
+    let page = |token: &str| {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", admin)).expect("a connection");
+        write!(
+            stream,
+            "GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
+        .expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        text
+    };
+    // 100 failures at once, by two ways in: 20 of them a second are answered.
+    let begin = Instant::now();
+    let mut clients: Vec<_> = (0..80).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.send("set k 0 0 9\r\nalice two\r\n");
+    }
+    let (pages, slowest) = std::thread::scope(|scope| {
+        let wrong: Vec<_> = (0..20).map(|_| scope.spawn(|| page("wrong"))).collect();
+        let mut times = Vec::new();
+        while wrong.iter().any(|page| !page.is_finished()) {
+            let start = Instant::now();
+            assert_eq!(log_in(&server, "alice one"), "STORED");
+            assert!(page("0123456789abcdef").starts_with("HTTP/1.1 200"));
+            times.push(start.elapsed());
+        }
+        let pages = wrong.into_iter().map(|page| page.join().expect("a page")).collect::<Vec<_>>();
+        times.sort_unstable();
+        (pages, times[times.len() / 2])
+    });
+    assert!(pages.iter().all(|page| page.starts_with("HTTP/1.1 401")), "{pages:?}");
+    for client in &mut clients {
+        assert_eq!(client.line(), "CLIENT_ERROR authentication failure");
+    }
+    // The first is answered at once.
+    let least = Duration::from_millis(50 * 99);
+    assert!(begin.elapsed() >= least, "100 failures within {:?}", begin.elapsed());
+    assert!(slowest < Duration::from_millis(500), "right ones waited: {slowest:?}");
+    server.assert_running();
 }

@@ -27,12 +27,17 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use token::Token;
+use tokio::time::sleep;
 
 /// Connections at a time, where the limit of open files allows as many.
 pub const CONNECTIONS_MAX: u32 = 2000;
 /// The path and all headers of a request together.
 const HEADER_BYTES_MAX: usize = 4 << 10;
+
+/// How often a wrong token asks whether it may be answered.
+const THROTTLE_CHECK: Duration = Duration::from_millis(10);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -113,7 +118,13 @@ impl Pages for Page {
         let (request, _body) = request.into_parts();
         match self.refusal(&request) {
             None => self.page(request.uri.path(), request.uri.query()).await,
-            Some(refusal) => refusal,
+            Some(refusal) => {
+                let is_failure = refusal.status() == StatusCode::UNAUTHORIZED;
+                while is_failure && !self.shared.failures.may_answer(Instant::now()) {
+                    sleep(THROTTLE_CHECK).await;
+                }
+                refusal
+            }
         }
     }
 

@@ -3,8 +3,10 @@
 pub(crate) mod ascii;
 mod file;
 pub(crate) mod sasl;
+mod throttle;
 
 pub use file::{PasswordFile, PasswordFileError};
+pub(crate) use throttle::Throttle;
 
 use crate::say;
 use crate::settings::Settings;

@@ -34,7 +34,7 @@ impl Connection {
         match &request.command {
             BinaryCommand::Refused(refused) => self.refuse_binary(request, refused),
             BinaryCommand::SaslMechanisms => self.tell_mechanisms(request, cx),
-            BinaryCommand::Sasl(sasl) => self.log_in(request, sasl, cx),
+            BinaryCommand::Sasl(sasl) => self.log_in(request, sasl, cx)?,
             BinaryCommand::Noop => {
                 self.replies.append(|out| request.echo.put(out, &Response::default()));
             }
@@ -61,23 +61,29 @@ impl Connection {
         });
     }
 
-    fn log_in(&mut self, request: &BinaryRequest<'_>, sasl: &Sasl<'_>, cx: &Context) {
-        let counters = &cx.stats.counters;
+    fn log_in(
+        &mut self,
+        request: &BinaryRequest<'_>,
+        sasl: &Sasl<'_>,
+        cx: &Context,
+    ) -> Result<(), Stop> {
+        let before = self.sasl;
         let (status, value) = match self.sasl.step(sasl, cx.shared.passwords.as_ref()) {
             Step::Unknown => (Status::Unknown, Status::Unknown.text()),
             Step::Continue => (Status::AuthContinue, ""),
             Step::Admitted => {
-                counters.auth_cmds.add(1);
+                self.note_admission(cx);
                 (Status::Ok, "Authenticated")
             }
             Step::Failed => {
-                counters.auth_cmds.add(1);
-                counters.auth_errors.add(1);
+                // It is judged again as if nothing had been.
+                self.note_failure(cx).inspect_err(|_| self.sasl = before)?;
                 (Status::AuthError, Status::AuthError.text())
             }
         };
         let response = Response { value: value.as_bytes(), ..Response::default() };
         self.replies.append(|out| request.echo.put_with(out, status, &response));
+        Ok(())
     }
 
     /// Executes what concerns the server, once everything before it is finished.

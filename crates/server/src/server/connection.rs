@@ -11,6 +11,7 @@ use super::context::{Context, Held};
 use super::input::{Input, Received};
 use super::keys::KeysLeft;
 use super::listener::Kind;
+use super::login::Failures;
 use super::poll::Ready;
 use super::replies::Replies;
 use super::slab::Id;
@@ -56,6 +57,8 @@ pub(crate) enum Turn {
     More,
     /// The cache has no buffers: again in a millisecond.
     Wait,
+    /// A wrong password is to be answered when the server may.
+    Throttled,
     /// It is over.
     Close,
 }
@@ -71,6 +74,8 @@ pub(crate) enum Stop {
     Blocked,
     /// The cache has no buffers.
     Wait,
+    /// A wrong password may not be answered yet.
+    Throttled,
 }
 
 /// What the next bytes of input are.
@@ -100,6 +105,7 @@ pub(crate) struct Connection {
     pub(super) mode: Mode,
     pub(super) parser: Parser,
     pub(super) sasl: SaslLogin,
+    pub(super) failures: Failures,
     /// What is being executed.
     pub(super) command: Command,
     /// What watchers are told of it.
@@ -153,6 +159,7 @@ impl Connection {
             mode: if settings.ascii_passwords.is_some() { Mode::Login } else { Mode::Requests },
             parser: Parser::new(settings.protocol_of(client.entry.protocol)),
             sasl: SaslLogin::new(settings.sasl_passwords.is_some()),
+            failures: Failures::default(),
             command: Command::default(),
             about: About::default(),
             needed: 0,
@@ -307,9 +314,10 @@ impl Connection {
             self.is_waiting = true;
             return Ok(Turn::Wait);
         }
-        self.is_waiting |= stop == Stop::Wait;
+        self.is_waiting |= matches!(stop, Stop::Wait | Stop::Throttled);
         Ok(match stop {
             Stop::Wait => Turn::Wait,
+            Stop::Throttled => Turn::Throttled,
             Stop::Yield => Turn::More,
             Stop::Blocked if has_finished || was_full && !self.is_full() => Turn::More,
             _ if has_more_to_stream && is_sent => Turn::More,

@@ -19,6 +19,8 @@ use terrace_device::AlignedBuf;
 pub(crate) enum Waiter {
     Operation(Id),
     Connection(Id),
+    /// A connection whose wrong password may not be answered yet.
+    Throttled(Id),
 }
 
 /// What waits for a read or a retry.

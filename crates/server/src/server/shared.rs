@@ -10,7 +10,7 @@ use super::naps::Naps;
 use super::poll::Waker;
 use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
-use crate::auth::Passwords;
+use crate::auth::{Passwords, Throttle};
 use crate::say;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::Counters;
@@ -56,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) knobs: Knobs,
     /// Who may use the server; `None` for everybody.
     pub(crate) passwords: Option<Passwords>,
+    /// Of wrong passwords and tokens.
+    pub(crate) failures: Throttle,
     verbosity: AtomicU8,
     stopping: AtomicBool,
     /// Why the server ends before it was asked to.
@@ -111,6 +113,7 @@ impl Shared {
             heartbeat: Heartbeat::new(background_threads),
             knobs: Knobs::new(settings.shown.clone()),
             passwords: Passwords::of(&settings),
+            failures: Throttle::default(),
             verbosity: AtomicU8::new(settings.verbosity),
             stopping: AtomicBool::new(false),
             failure: OnceLock::new(),

@@ -309,6 +309,7 @@ impl Worker {
                 self.cx.waiting.push(Waiter::Connection(id));
                 self.wait_for_buffers();
             }
+            Turn::Throttled => self.wait_for_throttle(id),
             Turn::Close => self.close(id, false),
         }
     }

@@ -191,6 +191,12 @@ impl Worker {
         }
     }
 
+    /// The wrong password of this connection is answered when the server may.
+    pub(super) fn wait_for_throttle(&mut self, connection: Id) {
+        self.cx.waiting.push(Waiter::Throttled(connection));
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+
     /// Tries again what the cache had no buffers for.
     pub(super) fn retry_waiting(&mut self) {
         if self.waiting_since.is_none_or(|since| since.elapsed() < RETRY_AFTER) {
@@ -212,7 +218,18 @@ impl Worker {
                         mark_ready(&mut self.ready, connection, id);
                     }
                 }
+                Waiter::Throttled(id) => self.answer_failure(id),
             }
+        }
+    }
+
+    fn answer_failure(&mut self, id: Id) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if self.cx.shared.failures.may_answer(Instant::now()) {
+            connection.may_answer_failure();
+            mark_ready(&mut self.ready, connection, id);
+        } else {
+            self.wait_for_throttle(id);
         }
     }
 }
