@@ -64,7 +64,7 @@ pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadP
 pub use request::update::{Change, Update};
 pub use stats::dump::{Dump, Listed};
 pub use stats::observer::{Observer, Reclaim};
-pub use stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
+pub use stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};
 pub use terrace_policy::Gear;
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data

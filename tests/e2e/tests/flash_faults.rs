@@ -5,8 +5,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use terrace_e2e::{
-    Client, Server, TIER_BYTES, count_right, fill, flash_server, is_terrace, push_to_flash, skip,
-    tier_stat, value_of,
+    Client, LoopDevice, Server, TIER_BYTES, count_right, fill, flash_server, is_terrace,
+    push_to_flash, run_as_root, skip, tier_stat, value_of,
 };
 
 const RECORDS: usize = 20_000;
@@ -233,4 +233,69 @@ fn writes_that_fail_lose_records_at_most() {
         works(&mut client);
         server.assert_alive();
     }
+}
+
+const ERRORS_LINE: &str = "serving continues, the records concerned are misses";
+
+/// The counts of this kind of error in all lines of the log.
+fn logged(output: &str, what: &str) -> u64 {
+    let lines = output.lines().filter(|line| line.contains(ERRORS_LINE));
+    let count = |line: &str| {
+        let (_, rest) = line.split_once(&format!("{what}: "))?;
+        rest.split([',', ';']).next()?.parse::<u64>().ok()
+    };
+    lines.filter_map(count).sum()
+}
+
+#[test]
+fn corrupt_pages_are_logged_once_a_minute() {
+    let test = "corrupt_pages_are_logged_once_a_minute";
+    let Some((mut server, mut client)) = server_with_records(test, "") else { return };
+    assert!(!server.output().contains(ERRORS_LINE), "{}", server.output());
+    flip_bits(&server, 2);
+    let start = Instant::now();
+    present(&mut client);
+    let output = server.output_with(ERRORS_LINE);
+    let counted = tier_stat(&mut client, "corrupt_pages");
+    assert!((1..=counted).contains(&logged(&output, "corrupt pages")), "{counted}: {output}");
+    // More of them are told with the next line.
+    push_to_flash(&mut client);
+    flip_bits(&server, 1);
+    present(&mut client);
+    std::thread::sleep(Duration::from_secs(1));
+    let lines = server.output().matches(ERRORS_LINE).count();
+    assert!(
+        lines == 1 || start.elapsed() > Duration::from_secs(59),
+        "{lines}: {}",
+        server.output()
+    );
+    server.assert_alive();
+}
+
+#[test]
+fn errors_of_a_block_device_are_logged() {
+    let test = "errors_of_a_block_device_are_logged";
+    if !is_terrace() || !run_as_root() {
+        return skip(test, "it is about tiers, and needs root");
+    }
+    let device = match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), TIER_BYTES) {
+        Ok(device) => device,
+        Err(why) => return skip(test, &why),
+    };
+    let mut server = Server::start(&format!("-m 64 --tier ssd:{}", device.path().display()));
+    let mut client = server.client();
+    fill(&mut client, "r", RECORDS, BYTES);
+    push_to_flash(&mut client);
+    // Reads of what is cut off are errors of the device.
+    device.file().set_len(1 << 20).expect("a shorter file");
+    assert!(present(&mut client) < RECORDS, "nothing was read from the device");
+    let output = server.output_with(ERRORS_LINE);
+    let counted = tier_stat(&mut client, "read_errors");
+    assert!((1..=counted).contains(&logged(&output, "failed reads")), "{counted}: {output}");
+    assert!(
+        output.contains(&format!("tier {}: failed reads", device.path().display())),
+        "{output}"
+    );
+    works(&mut client);
+    server.assert_alive();
 }

@@ -2,16 +2,14 @@
 //! not for ever.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use terrace_e2e::{
-    Client, Server, assert_on_flash, fill, is_terrace, run_as_root, skip, wait_until,
+    Client, LoopDevice, Server, assert_on_flash, fill, is_terrace, run_as_root, skip, wait_until,
 };
 
 /// Of records on the drive, at four reads a second: they take two seconds.
@@ -22,9 +20,8 @@ const BESIDES: Duration = Duration::from_secs(10);
 
 /// A loop device, and a control group whose processes it serves as slowly as is told.
 struct SlowDrive {
-    device: PathBuf,
+    device: LoopDevice,
     group: PathBuf,
-    _dir: TempDir,
 }
 
 impl SlowDrive {
@@ -33,12 +30,9 @@ impl SlowDrive {
         if !is_terrace() || !run_as_root() {
             return Err("it is about tiers, and needs root".to_owned());
         }
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-        let file = dir.path().join("drive");
-        File::create(&file).and_then(|file| file.set_len(64 << 20)).expect("a file");
-        let device = attach(&file)?;
+        let device = LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), 64 << 20)?;
         let group = format!("/sys/fs/cgroup/blkio/terrace-test-{name}-{}", std::process::id());
-        let drive = Self { device, group: group.into(), _dir: dir };
+        let drive = Self { device, group: group.into() };
         let made = fs::create_dir(&drive.group).and_then(|()| drive.limit("read_iops", 1_000_000));
         made.map_err(|error| format!("control groups for reads: {error}"))?;
         Ok(drive)
@@ -53,7 +47,7 @@ impl SlowDrive {
 
     /// With other drives besides.
     fn server_with(&self, tiers: &str) -> (Server, Client) {
-        let device = self.device.display();
+        let device = self.device.path().display();
         let server = Server::start(&format!("-m 16 -t 1 --tier ssd:{device} {tiers}"));
         let mut client = server.client();
         fill(&mut client, "r", 1000, 500);
@@ -65,7 +59,7 @@ impl SlowDrive {
     /// Lets through so many operations (`read_iops`, `write_iops`) or bytes (`read_bps`, `write_bps`) per
     /// second; all for 0.
     fn limit(&self, what: &str, per_second: u32) -> io::Result<()> {
-        let number = fs::metadata(&self.device)?.st_rdev();
+        let number = fs::metadata(self.device.path())?.st_rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let limit = format!("{major}:{minor} {per_second}");
         fs::write(self.group.join(format!("blkio.throttle.{what}_device")), limit)
@@ -85,7 +79,6 @@ impl SlowDrive {
 
 impl Drop for SlowDrive {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
         let _ = fs::remove_dir(&self.group);
     }
 }
@@ -99,19 +92,6 @@ impl Drop for Hanging<'_> {
             let _ = self.0.limit(what, 0);
         }
     }
-}
-
-fn attach(file: &Path) -> Result<PathBuf, String> {
-    let output = Command::new("losetup")
-        // Else the page cache would answer instead of the drive.
-        .args(["--direct-io=on", "--find", "--show"])
-        .arg(file)
-        .output()
-        .map_err(|error| format!("losetup: {error}"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-    }
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
 #[test]
@@ -208,8 +188,7 @@ fn another_drive_takes_what_a_silent_one_does_not() {
         Ok(drive) => drive,
         Err(why) => return skip(NAME, &why),
     };
-    let other = drive._dir.path().join("other");
-    let (_server, mut client) = drive.server_with(&format!("--tier ssd:{}:64m", other.display()));
+    let (_server, mut client) = drive.server_with("--tier ssd:DIR/other:64m");
     let found = |client: &mut Client| {
         (0..1000).filter(|at| client.get(&format!("r{at}")).is_some()).count()
     };
@@ -249,7 +228,7 @@ fn a_stop_does_not_wait_for_reads_that_are_not_answered() {
     let took = start.elapsed();
     assert!(took < PATIENCE + BESIDES, "it took {took:?}");
     drop(hanging);
-    let flags = format!("-m 16 -t 1 --tier ssd:{}", drive.device.display());
+    let flags = format!("-m 16 -t 1 --tier ssd:{}", drive.device.path().display());
     let server =
         Server::try_start(&flags, dir).unwrap_or_else(|failed| panic!("{}", failed.output));
     assert!(!server.output().contains("cold"), "{}", server.output());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Server, free_port, is_terrace, run_as_root, skip};
+use terrace_e2e::{LoopDevice, Server, free_port, is_terrace, run_as_root, skip};
 
 /// Starts with `flags`, which must fail by itself; gives back the line that says why.
 fn refusal(flags: &str) -> String {
@@ -196,37 +196,15 @@ fn a_device_smaller_than_its_size() {
     if not_for_others("a_device_smaller_than_its_size") {
         return;
     }
-    let Some(device) = LoopDevice::new(64 << 20) else {
-        skip("a_device_smaller_than_its_size", "no loop device can be had here");
-        return;
+    let device = match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), 64 << 20) {
+        Ok(device) => device,
+        Err(why) => return skip("a_device_smaller_than_its_size", &why),
     };
-    let line = refusal(&format!("--tier ssd:{}:256m", device.path));
+    let path = device.path().display();
+    let line = refusal(&format!("--tier ssd:{path}:256m"));
     assert!(line.contains("64"), "it does not say how large the device is: {line}");
-    let mut server = Server::start(&format!("-m 64 --tier ssd:{}", device.path));
+    let mut server = Server::start(&format!("-m 64 --tier ssd:{path}"));
     server.assert_alive();
-}
-
-/// A block device over a file.
-struct LoopDevice {
-    path: String,
-    _file: tempfile::NamedTempFile,
-}
-
-impl LoopDevice {
-    fn new(bytes: u64) -> Option<Self> {
-        let file = tempfile::NamedTempFile::new().ok()?;
-        file.as_file().set_len(bytes).ok()?;
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
-        let output = output.ok().filter(|output| output.status.success())?;
-        let path = String::from_utf8(output.stdout).ok()?.trim().to_string();
-        Some(Self { path, _file: file })
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.path]).output();
-    }
 }
 
 #[test]

@@ -156,6 +156,17 @@ pub struct TierStats {
     pub silent_seconds: u64,
 }
 
+/// Errors of a tier's drive since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriveErrors {
+    /// As [`TierStats::read_errors`].
+    pub failed_reads: u64,
+    /// As [`TierStats::write_errors`].
+    pub failed_writes: u64,
+    /// As [`TierStats::corrupt_pages`].
+    pub corrupt_pages: u64,
+}
+
 /// One segment that holds records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentStats {

@@ -17,8 +17,8 @@ use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::pick::Wanted;
 use crate::shard::{FullBlock, Lane, Locked, Shard};
-use crate::stats::TierStats;
 use crate::stats::counters::count;
+use crate::stats::{DriveErrors, TierStats};
 use crate::tiers::ledger::Ledger;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,6 +113,19 @@ impl Cache {
     pub fn silences(&self) -> impl Iterator<Item = (&str, Duration)> {
         let tiers = self.engine.pool.slots.tiers.iter();
         tiers.map(|tier| (tier.device.label(), tier.silence()))
+    }
+
+    /// The tiers by label, and how often their drives erred. Reads three counters for each.
+    pub fn drive_errors(&self) -> impl Iterator<Item = (&str, DriveErrors)> {
+        let pool = &self.engine.pool;
+        pool.slots.tiers.iter().zip(pool.counters.tiers()).map(|(tier, counters)| {
+            let errors = DriveErrors {
+                failed_reads: counters.read_errors.load(Ordering::Relaxed),
+                failed_writes: counters.write_errors.load(Ordering::Relaxed),
+                corrupt_pages: counters.corrupt_pages.load(Ordering::Relaxed),
+            };
+            (tier.device.label(), errors)
+        })
     }
 
     /// Whether what was changed since could not be kept, so that the next start will bring nothing back.

@@ -18,6 +18,7 @@ mod clock;
 mod conflicts;
 mod connection;
 mod context;
+mod drive_errors;
 mod drives;
 mod failures;
 mod gears;
@@ -270,12 +271,14 @@ fn maintain(shared: &Arc<Shared>) {
     let mut gears = gears::Gears::new(&shared.cache);
     let mut failures = failures::Failures::default();
     let mut silence = silence::Silence::default();
+    let mut drive_errors = drive_errors::DriveErrorLog::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
         gears.tell(&shared.cache);
         failures.tell(&shared.cache);
         silence.tell(&shared.cache);
+        drive_errors.log(&shared.cache);
         drives.ask(&shared.cache);
         surplus.look(shared);
         shared.flush.run_if_due(&shared.cache, shared.clock.now());
