@@ -6,6 +6,7 @@
 pub mod admin;
 mod auth;
 mod commands;
+mod key_text;
 pub mod say;
 pub mod server;
 pub mod settings;

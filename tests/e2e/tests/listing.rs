@@ -141,6 +141,47 @@ fn a_client_that_does_not_read_its_listing_stops_nobody() {
 }
 
 #[test]
+fn keys_forge_no_line() {
+    if !is_terrace() {
+        return skip(
+            "keys_forge_no_line",
+            "memcached writes prefixes and watched commands as they are",
+        );
+    }
+    let server = Server::start("-m 64 -D :");
+    let mut client = server.client();
+    let mut watcher = TcpStream::connect(server.address()).expect("the server accepts");
+    watcher.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    watcher.write_all(b"watch fetchers mutations rawcmds\r\n").expect("sent");
+    // Events end with a line feed alone, as memcached's.
+    let mut events = BufReader::new(watcher).lines().map(|line| line.expect("a line"));
+    assert_eq!(events.next().as_deref(), Some("OK"));
+    // "a get 9\r\nEND\r\n:x" in base64.
+    client.check("ms YSBnZXQgOQ0KRU5EDQo6eA== 1 b\r\n1\r\n", "HD\r\n");
+    client.check("mg YSBnZXQgOQ0KRU5EDQo6eA== b v\r\n", "VA 1\r\n1\r\n");
+    client.send("get plain:\u{1b}[2J\r\n");
+    assert_eq!(client.line(), "END");
+    client.check(
+        "stats detail dump\r\n",
+        "PREFIX a%20get%209%0D%0AEND%0D%0A get 1 hit 1 set 1 del 0\r\n\
+         PREFIX plain get 1 hit 0 set 0 del 0\r\nEND\r\n",
+    );
+    let spelled = "a%20get%209%0D%0AEND%0D%0A%3Ax";
+    let listed = lines(&server, "metadump all", "END");
+    assert!(listed.len() == 1 && listed[0].starts_with(&format!("key={spelled} ")), "{listed:?}");
+    assert_eq!(lines(&server, "mgdump all", "EN"), ["mg YSBnZXQgOQ0KRU5EDQo6eA== b"]);
+    client.check("stats cachedump 1 0\r\n", "END\r\n");
+    // Every event is one line, and begins as events do.
+    let mut told = Vec::new();
+    while !told.iter().any(|line: &String| line.contains("stats detail")) {
+        told.push(events.next().expect("an event"));
+    }
+    assert!(told.iter().all(|line| line.starts_with("ts=")), "{told:?}");
+    assert!(told.iter().any(|line| line.contains(&format!("key={spelled} "))), "{told:?}");
+    assert!(told.iter().any(|line| line.ends_with("get plain:%1B[2J")), "{told:?}");
+}
+
+#[test]
 fn listings_are_refused_where_they_must_be() {
     let server = Server::start("-X");
     let mut client = server.client();

@@ -92,11 +92,6 @@ impl Listing {
     }
 }
 
-/// Whether `key` may stand in a line as it is. One that came in a line does, whatever its script.
-fn is_plain(key: &[u8]) -> bool {
-    key.iter().all(|&byte| byte > b' ' && byte != 0x7f)
-}
-
 /// One walk at a time; the next may begin when this is dropped.
 struct Turn(Arc<AtomicBool>);
 

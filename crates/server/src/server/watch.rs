@@ -5,6 +5,7 @@ use super::about::{About, Kind};
 use super::clients::Client;
 use super::clock::Clock;
 use super::poll::Waker;
+use crate::key_text::{put_line, put_uri};
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -228,7 +229,7 @@ impl Watchers {
     pub(crate) fn tell_request(&self, number: i32, line: &[u8]) {
         self.tell(Stream::Requests, |out| {
             let _ = write!(out, "<{number} ");
-            out.extend_from_slice(line);
+            put_line(out, line);
         });
     }
 
@@ -236,7 +237,7 @@ impl Watchers {
     pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
         let event = |line: &mut Vec<u8>, kind: &str, more: std::fmt::Arguments<'_>| {
             let _ = write!(line, "type={kind} key=");
-            put_key(line, key);
+            put_uri(line, key);
             let _ = write!(line, " {more} clsid=1 cfd={number}");
         };
         let outcome = outcome(reply, about.is_silent_when_done);
@@ -273,7 +274,7 @@ impl Observer for Watchers {
                 (self.ttl(record.expires), self.clock.now().saturating_sub(accessed));
             let size = record.value_bytes();
             line.extend_from_slice(b"type=eviction key=");
-            put_key(line, record.key);
+            put_uri(line, record.key);
             let _ = write!(line, " fetch={fetched} ttl={ttl} la={since} clsid=1 size={size}");
         });
     }
@@ -351,17 +352,6 @@ fn outcome(reply: &[u8], is_silent_when_done: bool) -> &'static str {
         reply if reply.starts_with(b"SERVER_ERROR") => "no_memory",
         reply if reply.starts_with(b"CLIENT_ERROR") => "not_stored",
         _ => "stored",
-    }
-}
-
-/// A key as URLs spell it.
-fn put_key(line: &mut Vec<u8>, key: &[u8]) {
-    for &byte in key {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            line.push(byte);
-        } else {
-            let _ = write!(line, "%{byte:02X}");
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `stats detail`: what is asked for, by the beginnings of keys. Off unless asked for, since every
 //! command then takes one lock.
 
+use crate::key_text::{is_plain, put_uri};
 use crate::server::about::Kind;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -71,7 +72,12 @@ impl Prefixes {
         for (prefix, counts) in self.counts.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let Counts { gets, hits, sets, deletes } = counts;
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(prefix);
+            // What came in a line stands as it is, as in memcached.
+            if is_plain(prefix) {
+                out.extend_from_slice(prefix);
+            } else {
+                put_uri(out, prefix);
+            }
             // Writing to a `Vec` never fails.
             let _ = write!(out, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
         }
@@ -99,6 +105,15 @@ mod tests {
         let mut out = Vec::new();
         prefixes.write(&mut out);
         let says = "PREFIX a get 2 hit 1 set 1 del 0\r\nPREFIX b get 0 hit 0 set 0 del 1\r\n";
+        assert_eq!(String::from_utf8(out).unwrap(), says);
+        // A key of the binary protocol can't forge a line or its end.
+        prefixes.reset();
+        prefixes.note(Kind::Fetch, b"a get 9\r\nEND\r\n\x00:1", true);
+        prefixes.note(Kind::Fetch, "größe%:1".as_bytes(), true);
+        let mut out = Vec::new();
+        prefixes.write(&mut out);
+        let says = "PREFIX a%20get%209%0D%0AEND%0D%0A%00 get 1 hit 1 set 0 del 0\r\n\
+                    PREFIX größe% get 1 hit 1 set 0 del 0\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), says);
         prefixes.reset();
         let mut out = Vec::new();

@@ -1,8 +1,9 @@
 //! `stats cachedump`: keys with the lengths of their values, for tools that know no other listing
 //! (libmemcached's `memcdump`, PHP's `getAllKeys`).
 
-use super::{Gone, Listing, Pieces, is_plain};
+use super::{Gone, Listing, Pieces};
 use crate::commands::executor::Executor;
+use crate::key_text::is_plain;
 use std::io::Write;
 use terrace_cache::{Dump, Listed};
 

@@ -1,6 +1,7 @@
 //! `lru_crawler metadump` and `mgdump`: every key of every tier.
 
-use super::{Gone, Listing, Pieces, is_plain};
+use super::{Gone, Listing, Pieces};
+use crate::key_text::{is_plain, put_uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io::Write;
@@ -57,7 +58,7 @@ fn write_line(text: &mut Vec<u8>, listed: &Listed<'_>, style: Style, now: u32) {
         Style::Mg => write!(text, "mg {} b\r\n", STANDARD.encode(record.key)),
         Style::Meta => {
             text.extend_from_slice(b"key=");
-            record.key.iter().for_each(|&byte| push_uri(text, byte));
+            put_uri(text, record.key);
             let expires = if record.expires == 0 { -1 } else { i64::from(record.expires) };
             let fetched = if listed.fetched { "yes" } else { "no" };
             let bytes = record.key.len() as u64 + record.value_bytes();
@@ -69,29 +70,4 @@ fn write_line(text: &mut Vec<u8>, listed: &Listed<'_>, style: Style, now: u32) {
             )
         }
     };
-}
-
-/// As memcached does: letters, digits and four marks stand for themselves.
-fn push_uri(text: &mut Vec<u8>, byte: u8) {
-    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-        text.push(byte);
-    } else {
-        let _ = write!(text, "%{byte:02X}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_spelled_as_memcached_does() {
-        let uri = |key: &[u8]| {
-            let mut text = Vec::new();
-            key.iter().for_each(|&byte| push_uri(&mut text, byte));
-            text
-        };
-        assert_eq!(uri(b"a-b_c.d~e%25"), b"a-b_c.d~e%2525");
-        assert_eq!(uri(&[0, 255, b'/']), b"%00%FF%2F");
-    }
 }
