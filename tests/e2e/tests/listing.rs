@@ -141,6 +141,35 @@ fn a_client_that_does_not_read_its_listing_stops_nobody() {
 }
 
 #[test]
+fn listing_that_nobody_reads_makes_way_for_others() {
+    if !is_terrace() {
+        return skip(
+            "listing_that_nobody_reads_makes_way_for_others",
+            "memcached waits for 30 minutes",
+        );
+    }
+    let server = Server::start(FLAGS);
+    let mut client = server.client();
+    // More of either than sockets have room for.
+    let prefix = "k".repeat(200);
+    fill(&mut client, &prefix, 100_000, 20);
+    for request in ["lru_crawler metadump all", "lru_crawler mgdump all"] {
+        let mut lazy = server.client();
+        lazy.send(format!("{request}\r\n"));
+        assert_eq!(lazy.bytes(2).len(), 2, "it has begun");
+        // After five seconds without a piece taken.
+        let listed = wait_until("a listing beside a lazy client", || {
+            let lines = lines(&server, "metadump all", "END");
+            (!lines.is_empty()).then_some(lines)
+        });
+        assert!(listed.len() >= 100_000, "{}", listed.len());
+        // What it is told last is no end.
+        let told = lazy.closed();
+        assert!(!told.ends_with("END\n") && !told.ends_with("EN\n"), "{request}: {:.200}", told);
+    }
+}
+
+#[test]
 fn keys_forge_no_line() {
     if !is_terrace() {
         return skip(

@@ -118,7 +118,7 @@ const METRICS: &[Metric] = &[
     }),
 
     metric("watchers", Gauge, "", "connections that watch", &["log_watchers"], |v, s| s.one(&[], v.shared.watchers.count() as u64)),
-    metric("listings", Gauge, "", "1 while all keys or sizes are listed", &["lru_crawler_running"], |v, s| s.one(&[], u64::from(v.shared.listing.load(Relaxed)))),
+    metric("listings", Gauge, "", "1 while all keys or sizes are listed", &["lru_crawler_running"], |v, s| s.one(&[], u64::from(v.shared.walks.is_busy()))),
     metric("watch_events_total", Counter, "fate", "events written for watchers, told to them, and not told since they were slow", &["log_worker_written", "log_watcher_sent", "log_watcher_skipped"], |v, s| {
         let w = &v.shared.watchers;
         for (fate, count) in [("written", &w.written), ("sent", &w.sent), ("skipped", &w.skipped)] {

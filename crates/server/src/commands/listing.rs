@@ -6,18 +6,14 @@ pub(crate) mod items;
 pub(crate) mod keys;
 pub(crate) mod segments;
 pub(crate) mod sizes;
+mod walk;
 
 use segments::Segments;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 use terrace_cache::{Cache, Dump};
-
-/// Pieces that wait for the client, at most; each is of some records of a segment, or of a shard's DRAM.
-const PIECES_AHEAD: usize = 2;
-/// A longer piece is handed over in parts of about so many bytes.
-const PIECE_BYTES: usize = 64 << 10;
+pub(crate) use walk::Walks;
+use walk::{Found, Gone, Look, Pieces};
 
 /// What comes next of a listing.
 #[derive(Debug)]
@@ -26,6 +22,8 @@ pub(crate) enum Next {
     /// Nothing yet.
     Wait,
     End,
+    /// The client did not take the listing, and is cut off for another.
+    CutOff,
 }
 
 /// A listing under way.
@@ -38,71 +36,40 @@ pub(crate) struct Listing {
 #[derive(Debug)]
 enum Source {
     /// Another thread.
-    Walk(Receiver<Vec<u8>>),
+    Walk(Found),
     /// Whoever asks for the next piece.
     Segments(Segments),
 }
 
-/// Where the thread of a walk puts what it finds.
-struct Pieces(SyncSender<Vec<u8>>);
-
-/// The client is gone.
-struct Gone;
-
-impl Pieces {
-    fn send(&self, text: &[u8]) -> Result<(), Gone> {
-        text.chunks(PIECE_BYTES).try_for_each(|part| self.0.send(part.to_vec()).map_err(|_| Gone))
-    }
-}
-
 impl Listing {
-    /// Walks over all records on a thread of its own; `None` while another walk is under way, which
-    /// `busy` tells.
+    /// Walks over all records on a thread of its own; `None` while another walk is under way.
     fn walk(
         cache: &Arc<Cache>,
-        busy: &Arc<AtomicBool>,
+        walks: &Arc<Walks>,
         terminator: Vec<u8>,
         list: impl FnOnce(Dump, &Pieces) -> Result<(), Gone> + Send + 'static,
     ) -> Option<Self> {
-        let turn = Turn::take(busy)?;
+        let (found, pieces) = walks.begin()?;
         let dump = Dump::begin(cache)?;
-        let (sender, pieces) = sync_channel(PIECES_AHEAD);
         let body = move || {
-            let pieces = Pieces(sender);
-            // Dropped before those: who sees the end may begin the next.
-            let _turn = turn;
             // Whether the client stayed to the end makes no difference.
             let _ = list(dump, &pieces);
         };
         thread::Builder::new().name("listing".into()).spawn(body).ok()?;
-        Some(Self { source: Source::Walk(pieces), terminator: Some(terminator) })
+        Some(Self { source: Source::Walk(found), terminator: Some(terminator) })
     }
 
     /// What comes next; never blocks.
     pub(crate) fn next(&mut self) -> Next {
         let piece = match &mut self.source {
-            Source::Walk(pieces) => match pieces.try_recv() {
-                Ok(bytes) => Some(bytes),
-                Err(TryRecvError::Empty) => return Next::Wait,
-                Err(TryRecvError::Disconnected) => None,
+            Source::Walk(found) => match found.next() {
+                Look::Piece(bytes) => Some(bytes),
+                Look::Empty => return Next::Wait,
+                Look::Done => None,
+                Look::CutOff => return Next::CutOff,
             },
             Source::Segments(segments) => segments.next(),
         };
         piece.or_else(|| self.terminator.take()).map_or(Next::End, Next::Bytes)
-    }
-}
-
-/// One walk at a time; the next may begin when this is dropped.
-struct Turn(Arc<AtomicBool>);
-
-impl Turn {
-    fn take(busy: &Arc<AtomicBool>) -> Option<Self> {
-        (!busy.swap(true, Ordering::AcqRel)).then(|| Self(Arc::clone(busy)))
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }

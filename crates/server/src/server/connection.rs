@@ -272,6 +272,9 @@ impl Connection {
         let was_full = stop == Stop::Blocked && self.is_full();
         self.awaits_listing = false;
         let mut has_more_to_stream = self.replies.has_listing() && self.send_listing();
+        if self.is_broken {
+            return Ok(Turn::Close);
+        }
         let has_streams = self.replies.streams() > 0;
         if has_streams {
             self.read_ahead(id, cx);

@@ -11,6 +11,7 @@ use super::poll::Waker;
 use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
 use crate::auth::{Passwords, Throttle};
+use crate::commands::listing::Walks;
 use crate::say;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::Counters;
@@ -63,8 +64,8 @@ pub(crate) struct Shared {
     /// Why the server ends before it was asked to.
     failure: OnceLock<String>,
     told_of_recovery: AtomicBool,
-    /// A walk over all records is under way.
-    pub(crate) listing: Arc<AtomicBool>,
+    /// Walks over all records.
+    pub(crate) walks: Arc<Walks>,
     /// `stats sizes` counts sizes (`-o track_sizes`).
     pub(crate) track_sizes: AtomicBool,
 }
@@ -118,7 +119,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             failure: OnceLock::new(),
             told_of_recovery: AtomicBool::new(false),
-            listing: Arc::default(),
+            walks: Arc::default(),
             track_sizes: AtomicBool::new(settings.track_sizes),
             settings,
         })

@@ -98,7 +98,7 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("slab_reassign_running", Never),
     ("slabs_moved", Never),
     // memcached's crawler is what lists keys.
-    ("lru_crawler_running", Number(|v| u64::from(v.shared.listing.load(Relaxed)))),
+    ("lru_crawler_running", Number(|v| u64::from(v.shared.walks.is_busy()))),
     ("lru_crawler_starts", Never),
     ("lru_maintainer_juggles", Never),
     ("malloc_fails", Never),

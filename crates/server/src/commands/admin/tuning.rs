@@ -182,7 +182,7 @@ pub(super) fn listing(
     if !names_classes(arguments[1]) {
         return Some(Err(b"BADCLASS invalid class id\r\n"));
     }
-    let listing = keys::begin(&shared.cache, &shared.listing, style, executor.now);
+    let listing = keys::begin(&shared.cache, &shared.walks, style, executor.now);
     Some(listing.ok_or(b"BUSY currently processing crawler request\r\n"))
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn begin(
     }
     let (shared, now) = (executor.shared, executor.now);
     let answer = Answer::new(limit);
-    Listing::walk(&shared.cache, &shared.listing, end, move |dump, pieces| {
+    Listing::walk(&shared.cache, &shared.walks, end, move |dump, pieces| {
         list(dump, pieces, answer, now)
     })
 }

@@ -1,12 +1,11 @@
 //! `lru_crawler metadump` and `mgdump`: every key of every tier.
 
-use super::{Gone, Listing, Pieces};
+use super::{Gone, Listing, Pieces, Walks};
 use crate::key_text::{is_plain, put_uri};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use terrace_cache::{Cache, Dump, Listed};
 
 /// How keys are listed.
@@ -18,10 +17,10 @@ pub(crate) enum Style {
     Mg,
 }
 
-/// Begins a list; `None` while another walk is under way, which `busy` tells.
+/// Begins a list; `None` while another walk is under way.
 pub(crate) fn begin(
     cache: &Arc<Cache>,
-    busy: &Arc<AtomicBool>,
+    walks: &Arc<Walks>,
     style: Style,
     now: u32,
 ) -> Option<Listing> {
@@ -29,7 +28,7 @@ pub(crate) fn begin(
         Style::Meta => b"END\r\n",
         Style::Mg => b"EN\r\n",
     };
-    Listing::walk(cache, busy, terminator.to_vec(), move |dump, pieces| {
+    Listing::walk(cache, walks, terminator.to_vec(), move |dump, pieces| {
         list_all(dump, pieces, style, now)
     })
 }

@@ -1,6 +1,7 @@
 //! `stats extstore`: every place for a segment, as memcached lists its pages.
 
-use super::{Listing, PIECE_BYTES, Source};
+use super::walk::PIECE_BYTES;
+use super::{Listing, Source};
 use std::io::Write;
 use std::ops::Range;
 use std::vec::IntoIter;

@@ -26,7 +26,7 @@ pub(crate) fn begin(
     }
     let segments: u64 = shared.cache.stats().tiers.iter().map(|tier| tier.segments_used).sum();
     let now = executor.now;
-    Listing::walk(&shared.cache, &shared.listing, end, move |mut dump, pieces| {
+    Listing::walk(&shared.cache, &shared.walks, end, move |mut dump, pieces| {
         dump.sample(segments.div_ceil(SEGMENTS_READ));
         let mut answer = Vec::new();
         for (size, count) in count(&mut dump, now) {

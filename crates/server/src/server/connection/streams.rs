@@ -43,6 +43,10 @@ impl Connection {
                     self.awaits_listing = true;
                     return false;
                 }
+                Next::CutOff => {
+                    self.is_broken = true;
+                    return false;
+                }
             }
         }
         false
