@@ -107,6 +107,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);
     say_all(lines.chain(&cache.describe()).chain(cache.notes()));
     say::line(banner::limits(settings, &cache));
+    say::line(banner::memory(settings));
     say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
     say_all(&few_descriptors);
     say_all(&memory::more_than_there_is(settings.memory_bytes));

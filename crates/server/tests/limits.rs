@@ -28,20 +28,95 @@ fn a_client_that_never_reads_is_held_back() {
     wait_until("their release", || (buffer_bytes(&mut client) < 1 << 20).then_some(()));
 }
 
+/// A server of one worker whose connections may hold a megabyte in all.
+fn small() -> TestServer {
+    let change = |settings: &mut terrace::settings::Settings| {
+        settings.connection_buffer_bytes_max = CAP;
+        settings.threads = 1;
+    };
+    TestServer::with(change, None)
+}
+
+const CAP: u64 = 1 << 20;
+
 #[test]
-fn the_cap_on_buffers_sheds_who_takes_most() {
-    let cap = 1 << 20;
-    let server = TestServer::with(|settings| settings.connection_buffer_bytes_max = cap, None);
+fn below_the_cap_who_never_reads_is_held_back_and_others_are_served() {
+    let server = small();
     let mut client = server.connect();
     let value = "x".repeat(20_000);
     client.ask(format!("set k 0 0 20000\r\n{value}\r\n"), "STORED\r\n");
-    let mut deaf = server.connect();
-    deaf.send("get k\r\n".repeat(2000));
-    // In this order: at first the server may not have taken it yet.
-    wait_until("one that is shed", || (client.stat("", "read_buf_oom") == "1").then_some(()));
-    wait_until("its end", || (client.stat("", "curr_connections") == "1").then_some(()));
-    assert!(buffer_bytes(&mut client) < cap);
-    client.ask("get none\r\n", "END\r\n");
+    let mut deaf: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    deaf.iter_mut().for_each(|client| client.send("get k\r\n".repeat(400)));
+    let least = || Some(buffer_bytes(&mut client)).filter(|&held| held > CAP / 2);
+    wait_until("bytes that are held for them", least);
+    for _ in 0..100 {
+        client
+            .ask("get none\r\nget k\r\n", format!("END\r\nVALUE k 0 20000\r\n{value}\r\nEND\r\n"));
+        let held = buffer_bytes(&mut client);
+        assert!(held <= CAP, "{held} bytes are held");
+    }
+    // Whoever reads at last gets everything.
+    let last = format!("VALUE k 0 20000\r\n{value}\r\nEND\r\n").repeat(400);
+    deaf.iter_mut().for_each(|client| client.expect(&last));
+    assert_eq!(client.stat("", "read_buf_oom"), "0");
+    wait_until("their release", || (buffer_bytes(&mut client) < CAP / 2).then_some(()));
+}
+
+/// The first part of what is to be stored: within a chunk it ends in the middle.
+const PART: usize = 29_000;
+
+/// Sends a part of a SET of `bytes`.
+fn send_part(client: &mut common::Client, key: &str, bytes: usize) {
+    client.send(format!("set {key} 0 0 {bytes}\r\n{}", "x".repeat(PART)));
+}
+
+/// The rest, and what is answered to it and to what follows.
+fn send_rest(client: &mut common::Client, bytes: usize) -> String {
+    client.send(format!("{}\r\nmn\r\n", "x".repeat(bytes - PART)));
+    client.receive_until("MN\r\n")
+}
+
+#[test]
+fn values_that_do_not_fit_below_the_cap_are_refused_and_skipped() {
+    // One that is stored in a piece, and one that is stored in chunks.
+    for bytes in [30_000, 700_000] {
+        let server = small();
+        let mut client = server.connect();
+        let mut halves: Vec<_> = (0..60).map(|_| server.connect()).collect();
+        for (at, client) in halves.iter_mut().enumerate() {
+            send_part(client, &format!("k{at}"), bytes);
+        }
+        let refused = || client.stat("", "store_no_memory").parse::<u64>().ok().filter(|&n| n > 0);
+        wait_until("one that is refused", refused);
+        let held = buffer_bytes(&mut client);
+        assert!(held <= CAP + (256 << 10), "{held} bytes are held");
+        // What fits into a buffer is stored all the same.
+        client.ask("set short 0 0 1\r\nx\r\n", "STORED\r\n");
+        let answers: Vec<_> = halves.iter_mut().map(|client| send_rest(client, bytes)).collect();
+        let count = |answer: &str| answers.iter().filter(|said| **said == answer).count();
+        let stored = count("STORED\r\nMN\r\n");
+        let refused = count("SERVER_ERROR out of memory storing object\r\nMN\r\n");
+        assert!(stored >= 5 && refused >= 5 && stored + refused == 60, "{answers:?}");
+    }
+}
+
+#[test]
+fn who_is_idle_longest_goes_where_memory_is_short() {
+    let server = small();
+    let mut client = server.connect();
+    let mut halves: Vec<_> = (0..60).map(|_| server.connect()).collect();
+    for (at, client) in halves.iter_mut().enumerate() {
+        send_part(client, &format!("k{at}"), 30_000);
+    }
+    // Not before ten seconds have passed without a byte.
+    wait_until("the first that is closed", || {
+        (client.stat("", "read_buf_oom") != "0").then_some(())
+    });
+    let value = "x".repeat(30_000);
+    client.ask(format!("set k 0 0 30000\r\n{value}\r\n"), "STORED\r\n");
+    let closed: usize = client.stat("", "read_buf_oom").parse().expect("a number");
+    assert!(closed < 10, "{closed} connections were closed");
+    assert_eq!(client.stat("", "curr_connections"), (halves.len() + 1 - closed).to_string());
 }
 
 #[test]

@@ -55,8 +55,9 @@ const METRICS: &[Metric] = &[
     metric("connections_accepting", Gauge, "", "1 while new connections are taken", &["accepting_conns"], |v, s| s.one(&[], u64::from(!v.shared.must_leave_in_backlog()))),
     metric("connections_idle_closed_total", Counter, "", "connections closed after idle_timeout", &["idle_kicks"], |v, s| s.one(&[], v.totals.idle_kicks)),
     metric("connections_yielded_total", Counter, "", "turns that ended at -R with requests left", &["conn_yields"], |v, s| s.one(&[], v.totals.conn_yields)),
-    metric("connections_shed_total", Counter, "", "connections closed since buffers took more than read_buf_mem_limit", &["read_buf_oom"], |v, s| s.one(&[], v.totals.read_buf_oom)),
-    metric("connection_buffer_bytes", Gauge, "", "buffers of connections", &["read_buf_bytes", "memory_connections"], |v, s| s.one(&[], v.shared.buffer_bytes.load(Relaxed))),
+    metric("connections_shed_total", Counter, "", "connections closed since they were idle longest while the memory of all was short", &["read_buf_oom"], |v, s| s.one(&[], v.totals.read_buf_oom)),
+    metric("connection_buffer_bytes", Gauge, "", "memory of connections", &["read_buf_bytes", "memory_connections"], |v, s| s.one(&[], v.shared.memory.held())),
+    metric("connection_buffer_limit_bytes", Gauge, "", "how much of that there may be (a quarter of -m, or -o read_buf_mem_limit)", &["memory_connections_limit"], |v, s| s.one(&[], v.shared.memory.cap())),
     metric("listen_disabled_total", Counter, "", "times that new connections were left waiting: as many are open as may be, or no descriptor was left", &["listen_disabled_num"], |v, s| s.one(&[], v.shared.connections.listen_disabled.load(Relaxed))),
     metric("listen_disabled_seconds_total", Counter, "", "how long they were left waiting", &["time_in_listen_disabled_us"], |v, s| {
         s.one(&[], v.shared.connections.listen_disabled_us.load(Relaxed) as f64 / 1e6);

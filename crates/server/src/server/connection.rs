@@ -1,12 +1,14 @@
 //! One client.
 
 mod ahead;
+mod memory;
 mod operations;
 mod streams;
 
 use super::about::About;
 use super::clients::{Client, State};
 use super::conflicts::Conflicts;
+use super::connection_memory::CONNECTION_BYTES;
 use super::context::{Context, Held};
 use super::input::{Input, Received};
 use super::keys::KeysLeft;
@@ -27,9 +29,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_protocol::Parser;
 
-/// No further request is begun while so many bytes wait for the client to take them, or are being
-/// read from drives.
-const OWED_BYTES_MAX: usize = 2 << 20;
 /// No further request is begun while so many are unfinished.
 const UNFINISHED_MAX: usize = 1024;
 /// No further request is begun while so many large items are being sent.
@@ -38,8 +37,8 @@ const STREAMS_MAX: usize = 32;
 const STREAM_BYTES_MAX: usize = 256 << 10;
 /// Replies are sent before the requests behind them are executed once they are so many bytes.
 const SEND_BYTES: usize = 16 << 10;
-/// What a client is told whose buffers no longer fit below `-o read_buf_mem_limit`.
-const OUT_OF_BUFFERS: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
+/// A turn that sends more than this, or a part of a large item, is a long one: see [`super::turns`].
+const SHORT_TURN_BYTES: u64 = 64 << 10;
 /// How long replies may wait for those behind them, which drives are about to bring.
 pub(super) const HOLD: Duration = Duration::from_millis(1);
 /// After so many turns in a row that left requests over, and at each multiple of it, a look at the clock
@@ -142,7 +141,9 @@ pub(crate) struct Connection {
     awaits_listing: bool,
     /// Listed for a turn; kept by the worker.
     pub(super) is_ready: bool,
-    /// Bytes of buffers, as last told to `Shared::buffer_bytes`.
+    /// Its turns are long ones; kept for the worker.
+    pub(super) is_long: bool,
+    /// Bytes of memory, as last told to [`Context::hold`].
     held: u64,
     /// Bytes of large items that are read ahead, as last told to `Context::stream_bytes`.
     streamed: usize,
@@ -178,6 +179,7 @@ impl Connection {
             yields_since: None,
             awaits_listing: false,
             is_ready: false,
+            is_long: false,
             held: 0,
             streamed: 0,
             watcher: None,
@@ -208,6 +210,10 @@ impl Connection {
     /// Executes what was received, within limits, and sends what there is to send.
     #[inline(never)]
     pub(crate) fn turn(&mut self, id: Id, cx: &mut Context) -> Turn {
+        if cx.is_tight() && self.must_wait_for_client() {
+            self.do_with_little(id, cx);
+            return Turn::Idle;
+        }
         if !self.replies.has_memory() {
             self.replies.give_memory(cx.buffers.take());
         }
@@ -226,7 +232,11 @@ impl Connection {
         if let Some(memory) = self.replies.take_memory(&mut cx.runs) {
             cx.buffers.put(memory);
         }
-        self.account(turn, cx)
+        match cx.is_tight() {
+            false => self.account(cx),
+            true => self.do_with_little(id, cx),
+        }
+        turn
     }
 
     fn state(&self) -> State {
@@ -239,44 +249,29 @@ impl Connection {
         }
     }
 
-    /// Tells what memory the connection keeps between turns. With a cap on that, the one that asks
-    /// for more than there is must go.
-    fn account(&mut self, turn: Turn, cx: &mut Context) -> Turn {
-        let replies = self.replies.memory() + self.streamed;
-        let held = (self.input.capacity() + replies + self.socket.memory()) as u64;
-        match held == self.held {
-            true => turn,
-            false => self.account_for(held, turn, cx),
+    /// Tells what memory the connection keeps between turns.
+    pub(super) fn account(&mut self, cx: &mut Context) {
+        let buffers = self.input.capacity() + self.replies.memory() + self.streamed;
+        let held = (buffers + self.socket.memory() + CONNECTION_BYTES) as u64;
+        if held != self.held {
+            cx.hold(std::mem::replace(&mut self.held, held), held);
         }
-    }
-
-    #[inline(never)]
-    fn account_for(&mut self, held: u64, turn: Turn, cx: &mut Context) -> Turn {
-        let has_grown = held > self.held;
-        let total = cx.shared.hold_buffers(std::mem::replace(&mut self.held, held), held);
-        let cap = cx.shared.settings.connection_buffer_bytes_max;
-        if has_grown && cap > 0 && total > cap {
-            // If the socket takes nothing now, or has taken a part of a reply, the end of the connection
-            // must say it alone.
-            if self.replies.is_all_sent() {
-                let _ = self.socket.send(OUT_OF_BUFFERS);
-            }
-            cx.stats.counters.read_buf_oom.add(1);
-            return Turn::Close;
-        }
-        turn
     }
 
     fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
         let stop = self.execute_received(id, cx)?;
-        let was_full = stop == Stop::Blocked && self.is_full();
+        let was_full = stop == Stop::Blocked && self.is_full(cx);
         self.awaits_listing = false;
-        let mut has_more_to_stream = self.replies.has_listing() && self.send_listing();
+        let has_listing = self.replies.has_listing();
+        let mut has_more_to_stream = has_listing && self.send_listing(cx);
         if self.is_broken {
             return Ok(Turn::Close);
         }
         let has_streams = self.replies.streams() > 0;
         if has_streams {
+            if !std::mem::replace(&mut self.is_long, true) {
+                return Ok(Turn::More);
+            }
             self.read_ahead(id, cx);
         }
         if stop == Stop::Yield && self.gathers_replies() {
@@ -296,6 +291,7 @@ impl Connection {
         let mut sent = 0;
         let is_sent = self.replies.send(&mut self.socket, &mut sent)?;
         cx.stats.counters.bytes_written.add(sent);
+        self.is_long = has_streams || sent > SHORT_TURN_BYTES;
         let mut has_finished = false;
         if has_streams {
             self.is_broken = self.replies.is_broken();
@@ -322,7 +318,7 @@ impl Connection {
             Stop::Wait => Turn::Wait,
             Stop::Throttled => Turn::Throttled,
             Stop::Yield => Turn::More,
-            Stop::Blocked if has_finished || was_full && !self.is_full() => Turn::More,
+            Stop::Blocked if has_finished || was_full && !self.is_full(cx) => Turn::More,
             _ if has_more_to_stream && is_sent => Turn::More,
             Stop::Blocked | Stop::Starved => Turn::Idle,
         })
@@ -381,12 +377,18 @@ impl Connection {
         let stop = loop {
             // Between requests, which is where most turns begin.
             let has_nothing =
-                self.is_readable && self.needed == 0 && self.input.is_empty() && !self.is_held();
+                self.is_readable && self.needed == 0 && self.input.is_empty() && !self.is_held(cx);
             let stop = match has_nothing {
                 true => Stop::Starved,
                 false => self.process(id, cx, &mut budget),
             };
             match stop {
+                Stop::Starved if self.needed > 0 && self.lacks_memory(id, cx) => {
+                    match self.refuse_value(id, cx) {
+                        Ok(()) => {}
+                        Err(stop) => break stop,
+                    }
+                }
                 Stop::Starved if self.is_readable && receives < RECEIVES_MAX => {
                     self.receive(cx)?;
                     receives += 1;
@@ -425,15 +427,15 @@ impl Connection {
     }
 
     /// Whether no further request may be begun until others are finished or sent.
-    pub(super) fn is_full(&self) -> bool {
-        self.replies.owed() > OWED_BYTES_MAX
+    pub(super) fn is_full(&self, cx: &Context) -> bool {
+        self.replies.owed() > cx.owed_max
             || self.replies.unfinished() >= UNFINISHED_MAX
             || self.replies.streams() >= STREAMS_MAX
             || self.replies.has_listing()
     }
 
-    pub(super) fn is_held(&self) -> bool {
-        self.is_closing || self.is_waiting || self.is_full()
+    pub(super) fn is_held(&self, cx: &Context) -> bool {
+        self.is_closing || self.is_waiting || self.is_full(cx)
     }
 
     /// A millisecond has passed: the cache may have buffers again.
@@ -465,7 +467,7 @@ impl Connection {
     }
 
     /// Cleans up; the socket closes itself.
-    pub(crate) fn close(mut self, cx: &mut Context, is_idle: bool) {
+    pub(crate) fn close(mut self, id: Id, cx: &mut Context, is_idle: bool) {
         if !self.is_datagram() {
             cx.shared.clients.remove(self.number());
             let reason = match is_idle {
@@ -479,7 +481,8 @@ impl Connection {
         if !self.is_broken {
             self.socket.close();
         }
-        cx.shared.hold_buffers(self.held, 0);
+        cx.hold(self.held, 0);
+        cx.let_in.take_if(|let_in| *let_in == id);
         self.note_streamed(0, cx);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());

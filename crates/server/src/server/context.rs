@@ -1,6 +1,7 @@
 //! What a worker has besides its connections.
 
 use super::buffers::{Buffers, Runs};
+use super::connection_memory::Ledger;
 use super::pending::{Job, Pending, Waiter, Work};
 use super::reads::Reads;
 use super::replies::SlotId;
@@ -45,6 +46,12 @@ pub(crate) struct Context {
     pub(crate) watching: Vec<Id>,
     pub(crate) buffers: Buffers,
     pub(crate) runs: Runs,
+    /// What its connections hold.
+    pub(crate) ledger: Ledger,
+    /// Bytes that a connection may be owed before its next request waits; 0 while memory is tight.
+    pub(crate) owed_max: usize,
+    /// The connection whose value was let in although it did not fit below the cap.
+    pub(crate) let_in: Option<Id>,
     /// Bytes of large items that all connections have read ahead.
     pub(crate) stream_bytes: usize,
     /// Reused between turns.
@@ -92,7 +99,29 @@ impl Context {
 
     /// Bytes of large items that may be read ahead besides those that are.
     pub(crate) fn room_for_streams(&self) -> usize {
-        self.reads.buffer_bytes_max().saturating_sub(self.stream_bytes)
+        self.reads.buffer_bytes_max().saturating_sub(self.stream_bytes).min(self.owed_max)
+    }
+
+    /// A connection holds `now` bytes of memory in place of `before`.
+    pub(crate) fn hold(&mut self, before: u64, now: u64) {
+        self.ledger.hold(&self.shared.memory, before, now);
+        self.owed_max = self.shared.memory.allowance();
+    }
+
+    /// Whether connections must do with little memory.
+    #[inline]
+    pub(crate) fn is_tight(&self) -> bool {
+        self.owed_max == 0
+    }
+
+    /// Whether the connection `id` may hold `bytes` more for a value. What does not fit below the cap is let in where
+    /// no other connection of this worker was.
+    pub(crate) fn lets_in(&mut self, id: Id, bytes: usize) -> bool {
+        let fits = self.shared.memory.has_room(bytes);
+        if !fits && self.let_in.is_none() {
+            self.let_in = Some(id);
+        }
+        fits || self.let_in == Some(id)
     }
 
     /// Frees what is only kept for later.

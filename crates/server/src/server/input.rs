@@ -71,6 +71,13 @@ impl Input {
         }
     }
 
+    /// Frees memory that holds nothing unread.
+    pub(crate) fn shrink(&mut self) {
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        self.bytes.shrink_to_fit();
+    }
+
     /// Takes the memory out of an empty buffer.
     pub(crate) fn take_memory(&mut self) -> Vec<u8> {
         debug_assert!(self.is_empty());

@@ -161,7 +161,7 @@ impl Connection {
             cx.session.look_ahead(batch.iter().map(|(key, _)| (*key, Intent::Read)));
         }
         for (read, (key, _)) in batch.iter().enumerate() {
-            if self.is_held() {
+            if self.is_held(cx) {
                 return (read, Err(Stop::Blocked));
             }
             let begin = read.checked_sub(1).map_or(0, |before| batch[before].1);

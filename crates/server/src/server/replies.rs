@@ -207,6 +207,11 @@ impl Replies {
         self.unfinished == 0
     }
 
+    /// Whether some of them are read from drives.
+    pub(crate) fn waits_for_drives(&self) -> bool {
+        self.expected.reply_bytes > 0
+    }
+
     /// Replies that are being waited for.
     pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
@@ -237,10 +242,19 @@ impl Replies {
         self.sendable() + self.slot_bytes + self.expected.bytes()
     }
 
-    /// Bytes of memory held.
+    /// Frees what is not used of the memory held, and forgets what can be looked up again.
+    pub(crate) fn shrink(&mut self) {
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        self.output.shrink_to_fit();
+        self.spare.clear();
+        self.let_pieces_go();
+    }
+
+    /// Bytes of memory held, or soon to be.
     pub(crate) fn memory(&self) -> usize {
         let spare: usize = self.spare.iter().map(Vec::capacity).sum();
-        self.output.capacity() + self.slot_bytes + spare + self.expected.request_bytes
+        self.output.capacity() + self.slot_bytes + spare + self.expected.bytes()
     }
 
     /// Sends once. `Ok(false)` if the socket took less than there was.
@@ -385,12 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_count_as_memory() {
+    fn requests_that_wait_count_as_memory_with_their_replies() {
         let mut replies = Replies::default();
         let get = replies.reserve(reply_of(4096));
-        assert_eq!((replies.memory(), replies.owed()), (0, 4096));
+        assert_eq!((replies.memory(), replies.owed()), (4096, 4096));
         let append = replies.reserve(Expected { reply_bytes: 4096, request_bytes: 128 << 10 });
-        assert_eq!(replies.memory(), 128 << 10);
+        assert_eq!(replies.memory(), (128 << 10) + 2 * 4096);
+        assert!(replies.waits_for_drives());
         replies.fulfil(get, &mut Vec::new(), &mut Runs::new());
         replies.fulfil(append, &mut Vec::new(), &mut Runs::new());
         assert_eq!((replies.memory(), replies.owed()), (0, 0));

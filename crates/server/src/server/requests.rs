@@ -49,7 +49,7 @@ impl Connection {
     /// Executes what was received, until something is missing.
     pub(super) fn process(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Stop {
         loop {
-            if self.is_held() {
+            if self.is_held(cx) {
                 return Stop::Blocked;
             }
             if *budget == 0 {
@@ -129,7 +129,7 @@ impl Connection {
         hash_keys(&batch, cx, &mut keys);
         let mut consumed = 0;
         for (parcel, key) in batch.iter().zip(&keys) {
-            if self.is_held() {
+            if self.is_held(cx) {
                 return (consumed, Err(Stop::Blocked));
             }
             match self.process_one(parcel, *key, id, cx) {

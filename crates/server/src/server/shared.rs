@@ -3,6 +3,7 @@
 use super::about::About;
 use super::clients::Clients;
 use super::clock::Clock;
+use super::connection_memory::ConnectionMemory;
 use super::heartbeat::Heartbeat;
 use super::inbox::Inbox;
 use super::listener::Arrival;
@@ -42,8 +43,8 @@ pub(crate) struct Shared {
     pub(crate) prefixes: Prefixes,
     /// Descriptors and names of the sockets that are listened on.
     pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
-    /// Bytes of buffers that connections hold between their turns.
-    pub(crate) buffer_bytes: AtomicU64,
+    /// What connections hold between their turns.
+    pub(crate) memory: ConnectionMemory,
     /// Resident bytes when the server came up: the program itself.
     pub(crate) program_bytes: u64,
     pub(crate) acceptor_waker: Waker,
@@ -107,7 +108,10 @@ impl Shared {
             watchers,
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
             listeners: OnceLock::new(),
-            buffer_bytes: AtomicU64::new(0),
+            memory: ConnectionMemory::new(
+                settings.connection_buffer_bytes_max,
+                settings.memory_bytes,
+            ),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             naps: Naps::new(background_threads),
@@ -194,12 +198,6 @@ impl Shared {
         if were_open >= self.connections.max && !self.settings.refuse_when_full {
             self.acceptor_waker.wake();
         }
-    }
-
-    /// A connection's buffers take `now` bytes in place of `before`; answers what all take.
-    pub(crate) fn hold_buffers(&self, before: u64, now: u64) -> u64 {
-        let change = now.wrapping_sub(before);
-        self.buffer_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
     /// Writes a line to standard error, if `-v` was given at least `level` times.

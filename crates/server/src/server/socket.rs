@@ -2,7 +2,8 @@
 
 use super::input::Received;
 use super::udp::Datagram;
-use crate::tls::{Decrypted, TLS_MEMORY_BYTES, TlsStream};
+use crate::tls::{Decrypted, TlsStream};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -83,6 +84,19 @@ impl Socket {
         }
     }
 
+    /// Whether it would take nothing at present, of which an event tells the end.
+    pub(crate) fn takes_nothing(&mut self) -> bool {
+        if matches!(self, Self::Datagram(_)) {
+            return false;
+        }
+        // An error shows in the next turn.
+        if self.flush().is_ok_and(|is_flushed| !is_flushed) {
+            return true;
+        }
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(self.fd(), PollFlags::OUT)], Some(&now)) == Ok(0)
+    }
+
     /// Everything was sent: says so, where that is done in words.
     pub(crate) fn close(&mut self) {
         match self {
@@ -96,7 +110,7 @@ impl Socket {
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Plain(_) => 0,
-            Self::Tls(_) => TLS_MEMORY_BYTES,
+            Self::Tls(stream) => stream.memory(),
             Self::Datagram(datagram) => datagram.memory(),
         }
     }

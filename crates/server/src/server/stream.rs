@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{CHUNKS_TOGETHER, ItemId, Key, Manifest, Pin, Run, Session};
+use terrace_cache::{ItemId, Key, Manifest, Pin, Run, Session};
 use terrace_device::AlignedBuf;
 
 /// Shorter values, such as all that memcached takes unless told otherwise, are sent when all of their
@@ -81,8 +81,12 @@ pub(crate) struct Stream {
     manifest: Manifest,
     /// Keeps its chunks until the last one was sent.
     _pin: Option<Pin>,
-    /// What stands behind the value; none once it is in `window`.
+    /// What stands behind the value.
     terminator: &'static [u8],
+    /// It is at the back of `window`, or was sent.
+    has_end: bool,
+    /// The part at the front of `window` is no chunk.
+    has_head: bool,
     /// The reply if a chunk is lost before anything was sent.
     miss: Vec<u8>,
     /// Nothing is sent before all of it is there.
@@ -111,6 +115,8 @@ impl Stream {
             manifest,
             _pin: pin,
             terminator,
+            has_end: false,
+            has_head: !head.is_empty(),
             miss,
             lost: None,
             next: (0, 0),
@@ -148,13 +154,18 @@ impl Stream {
         self.window.push_back(part);
     }
 
-    /// The next chunk to look up. While there is no `room` for its bytes, and of those that are read
-    /// together with it, there is none unless it `must` go on. Its place is kept until [`Stream::put`].
-    pub(crate) fn begin_next(&mut self, must: bool, room: usize) -> Option<ChunkName> {
+    /// The next chunk to look up. While there is no `room` for its bytes, and for those of the `together` that are
+    /// read at once, there is none unless it `must` go on. Its place is kept until [`Stream::put`].
+    pub(crate) fn begin_next(
+        &mut self,
+        must: bool,
+        room: usize,
+        together: u32,
+    ) -> Option<ChunkName> {
         let run = *self.manifest.runs.get(self.next.0)?;
         let index = self.next.1;
-        let may = !index.is_multiple_of(CHUNKS_TOGETHER)
-            || bytes_together(&run, index) <= room
+        let may = !index.is_multiple_of(together)
+            || bytes_together(&run, index, together) <= room
             || must && self.window.is_empty();
         if !may {
             return None;
@@ -171,12 +182,12 @@ impl Stream {
 
     /// Behind the last chunk stands the end, so that both are sent at once.
     fn end_if_begun(&mut self) {
-        if self.next.0 < self.manifest.runs.len() {
+        if self.next.0 < self.manifest.runs.len() || self.has_end {
             return;
         }
-        let terminator = std::mem::take(&mut self.terminator);
-        if !terminator.is_empty() {
-            self.push(Part::There(Piece::Copied(terminator.to_vec())));
+        self.has_end = true;
+        if !self.terminator.is_empty() {
+            self.push(Part::There(Piece::Copied(self.terminator.to_vec())));
         }
     }
 
@@ -234,9 +245,11 @@ impl Stream {
         self.bytes = 0;
         self.next = (self.manifest.runs.len(), 0);
         self.terminator = b"";
+        self.has_end = true;
         self.is_held = false;
         let miss = std::mem::take(&mut self.miss);
-        if !miss.is_empty() {
+        self.has_head = !miss.is_empty();
+        if self.has_head {
             self.push(Part::There(Piece::Copied(miss)));
         }
     }
@@ -286,9 +299,34 @@ impl Stream {
             self.bytes -= length;
             self.sent += 1;
             self.sent_bytes = 0;
+            self.has_head = false;
             self.window.pop_front();
         }
         bytes - left
+    }
+
+    /// Forgets the chunks that are there and not sent to their end: [`Stream::begin_next`] names them again.
+    pub(crate) fn let_pieces_go(&mut self) {
+        let is_there = |part: &Part| matches!(part, Part::There(_));
+        if self.lost.is_some() || !self.window.iter().all(is_there) {
+            return;
+        }
+        let ends = usize::from(self.has_end && !self.terminator.is_empty());
+        let chunks = self.window.len().saturating_sub(usize::from(self.has_head) + ends);
+        if chunks == 0 {
+            return;
+        }
+        self.has_end = false;
+        for _ in 0..ends + chunks {
+            self.bytes -= self.window.pop_back().map_or(0, |part| part.bytes());
+        }
+        for _ in 0..chunks {
+            let (run, index) = self.next;
+            self.next = match index {
+                0 => (run - 1, self.manifest.runs[run - 1].chunks.max(1) - 1),
+                _ => (run, index - 1),
+            };
+        }
     }
 
     /// Whether something can be sent, or looked up; or it is through, as one that was lost and has nothing to say
@@ -296,7 +334,7 @@ impl Stream {
     pub(crate) fn can_go_on(&self) -> bool {
         match self.is_incomplete() {
             true => !self.is_reading(),
-            false => self.is_through() || matches!(self.window.front(), Some(Part::There(_))),
+            false => matches!(self.window.front(), None | Some(Part::There(_))),
         }
     }
 
@@ -312,19 +350,20 @@ impl Stream {
 
     /// Whether there is no chunk that is still to be looked up.
     pub(crate) fn has_begun_all(&self) -> bool {
-        self.next.0 >= self.manifest.runs.len() && self.terminator.is_empty()
+        self.has_end
     }
 }
 
 /// Bytes of the chunks that are read together with this first one of them.
-fn bytes_together(run: &Run, index: u32) -> usize {
-    let chunks = run.chunks.saturating_sub(index).min(CHUNKS_TOGETHER);
+fn bytes_together(run: &Run, index: u32, together: u32) -> usize {
+    let chunks = run.chunks.saturating_sub(index).min(together);
     chunks as usize * run.chunk_bytes as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_cache::CHUNKS_TOGETHER;
 
     fn manifest() -> Manifest {
         let run = |item, chunks, last_bytes| Run {
@@ -349,14 +388,17 @@ mod tests {
         stream
     }
 
+    /// What can be sent.
+    fn there(stream: &Stream) -> Vec<u8> {
+        let mut slices = Slices::new();
+        stream.gather(&mut slices);
+        slices.iter().flat_map(|slice| slice.iter().copied()).collect()
+    }
+
     /// Sends what can be sent, `step` bytes at once.
     fn send(stream: &mut Stream, step: usize, output: &mut Vec<u8>) {
         loop {
-            let all: Vec<u8> = {
-                let mut slices = Slices::new();
-                stream.gather(&mut slices);
-                slices.iter().flat_map(|slice| slice.iter().copied()).collect()
-            };
+            let all = there(stream);
             if all.is_empty() {
                 return;
             }
@@ -371,22 +413,22 @@ mod tests {
     }
 
     fn begin(stream: &mut Stream, must: bool, room: usize) -> Vec<ChunkName> {
-        std::iter::from_fn(|| stream.begin_next(must, room)).collect()
+        std::iter::from_fn(|| stream.begin_next(must, room, CHUNKS_TOGETHER)).collect()
     }
 
     #[test]
     fn sends_in_order_and_without_room_reads_no_more_than_one_group() {
         for step in [1, 3, 100] {
             let (mut stream, mut output) = (stream(), Vec::new());
-            assert!(stream.begin_next(true, 0).is_none(), "the head was not sent");
+            assert!(begin(&mut stream, true, 0).is_empty(), "the head was not sent");
             send(&mut stream, step, &mut output);
             assert_eq!(output, b"VA 11\r\n");
-            assert!(stream.begin_next(false, 0).is_none(), "others come first");
+            assert!(begin(&mut stream, false, 0).is_empty(), "others come first");
             let first = begin(&mut stream, true, 0);
             let parts: Vec<_> = first.iter().map(|n| (n.item.0, n.index, n.bytes)).collect();
             assert_eq!(parts, [(7, 0, 2), (7, 1, 1)]);
             stream.put(first[1].number, copied(b"c"));
-            assert!(!stream.can_go_on() && stream.begin_next(true, 0).is_none());
+            assert!(!stream.can_go_on() && begin(&mut stream, true, 0).is_empty());
             let mut buffer = AlignedBuf::zeroed(4096);
             buffer[7..9].copy_from_slice(b"ab");
             let read = Arc::new(buffer);
@@ -403,6 +445,54 @@ mod tests {
             assert_eq!(output, b"VA 11\r\nabcdefghijk\r\n");
             assert_eq!((stream.is_through(), stream.bytes()), (true, 0));
         }
+    }
+
+    /// The chunk of each name, of the value of [`manifest`].
+    fn chunk(name: &ChunkName) -> &'static [u8] {
+        match (name.item.0, name.index) {
+            (7, 0) => b"ab",
+            (7, 1) => b"c",
+            (_, index) => &b"defghijk"[2 * index as usize..][..2],
+        }
+    }
+
+    #[test]
+    fn pieces_that_were_let_go_are_looked_up_again_wherever_sending_stopped() {
+        let all = b"VA 11\r\nabcdefghijk\r\n";
+        // So many bytes are taken each time before all that is there is let go.
+        for step in 1..=all.len() {
+            let (mut stream, mut output) = (stream(), Vec::new());
+            while !stream.is_through() {
+                assert!(stream.can_go_on());
+                for name in begin(&mut stream, true, 100) {
+                    stream.put(name.number, copied(chunk(&name)));
+                }
+                let there = there(&stream);
+                let taken = there.len().min(step);
+                output.extend_from_slice(&there[..taken]);
+                assert_eq!(stream.take(taken), taken);
+                stream.let_pieces_go();
+                assert!(stream.bytes() <= 7 + 2, "{} bytes are kept", stream.bytes());
+            }
+            assert_eq!((&output[..], stream.bytes()), (&all[..], 0), "{step}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_kept_while_a_chunk_is_read_or_lost() {
+        let mut stream = stream();
+        let chunks = begin(&mut stream, true, 100);
+        stream.put(chunks[0].number, copied(b"ab"));
+        let before = stream.bytes();
+        stream.let_pieces_go();
+        assert_eq!(stream.bytes(), before);
+        for name in &chunks[1..] {
+            stream.put(name.number, Err(Lost::Unreadable));
+        }
+        stream.let_pieces_go();
+        let mut output = Vec::new();
+        send(&mut stream, 100, &mut output);
+        assert!(output == b"VA 11\r\nab" && stream.is_broken());
     }
 
     #[test]

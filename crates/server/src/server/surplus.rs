@@ -1,8 +1,8 @@
 //! Memory that is only kept for later: workers keep buffers, and the allocator what they freed. It goes back once the
 //! process has more than it may.
 
+use super::connection_memory::BESIDES_BYTES_MAX;
 use super::shared::{Shared, resident_bytes};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use terrace_device::give_heap_back;
 
@@ -10,9 +10,9 @@ use terrace_device::give_heap_back;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// For so long after that: what could not be given back is in use.
 const REST: Duration = Duration::from_secs(5);
-/// What there may be besides the cache and the connections' buffers: less than what is promised, by what comes
-/// between two looks.
-const BESIDES_BYTES_MAX: u64 = 24 << 20;
+/// What there may be besides the cache and the connections: less than what is promised, by what comes between two
+/// looks.
+const BESIDES_BYTES: u64 = BESIDES_BYTES_MAX / 4 * 3;
 /// How often workers are asked: the first time they only note what they have not used.
 const ROUNDS: u32 = 2;
 
@@ -33,7 +33,9 @@ impl Surplus {
             return;
         }
         self.next = Some(now + LOOK_EVERY);
-        if self.asked == ROUNDS {
+        if shared.memory.is_tight() {
+            shared.inboxes.iter().for_each(|inbox| inbox.ask_for_memory());
+        } else if self.asked == ROUNDS {
             give_heap_back();
             self.asked = 0;
             self.next = Some(now + REST);
@@ -45,6 +47,6 @@ impl Surplus {
 }
 
 fn is_there(shared: &Shared) -> bool {
-    let buffers = shared.buffer_bytes.load(Ordering::Relaxed);
-    resident_bytes() > shared.cache.memory_limit() + buffers + BESIDES_BYTES_MAX
+    let connections = shared.memory.held();
+    resident_bytes() > shared.cache.memory_limit() + connections + BESIDES_BYTES
 }

@@ -77,6 +77,11 @@ impl UdpPorts {
         !self.ports.is_empty() && self.unanswered < UNANSWERED_MAX && self.readable.contains(&true)
     }
 
+    /// Whether one that was received is not through.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.unanswered > 0
+    }
+
     /// One that was received is through.
     pub(crate) fn answered(&mut self) {
         self.unanswered -= 1;

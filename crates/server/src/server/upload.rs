@@ -95,24 +95,17 @@ impl Connection {
     }
 
     /// Refuses a value that there is no room for, whose rest is still to come.
-    fn refuse_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    pub(super) fn refuse_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
         let Mode::Upload(upload) = std::mem::replace(&mut self.mode, Mode::Requests) else {
             return Ok(());
         };
         let key = cx.session.key(&upload.key);
-        let line = &upload.line;
-        let refused = self.begin(
-            cx,
-            id,
-            (key, true),
-            |executor, out| keyed::refuse_for_memory(executor, line, key, None, out),
-            || Work::Refusal(line.clone()),
-        );
-        if let Err(stop) = refused {
+        if let Err(stop) = self.refuse_line(&upload.line, key, id, cx) {
             self.mode = Mode::Upload(upload);
             return Err(stop);
         }
         upload.discard(&cx.executor());
+        self.needed = 0;
         self.mode = Mode::Swallow(upload.left + upload.terminator.len() as u64);
         Ok(())
     }

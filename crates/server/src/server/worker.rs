@@ -13,6 +13,7 @@ use super::poll::Poll;
 use super::reads::{self, Finished, Reads};
 use super::shared::Shared;
 use super::slab::{Id, Slab};
+use super::turns::Turns;
 use super::udp::UdpPorts;
 use crate::commands::executor::Limits;
 use crate::settings::IoEngine;
@@ -51,8 +52,8 @@ pub(crate) struct Worker {
     devices: Vec<Arc<dyn Device>>,
     /// What reads them.
     engine: Engine,
-    /// Connections that get a turn in this loop.
-    ready: VecDeque<Id>,
+    /// Connections that are to have a turn.
+    ready: Turns,
     /// When the oldest of `cx.waiting` began to wait.
     waiting_since: Option<Instant>,
     /// Reads that came back and are to be looked at, in this loop or the next.
@@ -96,6 +97,7 @@ impl Worker {
         let bytes_max = reads::buffer_bytes_max(workers);
         let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), bytes_max, depths);
         poll.add_event(reads.event_fd(), READS)?;
+        let shared_allowance = shared.memory.allowance();
         let cx = Context {
             session: shared.cache.session(),
             limits: Limits::of(&shared.cache),
@@ -113,6 +115,9 @@ impl Worker {
             watching: Vec::new(),
             buffers: Buffers::of(workers),
             runs: Default::default(),
+            ledger: Default::default(),
+            owed_max: shared_allowance,
+            let_in: None,
             stream_bytes: 0,
             begun: Vec::new(),
         };
@@ -125,7 +130,7 @@ impl Worker {
             connections: Slab::new(),
             swept_at: cx.now,
             cx,
-            ready: VecDeque::new(),
+            ready: Turns::default(),
             waiting_since: None,
             finished: VecDeque::new(),
             outcomes: Vec::new(),
@@ -156,6 +161,7 @@ impl Worker {
         self.cx.shared.naps.note_activity();
         self.cx.now = self.cx.shared.clock.now();
         self.cx.moment = None;
+        self.cx.owed_max = self.cx.shared.memory.allowance();
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
@@ -181,7 +187,7 @@ impl Worker {
         }
         let is_ready =
             !self.ready.is_empty() || !self.finished.is_empty() || self.cx.reads.has_given_up();
-        let timeout = if is_ready || self.udp.has_more() {
+        let timeout = if is_ready || self.has_more_datagrams() {
             Some(Duration::ZERO)
         } else if self.is_anything_late() {
             Some(RETRY_AFTER)
@@ -219,7 +225,7 @@ impl Worker {
             if let Some(connection) = self.connections.get_mut(held.id)
                 && connection.release()
             {
-                mark_ready(&mut self.ready, connection, held.id);
+                self.ready.add(connection, held.id);
             }
         }
         if has_slack {
@@ -237,7 +243,7 @@ impl Worker {
             if let Some(connection) = self.connections.get_mut(id)
                 && connection.held_since == Some(since)
             {
-                mark_ready(&mut self.ready, connection, id);
+                self.ready.add(connection, id);
             }
         }
     }
@@ -251,6 +257,7 @@ impl Worker {
                     self.wake_watching();
                     if self.cx.shared.inboxes[self.index].is_asked_for_memory() {
                         self.cx.give_memory_back();
+                        self.relieve();
                     }
                 }
                 READS => {}
@@ -258,12 +265,12 @@ impl Worker {
                 number => {
                     let id = Id::from_u64(number);
                     let Some(connection) = self.connections.get_mut(id) else { continue };
-                    if ready.broke && connection.is_held() {
+                    if ready.broke && connection.is_held(&self.cx) {
                         // It is owed so much that it does not receive, and nobody will read it.
                         self.close(id, false);
                     } else {
                         connection.note(ready);
-                        mark_ready(&mut self.ready, connection, id);
+                        self.ready.add(connection, id);
                     }
                 }
             }
@@ -272,7 +279,7 @@ impl Worker {
 
     /// Gives every ready connection a turn.
     fn serve(&mut self) -> io::Result<()> {
-        let mut left = self.ready.len();
+        let mut left = self.ready.short().len();
         while left > 0 {
             let together = left.min(TOGETHER);
             if together > 1 {
@@ -280,9 +287,21 @@ impl Worker {
             }
             for _ in 0..together {
                 self.refill()?;
-                self.give_turn();
+                if let Some(id) = self.ready.next_short() {
+                    self.give_turn(id);
+                }
             }
             left -= together;
+        }
+        if self.ready.are_long() { self.serve_long() } else { Ok(()) }
+    }
+
+    /// Gives connections long turns, until it is time to look for others.
+    fn serve_long(&mut self) -> io::Result<()> {
+        let since = Instant::now();
+        while let Some(id) = self.ready.next_long(since) {
+            self.refill()?;
+            self.give_turn(id);
         }
         Ok(())
     }
@@ -290,21 +309,20 @@ impl Worker {
     /// Asks for what so many connections will need of memory.
     fn look_ahead(&mut self, connections: usize) {
         let mut keys = ArrayVec::<_, TOGETHER>::new();
-        for id in self.ready.iter().take(connections) {
+        for id in self.ready.short().iter().take(connections) {
             let Some(connection) = self.connections.get_mut(*id) else { continue };
             keys.extend(connection.look_ahead(&mut self.cx));
         }
         self.cx.session.look_ahead(keys.into_iter().map(|key| (key, Intent::Read)));
     }
 
-    fn give_turn(&mut self) {
-        let Some(id) = self.ready.pop_front() else { return };
+    fn give_turn(&mut self, id: Id) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.is_ready = false;
         self.cx.moment = None;
         match connection.turn(id, &mut self.cx) {
             Turn::Idle => {}
-            Turn::More => mark_ready(&mut self.ready, connection, id),
+            Turn::More => self.ready.add(connection, id),
             Turn::Wait => {
                 self.cx.waiting.push(Waiter::Connection(id));
                 self.wait_for_buffers();
@@ -312,12 +330,5 @@ impl Worker {
             Turn::Throttled => self.wait_for_throttle(id),
             Turn::Close => self.close(id, false),
         }
-    }
-}
-
-fn mark_ready(ready: &mut VecDeque<Id>, connection: &mut Connection, id: Id) {
-    if !connection.is_ready {
-        connection.is_ready = true;
-        ready.push_back(id);
     }
 }

@@ -66,7 +66,7 @@ const fn refuse(names: &'static [&'static str], reason: &'static str) -> Extende
 pub(crate) const OPTIONS: &[Extended] = &[
     set(&["ext_path"], "FILE:SIZE", "none", "the same as --tier ssd:FILE:SIZE; repeatable", ext_path),
     set(&["idle_timeout"], "SECONDS", "0", "close connections that were silent for so long; 0 for never", idle_timeout),
-    set(&["read_buf_mem_limit"], "MEGABYTES", "0", "cap on all connections' buffers together; 0 for none", buffer_limit),
+    set(&["read_buf_mem_limit"], "MEGABYTES", "0", "cap on the memory of all connections together; 0 for a quarter of -m, 64 at least", buffer_limit),
     switch(&["maxconns_fast"], "on", "above -c, answer an error and close", |s| s.refuse_when_full = true),
     switch(&["track_sizes"], "off", "have `stats sizes` count the sizes of records", |s| s.track_sizes = true),
     set(&["ssl_chain_cert"], "FILE", "", "the certificate of -Z and those that vouch for it", |s, text| put(&mut s.tls.chain, Some(path(text)?))),

@@ -66,7 +66,7 @@ pub struct Settings {
     pub refuse_when_full: bool,
     /// Close connections that were silent for this many seconds; 0 for never (`-o idle_timeout`).
     pub idle_timeout_s: u32,
-    /// Cap on the bytes of all connections' buffers together; 0 for none
+    /// Cap on the memory of all connections together; 0 for a quarter of `memory_bytes`, 64 MiB at least
     /// (`-o read_buf_mem_limit`, in megabytes on the command line).
     pub connection_buffer_bytes_max: u64,
     /// Worker threads (`-t`).

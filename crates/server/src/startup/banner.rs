@@ -1,6 +1,6 @@
 //! What the server says of itself when it starts.
 
-use terrace::server::Listener;
+use terrace::server::{BESIDES_BYTES_MAX, Listener, connection_memory_cap};
 use terrace::settings::{Settings, display_bytes};
 use terrace_cache::Cache;
 
@@ -18,6 +18,23 @@ pub(crate) fn limits(settings: &Settings, cache: &Cache) -> String {
         settings.threads,
         settings.connections_max,
         display_bytes(item_bytes_max),
+    )
+}
+
+/// What the process may have resident.
+pub(crate) fn memory(settings: &Settings) -> String {
+    let cache = settings.memory_bytes;
+    let connections = connection_memory_cap(settings.connection_buffer_bytes_max, cache);
+    let given = match settings.connection_buffer_bytes_max {
+        0 => "a quarter of that, 64 MiB at least",
+        _ => "-o read_buf_mem_limit",
+    };
+    format!(
+        "at most {} of memory: {} for the cache (-m), {} for connections ({given}), {} besides",
+        display_bytes(cache + connections + BESIDES_BYTES_MAX),
+        display_bytes(cache),
+        display_bytes(connections),
+        display_bytes(BESIDES_BYTES_MAX),
     )
 }
 
@@ -64,6 +81,18 @@ mod tests {
         assert_eq!(shorter_values(&settings, 1 << 30), None);
         let line = shorter_values(&settings, 512 << 20).unwrap();
         assert!(line.contains("512 MiB instead of 1 GiB") && line.contains("of -m"), "{line}");
+    }
+
+    #[test]
+    fn memory_is_the_sum_of_its_parts() {
+        let line =
+            |given| memory(&Settings { connection_buffer_bytes_max: given, ..Settings::default() });
+        assert_eq!(
+            line(0),
+            "at most 160 MiB of memory: 64 MiB for the cache (-m), 64 MiB for connections (a quarter of \
+             that, 64 MiB at least), 32 MiB besides"
+        );
+        assert!(line(8 << 20).contains("104 MiB of memory") && line(8 << 20).contains("8 MiB for"));
     }
 
     #[test]

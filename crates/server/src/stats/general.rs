@@ -27,7 +27,7 @@ pub(crate) const ROWS: &[Row] = &[
     ("response_obj_count", Never),
     ("response_obj_bytes", Never),
     ("read_buf_count", Never),
-    ("read_buf_bytes", Number(|v| v.shared.buffer_bytes.load(Relaxed))),
+    ("read_buf_bytes", Number(|v| v.shared.memory.held())),
     ("read_buf_bytes_free", Never),
     ("read_buf_oom", Number(|v| v.totals.read_buf_oom)),
     ("reserved_fds", Never),

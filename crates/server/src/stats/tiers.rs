@@ -5,7 +5,6 @@ use super::latency::{Latency, Percentiles};
 use super::view::{Row, Source, View, write, write_rows};
 use Source::{Number, Text};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use terrace_cache::{Gear, TierStats};
 
 /// Rows of the cache as a whole.
@@ -20,7 +19,8 @@ const ROWS: &[Row] = &[
     ("memory_idle", Number(|v| v.cache.memory.idle)),
     ("memory_staging", Number(|v| v.cache.memory.staging)),
     ("memory_program", Number(|v| v.shared.program_bytes)),
-    ("memory_connections", Number(|v| v.shared.buffer_bytes.load(Ordering::Relaxed))),
+    ("memory_connections", Number(|v| v.shared.memory.held())),
+    ("memory_connections_limit", Number(|v| v.shared.memory.cap())),
     ("records", Number(|v| v.cache.records)),
     ("records_fresh", Number(|v| v.cache.memory.fresh_records)),
     ("records_hot", Number(|v| v.cache.memory.hot_records)),

@@ -5,7 +5,7 @@ mod config;
 mod stream;
 
 pub use config::{Configs, TlsError};
-pub(crate) use stream::{Decrypted, MEMORY_BYTES as TLS_MEMORY_BYTES, TlsStream};
+pub(crate) use stream::{Decrypted, TlsStream};
 
 use crate::settings::{ListenTls, TlsSettings};
 use std::io;

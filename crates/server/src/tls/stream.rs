@@ -13,7 +13,7 @@ const RECORDS_MAX: usize = 16;
 /// Bytes that are encrypted before the socket has taken those before them.
 const BUFFERED_MAX: usize = 64 << 10;
 /// Memory of a connection besides its buffers for requests and replies, about.
-pub(crate) const MEMORY_BYTES: usize = 24 << 10;
+const MEMORY_BYTES: usize = 24 << 10;
 
 /// A socket, and the state of TLS on it.
 pub(crate) struct TlsStream {
@@ -137,6 +137,11 @@ impl TlsStream {
     /// The socket took all of what is encrypted.
     pub(crate) fn is_flushed(&self) -> bool {
         !self.tls.wants_write()
+    }
+
+    /// Bytes of memory held, about.
+    pub(crate) fn memory(&self) -> usize {
+        MEMORY_BYTES + if self.is_flushed() { 0 } else { BUFFERED_MAX }
     }
 
     /// Tells the client that nothing more comes, so that it knows that nothing was cut off.

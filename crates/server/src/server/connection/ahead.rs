@@ -17,7 +17,7 @@ impl Connection {
             && self.needed == 0
             && matches!(self.mode, Mode::Requests)
             && !self.is_datagram()
-            && !self.is_held();
+            && !self.is_held(cx);
         if !may_receive {
             return None;
         }

@@ -72,7 +72,7 @@ impl Connection {
     ) {
         let expected = Expected {
             reply_bytes: probe.plan().bytes as usize + key.bytes().len(),
-            request_bytes: work.memory(),
+            request_bytes: work.memory() + size_of::<Pending>() + key.bytes().len(),
         };
         self.replies.borrow(&mut cx.runs);
         let slot = self.replies.reserve(expected);

@@ -8,9 +8,12 @@ use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
 use crate::server::slab::Id;
 use crate::server::stream::Piece;
+use terrace_cache::CHUNKS_TOGETHER;
 
 /// Bytes of large items that one connection reads ahead, at most.
 const AHEAD_BYTES_MAX: usize = 2 << 20;
+/// A list goes on while fewer bytes of it wait to be sent, however tight memory is.
+const LISTED_BYTES_MIN: usize = 4 << 10;
 /// Bytes that are looked up before other connections have their turn: in DRAM, they are copied.
 const TURN_BYTES_MAX: usize = 512 << 10;
 
@@ -31,9 +34,10 @@ impl Connection {
     }
 
     /// Puts what there is of a listing into the output; `true` if there is more than fits.
-    pub(super) fn send_listing(&mut self) -> bool {
+    pub(super) fn send_listing(&mut self, cx: &Context) -> bool {
+        let most = STREAM_BYTES_MAX.min(cx.owed_max.max(LISTED_BYTES_MIN));
         while let Some((listing, output)) = self.replies.front_listing() {
-            if output.len() >= STREAM_BYTES_MAX {
+            if output.len() >= most {
                 return true;
             }
             match listing.next() {
@@ -57,8 +61,10 @@ impl Connection {
     pub(super) fn read_ahead(&mut self, id: Id, cx: &mut Context) {
         let own = AHEAD_BYTES_MAX.saturating_sub(self.replies.stream_bytes());
         let room = cx.room_for_streams().min(own).min(TURN_BYTES_MAX);
+        // Those of an item that are read together are too many where memory is short.
+        let together = if cx.owed_max < TURN_BYTES_MAX { 1 } else { CHUNKS_TOGETHER };
         let mut begun = std::mem::take(&mut cx.begun);
-        self.replies.begin_chunks(room, &mut begun);
+        self.replies.begin_chunks(room, together, &mut begun);
         let mut read: Option<ChunkRead> = None;
         for (slot, chunk) in begun.drain(..) {
             let mut name = [0; 12];
@@ -116,7 +122,8 @@ impl Connection {
             has_finished = true;
         }
         self.note_streamed(self.replies.stream_bytes(), cx);
-        if takes_more {
+        // While memory is tight the next turn looks up what it sends.
+        if takes_more && !cx.is_tight() {
             self.read_ahead(id, cx);
             self.note_streamed(self.replies.stream_bytes(), cx);
         }

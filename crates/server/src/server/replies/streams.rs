@@ -1,14 +1,18 @@
 //! Large items among the replies: their chunks are read ahead, and sent from where they were read to.
 
-use super::{Replies, Slot, SlotId};
+use super::{Expected, Replies, Slot, SlotId};
 use crate::commands::listing::Listing;
 use crate::server::stream::{ChunkName, Slices, Stream};
 use std::io::IoSlice;
+
+/// What is kept of a large item besides its chunks.
+const STREAM: Expected = Expected { reply_bytes: 0, request_bytes: size_of::<Stream>() + 256 };
 
 impl Replies {
     /// Keeps a place for a reply of any length.
     pub(crate) fn reserve_stream(&mut self, stream: Box<Stream>) {
         self.streams += 1;
+        self.expected.add(STREAM);
         self.push(Slot::Stream(stream));
     }
 
@@ -25,6 +29,7 @@ impl Replies {
                 self.expected.forget(expected);
             }
             self.streams += 1;
+            self.expected.add(STREAM);
             *slot = Slot::Stream(stream);
         }
     }
@@ -51,13 +56,19 @@ impl Replies {
         self.slots.iter().map(bytes).sum()
     }
 
-    /// Chunks to be looked up now, so many bytes of them, in the order in which they will be sent.
-    pub(crate) fn begin_chunks(&mut self, mut room: usize, begun: &mut Vec<(SlotId, ChunkName)>) {
+    /// Chunks to be looked up now, so many bytes of them, in the order in which they will be sent, `together` of an
+    /// item at once.
+    pub(crate) fn begin_chunks(
+        &mut self,
+        mut room: usize,
+        together: u32,
+        begun: &mut Vec<(SlotId, ChunkName)>,
+    ) {
         for (at, slot) in self.slots.iter_mut().enumerate() {
             let Slot::Stream(stream) = slot else { continue };
             // Or it would never come to its end.
             let must = at == 0;
-            while let Some(chunk) = stream.begin_next(must, room) {
+            while let Some(chunk) = stream.begin_next(must, room, together) {
                 room = room.saturating_sub(chunk.bytes as usize);
                 begun.push((SlotId(self.front + at as u64), chunk));
             }
@@ -66,6 +77,15 @@ impl Replies {
                     stream.stop_holding();
                 }
                 return;
+            }
+        }
+    }
+
+    /// Forgets what large items have looked up and not sent: they look it up again.
+    pub(crate) fn let_pieces_go(&mut self) {
+        for slot in &mut self.slots {
+            if let Slot::Stream(stream) = slot {
+                stream.let_pieces_go();
             }
         }
     }
@@ -91,6 +111,7 @@ impl Replies {
         match self.slots.front() {
             Some(Slot::Stream(stream)) => {
                 self.streams -= 1;
+                self.expected.forget(STREAM);
                 self.finished.push(stream.hash());
             }
             Some(Slot::Listing(_)) => self.listings -= 1,

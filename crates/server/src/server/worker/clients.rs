@@ -1,6 +1,6 @@
 //! Clients come and go.
 
-use super::{Worker, mark_ready};
+use super::Worker;
 use crate::server::clients::Client;
 use crate::server::connection::Connection;
 use crate::server::poll::Ready;
@@ -29,6 +29,7 @@ impl Worker {
             let connection = Connection::new(socket, client, &self.cx.shared.settings);
             let id = self.connections.insert(connection);
             let Some(connection) = self.connections.get_mut(id) else { continue };
+            connection.account(&mut self.cx);
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
                 self.cx.shared.log(1, || format!("a connection can't be watched: {error}"));
                 self.close(id, false);
@@ -44,15 +45,21 @@ impl Worker {
         cx.watching.retain(|&id| {
             let connection = connections.get_mut(id);
             connection.is_some_and(|connection| {
-                mark_ready(ready, connection, id);
+                ready.add(connection, id);
                 true
             })
         });
     }
 
+    /// Whether there are datagrams to take in. While memory is tight they wait with the kernel until those that were
+    /// taken are answered.
+    pub(super) fn has_more_datagrams(&self) -> bool {
+        self.udp.has_more() && !(self.cx.is_tight() && self.udp.is_answering())
+    }
+
     /// Takes requests in datagrams in.
     pub(super) fn welcome_datagrams(&mut self) {
-        if !self.udp.has_more() {
+        if !self.has_more_datagrams() {
             return;
         }
         for datagram in self.udp.receive() {
@@ -63,7 +70,7 @@ impl Worker {
             connection.note(Ready { number: 0, readable: true, hung_up: true, broke: false });
             let id = self.connections.insert(connection);
             if let Some(connection) = self.connections.get_mut(id) {
-                mark_ready(&mut self.ready, connection, id);
+                self.ready.add(connection, id);
             }
         }
     }
@@ -73,12 +80,34 @@ impl Worker {
         if let Some(connection) = self.connections.remove(id) {
             if connection.is_datagram() {
                 self.udp.answered();
-                connection.close(&mut self.cx, is_idle);
+                connection.close(id, &mut self.cx, is_idle);
                 return;
             }
             self.cx.shared.log(2, || format!("<{} connection closed", connection.number()));
-            connection.close(&mut self.cx, is_idle);
+            connection.close(id, &mut self.cx, is_idle);
             self.cx.shared.closed_connection();
+        }
+    }
+
+    /// Where memory is tight, frees what connections can do without, and closes those that are idle longest.
+    pub(super) fn relieve(&mut self) {
+        self.cx.owed_max = self.cx.shared.memory.allowance();
+        if !self.cx.is_tight() {
+            return;
+        }
+        let mut idle = Vec::new();
+        for id in self.connections.ids().collect::<Vec<_>>() {
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            connection.do_with_little(id, &mut self.cx);
+            idle.extend(connection.idle_since(self.cx.now).map(|since| (since, id)));
+        }
+        idle.sort_unstable_by_key(|(since, _)| *since);
+        for (_, id) in idle {
+            if !self.cx.is_tight() {
+                break;
+            }
+            self.cx.stats.counters.read_buf_oom.add(1);
+            self.close(id, true);
         }
     }
 

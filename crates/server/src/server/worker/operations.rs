@@ -1,6 +1,6 @@
 //! Operations that wait for a drive, or for the cache to have buffers again.
 
-use super::{READS, RETRY_AFTER, Worker, mark_ready, reads};
+use super::{READS, RETRY_AFTER, Worker, reads};
 use crate::commands::executor::Unfinished;
 use crate::say;
 use crate::server::chunks::ChunkRead;
@@ -128,7 +128,7 @@ impl Worker {
             for outcome in outcomes.drain(..) {
                 connection.put_chunk((id, slot), outcome, &mut self.cx);
             }
-            mark_ready(&mut self.ready, connection, id);
+            self.ready.add(connection, id);
         }
         outcomes.clear();
         self.outcomes = outcomes;
@@ -179,7 +179,7 @@ impl Worker {
                 self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply, &mut self.cx.runs);
-            mark_ready(&mut self.ready, connection, operation.connection);
+            self.ready.add(connection, operation.connection);
         }
     }
 
@@ -215,7 +215,7 @@ impl Worker {
                 Waiter::Connection(id) => {
                     if let Some(connection) = self.connections.get_mut(id) {
                         connection.stop_waiting();
-                        mark_ready(&mut self.ready, connection, id);
+                        self.ready.add(connection, id);
                     }
                 }
                 Waiter::Throttled(id) => self.answer_failure(id),
@@ -227,7 +227,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if self.cx.shared.failures.may_answer(Instant::now()) {
             connection.may_answer_failure();
-            mark_ready(&mut self.ready, connection, id);
+            self.ready.add(connection, id);
         } else {
             self.wait_for_throttle(id);
         }
