@@ -1,12 +1,13 @@
 //! The classic commands.
 
 use crate::parser::Reject;
-use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64, plain_end};
+use crate::token::{
+    Tokens, number_i32, number_u64, plain_end, store_exptime, store_flags, value_bytes,
+};
 use crate::{KEY_BYTES_MAX, Request, reply};
-use arrayvec::ArrayVec;
 
-/// More words than any classic command but the gets has.
-const WORDS_MAX: usize = 8;
+/// Words of a line that are looked at, the command counted; as in memcached, any behind them are ignored.
+const WORDS_MAX: usize = 23;
 
 /// Which of the gets it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,27 +198,22 @@ pub(crate) fn request<'a>(
 }
 
 fn keys(kind: KeysKind, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    // As in memcached, `gat` with a time and no key asks for nothing.
-    if kind.touch.is_none() && tokens.is_blank() {
-        return Err(Reject::line(reply::ERROR));
+    if tokens.is_blank() {
+        return Err(Reject::line(reply::BAD_FORMAT));
     }
     Ok(Request::Keys(Keys::checked(kind, tokens.rest(), true)?))
 }
 
 fn touching_keys(with_cas: bool, mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    let exptime = tokens.next().ok_or(Reject::line(reply::ERROR))?;
-    let touch = Some(number_exptime(exptime).ok_or(Reject::line(reply::INVALID_EXPTIME))?);
+    let exptime = tokens.next().filter(|_| !tokens.is_blank());
+    let exptime = exptime.ok_or(Reject::line(reply::BAD_FORMAT))?;
+    let touch = Some(number_i32(exptime).ok_or(Reject::line(reply::INVALID_EXPTIME))?);
     keys(KeysKind { with_cas, touch }, tokens)
 }
 
-/// The words behind a command, and whether the last is `noreply`. `None` for too many.
-fn words(tokens: Tokens<'_>) -> Option<(ArrayVec<&[u8], WORDS_MAX>, bool)> {
-    let mut words = ArrayVec::new();
-    for word in tokens {
-        words.try_push(word).ok()?;
-    }
-    let noreply = words.last().is_some_and(|word| *word == b"noreply");
-    Some((words, noreply))
+/// Whether no answer is wanted to a line of which `before` words come before the `rest`.
+fn noreply(rest: Tokens<'_>, before: usize) -> bool {
+    rest.take(WORDS_MAX - before).last().is_some_and(|word| word == b"noreply")
 }
 
 /// As memcached does, an error under `noreply` is not sent either.
@@ -227,6 +223,15 @@ fn refuse(reply: &'static [u8], noreply: bool) -> Reject {
 
 fn key(word: &[u8], noreply: bool) -> Result<&[u8], Reject> {
     if word.len() > KEY_BYTES_MAX { Err(refuse(reply::BAD_FORMAT, noreply)) } else { Ok(word) }
+}
+
+/// Two words, and whether no answer is wanted, which the second may say.
+fn two_words(mut tokens: Tokens<'_>) -> Result<(&[u8], &[u8], bool), Reject> {
+    let first = tokens.next();
+    let noreply = noreply(tokens, 2);
+    let words = first.zip(tokens.next());
+    let (first, second) = words.ok_or(Reject::line(reply::BAD_FORMAT))?;
+    Ok((first, second, noreply))
 }
 
 /// A store as most clients write it, which most stores are: told by looking at each byte once. `None` for
@@ -245,70 +250,64 @@ fn plain_store(verb: Verb, mut tokens: Tokens<'_>) -> Option<Store<'_>> {
     is_all.then_some(Store { verb, key, client_flags, exptime, value_bytes, noreply: false })
 }
 
-fn store(verb: Verb, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+fn store(verb: Verb, mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     if let Some(store) = plain_store(verb, tokens) {
         return Ok(Request::Store(store));
     }
-    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
-    let needed = if matches!(verb, Verb::Cas(_)) { 5 } else { 4 };
-    if words.len() != needed && words.len() != needed + 1 {
-        return Err(Reject::line(reply::ERROR));
-    }
-    let bad = || refuse(reply::BAD_FORMAT, noreply);
-    let store = Store {
-        verb: match verb {
-            Verb::Cas(_) => Verb::Cas(number_u64(words[4]).ok_or_else(bad)?),
-            verb => verb,
-        },
-        key: key(words[0], noreply)?,
-        client_flags: number_u32(words[1]).ok_or_else(bad)?,
-        exptime: number_exptime(words[2]).ok_or_else(bad)?,
-        value_bytes: number_i32(words[3])
-            .and_then(|bytes| u32::try_from(bytes).ok())
-            .filter(|&bytes| bytes <= i32::MAX as u32 - 2)
-            .ok_or_else(bad)?,
-        noreply,
+    let words = [tokens.next(), tokens.next(), tokens.next(), tokens.next()];
+    let [Some(key), Some(client_flags), Some(exptime), Some(bytes)] = words else {
+        return Err(Reject::unknown_length());
     };
-    Ok(Request::Store(store))
+    let value_bytes = value_bytes(bytes).ok_or(Reject::unknown_length())?;
+    let noreply = noreply(tokens, 5);
+    let read = || {
+        Some(Store {
+            verb: match verb {
+                Verb::Cas(_) => Verb::Cas(number_u64({ tokens }.next()?)?),
+                verb => verb,
+            },
+            key: Some(key).filter(|key| key.len() <= KEY_BYTES_MAX)?,
+            client_flags: store_flags(client_flags)?,
+            exptime: store_exptime(exptime)?,
+            value_bytes,
+            noreply,
+        })
+    };
+    // The value of a refused store is no command.
+    let swallow = u64::from(value_bytes) + reply::LINE_END.len() as u64;
+    let refused = Reject { swallow, ..refuse(reply::BAD_FORMAT, noreply) };
+    read().map(Request::Store).ok_or(refused)
 }
 
-fn delete(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
-    let (first, rest) = words.split_first().ok_or(Reject::line(reply::ERROR))?;
-    // A key may be called so.
-    let noreply = noreply && !rest.is_empty();
+fn delete(mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
+    let first = tokens.next().ok_or(Reject::line(reply::BAD_FORMAT))?;
+    let noreply = noreply(tokens, 2);
     let key = key(first, noreply)?;
-    let rest = if noreply { &rest[..rest.len().saturating_sub(1)] } else { rest };
-    match rest {
-        // Old clients send a time to wait; the only one there is left is none.
-        [] | [b"0"] => Ok(Request::Delete(Delete { key, noreply })),
+    // Old clients send a time to wait; the only one there is left is none.
+    match [tokens.next(), tokens.next(), tokens.next()] {
+        [None, ..] | [Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None] => {
+            Ok(Request::Delete(Delete { key, noreply }))
+        }
         _ => Err(refuse(reply::DELETE_USAGE, noreply)),
     }
 }
 
 fn arith(increments: bool, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
-    if words.len() != 2 && words.len() != 3 {
-        return Err(Reject::line(reply::ERROR));
-    }
-    let key = key(words[0], noreply)?;
-    // As memcached's `strtoull` takes it.
-    let delta = words[1].strip_prefix(b"+").unwrap_or(words[1]);
+    let (first, delta, noreply) = two_words(tokens)?;
+    let key = key(first, noreply)?;
     let delta = number_u64(delta).ok_or(refuse(reply::INVALID_DELTA, noreply))?;
     Ok(Request::Arith(Arith { key, increments, delta, noreply }))
 }
 
 fn touch(tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
-    let (words, noreply) = words(tokens).ok_or(Reject::line(reply::ERROR))?;
-    if words.len() != 2 && words.len() != 3 {
-        return Err(Reject::line(reply::ERROR));
-    }
-    let key = key(words[0], noreply)?;
-    let exptime = number_exptime(words[1]).ok_or(refuse(reply::INVALID_EXPTIME, noreply))?;
+    let (first, exptime, noreply) = two_words(tokens)?;
+    let key = key(first, noreply)?;
+    let exptime = number_i32(exptime).ok_or(refuse(reply::INVALID_EXPTIME, noreply))?;
     Ok(Request::Touch(Touch { key, exptime, noreply }))
 }
 
 fn admin<'a>(command: &[u8], arguments: Tokens<'a>, line: &[u8]) -> Result<Request<'a>, Reject> {
+    let noreply = noreply(Tokens::new(line), 0);
     let kind = match command {
         b"cache_memlimit" => AdminKind::CacheMemlimit,
         b"extstore" => AdminKind::Extstore,
@@ -326,12 +325,12 @@ fn admin<'a>(command: &[u8], arguments: Tokens<'a>, line: &[u8]) -> Result<Reque
         b"watch" => AdminKind::Watch,
         // A web browser, or somebody who makes one talk to us.
         _ if is_http(line) => return Err(Reject { close: true, ..Reject::line(b"") }),
-        _ => return Err(Reject::line(reply::ERROR)),
+        _ if line.len() < 2 => return Err(Reject::line(reply::BAD_FORMAT)),
+        _ => return Err(refuse(reply::ERROR, noreply)),
     };
-    let noreply = Tokens::last(arguments).is_some_and(|word| word == b"noreply");
     Ok(Request::Admin(Admin { kind, arguments, noreply }))
 }
 
 fn is_http(line: &[u8]) -> bool {
-    Tokens::new(line).last().is_some_and(|word| word.starts_with(b"HTTP/"))
+    Tokens::new(line).skip(1).last().is_some_and(|word| word.starts_with(b"HTTP/"))
 }

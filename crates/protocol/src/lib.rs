@@ -22,7 +22,7 @@ pub use expiry::{Expiry, expiry, expiry_unsigned};
 pub use glimpse::glimpse_key;
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
 pub use parser::{Parse, Parser, PlainGet, Protocol, Reject};
-pub use token::{Tokens, number_exptime, number_i32, number_u32, number_u64};
+pub use token::{Tokens, number_i32, number_u32, number_u64};
 
 #[doc(hidden)]
 pub use walk::walk;

@@ -1,13 +1,15 @@
 //! The meta commands.
 
 use crate::parser::Reject;
-use crate::token::{Tokens, number_exptime, number_i32, number_u32, number_u64, plain_end};
+use crate::token::{Tokens, number_i32, number_u32, number_u64, plain_end, value_bytes};
 use crate::{KEY_BYTES_MAX, Request, reply};
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 
 /// Most words of a meta command, key and command counted.
 const WORDS_MAX: usize = 20;
+/// Words whose first letter is looked at, even where there are more than may be.
+const WORDS_SEEN: usize = 23;
 /// Longest opaque, its letter counted.
 const OPAQUE_BYTES_MAX: usize = 32;
 
@@ -178,77 +180,143 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// Why flags are no good, in the words of `mg`, `ms`, `md` and `me`.
+/// Why flags are no good, in the words of memcached.
 type Wrong = &'static [u8];
 
+impl MetaCommand {
+    /// Words before its flags.
+    fn words(self) -> usize {
+        if matches!(self, Self::Set { .. }) { 3 } else { 2 }
+    }
+}
+
 pub(crate) fn request<'a>(letter: u8, mut tokens: Tokens<'a>) -> Result<Request<'a>, Reject> {
-    if !matches!(letter, b'g' | b's' | b'd' | b'a' | b'e') {
-        return Err(Reject::line(reply::ERROR));
-    }
-    let missing = if letter == b'e' { reply::BAD_FORMAT } else { reply::ERROR };
-    let raw = tokens.next().ok_or(Reject::line(missing))?;
-    if raw.len() > KEY_BYTES_MAX {
-        return Err(Reject::line(reply::BAD_FORMAT));
-    }
+    let raw = tokens.next();
     let command = match letter {
         b'g' => MetaCommand::Get,
-        b's' => MetaCommand::Set { value_bytes: value_bytes(&mut tokens)? },
+        b's' => {
+            let bytes = tokens.next().and_then(value_bytes).ok_or(Reject::unknown_length())?;
+            MetaCommand::Set { value_bytes: bytes }
+        }
         b'd' => MetaCommand::Delete,
         b'a' => MetaCommand::Arith,
-        _ => MetaCommand::Debug,
+        b'e' => MetaCommand::Debug,
+        _ => return Err(Reject::line(reply::ERROR)),
     };
-    // From here on it is known how long a data block is, so it is swallowed with the error.
+    let raw = raw.ok_or(Reject::line(reply::BAD_FORMAT))?;
+    let mut flags = MetaFlags { words: tokens.rest(), delta: 1, ..MetaFlags::default() };
+    let key = flags.read(command, tokens).and_then(|()| key(raw, flags.has(b'b')));
+    match key {
+        Some(key) => Ok(Request::Meta(MetaRequest { command, key, flags })),
+        None => Err(refuse(command, raw, tokens)),
+    }
+}
+
+/// Refuses a request, and drops its value: that is no command.
+#[cold]
+fn refuse(command: MetaCommand, raw: &[u8], words: Tokens<'_>) -> Reject {
     let swallow = match command {
-        MetaCommand::Set { value_bytes } => u64::from(value_bytes) + 2,
+        MetaCommand::Set { value_bytes } => u64::from(value_bytes) + reply::LINE_END.len() as u64,
         _ => 0,
     };
-    let refuse = |wrong: Wrong| Reject { swallow, ..Reject::line(wrong) };
-    let mut flags = MetaFlags { words: tokens.rest(), delta: 1, ..MetaFlags::default() };
-    flags.read(command, tokens).map_err(|wrong| refuse(in_words_of(command, wrong)))?;
-    let key = key(raw, flags.has(b'b')).map_err(refuse)?;
-    Ok(Request::Meta(MetaRequest { command, key, flags }))
+    Reject { swallow, ..Reject::line(why(command, raw, words)) }
 }
 
-fn value_bytes(tokens: &mut Tokens<'_>) -> Result<u32, Reject> {
-    let bytes = tokens.next().and_then(number_i32).and_then(|bytes| u32::try_from(bytes).ok());
-    let bytes = bytes.filter(|&bytes| bytes <= i32::MAX as u32 - 2);
-    bytes.ok_or(Reject::line(reply::BAD_FORMAT))
-}
-
-/// `ma` knows one text for several mistakes, and so does `md`.
-fn in_words_of(command: MetaCommand, wrong: Wrong) -> Wrong {
-    let is_general = [reply::INVALID_FLAG, reply::DUPLICATE_FLAG].contains(&wrong);
-    match command {
-        MetaCommand::Arith if is_general => reply::INVALID_OR_DUPLICATE_FLAG,
-        _ => wrong,
+/// What is wrong with a request: of several mistakes the one that memcached names.
+fn why(command: MetaCommand, raw: &[u8], words: Tokens<'_>) -> Wrong {
+    if command == MetaCommand::Debug || words.take(WORDS_SEEN - command.words()).any(is_no_flag) {
+        return reply::BAD_FORMAT;
+    }
+    // Found while the flags are read, before any of them is acted on.
+    let early = why_not_read(command, raw, words);
+    let late = || why_not_acted_on(command, words);
+    match early {
+        Some(_) if command == MetaCommand::Arith => reply::INVALID_OR_DUPLICATE_FLAG,
+        Some(wrong) => wrong,
+        None => late().unwrap_or(reply::BAD_FORMAT),
     }
 }
 
-fn key(raw: &[u8], is_base64: bool) -> Result<MetaKey<'_>, Wrong> {
+/// Whether no flag begins so, known or not.
+fn is_no_flag(word: &[u8]) -> bool {
+    !matches!(word.first(), Some(b'A'..=b'z' | b'0'..=b'9'))
+}
+
+fn why_not_read(command: MetaCommand, raw: &[u8], words: Tokens<'_>) -> Option<Wrong> {
+    if raw.len() > KEY_BYTES_MAX {
+        return Some(reply::BAD_FORMAT);
+    }
+    if words.count() + command.words() > WORDS_MAX {
+        return Some(reply::OPTIONS_TOO_LONG);
+    }
+    let (mut flags, mut wrong) = (MetaFlags::default(), None);
+    for word in words {
+        match flags.add(command, word) {
+            Err(fatal @ (reply::DUPLICATE_FLAG | reply::INVALID_FLAG)) => return Some(fatal),
+            Err(late) if is_late(late) => {}
+            // Bad client flags are told in words that any other mistake's take the place of.
+            Err(reply::BAD_FORMAT) => wrong = wrong.or(Some(reply::BAD_FORMAT)),
+            Err(early) => wrong = Some(early),
+            Ok(()) if word[0] == b'b' && key(raw, true).is_none() => {
+                wrong = Some(reply::BAD_BASE64);
+            }
+            Ok(()) => {}
+        }
+    }
+    wrong
+}
+
+fn why_not_acted_on(command: MetaCommand, words: Tokens<'_>) -> Option<Wrong> {
+    let mut flags = MetaFlags::default();
+    let late =
+        words.filter_map(|word| flags.add(command, word).err().filter(|wrong| is_late(wrong)));
+    // The mode is looked at before the opaque.
+    late.min_by_key(|wrong| *wrong == reply::OPAQUE_TOO_LONG)
+}
+
+fn is_late(wrong: Wrong) -> bool {
+    [reply::INVALID_MODE_SET, reply::INVALID_MODE_ARITH, reply::OPAQUE_TOO_LONG].contains(&wrong)
+}
+
+fn key(raw: &[u8], is_base64: bool) -> Option<MetaKey<'_>> {
+    if raw.len() > KEY_BYTES_MAX {
+        return None;
+    }
     if !is_base64 {
-        return Ok(MetaKey { raw, decoded: None });
+        return Some(MetaKey { raw, decoded: None });
     }
     let mut decoded = vec![0; raw.len()];
-    let bytes = BASE64.decode_slice(raw, &mut decoded).map_err(|_| reply::BAD_BASE64)?;
-    if bytes == 0 || bytes > KEY_BYTES_MAX {
-        return Err(reply::BAD_BASE64);
-    }
+    let bytes = BASE64.decode_slice(raw, &mut decoded).ok().filter(|&bytes| bytes > 0)?;
     decoded.truncate(bytes);
-    Ok(MetaKey { raw, decoded: Some(decoded) })
+    Some(MetaKey { raw, decoded: Some(decoded) })
 }
 
 impl<'a> MetaFlags<'a> {
-    /// Adds each of the words. In place, since flags are long.
+    /// Adds each of the words, in place, since flags are long. `None` if one can't be meant.
     #[inline]
-    fn read(&mut self, command: MetaCommand, words: Tokens<'a>) -> Result<(), Wrong> {
-        let words_before = if matches!(command, MetaCommand::Set { .. }) { 3 } else { 2 };
-        for (n, word) in words.enumerate() {
-            if n + words_before >= WORDS_MAX {
-                return Err(reply::OPTIONS_TOO_LONG);
-            }
-            self.add(command, word)?;
+    fn read(&mut self, command: MetaCommand, words: Tokens<'a>) -> Option<()> {
+        if command == MetaCommand::Debug {
+            return self.read_debug(words);
         }
-        Ok(())
+        for (n, word) in words.enumerate() {
+            if n + command.words() >= WORDS_MAX {
+                return None;
+            }
+            self.add(command, word).ok()?;
+        }
+        Some(())
+    }
+
+    /// `me` looks at one word, if it is `b`.
+    fn read_debug(&mut self, mut words: Tokens<'a>) -> Option<()> {
+        let first = { words }.next();
+        if words.any(is_no_flag) {
+            return None;
+        }
+        match first {
+            Some(b"b") => self.add(MetaCommand::Debug, b"b").ok(),
+            _ => Some(()),
+        }
     }
 
     fn add(&mut self, command: MetaCommand, word: &'a [u8]) -> Result<(), Wrong> {
@@ -266,34 +334,29 @@ impl<'a> MetaFlags<'a> {
             b'O' => {}
             b'C' => self.compare = number_u64(operand).ok_or(bad)?,
             b'E' => self.assign = number_u64(operand).ok_or(bad)?,
-            b'F' => self.client_flags = number_u32(operand).ok_or(bad)?,
-            b'T' => self.exptime = number_exptime(operand).ok_or(bad)?,
-            b'N' => self.vivify = number_exptime(operand).ok_or(bad)?,
-            b'R' => self.recache = number_exptime(operand).ok_or(bad)?,
-            b'D' if command == MetaCommand::Arith => {
-                self.delta = number_u64(operand).ok_or(reply::INVALID_DELTA_VALUE)?;
-            }
-            b'J' if command == MetaCommand::Arith => {
-                self.initial = number_u64(operand).ok_or(reply::INVALID_INITIAL_VALUE)?;
-            }
+            b'F' => self.client_flags = number_u32(operand).ok_or(reply::BAD_FORMAT)?,
+            b'T' => self.exptime = number_i32(operand).ok_or(bad)?,
+            b'N' => self.vivify = number_i32(operand).ok_or(bad)?,
+            b'R' => self.recache = number_i32(operand).ok_or(bad)?,
+            b'D' => self.delta = number_u64(operand).ok_or(reply::INVALID_DELTA_VALUE)?,
+            b'J' => self.initial = number_u64(operand).ok_or(reply::INVALID_INITIAL_VALUE)?,
             b'M' => self.mode = mode(command, operand)?,
-            b'D' | b'J' => {}
             _ => return Err(reply::INVALID_FLAG),
         }
         Ok(())
     }
 }
 
+/// As in memcached, only the first letter counts.
 fn mode(command: MetaCommand, operand: &[u8]) -> Result<MetaMode, Wrong> {
-    let &[letter] = operand else { return Err(reply::MODE_LENGTH) };
-    match (command, letter) {
-        (MetaCommand::Set { .. }, b'S') => Ok(MetaMode::Default),
-        (MetaCommand::Set { .. }, b'E') => Ok(MetaMode::Add),
-        (MetaCommand::Set { .. }, b'A') => Ok(MetaMode::Append),
-        (MetaCommand::Set { .. }, b'P') => Ok(MetaMode::Prepend),
-        (MetaCommand::Set { .. }, b'R') => Ok(MetaMode::Replace),
-        (MetaCommand::Arith, b'I' | b'+') => Ok(MetaMode::Default),
-        (MetaCommand::Arith, b'D' | b'-') => Ok(MetaMode::Decrement),
+    match (command, operand.first()) {
+        (MetaCommand::Set { .. }, Some(b'S')) => Ok(MetaMode::Default),
+        (MetaCommand::Set { .. }, Some(b'E')) => Ok(MetaMode::Add),
+        (MetaCommand::Set { .. }, Some(b'A')) => Ok(MetaMode::Append),
+        (MetaCommand::Set { .. }, Some(b'P')) => Ok(MetaMode::Prepend),
+        (MetaCommand::Set { .. }, Some(b'R')) => Ok(MetaMode::Replace),
+        (MetaCommand::Arith, Some(b'I' | b'+')) => Ok(MetaMode::Default),
+        (MetaCommand::Arith, Some(b'D' | b'-')) => Ok(MetaMode::Decrement),
         (MetaCommand::Set { .. }, _) => Err(reply::INVALID_MODE_SET),
         (MetaCommand::Arith, _) => Err(reply::INVALID_MODE_ARITH),
         // Accepted and ignored elsewhere.

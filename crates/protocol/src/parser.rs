@@ -1,10 +1,10 @@
 //! Finds the request at the front of what was received.
 
-use crate::Request;
 use crate::binary::{self, MAGIC_REQUEST};
 use crate::classic::{self, Keys, KeysKind};
 use crate::meta::{self, MetaRequest};
 use crate::token::Tokens;
+use crate::{Request, reply};
 
 /// A line may be this long, if it is not a `get` or `gets`.
 const LINE_BYTES_MAX: usize = 2048;
@@ -43,6 +43,11 @@ pub struct Reject {
 impl Reject {
     pub(crate) fn line(reply: &'static [u8]) -> Self {
         Self { reply, consumed: 0, swallow: 0, close: false }
+    }
+
+    /// The answer to a store whose length can't be read: what follows may be its value, which is no command.
+    pub(crate) fn unknown_length() -> Self {
+        Self { close: true, ..Self::line(reply::BAD_FORMAT) }
     }
 }
 

@@ -38,7 +38,6 @@ replies! {
     OPAQUE_TOO_LONG = "CLIENT_ERROR opaque token too long";
     INVALID_MODE_SET = "CLIENT_ERROR invalid mode for ms M token";
     INVALID_MODE_ARITH = "CLIENT_ERROR invalid mode for ma M token";
-    MODE_LENGTH = "CLIENT_ERROR incorrect length for M token";
     FLUSH_NOT_ALLOWED = "CLIENT_ERROR flush_all not allowed";
     TOO_LARGE = "SERVER_ERROR object too large for cache";
     OUT_OF_MEMORY = "SERVER_ERROR out of memory storing object";

@@ -105,41 +105,77 @@ fn find(bytes: &[u8], marks: impl Fn(u64) -> u64, is_it: impl Fn(u8) -> bool) ->
     bytes.iter().position(|&byte| is_it(byte)).unwrap_or(bytes.len())
 }
 
-/// An unsigned number, digits only.
+/// An unsigned number, digits only; as many of them as memcached reads.
 pub fn number_u64(word: &[u8]) -> Option<u64> {
-    if word.is_empty() || word.len() > 20 {
+    const DIGITS_MAX: usize = 22;
+    if word.is_empty() || word.len() > DIGITS_MAX {
         return None;
     }
-    word.iter().try_fold(0u64, |sum, &byte| {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(digit.into()) }
-    })
+    digits(word)
 }
 
 /// An unsigned number of 32 bits.
 pub fn number_u32(word: &[u8]) -> Option<u32> {
-    number_u64(word)?.try_into().ok()
+    short(word).and_then(number_u64)?.try_into().ok()
 }
 
 /// A signed number of 32 bits.
 pub fn number_i32(word: &[u8]) -> Option<i32> {
-    number_i64(word)?.try_into().ok()
-}
-
-/// A time as clients send it: a signed number of 64 bits. What 32 bits don't hold is taken for the
-/// farthest moment that they do (memcached takes the low 32 bits).
-pub fn number_exptime(word: &[u8]) -> Option<i32> {
-    Some(number_i64(word)?.clamp(i32::MIN.into(), i32::MAX.into()) as i32)
-}
-
-fn number_i64(word: &[u8]) -> Option<i64> {
-    let (negative, digits) = match word {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
+    let (negative, digits) = sign(short(word)?, b"-");
     let number = i64::try_from(number_u64(digits)?).ok()?;
-    Some(if negative { -number } else { number })
+    if negative { -number } else { number }.try_into().ok()
+}
+
+/// The length of a value in a line, if its block can be read.
+pub(crate) fn value_bytes(word: &[u8]) -> Option<u32> {
+    let bytes = u32::try_from(number_i32(word)?).ok()?;
+    (bytes <= i32::MAX as u32 - 2).then_some(bytes)
+}
+
+/// Client flags of a classic store: the low 32 bits of a number of 64, as `strtoul` reads it.
+pub(crate) fn store_flags(word: &[u8]) -> Option<u32> {
+    let (negative, number) = long(word)?;
+    let number = if negative { number.wrapping_neg() } else { number };
+    (!negative || number <= i64::MAX as u64).then_some(number as u32)
+}
+
+/// The expiry time of a classic store: the low 32 bits of a signed number of 64, as `strtol` reads it.
+pub(crate) fn store_exptime(word: &[u8]) -> Option<i32> {
+    let (negative, number) = long(word)?;
+    let most = i64::MAX as u64 + u64::from(negative);
+    let number = (number <= most).then_some(number as i32)?;
+    Some(if negative { number.wrapping_neg() } else { number })
+}
+
+/// Sign and digits between white space, of which a word may hold all but the blank.
+fn long(word: &[u8]) -> Option<(bool, u64)> {
+    let is_white = |byte: &u8| matches!(byte, b'\t'..=b'\r');
+    let begin = word.iter().position(|byte| !is_white(byte))?;
+    let (negative, number) = sign(&word[begin..], b"+-");
+    let end = number.iter().position(is_white).unwrap_or(number.len());
+    (end > 0).then_some(())?;
+    Some((negative, digits(&number[..end])?))
+}
+
+/// Whether a number is negative, and its digits. `signs` are those that may stand before them.
+fn sign<'a>(word: &'a [u8], signs: &[u8]) -> (bool, &'a [u8]) {
+    match word {
+        [sign, digits @ ..] if signs.contains(sign) => (*sign == b'-', digits),
+        digits => (false, digits),
+    }
+}
+
+/// A word that is no longer than memcached reads a number of 32 bits.
+fn short(word: &[u8]) -> Option<&[u8]> {
+    const BYTES_MAX: usize = 11;
+    (word.len() <= BYTES_MAX).then_some(word)
+}
+
+fn digits(word: &[u8]) -> Option<u64> {
+    word.iter().try_fold(0u64, |sum, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(digit.into()) }
+    })
 }
 
 #[cfg(test)]
@@ -158,11 +194,37 @@ mod tests {
         assert_eq!(number_i32(b"-2147483648"), Some(i32::MIN));
         assert_eq!(number_i32(b"2147483648"), None);
         assert_eq!(number_i32(b"-"), None);
-        assert_eq!(number_exptime(b"2592000"), Some(2_592_000));
-        assert_eq!(number_exptime(b"9223372036854775807"), Some(i32::MAX));
-        assert_eq!(number_exptime(b"-9223372036854775807"), Some(i32::MIN));
-        assert_eq!(number_exptime(b"9223372036854775808"), None);
-        assert_eq!(number_exptime(b"1x"), None);
+        assert_eq!((number_i32(b"+1"), number_i32(b"00000000001")), (None, Some(1)));
+        assert_eq!((number_i32(b"000000000001"), number_u32(b"000000000001")), (None, None));
+        assert_eq!(value_bytes(b"2147483645"), Some(2_147_483_645));
+        assert_eq!((value_bytes(b"2147483646"), value_bytes(b"-1")), (None, None));
+    }
+
+    #[test]
+    fn flags_and_times_of_stores_are_the_low_32_bits() {
+        for (word, flags, exptime) in [
+            (&b"0"[..], Some(0), Some(0)),
+            (b"4294967295", Some(u32::MAX), Some(-1)),
+            (b"4294967296", Some(0), Some(0)),
+            (b"2147483648", Some(1 << 31), Some(i32::MIN)),
+            (b"9223372036854775807", Some(u32::MAX), Some(-1)),
+            (b"9223372036854775808", Some(0), None),
+            (b"18446744073709551615", Some(u32::MAX), None),
+            (b"18446744073709551616", None, None),
+            (b"000000000000000000000000000007", Some(7), Some(7)),
+            (b"-1", None, Some(-1)),
+            (b"-9223372036854775808", None, Some(0)),
+            (b"-18446744073709551615", Some(1), None),
+            (b"-0", Some(0), Some(0)),
+            (b"+5", Some(5), Some(5)),
+            (b"\t5\tx", Some(5), Some(5)),
+            (b"5x", None, None),
+            (b"+", None, None),
+            (b"\t", None, None),
+            (b"x", None, None),
+        ] {
+            assert_eq!((store_flags(word), store_exptime(word)), (flags, exptime), "{word:?}");
+        }
     }
 
     #[test]

@@ -28,34 +28,18 @@ fn broken_lines_are_refused_one_by_one() {
     client.check("set k 0 0 3\r\nold\r\n", "STORED\r\n");
     let format = "CLIENT_ERROR bad command line format";
     for (request, reply) in [
-        ("", "ERROR"),
+        ("", format),
         ("bogus", "ERROR"),
         ("GET k", "ERROR"),
-        ("get", "ERROR"),
-        ("get ", "ERROR"),
-        ("set", "ERROR"),
-        ("set k", "ERROR"),
-        ("set k 0 0", "ERROR"),
-        ("cas k 0 0 1", "ERROR"),
-        ("gat", "ERROR"),
-        ("incr k", "ERROR"),
-        ("delete", "ERROR"),
-        ("touch k", "ERROR"),
-        ("mg", "ERROR"),
+        ("get", format),
+        ("get ", format),
+        ("gat", format),
+        ("incr k", format),
+        ("delete", format),
+        ("touch k", format),
+        ("mg", format),
         ("stats bogus-word", "ERROR"),
         ("\u{1}\u{2}\u{7f}", "ERROR"),
-        ("set k 0 0 -1", format),
-        ("set k 0 0 -2147483648", format),
-        ("set k 0 0 abc", format),
-        ("set k 0 0 2147483647", format),
-        ("set k 0 0 2147483648", format),
-        ("set k -1 0 1", format),
-        ("set k x 0 1", format),
-        ("set k 0 x 1", format),
-        ("cas k 0 0 1 x", format),
-        ("ms k", format),
-        ("ms k abc", format),
-        ("ms k -1", format),
         ("incr k x", "CLIENT_ERROR invalid numeric delta argument"),
         ("decr k -1", "CLIENT_ERROR invalid numeric delta argument"),
         ("incr k 1", "CLIENT_ERROR cannot increment or decrement non-numeric value"),
@@ -69,6 +53,68 @@ fn broken_lines_are_refused_one_by_one() {
     }
     client.check("get k\r\n", "VALUE k 0 3\r\nold\r\nEND\r\n");
     server.assert_alive();
+}
+
+/// Whatever is wrong with the line, and in whatever pieces it comes.
+#[test]
+fn the_value_of_a_refused_store_is_not_executed() {
+    let server = Server::start("-m 64");
+    let client = &mut server.client();
+    let format = "CLIENT_ERROR bad command line format";
+    client.check("set k 0 0 3\r\nold\r\n", "STORED\r\n");
+    let long = "k".repeat(LONGEST_KEY + 1);
+    for (line, reply) in [
+        (format!("set {long} 0 0"), format),
+        ("add n -1 0".into(), format),
+        ("replace n x 0".into(), format),
+        ("append n 0 x".into(), format),
+        ("ms n".into(), "CLIENT_ERROR invalid flag"),
+        (format!("ms {long}"), format),
+    ] {
+        let flag = if line.starts_with("ms") { " S" } else { "" };
+        for value in ["flush_all", &"\r\nflush_all\r\n".repeat(200_000)] {
+            let request = format!("{line} {}{flag}\r\n{value}\r\nmn\r\n", value.len());
+            let (first, rest) = request.split_at(request.len() / 2);
+            client.send(first);
+            client.send(rest);
+            client.expect(format!("{reply}\r\nMN\r\n"));
+        }
+    }
+    for value in ["flush_all", &"\r\nflush_all\r\n".repeat(20)] {
+        for rest in ["", " x", " -1", " noreply"] {
+            let reply =
+                if rest == " noreply" { "" } else { "CLIENT_ERROR bad command line format\r\n" };
+            client.send(format!("cas n 0 0 {}{rest}\r\n{value}\r\nmn\r\n", value.len()));
+            client.expect(format!("{reply}MN\r\n"));
+        }
+    }
+    client.check("get k\r\n", "VALUE k 0 3\r\nold\r\nEND\r\n");
+}
+
+#[test]
+fn a_store_without_a_readable_length_ends_the_connection() {
+    let server = Server::start("-m 64");
+    server.client().check("set k 0 0 3\r\nold\r\n", "STORED\r\n");
+    for line in [
+        "set",
+        "set k",
+        "set k 0 0",
+        "set  0 0 9",
+        "set k 0 0 -1",
+        "set k 0 0 -2147483648",
+        "set k 0 0 abc",
+        "set k 0 0 2147483647",
+        "set k 0 0 2147483648",
+        "ms k",
+        "ms k abc",
+        "ms k -1",
+    ] {
+        let mut client = server.client();
+        client.send(format!("{line}\r\nflush_all\r\n"));
+        assert_eq!(client.line(), "CLIENT_ERROR bad command line format", "{line}");
+        client.closed();
+    }
+    server.client().check("get k\r\n", "VALUE k 0 3\r\nold\r\nEND\r\n");
 }
 
 #[test]
@@ -94,10 +140,11 @@ fn over_long_keys_are_refused_everywhere() {
         format!("mg {longer} v"),
         format!("ms {longer} 1\r\nx"),
         format!("md {longer}"),
-        format!("ma {longer}"),
     ] {
         refused(client, format!("{request}\r\n").as_bytes(), format);
     }
+    let flags = "CLIENT_ERROR invalid or duplicate flag";
+    refused(client, format!("ma {longer}\r\n").as_bytes(), flags);
     // In a list the keys before it may have been answered; nothing behind it is.
     client.send(format!("get {longest} {longer} {longest}\r\n"));
     let mut line = client.line();

@@ -7,7 +7,7 @@ use crate::server::watch::Watcher;
 use crate::stats::general::VERSION;
 use std::io;
 use std::sync::Arc;
-use terrace_protocol::{Admin, AdminKind, Tokens, number_exptime, number_u32, reply};
+use terrace_protocol::{Admin, AdminKind, Tokens, number_i32, number_u32, reply};
 
 mod certificates;
 mod memlimit;
@@ -31,46 +31,39 @@ pub(crate) fn execute(executor: &Executor<'_>, admin: &Admin<'_>, out: &mut Vec<
     if admin.kind == AdminKind::Quit {
         return After::Close;
     }
+    let mut unsaid = Vec::new();
     let (arguments, is_silent) = words(admin);
-    let mut text = Vec::new();
+    let out = if is_silent { &mut unsaid } else { out };
     match admin.kind {
-        AdminKind::Version => text.extend_from_slice(format!("VERSION {VERSION}\r\n").as_bytes()),
+        AdminKind::Version => out.extend_from_slice(format!("VERSION {VERSION}\r\n").as_bytes()),
         AdminKind::Stats => match stats::listing(executor, &arguments) {
             Some(listing) => return After::List(Box::new(listing)),
-            None => stats::execute(executor, arguments, &mut text),
+            None => stats::execute(executor, arguments, out),
         },
-        AdminKind::FlushAll => text.extend_from_slice(flush_all(executor, arguments)),
-        AdminKind::Verbosity => text.extend_from_slice(verbosity(executor, arguments)),
+        AdminKind::FlushAll => out.extend_from_slice(flush_all(executor, arguments)),
+        AdminKind::Verbosity => out.extend_from_slice(verbosity(executor, arguments)),
         AdminKind::Watch => return watch::execute(executor, &arguments, out),
         AdminKind::Shutdown => return shutdown(executor, arguments, out),
-        AdminKind::RefreshCerts => certificates::refresh(executor, &mut text),
-        AdminKind::CacheMemlimit => text.extend_from_slice(memlimit::execute(executor, &arguments)),
+        AdminKind::RefreshCerts => certificates::refresh(executor, out),
+        AdminKind::CacheMemlimit => out.extend_from_slice(memlimit::execute(executor, &arguments)),
         AdminKind::LruCrawler => match tuning::listing(executor, &arguments) {
             Some(Ok(listing)) => return After::List(Box::new(listing)),
-            Some(Err(why)) => text.extend_from_slice(why),
-            None => text.extend_from_slice(tuning::execute(executor, admin.kind, arguments)),
+            Some(Err(why)) => out.extend_from_slice(why),
+            None => out.extend_from_slice(tuning::execute(executor, admin.kind, arguments)),
         },
-        kind => text.extend_from_slice(tuning::execute(executor, kind, arguments)),
-    }
-    if !is_silent {
-        out.append(&mut text);
+        kind => out.extend_from_slice(tuning::execute(executor, kind, arguments)),
     }
     After::GoOn
 }
 
-/// The words of a command, without a `noreply` that is none of its arguments, and whether there was one. Behind
-/// other commands it is a word like any, and so it is behind more words than the first three have room for.
+/// The words of a command, without a `noreply` at the end of those that know it, and whether there was one.
 fn words<'a>(admin: &Admin<'a>) -> (Vec<&'a [u8]>, bool) {
     let mut words: Vec<_> = Tokens::collect(admin.arguments);
-    let is_silent = admin.noreply
-        && match admin.kind {
-            AdminKind::FlushAll | AdminKind::Verbosity | AdminKind::CacheMemlimit => {
-                words.len() <= 2
-            }
-            AdminKind::Slabs => matches!(words[..], [b"automove", ..]),
-            AdminKind::Lru | AdminKind::Extstore => true,
-            _ => false,
-        };
+    let answers = matches!(
+        admin.kind,
+        AdminKind::Stats | AdminKind::Version | AdminKind::Watch | AdminKind::RefreshCerts
+    );
+    let is_silent = admin.noreply && !answers;
     if is_silent {
         words.pop();
     }
@@ -83,12 +76,11 @@ fn flush_all(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
     }
     let delay = match arguments[..] {
         [] => 0,
-        // As in memcached a word behind it is ignored.
-        [word] | [word, _] => match number_exptime(word) {
+        // As in memcached, words behind it are ignored here and below.
+        [word, ..] => match number_i32(word) {
             Some(delay) => delay,
             None => return reply::INVALID_EXPTIME,
         },
-        _ => return reply::ERROR,
     };
     match flush(executor, Expiry::new(delay, executor.now)) {
         Ok(()) => reply::OK,
@@ -109,7 +101,7 @@ pub(super) fn flush(executor: &Executor<'_>, due: Expiry) -> io::Result<()> {
 }
 
 fn verbosity(executor: &Executor<'_>, arguments: Vec<&[u8]>) -> &'static [u8] {
-    let [word] = arguments[..] else { return reply::ERROR };
+    let [word, ..] = arguments[..] else { return reply::BAD_FORMAT };
     let Some(level) = number_u32(word) else { return reply::BAD_FORMAT };
     executor.shared.set_verbosity(level.min(2) as u8);
     reply::OK

@@ -121,7 +121,7 @@ fn decide<'v>(
         };
     };
     let old = hit.record;
-    let is_older = store.compare.is_some_and(|cas| cas < old.cas);
+    let is_older = store.compare.is_some_and(|cas| (1..old.cas).contains(&cas));
     // Without CAS numbers each record's is 0: no store may take it for unchanged.
     let is_unchanged = store.compare.is_none_or(|cas| cas == old.cas && cas != 0);
     match store.mode {

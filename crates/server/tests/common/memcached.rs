@@ -15,14 +15,16 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// `None` if it is not installed. It chooses its port itself, and writes it to a file.
+    /// The one that `TERRACE_MEMCACHED` names, or the one in the path; `None` if there is none. It chooses its
+    /// port itself, and writes it to a file.
     pub fn start(flags: &[&str]) -> Option<Self> {
         let dir = TempDir::new().expect("a directory");
         let file = dir.path().join("port");
         // Without a configuration Debian's does not start with -S.
         let sasl = dir.path().join("memcached.conf");
         std::fs::write(&sasl, "mech_list: plain\n").expect("room for it");
-        let mut child = Command::new("memcached")
+        let binary = std::env::var_os("TERRACE_MEMCACHED").unwrap_or("memcached".into());
+        let mut child = Command::new(binary)
             .args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-u", "root"])
             .args(flags)
             .env("MEMCACHED_PORT_FILENAME", &file)
@@ -42,6 +44,16 @@ impl Memcached {
             assert!(Instant::now() < end, "memcached {flags:?} does not say its port");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+impl Memcached {
+    /// Which it is, as `1.6.45`.
+    pub fn version(&self) -> String {
+        let mut client = super::Client::connect(self.address);
+        client.send("version\r\n");
+        let line = client.receive_until("\r\n");
+        line.trim_start_matches("VERSION ").trim_end().to_string()
     }
 }
 

@@ -9,8 +9,7 @@ const MEGABYTES_MAX: u64 = 1_000_000_000;
 
 /// Changes the cap on memory, until the server ends.
 pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static [u8] {
-    // As in memcached a word behind it is ignored.
-    let ([word] | [word, _]) = arguments else { return reply::ERROR };
+    let [word, ..] = arguments else { return reply::ERROR };
     let Some(megabytes) = number_u64(word) else {
         return reply::ERROR;
     };

@@ -53,17 +53,18 @@ fn slabs(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
             (Some(_), Some(_)) => BAD_CLASS,
             _ => BAD_LINE,
         },
-        [b"automove", b"ratio", ratio] => {
+        [b"automove", b"ratio", ratio, ..] => {
             turn(shared, "slab_automove_ratio", float(ratio).map(|ratio| format!("{ratio:.2}")))
         }
-        [b"automove", b"freeratio", ratio] => {
+        [b"automove", b"freeratio", ratio, ..] => {
             turn(shared, "slab_automove_freeratio", float(ratio).map(|ratio| format!("{ratio:.3}")))
         }
-        [b"automove", b"window", window] => match number_u32(window) {
+        [b"automove", b"window", window, ..] => match number_u32(window) {
             Some(window @ 3..=1800) => turn(shared, "slab_automove_window", Some(window)),
             Some(_) => b"CLIENT_ERROR automove window too low or too high\r\n",
-            None => reply::ERROR,
+            None => BAD_LINE,
         },
+        [b"automove", b"ratio" | b"freeratio", ..] => reply::ERROR,
         [b"automove", level, ..] => match number_u32(level) {
             None => BAD_LINE,
             Some(level @ 0..=2) => turn(shared, "slab_automove", Some(level)),
@@ -75,17 +76,17 @@ fn slabs(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
 
 fn lru(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
     match arguments {
-        [b"mode", mode @ (b"flat" | b"segmented")] => {
+        [b"mode", mode @ (b"flat" | b"segmented"), ..] => {
             turn(shared, "lru_segmented", Some(if mode == b"flat" { "no" } else { "yes" }))
         }
-        [b"temp_ttl", seconds] => match number_i32(seconds) {
+        [b"temp_ttl", seconds, ..] => match number_i32(seconds) {
             Some(seconds) => {
                 shared.knobs.set("temp_lru", if seconds < 0 { "no" } else { "yes" });
                 turn(shared, "temporary_ttl", (seconds >= 0).then_some(seconds).or(Some(61)))
             }
             None => reply::ERROR,
         },
-        [b"tune", hot, warm, hot_factor, warm_factor] => {
+        [b"tune", hot, warm, hot_factor, warm_factor, ..] => {
             let shares = number_u32(hot).zip(number_u32(warm));
             let factors = float(hot_factor).zip(float(warm_factor));
             let Some(((hot, warm), (hot_factor, warm_factor))) = shares.zip(factors) else {
