@@ -42,6 +42,10 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The response to a NOOP.
+    pub const NOOP: [u8; 24] =
+        [0x81, NOOP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NOOP, NOOP, NOOP, NOOP, 0, 0, 0, 0, 0, 0, 0, 0];
+
     /// The first response of `bytes` and its length, if all of it is there.
     pub fn parse(bytes: &[u8]) -> Option<(Self, usize)> {
         let header = bytes.get(..24)?;
