@@ -177,10 +177,6 @@ fn spoil(random: &mut Random, op: &mut Op) {
     // behind what is no flag at all, too.
     let keeps_order = op.block.is_some();
     let length = if op.words[0] == "ms" { 2 } else { 4 };
-    // Else a key would be counted up and down, and memcached pads what gets shorter.
-    if at == 1 && ["incr", "decr", "ma"].contains(&&*op.words[0]) {
-        return;
-    }
     let moves = odd.is_empty() || at == 0 || at == length;
     if keeps_order && (moves || length == 2 && ["-1", "!"].contains(&odd)) {
         return;
@@ -191,7 +187,18 @@ fn spoil(random: &mut Random, op: &mut Op) {
         op.words[length] = command.len().to_string();
         op.block = Some(command.to_string());
     }
-    match random.below(4) {
+    // A key of its own would expire at another moment there, or be padded where it is counted down.
+    let kind = random.below(4);
+    let names_other_key = match kind {
+        0 => at == 1,
+        1 => at == 0,
+        2 => at == 1 && odd != long,
+        _ => false,
+    };
+    if names_other_key {
+        return;
+    }
+    match kind {
         0 if !keeps_order => {
             op.words.remove(at);
         }
@@ -238,7 +245,9 @@ impl Side {
         for key in ["k", "up", "down"].iter().flat_map(|k| (0..4).map(move |n| format!("{k}{n}"))) {
             self.client.send(format!("mg {key} u c\r\n"));
             let line = self.client.receive_until("\r\n");
-            let cas = line.trim_end().strip_prefix("HD c").unwrap_or("1").to_string();
+            // It may be stale, or won, which is told behind it.
+            let cas = line.strip_prefix("HD c").and_then(|rest| rest.split_whitespace().next());
+            let cas = cas.unwrap_or("1").to_string();
             self.seen.insert(key, cas);
         }
     }
@@ -265,6 +274,19 @@ fn comparable(line: &str) -> String {
     words.join(" ")
 }
 
+/// For these mistakes 1.6.18 has one text where 1.6.45 has several.
+fn in_older_words(line: &mut String) {
+    const SEVERAL: [&str; 4] = [
+        "invalid numeric delta value",
+        "invalid numeric initial value",
+        "invalid flag",
+        "duplicate flag",
+    ];
+    if line.strip_prefix("CLIENT_ERROR ").is_some_and(|text| SEVERAL.contains(&text)) {
+        *line = "CLIENT_ERROR invalid or duplicate flag".into();
+    }
+}
+
 #[test]
 fn memcached_answers_text_requests_the_same() {
     let Some(memcached) = Memcached::start(&[]) else {
@@ -286,7 +308,10 @@ fn memcached_answers_text_requests_the_same() {
     let (mut done, mut answered) = (0, 0);
     while done < ops {
         let batch: Vec<_> = (0..BATCH).map(|_| op(&mut random, is_today)).collect();
-        let [ours, theirs] = sides.each_mut().map(|side| side.ask(&batch));
+        let [mut ours, mut theirs] = sides.each_mut().map(|side| side.ask(&batch));
+        if !is_today {
+            ours.iter_mut().chain(&mut theirs).for_each(in_older_words);
+        }
         if ours != theirs {
             let at = ours.iter().zip(&theirs).position(|(a, b)| a != b);
             let at = at.unwrap_or(ours.len().min(theirs.len()));
