@@ -57,7 +57,7 @@ pub use recovery::crash::set_crash_hook;
 #[doc(hidden)]
 pub use recovery::media::read_media;
 pub use recovery::mount::is_foreign;
-pub use recovery::state::StateFile;
+pub use recovery::state::{StateFile, is_in_memory};
 pub use request::ahead::Intent;
 pub use request::probe::Probe;
 pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadPlan, Session};

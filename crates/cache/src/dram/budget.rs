@@ -27,6 +27,11 @@ impl Budget {
         self.is_changed.store(true, Ordering::Relaxed);
     }
 
+    /// Lowers the limit to what is taken: there is no more to be had.
+    pub(crate) fn end_growth(&self) {
+        self.set_limit(self.used().min(self.limit()));
+    }
+
     /// Bytes to give back since the limit was lowered.
     pub(crate) fn excess(&self) -> u64 {
         match self.is_changed.load(Ordering::Relaxed) {

@@ -23,6 +23,9 @@ pub enum LimitError {
         /// The highest cap that is possible, in bytes.
         most: u64,
     },
+    /// All records lie in the state, and others have taken the room that a lower cap gave back.
+    #[error("the file system of the state has no room for so much")]
+    NoRoom,
 }
 
 impl Cache {
@@ -31,7 +34,7 @@ impl Cache {
     /// [`Cache::maintain`]; with `Config::evict` unset, only as records go.
     ///
     /// # Errors
-    /// If the cap can't be that low, or that high; see [`LimitError`].
+    /// If the cap can't be that low, or that high; see [`LimitError`]. It is as it was then.
     pub fn set_memory_limit(&self, bytes: u64) -> Result<(), LimitError> {
         self.engine.set_memory_limit(bytes)
     }
@@ -51,6 +54,9 @@ impl Engine {
         }
         if bytes < least && bytes < budget.limit() {
             return Err(LimitError::TooLow { least });
+        }
+        if bytes > budget.limit() && !self.pool.arena.reserve(bytes.saturating_sub(budget.used())) {
+            return Err(LimitError::NoRoom);
         }
         budget.set_limit(bytes);
         Ok(())

@@ -74,6 +74,8 @@ struct Pool {
     free: [Vec<u32>; 2],
     /// Free and given back to the system, or never touched.
     absent: [Vec<u32>; 2],
+    /// As `absent`, in the state: their place on its file system was given back too, and has to be asked for.
+    punched: Vec<u32>,
     /// Unlinked, each with the epoch that makes it reusable; oldest first.
     retired: VecDeque<(u64, u32)>,
 }
@@ -130,8 +132,12 @@ impl Arena {
         let [in_state, others]: [Vec<u32>; 2] = ids;
         let (paid, unpaid) = if prepaid { (in_state, Vec::new()) } else { (Vec::new(), in_state) };
         let free = [AtomicU32::new(paid.len() as u32), AtomicU32::new(0)];
-        let pool =
-            Pool { free: [paid, Vec::new()], absent: [unpaid, others], retired: VecDeque::new() };
+        let pool = Pool {
+            free: [paid, Vec::new()],
+            absent: [unpaid, others],
+            punched: Vec::new(),
+            retired: VecDeque::new(),
+        };
         let meta = (0..blocks).map(|_| Meta::default()).collect();
         // From here on a failure unmaps what there is.
         let arena = Self {
@@ -255,10 +261,17 @@ impl Arena {
         let id = if let Some(id) = pool.free[at].pop() {
             self.free[at].fetch_sub(1, Ordering::Relaxed);
             id
-        } else if pool.absent[at].is_empty() || !budget.take(u64::from(self.block_bytes)) {
+        } else if !budget.take(u64::from(self.block_bytes)) {
             return None;
+        } else if let Some(id) = pool.absent[at].pop().or_else(|| self.ask_for_room(&mut pool)) {
+            id
         } else {
-            pool.absent[at].pop()?
+            budget.give(u64::from(self.block_bytes));
+            // Others have the room that was given back: memory goes on with what it has.
+            if !pool.punched.is_empty() {
+                budget.end_growth();
+            }
+            return None;
         };
         drop(pool);
         if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
@@ -268,6 +281,24 @@ impl Arena {
         let block = Block { id, fill: 0, shard: shard as u32 };
         block.commit(self);
         Some(block)
+    }
+
+    /// A block whose place in the state was given back, once it has one again.
+    fn ask_for_room(&self, pool: &mut Pool) -> Option<u32> {
+        let id = *pool.punched.last()?;
+        self.state.as_ref()?.reserve_block(id).ok()?;
+        pool.punched.pop()
+    }
+
+    /// Sees to it that what was given back of the state can be had again, as far as `bytes` go. Says whether it can.
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
+        let mut pool = lock(&self.pool);
+        let blocks = bytes.div_ceil(self.block_bytes.into()) as usize;
+        while pool.absent[Place::Surviving as usize].len() < blocks && !pool.punched.is_empty() {
+            let Some(id) = self.ask_for_room(&mut pool) else { return false };
+            pool.absent[Place::Surviving as usize].push(id);
+        }
+        true
     }
 
     /// How many blocks [`Arena::take`] would still give.
@@ -363,8 +394,12 @@ impl Arena {
                 false => Advice::LinuxDontNeed,
             };
             // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
-            let _ = unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
-            pool.absent[place as usize].push(id);
+            let given_back =
+                unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
+            match given_back.is_ok() && id < self.surviving {
+                true => pool.punched.push(id),
+                false => pool.absent[place as usize].push(id),
+            }
             given += u64::from(self.block_bytes);
         }
         budget.give(given);

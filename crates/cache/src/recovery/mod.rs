@@ -9,4 +9,5 @@ pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod start;
 pub(crate) mod state;
+pub(crate) mod state_file;
 pub(crate) mod surviving;

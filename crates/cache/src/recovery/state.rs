@@ -10,16 +10,15 @@
 //! All numbers are in the machine's own byte order, since the bytes never leave it.
 
 use crate::platform::mapped::SharedMap;
-use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
-use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+pub use crate::recovery::state_file::{StateFile, is_in_memory};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Version of the layout of this file. 1 had a whole word for each slot of a log.
 const VERSION: u64 = 2;
 const MAGIC: u64 = 0x5445_5252_5354_4154;
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 const PAGE_WORDS: usize = PAGE / 8;
 /// Slots of one tier that its log can lie in at a time.
 pub(crate) const LOG_SLOTS_MAX: usize = 6528;
@@ -30,43 +29,7 @@ const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS)
 /// Words per tier before its ring of log pages.
 const TIER_WORDS: usize = 8 * PAGE_WORDS;
 
-/// The file that survives the process. One running cache at a time may use it; whoever opens it sees
-/// to that with a lock.
-pub struct StateFile {
-    file: File,
-}
-
 impl StateFile {
-    /// Takes an open file (read and write) of any length and content.
-    pub fn new(file: File) -> Self {
-        Self { file }
-    }
-
-    /// Memory that lives only as long as this value: for tests, and where nothing shall survive.
-    pub fn volatile() -> io::Result<Self> {
-        Ok(Self::new(File::from(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?)))
-    }
-
-    /// A copy as a crash at this moment would leave it.
-    pub fn snapshot(&self) -> io::Result<Self> {
-        let mut copy = Self::volatile()?;
-        let mut from = self.file.try_clone()?;
-        from.rewind()?;
-        let (mut buffer, zeros) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-        loop {
-            let read = from.read(&mut buffer)?;
-            match read {
-                0 => break,
-                _ if buffer[..read] == zeros[..read] => {
-                    copy.file.seek(io::SeekFrom::Current(read as i64))?;
-                }
-                _ => copy.file.write_all(&buffer[..read])?,
-            }
-        }
-        ftruncate(&copy.file, from.metadata()?.len())?;
-        Ok(copy)
-    }
-
     /// Whether tiers may have been told of the state that is here. Without it they would be cold from then on.
     ///
     /// # Errors
@@ -79,10 +42,10 @@ impl StateFile {
 
     /// The first page, if there is one.
     fn head(&self) -> io::Result<Option<SharedMap>> {
-        if self.file.metadata()?.len() < PAGE as u64 {
+        if self.bytes()? < PAGE as u64 {
             return Ok(None);
         }
-        SharedMap::new(self.file.as_fd(), PAGE).map(Some)
+        SharedMap::new(self.fd(), PAGE).map(Some)
     }
 
     /// What the state says of itself that is here; `None` if there is none that is of this identity but for the number
@@ -93,24 +56,6 @@ impl StateFile {
         let layout = Layout { blocks: header.blocks, ..identity.layout };
         let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
         Ok(is_of_it.then_some(header))
-    }
-
-    fn is_as_long_as(&self, layout: &Layout) -> bool {
-        self.file.metadata().is_ok_and(|meta| meta.len() == layout.bytes() as u64)
-    }
-
-    /// Makes the file all zeros, and reserves its space so that no store can fail later.
-    fn erase(&self, bytes: usize) -> io::Result<()> {
-        ftruncate(&self.file, 0)?;
-        ftruncate(&self.file, bytes as u64)?;
-        match fallocate(&self.file, FallocateFlags::empty(), 0, bytes as u64) {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            Err(error) => {
-                // A part of it may have been reserved.
-                ftruncate(&self.file, 0)?;
-                Err(error.into())
-            }
-        }
     }
 }
 
@@ -260,11 +205,15 @@ impl State {
         file: &std::sync::Arc<StateFile>,
         identity: &Identity,
     ) -> io::Result<Option<Self>> {
-        if !file.is_as_long_as(&identity.layout) {
+        if file.bytes()? != identity.layout.bytes() as u64 {
             return Ok(None);
         }
         let state = Self::map(file, identity.layout)?;
-        Ok(is_headed(state.map.words(), identity).then_some(state))
+        if !is_headed(state.map.words(), identity) {
+            return Ok(None);
+        }
+        file.fill_holes()?;
+        Ok(Some(state))
     }
 
     /// Maps the file, which was erased.
@@ -288,7 +237,7 @@ impl State {
     }
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
-        let map = SharedMap::new(file.file.as_fd(), layout.blocks_at())?;
+        let map = SharedMap::new(file.fd(), layout.blocks_at())?;
         Ok(Self { file: std::sync::Arc::clone(file), map, layout })
     }
 
@@ -354,9 +303,19 @@ impl State {
         &self.map.words()[at..at + layout.blocks as usize * 2]
     }
 
+    /// Sees to it that no store into a block can fail for want of room.
+    ///
+    /// # Errors
+    /// The file system has none.
+    pub(crate) fn reserve_block(&self, id: u32) -> io::Result<()> {
+        let block = u64::from(self.layout.block_bytes);
+        let at = self.layout.blocks_at() as u64 + u64::from(id) * block;
+        self.file.reserve(at..at + block)
+    }
+
     /// Where the blocks lie in the file.
     pub(crate) fn blocks(&self) -> (BorrowedFd<'_>, u64, u32) {
-        (self.file.file.as_fd(), self.layout.blocks_at() as u64, self.layout.blocks)
+        (self.file.fd(), self.layout.blocks_at() as u64, self.layout.blocks)
     }
 }
 

@@ -26,11 +26,12 @@ pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static 
             reply::OK
         }
         Err(error) => {
-            let whole = match error {
-                LimitError::TooLow { least } => least.div_ceil(1 << 20),
-                LimitError::TooHigh { most } => most >> 20,
+            let bound = match error {
+                LimitError::TooLow { least } => format!(" ({} MiB)", least.div_ceil(1 << 20)),
+                LimitError::TooHigh { most } => format!(" ({} MiB)", most >> 20),
+                LimitError::NoRoom => String::new(),
             };
-            shared.log(0, || format!("cache_memlimit {megabytes}: {error} ({whole} MiB)"));
+            shared.log(0, || format!("cache_memlimit {megabytes}: {error}{bound}"));
             b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
         }
     }
