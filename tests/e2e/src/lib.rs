@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 mod client;
 mod flash;
 mod loop_device;
+mod mounts;
 mod server;
 mod skip;
 
@@ -17,6 +18,7 @@ pub use flash::{
     TIER_BYTES, assert_on_flash, count_right, fill, flash_server, push_to_flash, tier_stat,
 };
 pub use loop_device::LoopDevice;
+pub use mounts::{Mount, state_dir};
 pub use server::{Failed, Server, free_port, is_terrace, program, spawn, spawn_with};
 pub use skip::{run_as_root, skip};
 

@@ -1,6 +1,6 @@
 //! One server process, with a directory of its own.
 
-use crate::{Client, PATIENCE, wait_until};
+use crate::{Client, PATIENCE, state_dir, wait_until};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -292,14 +292,17 @@ fn command(flags: &str, dir: &TempDir) -> Command {
 fn command_of(binary: &Path, flags: &str, dir: &TempDir) -> Command {
     let mut command = Command::new(binary);
     let path = dir.path().to_str().expect("temporary paths are text");
-    command.args(flags.split_whitespace().map(|flag| flag.replace("DIR", path)));
+    let state = state_dir(dir.path());
+    let state = state.to_str().expect("temporary paths are text");
+    let with_state = flags.replace("--state DIR", &format!("--state {state}"));
+    command.args(with_state.split_whitespace().map(|flag| flag.replace("DIR", path)));
     if rustix::process::geteuid().is_root() && !format!(" {flags}").contains(" -u") {
         command.args(["-u", "root"]);
     }
     let has_tier = flags.contains("--tier") || flags.contains("ext_path");
     if is_terrace() && has_tier && !flags.contains("--state") {
-        // Not on the machine's tmpfs, where it would outlive the test.
-        command.args(["--state", path]);
+        // Not where it would outlive the test.
+        command.args(["--state", state]);
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

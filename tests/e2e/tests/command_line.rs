@@ -4,7 +4,9 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, free_port, is_terrace, run_as_root, skip, wait_until};
+use terrace_e2e::{
+    Client, Server, free_port, is_terrace, run_as_root, skip, state_dir, wait_until,
+};
 
 /// Skips tests of what is Terrace's own.
 fn others(test: &str) -> bool {
@@ -172,16 +174,18 @@ fn a_start_that_is_refused_leaves_no_files() {
     let port = first.address().port();
     let dir = TempDir::new().expect("a directory");
     let path = dir.path().display();
+    let state = state_dir(dir.path());
+    let state = state.display();
     let tier = format!("--tier ssd:{path}/tier:64M");
     // A port that is taken, a folder that is not there, a tier too large for the memory.
     for flags in [
-        format!("-p {port} {tier} --state {path}"),
-        format!("-p -1 {tier} --state {path}/none"),
-        format!("-p -1 {tier} --tier ssd:{path}/large:4g --state {path} -m 1"),
+        format!("-p {port} {tier} --state {state}"),
+        format!("-p -1 {tier} --state {state}/none"),
+        format!("-p -1 {tier} --tier ssd:{path}/large:4g --state {state} -m 1"),
     ] {
         let failed = Server::run(&format!("-m 64 -l 127.0.0.1 {flags}"));
         assert_eq!(failed.code, Some(71), "{}", failed.output);
-        assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0, "{flags}");
+        assert_eq!(files_in(&dir), 0, "{flags}");
     }
 }
 
@@ -199,11 +203,19 @@ fn a_start_without_enough_threads_leaves_no_files() {
     let dir = TempDir::new().expect("a directory");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("for all");
     let path = dir.path().display();
+    let state = state_dir(dir.path());
     let flags = format!("-u nobody -m 64 -t 64 -l 127.0.0.1 -p -1 --tier ssd:{path}/tier:64M");
-    let failed = Server::run_under("prlimit --nproc=40", &format!("{flags} --state {path}"));
+    let failed =
+        Server::run_under("prlimit --nproc=40", &format!("{flags} --state {}", state.display()));
     assert_eq!(failed.code, Some(71), "{}", failed.output);
     assert!(!failed.output.contains("listening on"), "{}", failed.output);
-    assert_eq!(fs::read_dir(dir.path()).expect("the directory").count(), 0, "{}", failed.output);
+    assert_eq!(files_in(&dir), 0, "{}", failed.output);
+}
+
+/// Files of servers in this directory, and states that go with them.
+fn files_in(dir: &TempDir) -> usize {
+    let count = |path: &std::path::Path| fs::read_dir(path).expect("a directory").count();
+    count(dir.path()) + count(&state_dir(dir.path()))
 }
 
 #[test]

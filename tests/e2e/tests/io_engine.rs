@@ -37,7 +37,15 @@ fn threads_take_over_when_rings_can_not_be_used_after_all() {
     let tier = format!("ssd:{path}/tier:128m");
     let mut command = Command::new("python3");
     command.args(["-c", FILTER]).arg(program()).args(["-m", "24", "--tier", &tier]);
-    command.args(["--state", path, "--io-engine", "io_uring", "-l", "127.0.0.1", "-p", &port]);
+    let state = terrace_e2e::state_dir(dir.path());
+    command.arg("--state").arg(state).args([
+        "--io-engine",
+        "io_uring",
+        "-l",
+        "127.0.0.1",
+        "-p",
+        &port,
+    ]);
     if run_as_root() {
         command.args(["-u", "root"]);
     }

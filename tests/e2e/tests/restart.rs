@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, skip, tier_stat, value_of, wait_until};
+use terrace_e2e::{Client, Server, is_terrace, skip, state_dir, tier_stat, value_of, wait_until};
 
 const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
 const RECORDS: usize = 10_000;
@@ -51,7 +51,7 @@ fn found(server: &Server) -> usize {
 }
 
 fn state_file(dir: &TempDir) -> PathBuf {
-    let entries = std::fs::read_dir(dir.path()).expect("a directory");
+    let entries = std::fs::read_dir(state_dir(dir.path())).expect("a directory");
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     paths.find(|path| path.extension().is_some_and(|e| e == "state")).expect("a state file")
 }

@@ -3,11 +3,10 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{LoopDevice, Server, free_port, is_terrace, run_as_root, skip};
+use terrace_e2e::{LoopDevice, Mount, Server, free_port, is_terrace, run_as_root, skip};
 
 /// Starts with `flags`, which must fail by itself; gives back the line that says why.
 fn refusal(flags: &str) -> String {
@@ -139,37 +138,12 @@ fn a_file_smaller_than_its_size_grows() {
     assert!(fs::metadata(&path).unwrap().len() >= 256 << 20);
 }
 
-/// A small file system, unmounted when dropped.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    fn new(megabytes: u32) -> Option<Self> {
-        let dir = TempDir::new().ok()?;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "terrace-test"])
-            .arg(dir.path())
-            .output()
-            .is_ok_and(|output| output.status.success());
-        mounted.then_some(Self(dir))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).output();
-    }
-}
-
 #[test]
 fn on_a_full_disk() {
     if not_for_others("on_a_full_disk") {
         return;
     }
-    let Some(disk) = SmallDisk::new(32) else {
+    let Some(disk) = Mount::tmpfs(32) else {
         skip("on_a_full_disk", "no small file system can be mounted here");
         return;
     };

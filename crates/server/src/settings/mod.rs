@@ -102,7 +102,7 @@ pub struct Settings {
     pub background_threads: Option<u32>,
     /// How drives are read and written (`--io-engine`).
     pub io_engine: IoEngine,
-    /// Where the file lies that outlives the process; `None` for a tmpfs or beside the tier (`--state`).
+    /// Where the file lies that outlives the process; `None` for `/dev/shm` (`--state`).
     pub state_dir: Option<PathBuf>,
     /// What comes back warm (`--durability`).
     pub durability: Durability,

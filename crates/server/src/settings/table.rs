@@ -117,7 +117,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("L", "enable-largepages", "", "", "huge pages for records in DRAM that are the process's own, not the state's", Cache, Set(|s, _| set(&mut s.huge_pages, true))),
 
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before", Tiers, Set(tier)),
-    flag("", "state", "DIR", "/dev/shm, or beside the tier", "where the file lies that makes a crash come back warm; best on a tmpfs", Tiers, Set(state_dir)),
+    flag("", "state", "DIR", "/dev/shm", "where the file lies that makes a crash come back warm: a folder on a tmpfs", Tiers, Set(state_dir)),
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
     flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),
     flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),

@@ -1,12 +1,12 @@
 //! Where the bytes lie that outlive the process (`--state`).
 //!
-//! A tmpfs is best: what is written there costs the drives nothing. The file is found again by the
-//! path of the first tier, so that several servers on one machine each have their own.
+//! The state lies in memory, on a tmpfs: a disk that dies would take the process with it, one that rots would have
+//! wrong values served, and whatever is written there would wear it. The file is found again by the path of the first
+//! tier, so that several servers on one machine each have their own.
 
 use super::Failure;
 use super::created::Created;
-use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, flock, statvfs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::settings::Settings;
-use terrace_cache::{OpenError, StateFile};
+use terrace_cache::{OpenError, StateFile, is_in_memory};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The tmpfs that every Linux has.
@@ -23,6 +23,8 @@ const TMPFS: &str = "/dev/shm";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
 const ROOM_FACTOR: u64 = 2;
+/// What names of state files end in.
+const EXTENSION: &str = ".state";
 
 /// The state, and what the operator should know of it.
 pub(crate) struct Chosen {
@@ -59,81 +61,129 @@ impl Chosen {
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
 pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen, Failure> {
     let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;
+    let without = |lines| Chosen { file: None, path: None, boot, lines };
     if settings.tiers.is_empty() && settings.state_dir.is_none() {
-        return Ok(Chosen { file: None, path: None, boot, lines: Vec::new() });
+        return Ok(without(Vec::new()));
     }
-    let Some(path) = path(settings) else {
-        let line =
-            "state: none, so only a clean stop comes back warm; write --state DIR, best on a tmpfs";
-        return Ok(Chosen { file: None, path: None, boot, lines: vec![line.into()] });
+    let folder = settings.state_dir.as_deref().unwrap_or(Path::new(TMPFS));
+    let failure = |path: &Path, error: io::Error| {
+        Failure::system(format!("--state: {}: {error}", path.display()))
     };
-    let file = created
-        .by(&path, || open_locked(&path))
-        .map_err(|error| Failure::system(format!("--state: {}: {error}", path.display())))?;
+    let stem = stem(settings);
+    let left = left_in(folder, &stem);
+    if let Some(why) =
+        reason_against(folder, settings, left.is_some()).map_err(|error| failure(folder, error))?
+    {
+        let line = format!(
+            "state: none, since {why}: only a clean stop comes back warm; write --state DIR with a \
+             folder on a tmpfs that has room"
+        );
+        return Ok(without(vec![line]));
+    }
+    let (path, file) = match left {
+        Some(path) => (path.clone(), open_left(&path).map_err(|error| failure(&path, error))?),
+        None => make_in(folder, &stem, created).map_err(|error| failure(folder, error))?,
+    };
+    lock(&file).map_err(|error| failure(&path, error))?;
     let lines = [format!("state: {}", path.display())].into_iter().chain(doubt).collect();
     let file = Some(Arc::new(StateFile::new(file)));
     Ok(Chosen { file, path: Some(path), boot, lines })
 }
 
-fn path(settings: &Settings) -> Option<PathBuf> {
-    let tier = settings.tiers.first().map(|tier| &tier.path);
-    let tier = tier.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-    let name = match &tier {
-        Some(path) => {
-            format!("terrace-{:016x}.state", xxh3_64(path.as_os_str().as_encoded_bytes()))
+/// Why there can be no state in a folder. What an earlier run left there has its room.
+fn reason_against(
+    folder: &Path,
+    settings: &Settings,
+    has_left: bool,
+) -> io::Result<Option<String>> {
+    let name = folder.display();
+    let is_asked_for = settings.state_dir.is_some();
+    match is_in_memory(folder) {
+        Ok(true) => {}
+        Err(error) if is_asked_for => return Err(error),
+        _ => {
+            let why = "is no tmpfs, and disks die and rot under a running server";
+            return Ok(Some(format!("{name} {why}")));
         }
-        None => "terrace.state".to_owned(),
+    }
+    let needed = settings.memory_bytes / 2 * ROOM_FACTOR;
+    let has_room = is_asked_for || has_left || has_room(folder, needed);
+    Ok((!has_room).then(|| format!("{name} has no room for {} MiB", needed >> 20)))
+}
+
+/// What the names of the state files of these tiers begin with.
+fn stem(settings: &Settings) -> String {
+    let path = settings.tiers.first().map(|tier| &tier.path);
+    let path = path.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    match path {
+        Some(path) => format!("terrace-{:016x}", xxh3_64(path.as_os_str().as_encoded_bytes())),
+        None => "terrace".to_owned(),
+    }
+}
+
+/// The file that an earlier run left in a folder.
+fn left_in(folder: &Path, stem: &str) -> Option<PathBuf> {
+    let is_named = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let middle = name.and_then(|name| name.strip_prefix(stem)?.strip_suffix(EXTENSION));
+        middle.is_some_and(|middle| middle.is_empty() || middle.starts_with('.'))
     };
-    if let Some(dir) = &settings.state_dir {
-        return Some(dir.join(name));
+    let is_left = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| is_ours(&meta));
+    let paths = folder.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    // The one that every user looks for first, if there are several.
+    paths.filter(is_named).filter(is_left).min_by_key(|path| path.as_os_str().len())
+}
+
+/// Opens what [`left_in`] found.
+fn open_left(path: &Path) -> io::Result<File> {
+    let file = options().open(path)?;
+    if is_ours(&file.metadata()?) {
+        Ok(file)
+    } else {
+        Err(io::Error::other("changed hands while it was opened"))
     }
-    let beside = tier.filter(|path| path.is_file());
-    let beside = beside.as_deref().and_then(Path::parent).map(|dir| dir.join(&name));
-    let tmpfs = Path::new(TMPFS).join(name);
-    let has_room = || has_room(Path::new(TMPFS), settings.memory_bytes / 2 * ROOM_FACTOR);
-    choose(tmpfs, beside, has_room)
 }
 
-/// The place where a run before left its file, whose own bytes may be what is missing there now; else the tmpfs if
-/// it has room, else beside the tier.
-fn choose(
-    tmpfs: PathBuf,
-    beside: Option<PathBuf>,
-    has_room: impl FnOnce() -> bool,
-) -> Option<PathBuf> {
-    let places = [Some(&tmpfs), beside.as_ref()];
-    let is_there = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|meta| is_ours(&meta));
-    let found = places.into_iter().flatten().find(is_there).cloned();
-    found.or_else(|| if has_room() { Some(tmpfs) } else { beside })
+/// Makes a file. Every user can write to a tmpfs, and may have taken the name before: then it gets another one.
+fn make_in(folder: &Path, stem: &str, created: &mut Created) -> io::Result<(PathBuf, File)> {
+    let make = |name: String, created: &mut Created| {
+        let path = folder.join(name);
+        let file = created.by(&path, || options().create_new(true).open(&path))?;
+        io::Result::Ok((path, file))
+    };
+    match make(format!("{stem}{EXTENSION}"), created) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut salt = [0; 8];
+            getrandom(&mut salt, GetRandomFlags::empty())?;
+            make(format!("{stem}.{:016x}{EXTENSION}", u64::from_le_bytes(salt)), created)
+        }
+        made => made,
+    }
 }
 
-/// Whether it is a file, and of this user.
-fn is_ours(meta: &Metadata) -> bool {
-    meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw()
-}
-
-/// Whether it is a tmpfs with so many bytes left.
-fn has_room(dir: &Path, bytes: u64) -> bool {
-    statfs(dir).is_ok_and(|stat| {
-        let free = stat.blocks_available() * u64::try_from(stat.block_size()).unwrap_or(0);
-        stat.filesystem_type() == TMPFS_MAGIC && free >= bytes
-    })
-}
-
-/// Opens or creates the file for this process alone. Others can write to a tmpfs too, so it must not
-/// be a link, nor somebody else's.
-fn open_locked(path: &Path) -> io::Result<File> {
-    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC;
+/// How a state file is opened: for its owner alone, and never by way of a link.
+fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    let file = options.mode(0o600).custom_flags(flags).open(path)?;
-    if !is_ours(&file.metadata()?) {
-        return Err(io::Error::other("belongs to somebody else; remove it, or write --state DIR"));
-    }
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(io::Error::other("is used by another running server"));
-    }
-    Ok(file)
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC;
+    options.read(true).write(true).mode(0o600).custom_flags(flags);
+    options
+}
+
+/// Whether it is a file of this user, and known by this name alone.
+fn is_ours(meta: &Metadata) -> bool {
+    meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() == 1
+}
+
+/// Whether a file system has so many bytes left.
+fn has_room(folder: &Path, bytes: u64) -> bool {
+    // One without a limit says that it has no blocks at all.
+    statvfs(folder).is_ok_and(|stat| stat.f_blocks == 0 || stat.f_bavail * stat.f_frsize >= bytes)
+}
+
+/// Has the file for this process alone.
+fn lock(file: &File) -> io::Result<()> {
+    flock(file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| io::Error::other("is used by another running server"))
 }
 
 /// The kernel's boot id. Where it can't be read, one that was never there before, so that no state of another boot is
@@ -177,19 +227,47 @@ mod tests {
         assert_eq!(known, (std::array::from_fn(|at| at as u8 * 0x11), None));
     }
 
-    /// What `kill -9` leaves behind takes the room that was there before.
+    /// What `kill -9` leaves behind is taken up again, whatever its name; what others put there is neither used nor in
+    /// the way.
     #[test]
-    fn the_state_is_looked_for_where_it_was_left() {
+    fn the_state_is_what_this_user_left_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        let [tmpfs, beside] = ["tmpfs", "beside"].map(|name| dir.path().join(name));
-        let choose = |has_room| choose(tmpfs.clone(), Some(beside.clone()), || has_room);
-        assert_eq!([true, false].map(choose), [Some(tmpfs.clone()), Some(beside.clone())]);
-        std::fs::write(&beside, "").unwrap();
-        assert_eq!(choose(true).as_ref(), Some(&beside), "it is there already");
-        std::fs::write(&tmpfs, "").unwrap();
-        assert_eq!(choose(false).as_ref(), Some(&tmpfs), "its own bytes are what is missing");
-        std::fs::remove_file(&tmpfs).unwrap();
-        std::os::unix::fs::symlink(&beside, &tmpfs).unwrap();
-        assert_eq!(choose(true).as_ref(), Some(&beside), "a link is nobody's state");
+        let folder = dir.path();
+        let at = |name: &str| folder.join(name);
+        let make = || {
+            let mut created = Created::default();
+            let made = make_in(folder, "terrace-1", &mut created).map(|(path, _)| path);
+            created.keep();
+            made.unwrap()
+        };
+        assert_eq!(left_in(folder, "terrace-1"), None);
+        let first = make();
+        assert_eq!(first, at("terrace-1.state"));
+        assert_eq!(left_in(folder, "terrace-1").as_ref(), Some(&first));
+        assert_eq!(left_in(folder, "terrace"), None, "it is another server's");
+        // Links of both kinds, and what is no file at all.
+        std::fs::rename(&first, at("other")).unwrap();
+        std::os::unix::fs::symlink(at("other"), &first).unwrap();
+        assert_eq!(left_in(folder, "terrace-1"), None);
+        std::fs::remove_file(&first).unwrap();
+        std::fs::hard_link(at("other"), &first).unwrap();
+        assert_eq!(left_in(folder, "terrace-1"), None);
+        assert!(open_left(&first).is_err());
+        std::fs::remove_file(&first).unwrap();
+        std::fs::create_dir(&first).unwrap();
+        assert_eq!(left_in(folder, "terrace-1"), None);
+        let second = make();
+        assert!(second != first, "the name was taken");
+        assert_eq!(left_in(folder, "terrace-1"), Some(second.clone()));
+        assert_eq!(std::fs::metadata(&second).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn one_server_at_a_time_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut created = Created::default();
+        let (path, file) = make_in(dir.path(), "terrace", &mut created).unwrap();
+        lock(&file).unwrap();
+        assert!(lock(&open_left(&path).unwrap()).is_err());
     }
 }
