@@ -3,7 +3,6 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_e2e::{LoopDevice, Mount, Server, free_port, is_terrace, run_as_root, skip};
