@@ -38,6 +38,11 @@ suite terrace-e2e 900 scripts/run-tests --release terrace-e2e --test mixed_load
 suite clients 300 scripts/run-tests --release terrace-e2e --test real_clients -- --include-ignored
 suite crowd 300 env TERRACE_E2E_CROWD=10000 \
     scripts/run-tests --release terrace-e2e --test crowd -- --nocapture
+# 10,000 idle connections, 1,000 half SETs, 1,000 clients that never read, 300 with TLS, and all of that at once.
+suite connection-memory 600 env TERRACE_E2E_CONNECTIONS=100 \
+    scripts/run-tests --release terrace-e2e --test connection_memory -- --nocapture --test-threads 1
+suite big-readers 300 env TERRACE_E2E_READERS=1000 \
+    scripts/run-tests --release terrace-e2e --test big_readers -- --nocapture
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture

@@ -166,7 +166,7 @@ fn a_get_beside_readers_of_a_long_value_in_dram_is_answered_soon() {
 
 #[test]
 fn a_get_beside_readers_of_short_values_in_dram_is_answered_soon() {
-    measure("180 values of 100 kB in DRAM", "-m 64 -t 4", (1, 100_000));
+    measure("600 values of 30 kB in DRAM", "-m 64 -t 4", (1, 30_000));
 }
 
 #[test]
