@@ -250,22 +250,30 @@ impl Connection {
     }
 
     /// Tells what memory the connection keeps between turns.
+    #[inline(always)]
     pub(super) fn account(&mut self, cx: &mut Context) {
         let buffers = self.input.capacity() + self.replies.memory() + self.streamed;
         let held = (buffers + self.socket.memory() + CONNECTION_BYTES) as u64;
         if held != self.held {
-            cx.hold(std::mem::replace(&mut self.held, held), held);
+            self.account_for(held, cx);
         }
+    }
+
+    #[inline(never)]
+    fn account_for(&mut self, held: u64, cx: &mut Context) {
+        cx.hold(std::mem::replace(&mut self.held, held), held);
     }
 
     fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
         let stop = self.execute_received(id, cx)?;
         let was_full = stop == Stop::Blocked && self.is_full(cx);
         self.awaits_listing = false;
-        let has_listing = self.replies.has_listing();
-        let mut has_more_to_stream = has_listing && self.send_listing(cx);
-        if self.is_broken {
-            return Ok(Turn::Close);
+        let mut has_more_to_stream = false;
+        if self.replies.has_listing() {
+            has_more_to_stream = self.send_listing(cx);
+            if self.is_broken {
+                return Ok(Turn::Close);
+            }
         }
         let has_streams = self.replies.streams() > 0;
         if has_streams {

@@ -21,13 +21,12 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Lists a connection, unless it is.
+    #[inline]
     pub(crate) fn add(&mut self, connection: &mut Connection, id: Id) {
         if !connection.is_ready {
             connection.is_ready = true;
-            match connection.is_long {
-                false => self.short.push_back(id),
-                true => self.long.push_back(id),
-            }
+            let list = if connection.is_long { &mut self.long } else { &mut self.short };
+            list.push_back(id);
         }
     }
 

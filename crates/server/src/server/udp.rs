@@ -73,6 +73,7 @@ impl UdpPorts {
     }
 
     /// Whether [`UdpPorts::receive`] has something to do.
+    #[inline]
     pub(crate) fn has_more(&self) -> bool {
         !self.ports.is_empty() && self.unanswered < UNANSWERED_MAX && self.readable.contains(&true)
     }

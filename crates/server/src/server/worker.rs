@@ -161,7 +161,10 @@ impl Worker {
         self.cx.shared.naps.note_activity();
         self.cx.now = self.cx.shared.clock.now();
         self.cx.moment = None;
-        self.cx.owed_max = self.cx.shared.memory.allowance();
+        // Else it is looked at whenever connections of this worker hold more or less.
+        if self.cx.is_tight() {
+            self.cx.owed_max = self.cx.shared.memory.allowance();
+        }
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
@@ -179,7 +182,7 @@ impl Worker {
 
     fn wait(&mut self) -> io::Result<()> {
         let is_due = |held: &Held| held.has_prompt || self.cx.reads.has_slack();
-        if self.finished.is_empty() && self.ready.is_empty() && self.cx.held.iter().any(is_due) {
+        if self.cx.held.iter().any(is_due) && self.finished.is_empty() && self.ready.is_empty() {
             self.release_idly()?;
             if self.poll.len() > 0 || !self.ready.is_empty() {
                 return Ok(());
@@ -297,6 +300,7 @@ impl Worker {
     }
 
     /// Gives connections long turns, until it is time to look for others.
+    #[inline(never)]
     fn serve_long(&mut self) -> io::Result<()> {
         let since = Instant::now();
         while let Some(id) = self.ready.next_long(since) {
@@ -316,6 +320,8 @@ impl Worker {
         self.cx.session.look_ahead(keys.into_iter().map(|key| (key, Intent::Read)));
     }
 
+    /// Of two callers, which would keep it from being inlined into the one that has every short turn.
+    #[inline(always)]
     fn give_turn(&mut self, id: Id) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.is_ready = false;
