@@ -19,15 +19,27 @@ use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mar
 use crate::lock;
 use crate::platform::mapped;
 use crate::platform::prefetch;
-pub(crate) use crate::platform::quiesce::Guard;
 use crate::platform::quiesce::Quiesce;
 use crate::recovery::state::{Field, State};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::VecDeque;
 use std::io;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// Proof that its holder is between two quiescent points, so that published memory stays.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'s>(PhantomData<&'s ()>);
+
+impl Guard<'_> {
+    /// To be made only from a participant of [`Quiesce`] that refreshed and has not parked since,
+    /// borrowed for the guard's lifetime.
+    pub(crate) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
 
 /// Cache lines that a record of 100 bytes with its headers lies on.
 const RECORD_LINES: usize = 3;
@@ -539,20 +551,20 @@ mod tests {
         let (arena, budget) =
             (Arena::new((3 * 4096, 0), 4096, None, false).unwrap(), Budget::new(2 * 4096));
         let quiesce = Quiesce::new(1);
-        let mut reader = quiesce.join().unwrap();
-        quiesce.guard(&reader);
+        let reader = quiesce.join().unwrap();
+        quiesce.refresh(&reader);
         let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
         let _other = arena.take(&budget, Place::Passing, 0).unwrap();
         assert!(arena.take(&budget, Place::Passing, 0).is_none(), "the budget is spent");
         let stamp = Stamp { accessed: 7, ..Stamp::default() };
         let addr = block.append(&arena, 5, stamp, |out| out.copy_from_slice(b"hello")).unwrap();
-        let record = arena.view(quiesce.guard(&reader), addr);
+        let record = arena.view(Guard::new(), addr);
         assert_eq!((record.bytes, record.has(mark::VOID)), (&b"hello"[..], false));
         assert!(block.append(&arena, 4096, stamp, |_| ()).is_none());
         assert!(arena.void(&record), "it was the only one");
         arena.retire(block.id, &quiesce);
         assert_eq!(arena.recycle(&quiesce), 0, "the reader may still look");
-        quiesce.refresh(&mut reader);
+        quiesce.refresh(&reader);
         assert_eq!(arena.recycle(&quiesce), 1);
         arena.release(1, &budget);
         assert_eq!(budget.used(), 4096);
@@ -567,9 +579,7 @@ mod tests {
             let stamp = Stamp::default();
             block.append(&arena, usize::from(i), stamp, |out| out.fill(i)).unwrap();
         }
-        let quiesce = Quiesce::new(1);
-        let reader = quiesce.join().unwrap();
-        let seen: Vec<_> = arena.records(quiesce.guard(&reader), block.id, block.fill()).collect();
+        let seen: Vec<_> = arena.records(Guard::new(), block.id, block.fill()).collect();
         assert_eq!(seen.len(), 9);
         assert!(seen.iter().zip(1..).all(|(r, i)| r.bytes == vec![i; usize::from(i)]));
     }

@@ -175,11 +175,9 @@ impl<'e> Job<'e> {
     /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
     fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
         let quiesce = &self.engine.pool.quiesce;
-        // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
-        // under the guard after it.
-        unsafe { quiesce.park_beside_guards(self.participant) };
+        quiesce.park(self.participant);
         let done = wait();
-        quiesce.guard(self.participant);
+        quiesce.refresh(self.participant);
         done
     }
 

@@ -114,6 +114,7 @@ pub struct Evidence<'a> {
 pub struct Session {
     cache: Arc<Cache>,
     participant: Participant,
+    parked: Cell<bool>,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
     /// Hits in DRAM that the policy was not told yet.
@@ -127,6 +128,7 @@ impl Session {
         Self {
             cache,
             participant,
+            parked: Cell::new(true),
             changed: Cell::new(false),
             hits: Cell::new(0),
             untold: Cell::default(),
@@ -140,7 +142,10 @@ impl Session {
     /// Wakes the session if it was parked.
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
-        self.engine().pool.quiesce.guard(&self.participant)
+        if self.parked.replace(false) {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
+        Guard::new()
     }
 
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
@@ -468,19 +473,22 @@ impl Session {
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
     pub fn quiesce(&mut self) {
-        self.cache.engine.pool.quiesce.refresh(&mut self.participant);
+        if !self.parked.get() {
+            self.engine().pool.quiesce.refresh(&self.participant);
+        }
     }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
     pub fn park(&mut self) {
-        self.cache.engine.pool.quiesce.park(&mut self.participant);
+        self.parked.set(true);
+        self.engine().pool.quiesce.park(&self.participant);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.cache.engine.pool.quiesce.leave(&mut self.participant);
+        self.engine().pool.quiesce.leave(&self.participant);
     }
 }
 

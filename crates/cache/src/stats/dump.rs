@@ -93,7 +93,8 @@ impl Dump {
         if *at >= engine.shards.len() {
             return false;
         }
-        let guard = engine.pool.quiesce.guard(participant);
+        engine.pool.quiesce.refresh(participant);
+        let guard = Guard::new();
         match left {
             // The one that was begun comes first.
             _ if opened.is_some() => list_part(engine, guard, *at, opened, buffer, now, &mut visit),
@@ -122,7 +123,7 @@ impl Dump {
 
 impl Drop for Dump {
     fn drop(&mut self) {
-        self.cache.engine.pool.quiesce.leave(&mut self.participant);
+        self.cache.engine.pool.quiesce.leave(&self.participant);
     }
 }
 
