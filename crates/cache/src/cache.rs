@@ -99,6 +99,8 @@ pub(crate) struct Engine {
     hangs: AtomicBool,
     /// See [`Engine::note_stuck`].
     is_stuck: AtomicBool,
+    /// Bytes of records that reclaim has kept beyond its share of each segment.
+    pub(crate) kept_ahead: AtomicU64,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Doomed>,
     /// Bytes that do not change: staging buffers, state, logs.
@@ -294,6 +296,7 @@ impl Engine {
             no_room: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
+            kept_ahead: AtomicU64::new(0),
             doomed: Mutex::default(),
             fixed_bytes,
         }

@@ -2,6 +2,7 @@
 
 use crate::OpenError;
 use crate::config::Config;
+use crate::dram::resident::HEADER_BYTES as RESIDENT_HEADER;
 use crate::index::bucket::SEGMENTS_MAX;
 use crate::records::record::HEADER_BYTES_MAX;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
@@ -17,6 +18,12 @@ const SEGMENTS_PER_SHARD: u64 = 1024;
 /// Capacity for which one more shard pays.
 const BYTES_PER_SHARD: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 256;
+/// Blocks of DRAM per shard at least, without tiers. All shards fill a block at the same time, so that the records of one
+/// block were stored within this part of all blocks: eviction, which takes whole blocks, is as exact as that.
+const BLOCKS_PER_SHARD: u64 = 64;
+/// Records of the longest size in a block without tiers: what has no room in a block leaves a gap there.
+const RECORDS_PER_BLOCK: u32 = 4;
+
 /// More mebibytes of memory, as a power of two, than any machine has.
 const MEMORY_BITS_MAX: u32 = 30;
 /// Segments that a tier of a ladder has room for at least, its log included.
@@ -53,7 +60,7 @@ impl Geometry {
             )));
         }
         let block_bytes = (memory / 1024).next_power_of_two().clamp(32 << 10, 512 << 10) as u32;
-        let wanted = (memory / u64::from(block_bytes) / 16).max(1);
+        let wanted = (memory / u64::from(block_bytes) / BLOCKS_PER_SHARD).max(1);
         let shards = power_of_two_below(wanted).min(SHARDS_MAX);
         let shards = config.tuning.shards.map_or(shards, u64::from) as usize;
         Ok(Self {
@@ -62,7 +69,8 @@ impl Geometry {
             segments_per_shard: 0,
             block_bytes,
             read_unit: PAGE as u32,
-            record_bytes_max: (block_bytes / 2).min(RECORD_BYTES_MAX),
+            record_bytes_max: (block_bytes / RECORDS_PER_BLOCK).min(RECORD_BYTES_MAX)
+                - RESIDENT_HEADER,
             item_bytes_max: config.item_bytes_max.min(memory / 8),
         })
     }

@@ -12,6 +12,8 @@ use crate::reclaim::descent;
 use crate::reclaim::expiry::Expiry;
 use crate::reclaim::merge;
 use crate::reclaim::moving::Space;
+use crate::reclaim::turn::Turn;
+use crate::reclaim::{Keeps, PutOff, Victim};
 use crate::segments::buffers::{self, Relief};
 use crate::segments::pick::Wanted;
 use crate::segments::seal::{self, Outcome};
@@ -78,6 +80,14 @@ impl Round {
     }
 }
 
+/// Whether what is alive on a rung may leave it; `is_crowded` if nothing is gained by keeping it.
+fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
+    match engine.pool.slots.below(rung) {
+        Some(_) => is_crowded || engine.is_full_on(rung),
+        None => engine.may_let_go(),
+    }
+}
+
 /// What background work keeps from one slice to the next.
 pub(crate) struct Maintenance {
     participant: Participant,
@@ -87,10 +97,11 @@ pub(crate) struct Maintenance {
     segment: AlignedBuf,
     /// One segment, to read.
     reading: AlignedBuf,
-    /// The shard whose turn it is to give up a block, and to seal.
-    dram_turn: usize,
     compaction: Compaction,
+    /// The shard that had its turn to seal last.
     seal_turn: usize,
+    /// Whether segments are taken back by this part or another.
+    turn: Turn,
     growth: Option<Growth>,
     settling: Settling,
     expiry: Expiry,
@@ -114,9 +125,9 @@ impl Maintenance {
             participant,
             segment: AlignedBuf::zeroed(segment_bytes),
             reading: AlignedBuf::zeroed(segment_bytes),
-            dram_turn: 0,
             compaction: Compaction::default(),
             seal_turn: shards.start,
+            turn: Turn::default(),
             growth: None,
             settling: Settling::new(shards.clone()),
             expiry: Expiry::new(shards.clone()),
@@ -163,8 +174,7 @@ impl Maintenance {
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         engine.judge_fullness();
         let collected = engine.pool.collect();
-        let turn = (&mut self.dram_turn, &mut self.compaction);
-        let made_room = eviction::make_room(engine, guard, turn, now);
+        let made_room = eviction::make_room(engine, guard, &mut self.compaction, now);
         engine.shrink_to_limit() || made_room || collected
     }
 
@@ -206,7 +216,7 @@ impl Maintenance {
         let mut logs = engine.pool.logs.iter().zip(&slots.tiers);
         let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
         let Some((_, tier)) = long else { return false };
-        self.take_back_on((tier.rung, false), engine, guard, self.shards.clone(), now)
+        self.take_back_oldest((tier.rung, false), engine, guard, now)
     }
 
     fn keep_places_free_on(
@@ -244,8 +254,7 @@ impl Maintenance {
                 return false;
             }
         }
-        let shards = self.shards.clone();
-        self.take_back_on((rung, is_fruitless), engine, guard, shards, now)
+        self.take_back_oldest((rung, is_fruitless), engine, guard, now)
     }
 
     /// Takes back a segment of some shards, of the lowest rung where they have one.
@@ -257,24 +266,45 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let mut rungs = engine.pool.slots.rungs().rev();
-        rungs.any(|rung| self.take_back_on((rung, false), engine, guard, shards.clone(), now))
+        rungs.any(|rung| {
+            let is_full = is_full(engine, rung, false);
+            // Where the index has no room, moving what is alive to a lower rung would gain none.
+            let goes = is_full || engine.may_let_go();
+            let victim = reclaim::choose(engine, shards.clone(), rung, goes);
+            victim.is_some_and(|victim| {
+                self.take_back_one((rung, is_full), engine, guard, victim, now)
+            })
+        })
     }
 
-    /// Takes back a segment of a rung; `is_crowded` if nothing is gained by keeping there what is alive.
-    fn take_back_on(
+    /// Takes back a segment of a rung, unless a part has older ones; `is_crowded` if nothing is gained by keeping there
+    /// what is alive.
+    fn take_back_oldest(
         &mut self,
         (rung, is_crowded): (u16, bool),
         engine: &Engine,
         guard: Guard<'_>,
-        shards: Range<usize>,
+        now: u32,
+    ) -> bool {
+        let is_full = is_full(engine, rung, is_crowded);
+        let victim = reclaim::choose(engine, self.shards.clone(), rung, is_full);
+        let Some(victim) = victim else { return false };
+        if is_full && reclaim::is_alive(engine, victim) && !self.turn.has_come(engine, rung, victim)
+        {
+            return false;
+        }
+        self.take_back_one((rung, is_full), engine, guard, victim, now)
+    }
+
+    fn take_back_one(
+        &mut self,
+        (rung, is_full): (u16, bool),
+        engine: &Engine,
+        guard: Guard<'_>,
+        victim: Victim,
         now: u32,
     ) -> bool {
         let below = engine.pool.slots.below(rung);
-        let is_full = match below {
-            Some(_) => is_crowded || engine.is_full_on(rung),
-            None => engine.may_let_go(),
-        };
-        let Some(victim) = reclaim::choose(engine, shards, rung, is_full) else { return false };
         let is_alive = reclaim::is_alive(engine, victim);
         let tier = engine.shards[victim.shard].segments.slot(victim.sealed.number).tier;
         let space = (&mut self.space, self.segments_max, &self.participant);
@@ -289,10 +319,23 @@ impl Maintenance {
         {
             return true;
         }
+        let Err(put_off) = reclaim::reclaim(engine, guard, victim, &mut self.reading, now) else {
+            return true;
+        };
         // When there is no room for the records to keep, their shard has to be sealed first.
-        reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
-            || self.try_seal(engine, guard, victim.shard, now, Patience::None) == Sealing::Worked
-            || eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now)
+        if self.try_seal(engine, guard, victim.shard, now, Patience::None) == Sealing::Worked
+            || eviction::drop_hot_block(engine, guard, now)
+        {
+            return true;
+        }
+        // Nothing else would make some, unless blocks that were given back are free in a moment.
+        put_off == PutOff::NoRoom
+            && victim.keeps == Keeps::Used
+            && engine.pool.arena.retired() == 0
+            && {
+                let victim = Victim { keeps: Keeps::UsedThatFits, ..victim };
+                reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
+            }
     }
 
     /// Seals the next shard that has enough for a segment.
@@ -373,7 +416,7 @@ impl Maintenance {
                 Ok(growth) => self.growth = Some(growth),
                 Err(refused) if pressure == Pressure::Needed => {
                     if refused == Refused::NoMemory {
-                        if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) {
+                        if eviction::drop_hot_block(engine, guard, now) {
                             return Sealing::Worked;
                         }
                         if engine.pool.arena.retired() > 0 {
@@ -420,8 +463,7 @@ impl Maintenance {
                     while self.keep_growing(engine, guard) {}
                     break;
                 }
-                Err(Refused::NoMemory)
-                    if eviction::drop_hot_block(engine, guard, &mut self.dram_turn, now) => {}
+                Err(Refused::NoMemory) if eviction::drop_hot_block(engine, guard, now) => {}
                 Err(_) => break,
             }
             engine.pool.collect();

@@ -1,5 +1,6 @@
 //! What all shards share: memory and its budget, places on drives, logs, counters, policy.
 
+use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::memory::{Arena, Place};
 use crate::kill_log::KillLog;
@@ -19,6 +20,7 @@ use terrace_policy::Promotion;
 pub(crate) struct Pool {
     pub(crate) arena: Arena,
     pub(crate) budget: Budget,
+    pub(crate) ages: Ages,
     pub(crate) quiesce: Quiesce,
     pub(crate) counters: Arc<Counters>,
     pub(crate) slots: Slots,

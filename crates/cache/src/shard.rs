@@ -37,6 +37,8 @@ pub(crate) enum Lane {
 pub(crate) struct FullBlock {
     pub(crate) id: u32,
     pub(crate) fill: u32,
+    /// See [`Block::order`].
+    pub(crate) order: u64,
 }
 
 impl FullBlock {
@@ -307,6 +309,7 @@ impl<'s> Locked<'s> {
         if let Some(old) = self.lane(lane).open.replace(block) {
             self.shelve(lane, old);
         }
+        self.note_ages(lane);
         Ok(())
     }
 
@@ -314,8 +317,19 @@ impl<'s> Locked<'s> {
         if self.pool.arena.live(block.id) == 0 {
             self.retire(lane, block.id);
         } else {
-            let full = FullBlock { id: block.id, fill: block.fill() };
+            let full = FullBlock { id: block.id, fill: block.fill(), order: block.order() };
             self.lane(lane).full.push_back(full);
+        }
+    }
+
+    /// Tells [`crate::dram::ages::Ages`] which blocks the lane has now.
+    pub(crate) fn note_ages(&mut self, lane: Lane) {
+        let blocks = self.lane(lane);
+        let oldest = blocks.full.front().map(|block| block.order);
+        let open = blocks.open.as_ref().map(Block::order);
+        self.pool.ages.set_oldest(lane, self.shard.at, oldest);
+        if lane == Lane::Fresh {
+            self.pool.ages.set_open(self.shard.at, open);
         }
     }
 
@@ -339,12 +353,14 @@ impl<'s> Locked<'s> {
     pub(crate) fn shelve_open(&mut self) {
         if let Some(block) = self.state.fresh.open.take() {
             self.shelve(Lane::Fresh, block);
+            self.note_ages(Lane::Fresh);
         }
     }
 
     /// Takes back a full block that holds nothing alive.
     pub(crate) fn retire_full(&mut self, lane: Lane, id: u32) {
         self.lane(lane).full.retain(|block| block.id != id);
+        self.note_ages(lane);
         self.retire(lane, id);
     }
 
@@ -365,6 +381,7 @@ impl<'s> Locked<'s> {
         self.pool.counters.records(lane).sub(self.shard.at, blocks.records);
         let full = blocks.full.iter().map(|block| block.id);
         full.chain(blocks.open.map(|block| block.id)).for_each(|id| self.retire(lane, id));
+        self.note_ages(lane);
     }
 
     fn retire(&mut self, lane: Lane, id: u32) {
@@ -413,6 +430,7 @@ impl<'s> Locked<'s> {
     }
 
     /// The table does not point to the record any more.
+    #[inline]
     fn unlist(&mut self, old: &Resident<'_>) {
         let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
         self.lane(lane).records -= 1;
@@ -585,6 +603,7 @@ impl<'s> Locked<'s> {
     }
 
     /// Writes a record into the fresh lane.
+    #[inline]
     pub(crate) fn append_fresh(
         &mut self,
         asker: Asker,

@@ -34,9 +34,12 @@ const ROUNDS: u32 = 16;
 /// ... and are not tried for so many times then.
 const REST: u32 = 64;
 
-/// Eviction may move more than half of a block, and make up for it with later ones, up to this many times the longest
-/// item: its pieces lie in blocks one behind the other.
-const ITEMS_AHEAD: u64 = 2;
+/// Eviction may move more than half of a block, and make up for it with later ones, up to this part of all blocks: records
+/// that are in use may lie in blocks one behind the other, as the pieces of a large item do.
+const USED_PART: u64 = 4;
+/// A block is open for no longer than until this part of all blocks was taken since, so that the records of one block were
+/// stored within that.
+const OPEN_PART: u64 = 25;
 
 /// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
 /// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
@@ -46,6 +49,8 @@ pub(crate) struct Compaction {
     gained: bool,
     rest: u32,
     sweep: Sweep,
+    /// The shard whose turn it is to be looked at for sparse blocks.
+    turn: usize,
     /// Bytes that eviction has moved beyond half of each block.
     ahead: u64,
 }
@@ -63,7 +68,7 @@ enum Fate {
 pub(crate) fn make_room(
     engine: &Engine,
     guard: Guard<'_>,
-    (turn, compaction): (&mut usize, &mut Compaction),
+    compaction: &mut Compaction,
     now: u32,
 ) -> bool {
     let counters = &engine.pool.counters;
@@ -79,7 +84,7 @@ pub(crate) fn make_room(
     let sweep = &mut compaction.sweep;
     let mut worked = (is_stuck || sweep.is_under_way()) && sweep.step(engine, guard, now);
     for _ in 0..BLOCKS_PER_SLICE {
-        if engine.has_spare_blocks() || !free_one(engine, guard, turn, compaction, now) {
+        if engine.has_spare_blocks() || !free_one(engine, guard, compaction, now) {
             break;
         }
         worked = true;
@@ -87,17 +92,11 @@ pub(crate) fn make_room(
     worked
 }
 
-fn free_one(
-    engine: &Engine,
-    guard: Guard<'_>,
-    turn: &mut usize,
-    compaction: &mut Compaction,
-    now: u32,
-) -> bool {
+fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now: u32) -> bool {
     let counters = &engine.pool.counters;
     // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
     let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
-    if has_copies && drop_hot_block(engine, guard, turn, now) {
+    if has_copies && drop_hot_block(engine, guard, now) {
         return true;
     }
     if engine.has_working_tiers() {
@@ -108,7 +107,7 @@ fn free_one(
     let may_evict = engine.evicts && counters.is_full();
     if !may_evict
         && compaction.is_worth_trying()
-        && let Some(gained) = compact_sparsest(engine, guard, turn, now)
+        && let Some(gained) = compact_sparsest(engine, guard, &mut compaction.turn, now)
     {
         compaction.note(gained);
         return true;
@@ -121,7 +120,7 @@ fn free_one(
         }
         return false;
     }
-    evict_oldest(engine, guard, turn, &mut compaction.ahead, now)
+    evict_oldest(engine, guard, &mut compaction.ahead, now)
 }
 
 impl Compaction {
@@ -141,19 +140,14 @@ impl Compaction {
     }
 }
 
-/// Empties a block of hot copies of the next shard that has one: one that overwritten copies left
-/// sparse, or the oldest, of which the hottest move on and the others are dropped.
-pub(crate) fn drop_hot_block(
-    engine: &Engine,
-    guard: Guard<'_>,
-    turn: &mut usize,
-    now: u32,
-) -> bool {
+/// Empties a block of hot copies of the shard that has the oldest: one that overwritten copies left
+/// sparse, or that oldest, of which the hottest move on and the others are dropped.
+pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
     let gain = match is_short_of_blocks(engine) {
         true => engine.geometry.block_bytes / 2,
         false => Promotion::gain(engine.geometry.block_bytes),
     };
-    each_shard(engine, guard, turn, |locked| {
+    in_oldest_shard(engine, guard, Lane::Hot, |locked| {
         let Some(block) = choose_hot_block(locked, gain) else { return false };
         let live = locked.pool.arena.live(block.id);
         // What is dead in the block is gained already.
@@ -219,24 +213,20 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     weights
 }
 
-/// Without tiers: empties the oldest block of the next shard; records used since last looked at move on
+/// Without tiers: empties the oldest block of all shards; records used since last looked at move on
 /// (CLOCK, Corbató 1968), the others are lost. However much was used, about as much is freed as is moved, and `ahead`
 /// is what was moved beyond that.
-fn evict_oldest(
-    engine: &Engine,
-    guard: Guard<'_>,
-    turn: &mut usize,
-    ahead: &mut u64,
-    now: u32,
-) -> bool {
+fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
     let (pool, block_bytes) = (&engine.pool, u64::from(engine.geometry.block_bytes));
     let has_none = pool.arena.available(&pool.budget, pool.place_for(Lane::Fresh)) == 0;
     if has_none && pool.arena.retired() > 0 {
         // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
         return false;
     }
-    let most = block_bytes / 2 + ITEMS_AHEAD * engine.geometry.item_bytes_max;
-    each_shard(engine, guard, turn, |locked| {
+    let blocks = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    close_old_blocks(engine, guard, blocks);
+    let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
+    in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 2);
         let keep_if_used = |resident: &Resident<'_>| {
@@ -253,6 +243,18 @@ fn evict_oldest(
         }
         true
     })
+}
+
+/// Closes the blocks that were opened long ago, as those of a shard are which is stored to more seldom than others, of
+/// so many blocks in all.
+fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
+    let pool = &engine.pool;
+    // However few blocks there are, each shard may fill one.
+    let open_max = (blocks / OPEN_PART).max(2 * engine.shards.len() as u64);
+    let Some(before) = pool.arena.next_order().checked_sub(open_max) else { return };
+    while let Some(at) = pool.ages.opened_before(before) {
+        engine.shards[at].lock(pool, guard).shelve_open();
+    }
 }
 
 /// Moves the live records of the sparsest of some blocks together; loses nothing. Says whether that gained a block,
@@ -434,17 +436,15 @@ pub(crate) fn relocate(
     Ok(addr)
 }
 
-/// Offers shards, one after the other and from where the last call ended, until one has something to
-/// do.
-fn each_shard(
+/// Offers the shard that has the oldest full block of a lane. Where that block has gone meanwhile, looks again.
+fn in_oldest_shard(
     engine: &Engine,
     guard: Guard<'_>,
-    turn: &mut usize,
+    lane: Lane,
     mut act: impl FnMut(&mut Locked<'_>) -> bool,
 ) -> bool {
     (0..engine.shards.len()).any(|_| {
-        let at = *turn % engine.shards.len();
-        *turn += 1;
-        act(&mut engine.shards[at].lock(&engine.pool, guard))
+        let oldest = engine.pool.ages.oldest(lane);
+        oldest.is_some_and(|at| act(&mut engine.shards[at].lock(&engine.pool, guard)))
     })
 }

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Proof that its holder is between two quiescent points, so that published memory stays.
@@ -60,6 +60,7 @@ pub(crate) struct Block {
     pub(crate) id: u32,
     fill: u32,
     shard: u32,
+    order: u64,
 }
 
 /// A sealed-off view of a block's records for walking, see [`Arena::records`].
@@ -96,6 +97,8 @@ pub(crate) struct Arena {
     prepaid: bool,
     /// All blocks count as passing: see [`Arena::unite`].
     is_united: AtomicBool,
+    /// Blocks taken so far, where no state counts them.
+    orders: AtomicU64,
 }
 
 // SAFETY: the mapping belongs to the arena alone; access to it follows the rules of `Block` (one
@@ -151,6 +154,7 @@ impl Arena {
             surviving,
             prepaid,
             is_united: AtomicBool::new(false),
+            orders: AtomicU64::new(0),
         };
         arena.map_surviving()?;
         Ok(arena)
@@ -274,11 +278,11 @@ impl Arena {
             return None;
         };
         drop(pool);
+        let order = self.order_counter().fetch_add(1, Ordering::Relaxed);
         if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
-            let order = state.field(Field::NextOrder).fetch_add(1, Ordering::Relaxed);
             state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
         }
-        let block = Block { id, fill: 0, shard: shard as u32 };
+        let block = Block { id, fill: 0, shard: shard as u32, order };
         block.commit(self);
         Some(block)
     }
@@ -299,6 +303,15 @@ impl Arena {
             pool.absent[Place::Surviving as usize].push(id);
         }
         true
+    }
+
+    fn order_counter(&self) -> &AtomicU64 {
+        self.state.as_ref().map_or(&self.orders, |state| state.field(Field::NextOrder))
+    }
+
+    /// The order of the block that is taken next: how many were taken before it.
+    pub(crate) fn next_order(&self) -> u64 {
+        self.order_counter().load(Ordering::Relaxed)
     }
 
     /// How many blocks [`Arena::take`] would still give.
@@ -487,6 +500,11 @@ impl Block {
     /// Bytes used so far.
     pub(crate) fn fill(&self) -> u32 {
         self.fill
+    }
+
+    /// How many blocks were taken from the arena before this one.
+    pub(crate) fn order(&self) -> u64 {
+        self.order
     }
 
     /// Everything appended so far outlives the process from now on, if the block does.

@@ -1,6 +1,7 @@
 //! Records in DRAM: the blocks that they live in under one memory cap, the exact table that finds them,
 //! copies of hot flash records, and what is let go when memory is short.
 
+pub(crate) mod ages;
 pub(crate) mod budget;
 pub(crate) mod eviction;
 pub(crate) mod hot;

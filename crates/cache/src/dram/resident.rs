@@ -66,6 +66,10 @@ pub(crate) mod mark {
     pub(crate) const REWRITTEN: u16 = 128;
     /// Took the place of a copy, and counts on from what that had, see [`crate::dram::hot`].
     pub(crate) const INHERITED: u16 = 256;
+    /// Took the place of a sealed record that its request had read, or was [`REWRITTEN`] when it was passed over.
+    pub(crate) const CHANGED: u16 = 512;
+    /// The key was used before this record is sealed: read, or rewritten.
+    pub(crate) const USED_BEFORE: u16 = FETCHED | REWRITTEN | CHANGED;
 }
 
 /// A published record.

@@ -129,7 +129,7 @@ fn choose(
                 && shard.segments.usage(sealed.number).live_records > 0
         })
         .collect();
-    group.sort_unstable_by_key(|sealed| sealed.seq);
+    group.sort_unstable_by_key(|sealed| shard.segments.age(sealed.number));
     group.truncate(most);
     let stay_max = free(tier).min(group.len() * KEEP_PERCENT / 100);
     let may_descend = may_write(engine, below, group.len());

@@ -4,7 +4,7 @@
 use crate::cache::Engine;
 use crate::dram::memory::Guard;
 use crate::reclaim::whole::drop_whole;
-use crate::reclaim::{self, Victim};
+use crate::reclaim::{self, Keeps, Victim};
 use crate::segments::segment::Sealed;
 use crate::stats::counters::count;
 use std::ops::Range;
@@ -83,5 +83,6 @@ fn read_expired(
         segments.is_expired(sealed.number, now) && segments.has_manifests(sealed.number)
     };
     let Some(sealed) = segments.iter().find(is_expired) else { return false };
-    reclaim::reclaim(engine, guard, Victim { shard: at, sealed }, buffer, now).is_ok()
+    reclaim::reclaim(engine, guard, Victim { shard: at, sealed, keeps: Keeps::All }, buffer, now)
+        .is_ok()
 }

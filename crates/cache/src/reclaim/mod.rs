@@ -7,6 +7,7 @@ pub(crate) mod merge;
 pub(crate) mod moving;
 #[cfg(all(test, not(loom)))]
 mod tests;
+pub(crate) mod turn;
 pub(crate) mod whole;
 
 use crate::cache::Engine;
@@ -32,15 +33,31 @@ use terrace_device::{AlignedBuf, is_unanswered};
 
 /// Records looked at per hold of the shard's lock.
 const BATCH: usize = 64;
-/// When full, at most this share of a segment's records is kept, in percent, so that reclaim always
-/// gains space.
+/// When full, this share of the records of segments is kept at most, in percent, so that reclaim always
+/// gains space, ...
 pub(crate) const KEEP_PERCENT: usize = 60;
+/// ... but more of single segments, up to this part of what all of them hold: records that are in use may have been stored
+/// one behind the other.
+const KEEP_AHEAD_PART: u64 = 4;
 
 /// A segment to take back.
 #[derive(Clone, Copy)]
 pub(crate) struct Victim {
     pub(crate) shard: usize,
     pub(crate) sealed: Sealed,
+    pub(crate) keeps: Keeps,
+}
+
+/// What is kept of a segment's records. Decided when it is chosen, and once: the cache may become full meanwhile, or not be
+/// full any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// It was chosen because little is alive in it.
+    All,
+    /// The cache is full, and it is the oldest: what its tier's policy keeps.
+    Used,
+    /// The same, without waiting for room.
+    UsedThatFits,
 }
 
 /// The segment of a rung to take next: one without live records if there is one; else the oldest when the
@@ -52,13 +69,15 @@ pub(crate) fn choose(
     full: bool,
 ) -> Option<Victim> {
     let rank = |victim: &Victim| {
-        let usage = engine.shards[victim.shard].segments.usage(victim.sealed.number);
+        let segments = &engine.shards[victim.shard].segments;
+        let usage = segments.usage(victim.sealed.number);
         match usage.live_records {
             0 => (0, victim.sealed.seq),
-            _ if full => (1, victim.sealed.seq),
+            _ if full => (1, segments.age(victim.sealed.number)),
             _ => (1, usage.live_bytes.into()),
         }
     };
+    let keeps = if full { Keeps::Used } else { Keeps::All };
     // The place of one on a drive that takes no writes is no gain, and it may still be read; nor can one be
     // taken back from a drive that does not answer.
     let tiers = engine.pool.slots.tiers.iter();
@@ -69,7 +88,7 @@ pub(crate) fn choose(
     };
     shards
         .flat_map(|shard| {
-            engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed })
+            engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed, keeps })
         })
         .filter(is_gain)
         .min_by_key(rank)
@@ -133,8 +152,7 @@ fn take_back(
 ) -> Result<(), PutOff> {
     let shard = &engine.shards[victim.shard];
     let number = victim.sealed.number;
-    // Decided once: while a drive is waited for others may find that the cache is full, or that it is not any more.
-    let may_let_go = engine.may_let_go();
+    let may_let_go = victim.keeps != Keeps::All;
     let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
     if shard.segments.usage(number).live_records > 0 || is_suspended {
         let footer = match read_footer(engine, shard, victim.sealed, buffer) {
@@ -151,18 +169,36 @@ fn take_back(
             // The index has to grow first.
             return Err(PutOff::NoRoom);
         }
-        let keep = sort_out(engine, shard, guard, victim.sealed, (&footer.names, may_let_go));
+        let share = footer.names.len() * KEEP_PERCENT / 100;
+        let keep_max = match may_let_go {
+            true => share + engine.records_to_keep_ahead(shard, number),
+            false => footer.names.len(),
+        };
+        let keep = sort_out(engine, shard, guard, victim, (&footer.names, keep_max));
+        let live = || shard.segments.usage(number).live_records as usize;
+        if may_let_go && keep.len() > share && !shard.segments.has_manifests(number) {
+            engine.note_kept(shard, number, keep.len(), share);
+            renew(engine, shard, guard, victim.sealed, &footer.names);
+            return Ok(());
+        }
+        let live_before = live();
         let mut items_let_go = Vec::new();
         if !keep.is_empty() || shard.segments.has_manifests(number) {
             let let_go = &mut items_let_go;
             let kept =
                 reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
-            // When full, what finds no room goes: else nothing would ever make some.
+            // What finds no room waits until some is made.
             match kept {
-                Err(PutOff::NoRoom) if may_let_go => {}
+                Err(PutOff::NoRoom) if victim.keeps == Keeps::UsedThatFits => {}
                 Ok(()) => {}
-                Err(put_off) => return Err(put_off),
+                Err(put_off) => {
+                    engine.note_kept(shard, number, live_before.saturating_sub(live()), 0);
+                    return Err(put_off);
+                }
             }
+        }
+        if may_let_go {
+            engine.note_kept(shard, number, live_before.saturating_sub(live()), share);
         }
         whole::end(engine, shard, guard, &[victim.sealed]);
         engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
@@ -180,6 +216,22 @@ fn take_back(
         engine.free_segment(&mut locked, number);
     }
     Ok(())
+}
+
+/// Most of a segment's records are in use: the segment stays where it is and has its time once more, since writing them
+/// anew would gain no place. Unused records stay with them: their entries could only go with a tombstone each.
+fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    for batch in names.chunks(BATCH) {
+        let locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return;
+        }
+        locked.index().prefetch_all(batch.iter());
+        for &name in batch {
+            locked.index().retarget(name, sealed.number, sealed.number, true);
+        }
+    }
+    shard.segments.set_age(sealed.number, engine.next_seq());
 }
 
 impl Engine {
@@ -327,11 +379,10 @@ fn sort_out(
     engine: &Engine,
     shard: &Shard,
     guard: Guard<'_>,
-    sealed: Sealed,
-    (names, may_let_go): (&[Name], bool),
+    Victim { sealed, keeps, .. }: Victim,
+    (names, keep_max): (&[Name], usize),
 ) -> HashSet<Name> {
     let tier = shard.segments.slot(sealed.number).tier;
-    let keep_max = if may_let_go { names.len() * KEEP_PERCENT / 100 } else { names.len() };
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
         let locked = shard.lock(&engine.pool, guard);
@@ -342,13 +393,31 @@ fn sort_out(
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             let has_copy = || has_copy(&locked, name, sealed);
-            let is_kept = || !may_let_go || engine.keeps(tier, entry.uses, has_copy);
+            let is_kept = || keeps == Keeps::All || engine.keeps(tier, entry.uses, has_copy);
             if keep.len() < keep_max && is_kept() {
                 keep.insert(name);
             }
         }
     }
     keep
+}
+
+impl Engine {
+    /// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
+    fn records_to_keep_ahead(&self, shard: &Shard, number: u16) -> usize {
+        let level = self.pool.slots.tiers[usize::from(shard.segments.slot(number).tier)].rung;
+        let most = self.capacity_of(level) / KEEP_AHEAD_PART;
+        let room = most.saturating_sub(self.kept_ahead.load(Ordering::Relaxed));
+        (room / u64::from(shard.segments.average_bytes(number).max(1))) as usize
+    }
+
+    /// Counts records that were kept of a segment, and those that are its share.
+    fn note_kept(&self, shard: &Shard, number: u16, kept: usize, share: usize) {
+        let bytes =
+            |records: usize| records as u64 * u64::from(shard.segments.average_bytes(number));
+        let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
+        let _ = self.kept_ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
 }
 
 /// Whether the record of a name has a hot copy.

@@ -12,7 +12,7 @@ use crate::index::settle;
 use crate::index::suspended::Glance;
 use crate::kill_log::Seat;
 use crate::platform::quiesce::Participant;
-use crate::reclaim::{self, Victim, spans};
+use crate::reclaim::{self, Keeps, Victim, spans};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::recovery::crash::crash_point;
@@ -186,7 +186,7 @@ impl<'e> Job<'e> {
     pub(crate) fn take_back_damaged(&self, space: &mut Space) -> bool {
         let Some(buffer) = space.inputs.first_mut() else { return false };
         let Some(sealed) = self.damaged.take() else { return false };
-        let victim = Victim { shard: self.at, sealed };
+        let victim = Victim { shard: self.at, sealed, keeps: Keeps::All };
         reclaim::reclaim(self.engine, self.guard, victim, buffer, self.now).is_ok()
     }
 
@@ -413,10 +413,15 @@ impl<'e> Job<'e> {
             outputs.iter().for_each(|output| engine.pool.slots.give(output.slot));
             return None;
         };
+        let ages = self.group.iter().map(|sealed| segments.age(sealed.number));
+        let age = ages.max().unwrap_or(0);
         for output @ Output { slot, footer, .. } in outputs {
             let seat = Seat { shard: footer.shard, number: footer.number, seq: footer.seq };
             log_of(output).begin(engine.pool.slots.index(*slot), seat);
-            segments.publish(*slot, footer, footer.names.len() as u32);
+            // Where a descent keeps records because they were used, they have their time once more.
+            let is_kept = self.forgets_uses && slot.tier == self.tier();
+            let age = if is_kept { footer.seq } else { age };
+            segments.publish(*slot, footer, footer.names.len() as u32, age);
             engine.note_segment(segments, footer.number, true);
             locked.state.arriving.push(Sealed { number: footer.number, seq: footer.seq });
         }
@@ -510,7 +515,7 @@ impl<'e> Job<'e> {
         for (&sealed, names) in self.group.iter().zip(names) {
             // What was left behind to go, and entries without a record.
             if shard.segments.usage(sealed.number).live_records > 0 {
-                let victim = Victim { shard: at, sealed };
+                let victim = Victim { shard: at, sealed, keeps: Keeps::Used };
                 engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
                 reclaim::drop_entries(engine, shard, guard, sealed, names);
             }

@@ -164,7 +164,7 @@ fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> 
         .collect();
     blocks.sort_unstable();
     let seals = Seals::of(engine, replays);
-    for (_, shard, fill, id) in blocks {
+    for (order, shard, fill, id) in blocks {
         let fill = fill.min(arena.block_bytes());
         let guard = Guard::new();
         let mut locked = engine.shards[shard].lock(&engine.pool, guard);
@@ -175,7 +175,8 @@ fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> 
             .sum();
         arena.adopt(id, live, &engine.pool.budget);
         engine.pool.counters.blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
-        locked.state.fresh.full.push_back(FullBlock { id, fill });
+        locked.state.fresh.full.push_back(FullBlock { id, fill, order });
+        locked.note_ages(Lane::Fresh);
         if live == 0 {
             locked.retire_full(Lane::Fresh, id);
             continue;
@@ -385,7 +386,7 @@ fn put_in_place(
 ) {
     let segments = &locked.shard.segments;
     for Found { slot, footer, records, live } in found {
-        segments.publish(slot, &footer, records);
+        segments.publish(slot, &footer, records, footer.seq);
         let bytes = (u64::from(footer.record_bytes) * u64::from(live)).checked_div(records.into());
         let bytes = bytes.unwrap_or(0) as u32;
         segments.set_live(footer.number, live, bytes);

@@ -7,6 +7,7 @@ use crate::OpenError;
 use crate::cache::{Engine, initial_buckets};
 use crate::config::{Config, Durability, OnMismatch};
 use crate::crew;
+use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::memory::{Arena, Guard};
 use crate::geometry::Geometry;
@@ -264,6 +265,7 @@ fn assemble(
     let pool = Pool {
         arena,
         budget: Budget::new(config.memory_bytes),
+        ages: Ages::new(geometry.shards),
         quiesce: Quiesce::new(participants_max(config)),
         counters,
         garbage: Mutex::default(),

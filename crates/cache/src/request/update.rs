@@ -2,7 +2,7 @@
 //! lock.
 
 use crate::cache::Engine;
-use crate::dram::resident::Resident;
+use crate::dram::resident::{Resident, mark};
 use crate::dram::table::SlotAt;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
@@ -87,6 +87,8 @@ impl Session {
         self.change(key, now, known, decide)
     }
 
+    /// Of two callers, which would keep it from being inlined into the one that most SETs come through.
+    #[inline(always)]
     fn change<'v>(
         &'v self,
         key: Key<'_>,
@@ -203,6 +205,7 @@ impl Session {
             }
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);
+                engine.pool.arena.view(locked.guard, addr).set(mark::CHANGED);
                 locked.unlink(name, sealed.number, Some(record.encoded_bytes));
             }
             Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
@@ -262,7 +265,11 @@ fn look_on_flash<'a>(
         && locked.may_take_out(&candidates)
         && !candidates.iter().any(may_be_item)
     {
-        if engine.may_cost_another_its_place() {
+        // A record that is in use keeps its place.
+        let is_unused = |sealed: &Sealed| {
+            locked.index().get(name, sealed.number).is_some_and(|entry| entry.uses == 0)
+        };
+        if engine.may_cost_another_its_place() && candidates.iter().all(is_unused) {
             return absent(candidates, Unread::new());
         }
         if locked.has_room_to_suspend(&candidates)

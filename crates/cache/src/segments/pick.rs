@@ -95,6 +95,7 @@ impl<'g> Pick<'g> {
                 picked.push(fresh);
             } else {
                 // Next time it is written, unless it is overwritten once more.
+                fresh.resident.set(mark::CHANGED);
                 fresh.resident.header.mark.fetch_and(!mark::REWRITTEN, Ordering::Relaxed);
             }
         }

@@ -94,7 +94,7 @@ pub(crate) fn seal(
     crash_point("seal: written");
     let log_slot = engine.pool.slots.index(slot);
     log.begin(log_slot, Seat { shard: footer.shard, number, seq });
-    shard.segments.publish(slot, &footer, footer.names.len() as u32);
+    shard.segments.publish(slot, &footer, footer.names.len() as u32, seq);
     engine.note_segment(&shard.segments, number, true);
     drop(locked);
     crash_point("seal: begun");
@@ -204,7 +204,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
         return locked.log_kill(name, number);
     };
     let used = resident.has(mark::USED);
-    let uses = if resident.has(mark::FETCHED) { USED_EARLIER } else { 0 };
+    let uses = if resident.has(mark::USED_BEFORE) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes.len() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
         return locked.log_kill(name, number);

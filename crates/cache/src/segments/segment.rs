@@ -66,6 +66,8 @@ struct Row {
     sealed: AtomicU32,
     /// Unix seconds from which on all records have expired; 0 for never.
     expires: AtomicU32,
+    /// See [`SegmentTable::age`].
+    age: AtomicU64,
 }
 
 /// What is alive in a segment.
@@ -150,8 +152,9 @@ impl SegmentTable {
         (0..self.rows.len()).filter_map(|number| self.sealed(number as u16))
     }
 
-    /// Makes a written segment readable. Under the shard's lock; the row is unused.
-    pub(crate) fn publish(&self, slot: SlotId, footer: &Footer, records: u32) {
+    /// Makes a written segment readable; `age` is that of its records, see [`SegmentTable::age`]. Under the shard's
+    /// lock; the row is unused.
+    pub(crate) fn publish(&self, slot: SlotId, footer: &Footer, records: u32, age: u64) {
         let row = &self.rows[usize::from(footer.number)];
         let at = usize::from(footer.number);
         copy(&self.starts[at * self.pages_max..], &footer.starts);
@@ -173,6 +176,7 @@ impl SegmentTable {
         row.live_bytes.store(0, Ordering::Relaxed);
         row.sealed.store(footer.sealed, Ordering::Relaxed);
         row.expires.store(footer.expires, Ordering::Relaxed);
+        row.age.store(age, Ordering::Relaxed);
         row.seq.store(footer.seq, Ordering::Release);
     }
 
@@ -188,6 +192,17 @@ impl SegmentTable {
 
     pub(crate) fn slot(&self, number: u16) -> SlotId {
         SlotId::from_bits(self.rows[usize::from(number)].slot.load(Ordering::Relaxed))
+    }
+
+    /// The seal sequence of the segment that the newest records of a segment were written to first: where they moved
+    /// since, their age stays. A start, which does not know it, takes the segment's own sequence.
+    pub(crate) fn age(&self, number: u16) -> u64 {
+        self.rows[usize::from(number)].age.load(Ordering::Relaxed)
+    }
+
+    /// Its records count as stored at this sequence.
+    pub(crate) fn set_age(&self, number: u16, age: u64) {
+        self.rows[usize::from(number)].age.store(age, Ordering::Relaxed);
     }
 
     pub(crate) fn sealed_at(&self, number: u16) -> u32 {

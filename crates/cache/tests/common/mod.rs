@@ -271,7 +271,9 @@ impl Client {
     pub(crate) fn set_large(&mut self, key: &[u8], chunks: u32, chunk_bytes: u32) -> bool {
         let (item, chunk) = (self.session.begin_item(), vec![7; chunk_bytes as usize]);
         let mut index = 0;
+        let end = Instant::now() + PATIENCE;
         while index < chunks {
+            assert!(Instant::now() < end, "waits for ever: {:#?}", self.cache.stats());
             match self.session.store_chunk(item, index, &chunk, self.now) {
                 Update::Done { .. } => index += 1,
                 Update::Full => return false,

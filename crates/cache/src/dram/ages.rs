@@ -1,0 +1,73 @@
+//! How old the blocks of each shard are, so that room is made by the oldest of the whole cache.
+//!
+//! A block's order counts the blocks that were taken from the arena before it. Each shard fills its blocks
+//! one after the other, so its oldest full block is the first of its list; here lies a copy of that order for
+//! every shard. It changes under the shard's lock and is read without one: a reader may see an order that has
+//! just gone, and looks again under the lock.
+
+use crate::shard::Lane;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The order of a block that is not there.
+const NONE: u64 = u64::MAX;
+
+/// Orders of the blocks of each shard.
+pub(crate) struct Ages {
+    /// Of the oldest full block of each shard, by [`Lane`].
+    oldest: [Box<[AtomicU64]>; 2],
+    /// Of each shard's open block of fresh records.
+    open: Box<[AtomicU64]>,
+}
+
+impl Ages {
+    pub(crate) fn new(shards: usize) -> Self {
+        let orders = || (0..shards).map(|_| AtomicU64::new(NONE)).collect();
+        Self { oldest: [orders(), orders()], open: orders() }
+    }
+
+    /// Must be called, under the lock of the shard, whenever the first of its full blocks of a lane changes.
+    pub(crate) fn set_oldest(&self, lane: Lane, shard: usize, order: Option<u64>) {
+        self.oldest[lane as usize][shard].store(order.unwrap_or(NONE), Ordering::Relaxed);
+    }
+
+    /// Must be called, under the lock of the shard, whenever another block of fresh records is open.
+    pub(crate) fn set_open(&self, shard: usize, order: Option<u64>) {
+        self.open[shard].store(order.unwrap_or(NONE), Ordering::Relaxed);
+    }
+
+    /// The shard that has the oldest full block of a lane, if any has one.
+    pub(crate) fn oldest(&self, lane: Lane) -> Option<usize> {
+        let orders = self.oldest[lane as usize].iter().map(|order| order.load(Ordering::Relaxed));
+        let (shard, order) = orders.enumerate().min_by_key(|&(_, order)| order)?;
+        (order != NONE).then_some(shard)
+    }
+
+    /// A shard whose open block was opened before `order`, if there is one.
+    pub(crate) fn opened_before(&self, order: u64) -> Option<usize> {
+        self.open.iter().position(|open| open.load(Ordering::Relaxed) < order)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_is_of_the_lane_asked_for() {
+        let ages = Ages::new(3);
+        assert_eq!(ages.oldest(Lane::Fresh), None);
+        ages.set_oldest(Lane::Fresh, 0, Some(7));
+        ages.set_oldest(Lane::Fresh, 2, Some(5));
+        ages.set_oldest(Lane::Hot, 1, Some(1));
+        assert_eq!((ages.oldest(Lane::Fresh), ages.oldest(Lane::Hot)), (Some(2), Some(1)));
+        ages.set_oldest(Lane::Fresh, 2, None);
+        assert_eq!(ages.oldest(Lane::Fresh), Some(0));
+    }
+
+    #[test]
+    fn open_blocks_are_found_by_age() {
+        let ages = Ages::new(2);
+        ages.set_open(1, Some(9));
+        assert_eq!((ages.opened_before(9), ages.opened_before(10)), (None, Some(1)));
+    }
+}

@@ -1,0 +1,60 @@
+//! Which part of the background takes back the next segment when a tier level is full.
+//!
+//! Each part has segments of its own shards, and frees them at its own pace. So that what is evicted is old by
+//! the age of the whole level and not of a part, a part whose oldest segment is much younger than the oldest of
+//! all leaves the next one to the part that has it.
+
+use crate::cache::Engine;
+use crate::reclaim::Victim;
+use crate::segments::segment::Sealed;
+
+/// A segment is taken back while at most this part of the level's segments is older.
+const OLDER_PART: usize = 64;
+/// A part waits for another for so many slices at most: that one may be unable to go on.
+const SLICES_MAX: u32 = 1000;
+
+/// How long a part has been waiting for another.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// The age of the segment that another part has to take back first, ...
+    oldest: u64,
+    /// ... and how many slices ago that was found.
+    slices: u32,
+}
+
+impl Turn {
+    /// Whether the oldest segment of the part is old enough by the age of all, or was waited for long enough.
+    pub(crate) fn has_come(&mut self, engine: &Engine, level: u16, victim: Victim) -> bool {
+        let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
+        let age = engine.shards[victim.shard].segments.age(victim.sealed.number);
+        for other in ages(engine, level) {
+            all += 1;
+            older += usize::from(other < age);
+            oldest = oldest.min(other);
+        }
+        if older * OLDER_PART <= all {
+            return true;
+        }
+        if self.oldest != oldest {
+            *self = Self { oldest, slices: 0 };
+        }
+        self.slices = self.slices.saturating_add(1);
+        // A drive that does not answer holds up the part that waits for it.
+        self.slices > SLICES_MAX || engine.pool.slots.is_any_silent()
+    }
+}
+
+/// Ages of all segments of a level that hold something.
+fn ages(engine: &Engine, level: u16) -> impl Iterator<Item = u64> {
+    let tiers = &engine.pool.slots.tiers;
+    engine.shards.iter().flat_map(move |shard| {
+        let segments = shard.segments.iter();
+        let is_due = move |sealed: &Sealed| {
+            let tier = &tiers[usize::from(shard.segments.slot(sealed.number).tier)];
+            tier.rung == level
+                && tier.works()
+                && shard.segments.usage(sealed.number).live_records > 0
+        };
+        segments.filter(is_due).map(|sealed| shard.segments.age(sealed.number))
+    })
+}
