@@ -11,7 +11,7 @@
 //! 4. Each second that it stays tight, connections shrink their buffers. Those whose clients have neither sent nor
 //!    taken anything for [`IDLE_MIN_S`] seconds are closed, the longest idle first, until it is tight no more.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Resident memory of the process besides the cache and the connections: the program, and buffers of workers.
 pub const BESIDES_BYTES_MAX: u64 = 32 << 20;
@@ -41,6 +41,8 @@ pub(crate) struct ConnectionMemory {
     /// As far as workers have reported it.
     held: AtomicU64,
     cap: u64,
+    /// What follows from these. Written by whoever reports, so that it may be out of date until the next report.
+    allowance: AtomicUsize,
 }
 
 /// One worker's part.
@@ -55,7 +57,13 @@ pub(crate) struct Ledger {
 impl ConnectionMemory {
     /// `given` is the cap that was asked for, 0 for the default beside a cache of `memory` bytes.
     pub(crate) fn new(given: u64, memory: u64) -> Self {
-        Self { held: AtomicU64::new(0), cap: cap(given, memory) }
+        let memory = Self {
+            held: AtomicU64::new(0),
+            cap: cap(given, memory),
+            allowance: AtomicUsize::new(0),
+        };
+        memory.judge();
+        memory
     }
 
     /// Bytes that may be held.
@@ -71,11 +79,17 @@ impl ConnectionMemory {
     /// Bytes that one connection may be owed before its next request waits; 0 while memory is tight.
     #[inline]
     pub(crate) fn allowance(&self) -> usize {
+        self.allowance.load(Ordering::Relaxed)
+    }
+
+    /// As [`ConnectionMemory::allowance`], of what is held now.
+    pub(crate) fn judge(&self) -> usize {
         let free = self.cap.saturating_sub(self.held());
-        if free < self.cap / TIGHT_PART {
-            return 0;
-        }
-        (free / PART_OF_FREE).min(OWED_BYTES_MAX) as usize
+        let is_tight = free < self.cap / TIGHT_PART;
+        let allowance =
+            if is_tight { 0 } else { (free / PART_OF_FREE).min(OWED_BYTES_MAX) as usize };
+        self.allowance.store(allowance, Ordering::Relaxed);
+        allowance
     }
 
     /// Whether connections must do with little.
@@ -96,6 +110,7 @@ impl Ledger {
         if self.held.abs_diff(self.reported) >= STEP_BYTES || self.held == 0 {
             let change = self.held.wrapping_sub(self.reported);
             memory.held.fetch_add(change, Ordering::Relaxed);
+            memory.judge();
             self.reported = self.held;
         }
     }

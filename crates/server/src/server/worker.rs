@@ -161,9 +161,9 @@ impl Worker {
         self.cx.shared.naps.note_activity();
         self.cx.now = self.cx.shared.clock.now();
         self.cx.moment = None;
-        // Else it is looked at whenever connections of this worker hold more or less.
+        self.cx.owed_max = self.cx.shared.memory.allowance();
         if self.cx.is_tight() {
-            self.cx.owed_max = self.cx.shared.memory.allowance();
+            self.cx.owed_max = self.cx.shared.memory.judge();
         }
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
