@@ -5,7 +5,7 @@
 //! every shard. It changes under the shard's lock and is read without one: a reader may see an order that has
 //! just gone, and looks again under the lock.
 
-use crate::shard::Lane;
+use crate::dram::lane::Lane;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The order of a block that is not there.

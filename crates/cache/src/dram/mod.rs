@@ -5,6 +5,7 @@ pub(crate) mod ages;
 pub(crate) mod budget;
 pub(crate) mod eviction;
 pub(crate) mod hot;
+pub(crate) mod lane;
 pub(crate) mod limit;
 pub(crate) mod memory;
 pub(crate) mod resident;
