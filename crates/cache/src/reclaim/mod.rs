@@ -78,20 +78,27 @@ pub(crate) fn choose(
         }
     };
     let keeps = if full { Keeps::Used } else { Keeps::All };
-    // The place of one on a drive that takes no writes is no gain, and it may still be read; nor can one be
-    // taken back from a drive that does not answer.
+    segments_on(engine, shards, rung)
+        .map(|(shard, sealed)| Victim { shard, sealed, keeps })
+        .min_by_key(rank)
+}
+
+/// The segments of some shards whose places on a rung can be gained, each with the number of its shard. The place of one
+/// on a drive that takes no writes is no gain, and it may still be read; nor can one be taken back from a drive that does
+/// not answer.
+fn segments_on(
+    engine: &Engine,
+    shards: Range<usize>,
+    rung: u16,
+) -> impl Iterator<Item = (usize, Sealed)> {
     let tiers = engine.pool.slots.tiers.iter();
     let is_gain: Vec<_> = tiers.map(|tier| tier.rung == rung && tier.works()).collect();
-    let is_gain = |victim: &Victim| {
-        let slot = engine.shards[victim.shard].segments.slot(victim.sealed.number);
-        is_gain[usize::from(slot.tier)]
-    };
-    shards
-        .flat_map(|shard| {
-            engine.shards[shard].segments.iter().map(move |sealed| Victim { shard, sealed, keeps })
-        })
-        .filter(is_gain)
-        .min_by_key(rank)
+    shards.flat_map(move |shard| {
+        let segments = &engine.shards[shard].segments;
+        let is_gain = is_gain.clone();
+        let is_on = move |sealed: &Sealed| is_gain[usize::from(segments.slot(sealed.number).tier)];
+        segments.iter().filter(is_on).map(move |sealed| (shard, sealed))
+    })
 }
 
 /// Whether a segment has live records.
@@ -201,7 +208,8 @@ fn take_back(
             engine.note_kept(shard, number, live_before.saturating_sub(live()), share);
         }
         whole::end(engine, shard, guard, &[victim.sealed]);
-        engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
+        let left = (victim.shard, victim.sealed);
+        engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
         // Most often every record has found another place.
         if shard.segments.usage(number).live_records > 0 {
             drop_entries(engine, shard, guard, victim.sealed, &footer.names);

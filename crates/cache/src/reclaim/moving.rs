@@ -515,8 +515,8 @@ impl<'e> Job<'e> {
         for (&sealed, names) in self.group.iter().zip(names) {
             // What was left behind to go, and entries without a record.
             if shard.segments.usage(sealed.number).live_records > 0 {
-                let victim = Victim { shard: at, sealed, keeps: Keeps::Used };
-                engine.pool.counters.told.evicts_rest(engine, guard, victim, buffer, now);
+                let left = (at, sealed);
+                engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
                 reclaim::drop_entries(engine, shard, guard, sealed, names);
             }
         }

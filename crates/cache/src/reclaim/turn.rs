@@ -5,12 +5,11 @@
 //! all leaves the next one to the part that has it.
 
 use crate::cache::Engine;
-use crate::reclaim::Victim;
-use crate::segments::segment::Sealed;
+use crate::reclaim::{Victim, segments_on};
 
 /// A segment is taken back while at most this part of the level's segments is older.
 const OLDER_PART: usize = 64;
-/// A part waits for another for so many slices at most: that one may be unable to go on.
+/// A part waits for another for at most this many slices, since that one may be unable to go on.
 const SLICES_MAX: u32 = 1000;
 
 /// How long a part has been waiting for another.
@@ -46,15 +45,9 @@ impl Turn {
 
 /// Ages of all segments of a level that hold something.
 fn ages(engine: &Engine, level: u16) -> impl Iterator<Item = u64> {
-    let tiers = &engine.pool.slots.tiers;
-    engine.shards.iter().flat_map(move |shard| {
-        let segments = shard.segments.iter();
-        let is_due = move |sealed: &Sealed| {
-            let tier = &tiers[usize::from(shard.segments.slot(sealed.number).tier)];
-            tier.rung == level
-                && tier.works()
-                && shard.segments.usage(sealed.number).live_records > 0
-        };
-        segments.filter(is_due).map(|sealed| shard.segments.age(sealed.number))
+    segments_on(engine, 0..engine.shards.len(), level).filter_map(|(shard, sealed)| {
+        let segments = &engine.shards[shard].segments;
+        let is_alive = segments.usage(sealed.number).live_records > 0;
+        is_alive.then(|| segments.age(sealed.number))
     })
 }

@@ -3,8 +3,8 @@
 use crate::cache::{Cache, Engine};
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
-use crate::reclaim::Victim;
 use crate::records::record::Record;
+use crate::segments::segment::Sealed;
 use crate::stats::dump::{Listed, list_segment};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -69,13 +69,13 @@ impl Told {
         &self,
         engine: &Engine,
         guard: Guard<'_>,
-        victim: Victim,
+        (shard, sealed): (usize, Sealed),
         buffer: &mut AlignedBuf,
         now: u32,
     ) {
         if let Some(observer) = self.of_evictions() {
             let tell = &mut |listed: Listed<'_>| observer.evicted(listed);
-            list_segment(engine, guard, victim.shard, victim.sealed, buffer, now, tell);
+            list_segment(engine, guard, shard, sealed, buffer, now, tell);
         }
     }
 
