@@ -245,8 +245,8 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
     })
 }
 
-/// Closes the blocks that were opened long ago, as those of a shard are which is stored to more seldom than others, of
-/// so many blocks in all.
+/// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
+/// records than others keeps its block open for longer.
 fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
     let pool = &engine.pool;
     // However few blocks there are, each shard may fill one.

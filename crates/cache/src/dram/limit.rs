@@ -24,7 +24,7 @@ pub enum LimitError {
         most: u64,
     },
     /// All records lie in the state, and others have taken the room that a lower cap gave back.
-    #[error("the file system of the state has no room for so much")]
+    #[error("the file system of the state has no room for this limit")]
     NoRoom,
 }
 

@@ -16,8 +16,8 @@ const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// What `stat` counts blocks of a file in, whatever its file system does.
 const STAT_BLOCK: u64 = 512;
 
-/// The file that survives the process. One running cache at a time may use it; whoever opens it sees
-/// to that with a lock. It must lie in memory ([`is_in_memory`]): nothing of it has a checksum, so that damage
+/// The file that survives the process. One running cache at a time may use it; the caller
+/// that opens it must hold a lock on it. It must lie in memory ([`is_in_memory`]): nothing of it has a checksum, so that damage
 /// by a disk would be served.
 pub struct StateFile {
     file: File,

@@ -1,7 +1,7 @@
 //! The `Host` of a request, checked against DNS rebinding.
 //!
 //! A web page can have its own name resolve to 127.0.0.1 and then read the answers of local servers. Its requests
-//! carry that name in `Host`. A literal address needs no resolver, and nobody can register a loopback name.
+//! carry that name in `Host`. A literal address needs no resolver, and a loopback name can not be registered.
 
 use hyper::StatusCode;
 use hyper::header::HOST;

@@ -52,14 +52,14 @@ pub struct Admin {
     connections_max: u32,
 }
 
-/// Who may read the page.
+/// Which clients may read the page.
 #[derive(Debug)]
 enum Access {
-    /// Whoever may open the Unix socket.
+    /// Those that may open the Unix socket.
     Socket,
     /// Programs of this machine, which name it by an address, a loopback name or one of these.
     Hosts(Vec<String>),
-    /// Whoever knows the token.
+    /// Those that send the token.
     Token(Token),
 }
 
@@ -134,7 +134,7 @@ impl Pages for Page {
 }
 
 impl Page {
-    /// The answer to what is no request for a page, or comes from someone who may not have it.
+    /// The answer to a request that is not for a page, or whose client may not read it.
     fn refusal(&self, request: &Parts) -> Option<Response> {
         let headers = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
         let path = request.uri.path_and_query().map_or(0, |path| path.as_str().len());

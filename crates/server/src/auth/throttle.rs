@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// The time between two answers: 20 a second.
 const SPACING: Duration = Duration::from_millis(50);
 
-/// Spaces the answers to wrong passwords and tokens of all connections, so that nobody can try many. Right ones
-/// never ask it.
+/// Spaces the answers to wrong passwords and tokens of all connections, so that at most 20 a second can be tried. Right
+/// ones never ask it.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     /// The earliest time of the next answer. A lock of its own: no other is taken while it is held.

@@ -1,8 +1,8 @@
 //! Walks over all records, one at a time: each takes a thread and memory for a segment.
 //!
 //! A walk waits while its client does not take what was found. One that has waited for [`STALLED_AFTER`] makes way
-//! for the next client that asks, so that nobody can keep the walk from others; its own client is cut off. Until
-//! somebody asks, a slow client may take its time.
+//! for the next client that asks, so that no client can keep the walk from others; its own client is cut off. Until
+//! another client asks, a slow one may take its time.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
