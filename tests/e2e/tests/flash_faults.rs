@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use terrace_e2e::{
     Client, LoopDevice, Server, TIER_BYTES, count_right, fill, flash_server, is_terrace,
-    push_to_flash, run_as_root, skip, tier_stat, value_of,
+    push_to_flash, run_as_root, skip, tier_stat, value_of, wait_until,
 };
 
 const RECORDS: usize = 20_000;
@@ -286,6 +286,13 @@ fn errors_of_a_block_device_are_logged() {
     let mut client = server.client();
     fill(&mut client, "r", RECORDS, BYTES);
     push_to_flash(&mut client);
+    // A write behind the end would make the file long again, with zeros in place of what is cut off.
+    let mut written = 0;
+    wait_until("the last write", || {
+        let before = std::mem::replace(&mut written, tier_stat(&mut client, "written_bytes"));
+        std::thread::sleep(Duration::from_secs(1));
+        (written == before).then_some(())
+    });
     // Reads of what is cut off are errors of the device.
     device.file().set_len(1 << 20).expect("a shorter file");
     assert!(present(&mut client) < RECORDS, "nothing was read from the device");
