@@ -115,6 +115,26 @@ fn what_lives_shorter_than_it_waits_in_dram_is_never_written() {
 }
 
 #[test]
+fn what_waits_for_its_end_counts_as_unused() {
+    let mut machine = Machine::new(config());
+    for n in 0..20_000 {
+        if n % 300 == 0 {
+            machine.client.now += 1;
+        }
+        let now = machine.client.now;
+        // Half of them are passed over at first, since they will be gone soon; many are written all the same.
+        set_until(&mut machine.client, n, if n % 2 == 0 { now + 20 } else { 0 });
+        breathe(&mut machine.client, n);
+    }
+    machine.client.settle();
+    let read = (0..20_000).filter_map(|n| machine.client.get(&key(n)));
+    let read: Vec<_> = read.collect();
+    assert!(read.len() > 10_300, "{} are left", read.len());
+    assert!(!read.iter().any(|found| found.fetched), "by nobody");
+    assert_eq!(stats(&machine).promotions, 0, "read once each");
+}
+
+#[test]
 fn what_expires_while_a_budget_holds_nothing_was_never_written() {
     let mut config = config();
     config.write_rates = vec![terrace_cache::WriteRate::BytesPerSecond(1.0)];

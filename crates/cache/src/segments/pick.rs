@@ -93,7 +93,7 @@ impl<'g> Pick<'g> {
             if bytes < wanted {
                 bytes += fresh.resident.bytes.len() as u64;
                 picked.push(fresh);
-            } else {
+            } else if fresh.resident.has(mark::REWRITTEN) {
                 // Next time it is written, unless it is overwritten once more.
                 fresh.resident.set(mark::CHANGED);
                 fresh.resident.header.mark.fetch_and(!mark::REWRITTEN, Ordering::Relaxed);
