@@ -220,7 +220,7 @@ fn tiers_evict_oldest() {
 
 #[test]
 fn tier_levels_evict_oldest() {
-    for (threads, value) in [(2, 10_000), (4, 20_000)] {
+    for (threads, value) in [(2, 10_000), (4, 20_000), (2, 100_000), (4, 100_000)] {
         Fill { threads, value, ..LADDER }.check();
     }
 }

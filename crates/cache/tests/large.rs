@@ -3,7 +3,8 @@
 mod common;
 
 use common::machine::{Machine, config, key};
-use terrace_cache::Chunks;
+use common::{Client, RamDevice};
+use terrace_cache::{Chunks, Config};
 
 const ITEMS: u64 = 40;
 
@@ -22,5 +23,22 @@ fn a_chunk_that_is_not_back_yet_is_not_taken_for_a_lost_one() {
     machine.recover();
     for n in 0..ITEMS {
         assert_eq!(machine.client.chunks_of(&key(n)), Some(Chunks::There), "{n}");
+    }
+}
+
+/// Chunks of an item come to one place of the index, which takes no more of them there long before it is full.
+#[test]
+fn chunks_that_the_index_refuses_are_not_written_again_and_again() {
+    for _ in 0..4 {
+        let mut client = Client::open(Config::new(24 << 20), vec![RamDevice::new(128 << 20)]);
+        // Three quarters of the tier, which is not full then.
+        let mut stored = 0;
+        while stored < 96 << 20 {
+            assert!(client.set_large(format!("key:{stored}").as_bytes(), 4, 10_000));
+            stored += 40_000;
+        }
+        client.settle();
+        let written = client.cache.stats().tiers[0].written_bytes;
+        assert!(written * 100 < stored * 105, "{stored} bytes stored, {written} written");
     }
 }

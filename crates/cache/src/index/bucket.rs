@@ -4,7 +4,7 @@
 //! bits   0..288  18 lanes of 16: fingerprint (15; 0 means empty) | used once (1)
 //! bits 288..504  18 lanes of 12: segment number (11) | used twice (1)
 //! bits 504..507  guests: entries at the end whose home is another bucket
-//! bits 507..512  away: entries whose home this is, that are guests elsewhere
+//! bits 507..512  away: entries whose home this is, that are guests elsewhere; 31 for more
 //! ```
 //!
 //! The two bits of use are set by readers without a lock, each in one atomic step, which is why use is
@@ -20,7 +20,8 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) const SEGMENTS_MAX: u32 = 1 << 11;
 
 const GUESTS_MAX: u32 = 7;
-const AWAY_MAX: u32 = 31;
+/// Stands for so many and more.
+const AWAY_MANY: u32 = 31;
 
 const FINGERPRINT: u64 = 0x7fff;
 
@@ -120,7 +121,7 @@ impl Bucket {
         (self.0[7] >> 56 & 7) as usize
     }
 
-    /// Entries of this home that are guests elsewhere.
+    /// Entries of this home that are guests elsewhere; [`AWAY_MANY`] at most.
     pub(crate) fn away(&self) -> u32 {
         away(self.0[7])
     }
@@ -129,18 +130,19 @@ impl Bucket {
         self.0[7] = self.0[7] & !(7 << 56) | (guests as u64) << 56;
     }
 
-    /// Counts one more entry of this home elsewhere; `false` if it can't be counted.
-    pub(crate) fn sent_away(&mut self) -> bool {
-        let possible = self.away() < AWAY_MAX;
-        if possible {
+    /// Counts one more entry of this home elsewhere. So many as can't be counted stay so many, until an index is filled
+    /// anew: chunks of large items come to one home in groups.
+    pub(crate) fn sent_away(&mut self) {
+        if self.away() < AWAY_MANY {
             self.0[7] += 1 << 59;
         }
-        possible
     }
 
     pub(crate) fn came_back(&mut self) {
         debug_assert!(self.away() > 0);
-        self.0[7] -= 1 << 59;
+        if self.away() < AWAY_MANY {
+            self.0[7] -= 1 << 59;
+        }
     }
 
     /// Whether the entry in `slot` is a guest.

@@ -39,7 +39,7 @@ pub(crate) enum Pressure {
 pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure {
     let index = shard.index.load(guard);
     let permille = (index.len() + coming) * 1000 / index.slots();
-    if permille > CROWDED_PERMILLE {
+    if permille > CROWDED_PERMILLE || index.refuses(index.len() + coming) {
         Pressure::Needed
     } else if permille > WANTED_PERMILLE {
         Pressure::Wanted
@@ -54,7 +54,8 @@ fn next_buckets(engine: &Engine, shard: &Shard, index: &SealedIndex, coming: u64
     let now = index.buckets() as u64;
     let planned =
         records_when_full(engine, &shard.segments) * 1000 / PLANNED_PERMILLE / SLOTS as u64;
-    let least = least_buckets(index, coming).max(now * 103 / 100 + 1);
+    let too_few = now.max(index.outgrown());
+    let least = least_buckets(index, coming).max(too_few * 103 / 100 + 1);
     let step = if now * 2 < planned { 150 } else { 125 };
     planned.clamp(least, (now * step / 100).max(least)) as usize
 }
@@ -318,7 +319,11 @@ fn carry_segment(
 fn carry(old: &SealedIndex, new: &SealedIndex, name: Name, number: u16) -> bool {
     match old.get(name, number) {
         Some(entry) if new.get(name, number).is_none() => {
-            new.insert(name, number, entry.uses).is_ok()
+            let carried = new.insert(name, number, entry.uses).is_ok();
+            if !carried {
+                old.note_outgrown(new.buckets());
+            }
+            carried
         }
         _ => true,
     }

@@ -17,9 +17,10 @@ impl SealedIndex {
             return false;
         }
         let mut other = self.load(other_at);
-        if !other.add_guest(entry) || !home.sent_away() {
+        if !other.add_guest(entry) {
             return false;
         }
+        home.sent_away();
         self.store_both((other_at, other), (home_at, home));
         true
     }
@@ -42,9 +43,10 @@ impl SealedIndex {
             return self.bring_home(at, slot, entry);
         }
         let mut other = self.load(other_at);
-        if !other.add_guest(entry) || !bucket.sent_away() {
+        if !other.add_guest(entry) {
             return false;
         }
+        bucket.sent_away();
         bucket.remove(slot);
         self.store_both((at, bucket), (other_at, other));
         true

@@ -32,6 +32,10 @@ pub(crate) struct SealedIndex {
     lines: Table<Line>,
     versions: Table<AtomicU32>,
     entries: AtomicU64,
+    /// How many entries there were when it took one no more; `u64::MAX` as long as it takes all.
+    refused_at: AtomicU64,
+    /// An index of so many buckets could not take this one's place: it refused an entry.
+    outgrown: AtomicU64,
 }
 
 /// Where an entry is, or was: entries move.
@@ -55,6 +59,8 @@ impl SealedIndex {
             lines: table(buckets),
             versions: table(buckets.div_ceil(GROUP)),
             entries: AtomicU64::new(0),
+            refused_at: AtomicU64::new(u64::MAX),
+            outgrown: AtomicU64::new(0),
         }
     }
 
@@ -77,6 +83,21 @@ impl SealedIndex {
 
     pub(crate) fn len(&self) -> u64 {
         self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has refused an entry while it had fewer than so many. Entries whose hashes lie together, as those of
+    /// chunks do, fill single buckets long before all are full.
+    pub(crate) fn refuses(&self, entries: u64) -> bool {
+        entries > self.refused_at.load(Ordering::Relaxed)
+    }
+
+    /// Buckets that are too few for what is in it.
+    pub(crate) fn outgrown(&self) -> u64 {
+        self.outgrown.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_outgrown(&self, buckets: usize) {
+        self.outgrown.store(buckets as u64, Ordering::Relaxed);
     }
 
     /// The range of `Name::pos` that falls into one bucket, rounded up. It only shrinks as the index
@@ -221,6 +242,7 @@ impl SealedIndex {
         let placed =
             self.place(home, entry) || (self.make_room(home, entry) && self.place(home, entry));
         if !placed {
+            self.refused_at.store(self.len(), Ordering::Relaxed);
             return Err(NoRoom);
         }
         self.entries.store(self.len() + 1, Ordering::Relaxed);
@@ -393,6 +415,7 @@ fn slot_of(bucket: &Bucket, guests: IsGuest, name: Name, segment: u16) -> Option
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::records::key::CHUNKS_TOGETHER;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
@@ -414,6 +437,29 @@ mod tests {
         let placed = (0..index.slots()).take_while(|_| index.insert(next(), 3, 0).is_ok()).count();
         let load = placed as f64 / index.slots() as f64;
         assert!(load > 0.96, "first failure at a load of {load:.3}");
+    }
+
+    /// Chunks of large items come in groups that are at home in one bucket.
+    #[test]
+    fn says_when_groups_of_chunks_fill_it() {
+        for seed in 7..12 {
+            let (index, mut seed) = (SealedIndex::new(4001), seed);
+            let mut group = || {
+                let r = random(&mut seed);
+                let fingerprint = (r >> 32) as u16 & 0x7ffc;
+                let name = move |member| Name {
+                    pos: r as u32 & !(CHUNKS_TOGETHER - 1) | member,
+                    fingerprint: (fingerprint | member as u16).max(1),
+                };
+                (0..CHUNKS_TOGETHER).map(name)
+            };
+            while group().all(|name| index.insert(name, 3, 0).is_ok()) {
+                assert!(!index.refuses(index.len() + 1));
+            }
+            let load = index.len() as f64 / index.slots() as f64;
+            assert!(load > 0.8, "first failure at a load of {load:.3}");
+            assert!(index.refuses(index.len() + 1));
+        }
     }
 
     proptest! {
