@@ -1,6 +1,6 @@
 # What people do with the tree. The steps themselves are in scripts/.
 
-.PHONY: run release test test-long sim bench figures fmt tools
+.PHONY: run release test test-long test-weekly sim bench figures fmt tools
 
 # Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
 run:
@@ -20,6 +20,10 @@ test: tools
 # What takes longer: tests in release build with more cases, a real trace, the plan beside servers.
 test-long: tools
 	scripts/test-long.sh
+
+# What takes hours, before something is called done.
+test-weekly: tools
+	scripts/test-weekly.sh
 
 # The whole cache in simulation, seed after seed from FROM on, for so long; see docs/simulator.md.
 sim: SECONDS ?= 600

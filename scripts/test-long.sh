@@ -28,21 +28,16 @@ suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS
     --test differential_binary --test differential_text -- --nocapture
 suite fio 300 env TERRACE_PROBE_FIO=1 \
     scripts/run-tests --release terrace-probe --test fio -- --nocapture
-# The same seeds every time, so that a change alone can fail; `make sim` looks for new ones.
-suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 20000
-suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 3000
-suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 3000
-# Each takes a build; `sim/traps/run` alone tries all of them.
-suite traps 900 sim/traps/run sim/traps/{delete-resurrection,overwrite-lost-exposes-predecessor,freed-segment-with-valid-footer,deleted-unsealed-with-sealed-predecessor,suspended-names-decided-one-by-one}.patch
+# The same seeds every time, so that a change alone can fail; `make test-weekly` takes more, `make sim` looks for new ones.
+suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 10000
+suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 2000
+suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 2000
+# Each takes a build; `make test-weekly` tries all of them.
+suite traps 600 sim/traps/run sim/traps/{delete-resurrection,suspended-names-decided-one-by-one}.patch
 suite terrace-e2e 900 scripts/run-tests --release terrace-e2e --test mixed_load
 suite clients 300 scripts/run-tests --release terrace-e2e --test real_clients -- --include-ignored
 suite crowd 300 env TERRACE_E2E_CROWD=10000 \
     scripts/run-tests --release terrace-e2e --test crowd -- --nocapture
-# 10,000 idle connections, 1,000 half SETs, 1,000 clients that never read, 300 with TLS, and all of that at once.
-suite connection-memory 600 env TERRACE_E2E_CONNECTIONS=100 \
-    scripts/run-tests --release terrace-e2e --test connection_memory -- --nocapture --test-threads 1
-suite big-readers 300 env TERRACE_E2E_READERS=1000 \
-    scripts/run-tests --release terrace-e2e --test big_readers -- --nocapture
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# What takes hours and is run before something is called done: all known mistakes, more seeds, more crashes, more
+# requests beside memcached, and the rows of memory at their full size.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/suites.sh
+source scripts/suites.sh
+
+export PROPTEST_CASES=${PROPTEST_CASES:-50000}
+export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-300}
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+suite build 1800 cargo test --quiet --release --workspace --no-run
+for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace; do
+    suite "$package" 3600 scripts/run-tests --release "$package"
+done
+suite simulator 3600 cargo run --quiet --release --package terrace-sim -- --from 200000 --seeds 60000
+suite ladder 1800 cargo run --quiet --release --package terrace-sim -- --ladder --from 200000 --seeds 10000
+suite silence 1800 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 200000 --seeds 10000
+suite traps 7200 sim/traps/run
+suite differential 7200 env TERRACE_DIFFERENTIAL_OPS=10000000 \
+    scripts/run-tests --release terrace \
+    --test differential_binary --test differential_text -- --nocapture
+# 10,000 idle connections, 1,000 half SETs, 1,000 clients that never read, 300 with TLS, and all of that at once.
+suite connection-memory 600 env TERRACE_E2E_CONNECTIONS=100 \
+    scripts/run-tests --release terrace-e2e --test connection_memory -- --nocapture --test-threads 1
+suite big-readers 300 env TERRACE_E2E_READERS=1000 \
+    scripts/run-tests --release terrace-e2e --test big_readers -- --nocapture
+suite crash 3600 env TERRACE_CRASH_ROUNDS=300 \
+    scripts/run-tests --release terrace-e2e --test crash -- --nocapture
+suite terrace-e2e 3600 scripts/run-tests --release terrace-e2e --test mixed_load
+summary test-weekly
