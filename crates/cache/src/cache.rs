@@ -3,7 +3,7 @@
 use crate::config::{Config, Durability, Tuning};
 use crate::crew::{self, Crew};
 use crate::dram::hot::Origin;
-use crate::dram::memory::{Guard, Place};
+use crate::dram::memory::Place;
 use crate::dram::table::DramTable;
 use crate::geometry::Geometry;
 use crate::index::bucket::SLOTS;
@@ -122,9 +122,9 @@ impl Cache {
     /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop
     /// by as many threads as there are cores to spare, while requests are served.
     pub fn recover(&self) -> bool {
-        let Some(participant) = self.engine.pool.quiesce.join() else { return false };
-        let worked = recover::recover_next(&self.engine, &participant);
-        self.engine.pool.quiesce.leave(&participant);
+        let Some(mut participant) = self.engine.pool.quiesce.join() else { return false };
+        let worked = recover::recover_next(&self.engine, &mut participant);
+        self.engine.pool.quiesce.leave(&mut participant);
         worked
     }
 
@@ -225,15 +225,15 @@ impl Cache {
     /// With [`Durability::Power`], if a drive does not take it: a power loss would undo it.
     pub fn flush_all(&self) -> io::Result<()> {
         let participant = self.engine.pool.quiesce.join();
-        let participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
-        self.engine.pool.quiesce.refresh(&participant);
+        let mut participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
+        let guard = self.engine.pool.quiesce.guard(&participant);
         // Before the shards: what is doomed from now on may be of items that come after the flush.
         lock(&self.engine.doomed).clear();
         for (at, shard) in self.engine.shards.iter().enumerate() {
-            self.engine.flush(&mut shard.lock(&self.engine.pool, Guard::new()), at);
+            self.engine.flush(&mut shard.lock(&self.engine.pool, guard), at);
         }
         let durable = if self.engine.is_strict { self.engine.make_durable() } else { Ok(()) };
-        self.engine.pool.quiesce.leave(&participant);
+        self.engine.pool.quiesce.leave(&mut participant);
         self.plan_flush_once(durable, 0)
     }
 
@@ -263,8 +263,8 @@ impl Cache {
 impl Engine {
     /// Puts the parts together; `parts` come from [`crate::recovery::start`].
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
-        let Parts { geometry, hasher, pool, shards, mount, clock_floor, flush_due, .. } = parts;
-        let index_bytes = shards.iter().map(Shard::initial_index_bytes).sum::<u64>();
+        let Parts { geometry, hasher, pool, mut shards, mount, clock_floor, flush_due, .. } = parts;
+        let index_bytes = shards.iter_mut().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
         let fixed_bytes =
             crew::bytes(config, &geometry, pool.slots.rungs().count()) + parts.state_bytes;
@@ -351,8 +351,7 @@ impl Engine {
 
     fn write_superblock(&self, tier: usize, clean: bool) -> Result<(), OpenError> {
         let get = |field| self.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
-        let next_cas =
-            self.shards.iter().map(|shard| shard.lock(&self.pool, Guard::new()).next_cas_peek());
+        let next_cas = self.shards.iter().map(Shard::next_cas_peek);
         let device = self.pool.slots.tiers[tier].device.as_ref();
         let superblock = Superblock {
             clean,

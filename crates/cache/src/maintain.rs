@@ -142,8 +142,9 @@ impl Maintenance {
     /// Does one slice and says whether there was anything to do.
     pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
         let quiesce = &engine.pool.quiesce;
-        quiesce.refresh(&self.participant);
-        let guard = Guard::new();
+        // SAFETY: the participant passes its next quiescent point at the end of the slice, but for moves that park it
+        // while they wait for a drive, see `Job::while_parked`.
+        let guard = unsafe { quiesce.unbound_guard(&self.participant) };
         // Before anything expires by it.
         engine.note_time(now);
         engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
@@ -165,8 +166,8 @@ impl Maintenance {
             worked |= self.maintain_logs(engine, guard);
             engine.distrust_failed_logs();
         }
-        worked |= engine.discard_some();
-        quiesce.park(&self.participant);
+        worked |= engine.discard_some(guard);
+        quiesce.park(&mut self.participant);
         worked
     }
 
@@ -480,13 +481,14 @@ impl Maintenance {
         }
         // Those of items that had to go meanwhile.
         self.discard_all(engine, goes_on);
-        engine.pool.quiesce.park(&self.participant);
+        engine.pool.quiesce.park(&mut self.participant);
     }
 
     /// Removes the chunks of items that are gone: after the next start nobody knows of them any more.
-    fn discard_all(&self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
-        engine.pool.quiesce.refresh(&self.participant);
-        while goes_on() && engine.discard_some() {}
+    fn discard_all(&mut self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
+        engine.pool.quiesce.refresh(&mut self.participant);
+        let guard = engine.pool.quiesce.guard(&self.participant);
+        while goes_on() && engine.discard_some(guard) {}
     }
 
     /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and
@@ -495,8 +497,9 @@ impl Maintenance {
         let segments = engine.shards[at].segments.iter().count();
         let (mut taken_back, mut is_crowded) = (0, false);
         while goes_on() {
-            engine.pool.quiesce.refresh(&self.participant);
-            let guard = Guard::new();
+            engine.pool.quiesce.refresh(&mut self.participant);
+            // SAFETY: as in `slice`; the next quiescent point is that of the next round.
+            let guard = unsafe { engine.pool.quiesce.unbound_guard(&self.participant) };
             let slots = &engine.pool.slots;
             if engine.pool.logs.iter().any(|log| log.is_short_of_slots(slots)) {
                 // What is said from here on takes some, too.

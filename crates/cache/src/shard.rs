@@ -133,8 +133,13 @@ impl Shard {
         self.suspended_at.prefetch(pos);
     }
 
-    pub(crate) fn initial_index_bytes(&self) -> u64 {
-        self.index.load(Guard::new()).bytes()
+    pub(crate) fn initial_index_bytes(&mut self) -> u64 {
+        self.index.get_mut().bytes()
+    }
+
+    /// The next CAS number, which stays the next one.
+    pub(crate) fn next_cas_peek(&self) -> u64 {
+        lock(&self.state.0).next_cas
     }
 
     pub(crate) fn lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Locked<'s> {
@@ -206,10 +211,6 @@ impl<'s> Locked<'s> {
         let cas = self.state.next_cas;
         self.set_next_cas(cas + self.shard.cas_step);
         cas
-    }
-
-    pub(crate) fn next_cas_peek(&self) -> u64 {
-        self.state.next_cas
     }
 
     /// The next CAS number, here and after a restart.

@@ -19,27 +19,15 @@ use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mar
 use crate::lock;
 use crate::platform::mapped;
 use crate::platform::prefetch;
+pub(crate) use crate::platform::quiesce::Guard;
 use crate::platform::quiesce::Quiesce;
 use crate::recovery::state::{Field, State};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::VecDeque;
 use std::io;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// Proof that its holder is between two quiescent points, so that published memory stays.
-#[derive(Clone, Copy)]
-pub(crate) struct Guard<'s>(PhantomData<&'s ()>);
-
-impl Guard<'_> {
-    /// To be made only from a participant of [`Quiesce`] that refreshed and has not parked since,
-    /// borrowed for the guard's lifetime.
-    pub(crate) fn new() -> Self {
-        Self(PhantomData)
-    }
-}
 
 /// Cache lines that a record of 100 bytes with its headers lies on.
 const RECORD_LINES: usize = 3;

@@ -1,6 +1,6 @@
 //! A value that readers see without a lock and that its owner replaces as a whole.
 
-use crate::dram::memory::Guard;
+use crate::platform::quiesce::Guard;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Holds one `T`. Readers need a [`Guard`]; a replaced value is handed to its replacer, who keeps it
@@ -16,6 +16,12 @@ impl<T> Published<T> {
         // SAFETY: the pointer came from a `Box` and is only freed by the holder of the `Box` that
         // `replace` returned, who waits for the end of every guard that could have seen it.
         unsafe { &*self.0.load(Ordering::Acquire) }
+    }
+
+    /// The value, which nobody else can see.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        // SAFETY: the pointer came from a `Box`; `&mut self`: there is no reader.
+        unsafe { &mut **self.0.get_mut() }
     }
 
     /// Puts `value` in place and returns the old one, which readers may still hold.

@@ -5,6 +5,8 @@
 
 use crate::lock;
 use crate::platform::sync::{AtomicU64, Ordering, fence};
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::sync::Mutex;
 
 /// A parked session holds nothing.
@@ -22,15 +24,27 @@ pub(crate) struct Quiesce {
     vacant: Mutex<Vec<usize>>,
 }
 
-/// One session's place; given back on drop by [`Quiesce::leave`].
-pub(crate) struct Participant(usize);
+/// One session's place; must be given back by [`Quiesce::leave`].
+pub(crate) struct Participant {
+    number: usize,
+    /// Whether the slot says [`PARKED`].
+    is_parked: Cell<bool>,
+}
 
 impl Participant {
-    /// Which place; nobody else has it meanwhile.
+    /// The number of the place, which no other participant has at the same time.
     pub(crate) fn number(&self) -> usize {
-        self.0
+        self.number
     }
 }
+
+/// Proof that its participant is between two quiescent points: published memory that was reached under it stays.
+///
+/// It borrows the participant, and the quiescent points ([`Quiesce::refresh`], [`Quiesce::park`],
+/// [`Quiesce::leave`]) borrow it exclusively, so that none of them is passed while a guard is in use. The two ways
+/// around that are unsafe: [`Quiesce::unbound_guard`] and [`Quiesce::park_beside_guards`].
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'p>(PhantomData<&'p ()>);
 
 impl Quiesce {
     pub(crate) fn new(sessions_max: usize) -> Self {
@@ -45,18 +59,43 @@ impl Quiesce {
     pub(crate) fn join(&self) -> Option<Participant> {
         let index = lock(&self.vacant).pop()?;
         self.slots[index].0.store(PARKED, Ordering::Release);
-        Some(Participant(index))
+        Some(Participant { number: index, is_parked: Cell::new(true) })
     }
 
-    pub(crate) fn leave(&self, participant: &Participant) {
-        self.slots[participant.0].0.store(VACANT, Ordering::Release);
-        lock(&self.vacant).push(participant.0);
+    /// Gives the place back. Must be the last call with this participant.
+    pub(crate) fn leave(&self, participant: &mut Participant) {
+        self.slots[participant.number].0.store(VACANT, Ordering::Release);
+        lock(&self.vacant).push(participant.number);
     }
 
-    /// The participant holds nothing now and goes on reading.
-    pub(crate) fn refresh(&self, participant: &Participant) {
+    /// Has the participant read. Wakes it if it was parked.
+    #[inline]
+    pub(crate) fn guard<'p>(&self, participant: &'p Participant) -> Guard<'p> {
+        if participant.is_parked.replace(false) {
+            self.reach_epoch(participant);
+        }
+        Guard(PhantomData)
+    }
+
+    /// As [`Quiesce::guard`], without the borrow.
+    ///
+    /// # Safety
+    /// The guard, and what was reached under it, must not be used after the participant's next quiescent point.
+    pub(crate) unsafe fn unbound_guard<'g>(&self, participant: &Participant) -> Guard<'g> {
+        self.guard(participant);
+        Guard(PhantomData)
+    }
+
+    /// The participant holds nothing now and goes on reading, unless it is parked.
+    pub(crate) fn refresh(&self, participant: &mut Participant) {
+        if !participant.is_parked.get() {
+            self.reach_epoch(participant);
+        }
+    }
+
+    fn reach_epoch(&self, participant: &Participant) {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let slot = &self.slots[participant.0].0;
+        let slot = &self.slots[participant.number].0;
         if slot.load(Ordering::Relaxed) != epoch {
             slot.store(epoch, Ordering::Release);
             // The store must be seen before any pointer that is loaded from here on.
@@ -64,9 +103,23 @@ impl Quiesce {
         }
     }
 
-    /// The participant holds nothing and reads nothing until its next `refresh`.
-    pub(crate) fn park(&self, participant: &Participant) {
-        self.slots[participant.0].0.store(PARKED, Ordering::Release);
+    /// The participant holds nothing and reads nothing until its next guard.
+    pub(crate) fn park(&self, participant: &mut Participant) {
+        self.set_parked(participant);
+    }
+
+    /// As [`Quiesce::park`], while guards are kept for later.
+    ///
+    /// # Safety
+    /// Until the participant's next [`Quiesce::guard`], no guard of it may be used. What was reached under one before
+    /// must not be used any more.
+    pub(crate) unsafe fn park_beside_guards(&self, participant: &Participant) {
+        self.set_parked(participant);
+    }
+
+    fn set_parked(&self, participant: &Participant) {
+        participant.is_parked.set(true);
+        self.slots[participant.number].0.store(PARKED, Ordering::Release);
     }
 
     /// To be called after something was unlinked: the epoch that all sessions must reach.
@@ -91,17 +144,18 @@ mod tests {
     #[test]
     fn waits_for_every_reader_but_not_for_parked_ones() {
         let quiesce = Quiesce::new(2);
-        let (a, b) = (quiesce.join().unwrap(), quiesce.join().unwrap());
+        let (mut a, mut b) = (quiesce.join().unwrap(), quiesce.join().unwrap());
         assert!(quiesce.join().is_none());
-        quiesce.refresh(&a);
-        quiesce.refresh(&b);
+        quiesce.guard(&a);
+        quiesce.guard(&b);
         let tag = quiesce.retire();
         assert!(quiesce.reached() < tag);
-        quiesce.refresh(&a);
+        quiesce.refresh(&mut a);
         assert!(quiesce.reached() < tag);
-        quiesce.park(&b);
-        assert!(quiesce.reached() >= tag);
-        quiesce.leave(&b);
+        quiesce.park(&mut b);
+        quiesce.refresh(&mut b);
+        assert!(quiesce.reached() >= tag, "a parked one stays parked");
+        quiesce.leave(&mut b);
         assert!(quiesce.join().is_some());
     }
 }
@@ -123,13 +177,13 @@ mod models {
             let reused = Arc::new(AtomicBool::new(false));
             let reader = {
                 let (quiesce, current, reused) = (quiesce.clone(), current.clone(), reused.clone());
-                let participant = quiesce.join().unwrap();
+                let mut participant = quiesce.join().unwrap();
                 thread::spawn(move || {
-                    quiesce.refresh(&participant);
+                    quiesce.guard(&participant);
                     if current.load(Ordering::Acquire) == 0 {
                         assert!(!reused.load(Ordering::Relaxed), "reused under a reader");
                     }
-                    quiesce.park(&participant);
+                    quiesce.park(&mut participant);
                 })
             };
             current.store(1, Ordering::Release);

@@ -175,9 +175,11 @@ impl<'e> Job<'e> {
     /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
     fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
         let quiesce = &self.engine.pool.quiesce;
-        quiesce.park(self.participant);
+        // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
+        // under the guard after it.
+        unsafe { quiesce.park_beside_guards(self.participant) };
         let done = wait();
-        quiesce.refresh(self.participant);
+        quiesce.guard(self.participant);
         done
     }
 

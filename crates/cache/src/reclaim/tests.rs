@@ -103,7 +103,9 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     drive.begin(&cache, |cache| (0..2).for_each(|_| cache.engine.judge_fullness()));
     engine.note_full();
     let mut buffer = AlignedBuf::zeroed(64 << 10);
-    let done = reclaim(engine, Guard::new(), victim, &mut buffer, NOW);
+    let participant = engine.pool.quiesce.join().expect("a place");
+    let guard = engine.pool.quiesce.guard(&participant);
+    let done = reclaim(engine, guard, victim, &mut buffer, NOW);
     assert_eq!(done, Ok(()));
     assert!(!engine.pool.counters.is_full(), "any more");
     // None was used.
@@ -126,10 +128,16 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let participant = engine.pool.quiesce.join().expect("a place");
-    engine.pool.quiesce.refresh(&participant);
     let (mut space, mut output) = (Space::new(64 << 10), AlignedBuf::zeroed(64 << 10));
     let space = (&mut space, 8, &participant);
-    assert!(merge::merge(space, engine, Guard::new(), victim, &mut output, NOW));
+    assert!(merge::merge(
+        space,
+        engine,
+        engine.pool.quiesce.guard(&participant),
+        victim,
+        &mut output,
+        NOW
+    ));
     assert!(waits.load(Ordering::Relaxed) > 2, "some segments are read, and one is written");
 }
 

@@ -124,16 +124,16 @@ impl Engine {
     }
 
     /// Removes some chunks of items that are gone. Says whether there were any that need not wait.
-    pub(crate) fn discard_some(&self) -> bool {
-        (0..CHUNKS_PER_SLICE).take_while(|_| self.discard_one()).count() > 0
+    pub(crate) fn discard_some(&self, guard: Guard<'_>) -> bool {
+        (0..CHUNKS_PER_SLICE).take_while(|_| self.discard_one(guard)).count() > 0
     }
 
-    fn discard_one(&self) -> bool {
+    fn discard_one(&self, guard: Guard<'_>) -> bool {
         if !self.pool.logs_have_room() {
             return false;
         }
         let Some(mut run) = lock(&self.doomed).take() else { return false };
-        let is_gone = self.discard_chunk(run.item, run.chunks - 1);
+        let is_gone = self.discard_chunk(guard, run.item, run.chunks - 1);
         run.chunks -= u32::from(is_gone);
         lock(&self.doomed).put_back(run);
         is_gone
@@ -142,12 +142,11 @@ impl Engine {
     /// Removes one chunk; `false` if that has to wait. On flash it is told by its position in hash order,
     /// which for an extent the directory holds in full; the entry of a chunk short enough to lie in a
     /// page is suspended, so that the footer decides.
-    fn discard_chunk(&self, item: ItemId, index: u32) -> bool {
+    fn discard_chunk(&self, guard: Guard<'_>, item: ItemId, index: u32) -> bool {
         let mut name = [0; 12];
         let key = self.hasher.chunk_key(item, index, &mut name);
         let shard = &self.shards[self.hasher.shard(key.hash)];
         let name = self.hasher.name(key.hash);
-        let guard = Guard::new();
         let mut locked = shard.lock(&self.pool, guard);
         if let Some((resident, _, at)) = shard.find_resident(&self.pool, guard, &key, name.pos) {
             locked.log_kill_origin(name, &resident);

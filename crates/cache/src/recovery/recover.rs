@@ -102,10 +102,15 @@ fn bytes_of(replays: &[Replay]) -> u64 {
     replays.iter().map(Replay::bytes).sum()
 }
 
+/// Why a participant can join at a start.
+pub(super) const FIRST_ONE: &str = "there is no other participant yet";
+
 /// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
 /// Nobody else uses the engine yet.
 pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
-    let taken = put_unsealed_back(engine, &replays);
+    let mut participant = engine.pool.quiesce.join().expect(FIRST_ONE);
+    let guard = engine.pool.quiesce.guard(&participant);
+    let taken = put_unsealed_back(engine, guard, &replays);
     let mut awaited: Vec<Awaited> = engine.shards.iter().map(|_| Awaited::default()).collect();
     for (shard, name) in taken {
         awaited[shard].changed.insert(name);
@@ -139,7 +144,6 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             awaited[usize::from(logged.seat.shard)].segments.push((place, slot, logged));
         }
     }
-    let guard = Guard::new();
     for (shard, mut awaited) in engine.shards.iter().zip(awaited) {
         let mut locked = shard.lock(&engine.pool, guard);
         awaited.segments.sort_unstable_by_key(|(.., logged)| std::cmp::Reverse(logged.seat.seq));
@@ -148,6 +152,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         locked.state.numbers.retain(|number| !taken.contains(number));
         locked.state.awaited = Some(Box::new(awaited));
     }
+    engine.pool.quiesce.leave(&mut participant);
     // Copies of hot records have that memory once all is back.
     engine.pool.budget.force(bytes_of(&replays));
     engine.recovery = Recovery::of(replays, engine.shards.len());
@@ -155,7 +160,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
 
 /// The records of surviving blocks, in order of arrival. Answers those whose originals are still in
 /// segments that count, and which the replay does not know to be void.
-fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> {
+fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> Vec<(usize, Name)> {
     let mut taken = Vec::new();
     let arena = &engine.pool.arena;
     let mut blocks: Vec<_> = (0..arena.surviving())
@@ -166,7 +171,6 @@ fn put_unsealed_back(engine: &Engine, replays: &[Replay]) -> Vec<(usize, Name)> 
     let seals = Seals::of(engine, replays);
     for (order, shard, fill, id) in blocks {
         let fill = fill.min(arena.block_bytes());
-        let guard = Guard::new();
         let mut locked = engine.shards[shard].lock(&engine.pool, guard);
         let live: u32 = arena
             .records(guard, id, fill)
@@ -290,7 +294,7 @@ fn unpacked(bits: u64) -> (Name, u16) {
 }
 
 /// Recovers the next shard; `false` when there is none left to begin with.
-pub(crate) fn recover_next(engine: &Engine, participant: &Participant) -> bool {
+pub(crate) fn recover_next(engine: &Engine, participant: &mut Participant) -> bool {
     let at = engine.recovery.next.fetch_add(1, Ordering::Relaxed);
     if at >= engine.shards.len() || engine.recovery.is_done() {
         engine.recovery.next.fetch_sub(1, Ordering::Relaxed);
@@ -305,11 +309,15 @@ pub(crate) fn recover_next(engine: &Engine, participant: &Participant) -> bool {
     true
 }
 
-fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: &mut AlignedBuf) {
-    let (shard, quiesce, guard) = (&engine.shards[at], &engine.pool.quiesce, Guard::new());
-    quiesce.refresh(participant);
+fn recover_shard(
+    engine: &Engine,
+    participant: &mut Participant,
+    at: usize,
+    buffer: &mut AlignedBuf,
+) {
+    let (shard, quiesce) = (&engine.shards[at], &engine.pool.quiesce);
     let (segments, generation) = {
-        let locked = shard.lock(&engine.pool, guard);
+        let locked = shard.lock(&engine.pool, quiesce.guard(participant));
         // After a flush there is nothing to wait for, and what was sealed since is in the index.
         let Some(awaited) = &locked.state.awaited else { return };
         (awaited.segments.clone(), locked.state.generation)
@@ -354,7 +362,7 @@ fn recover_shard(engine: &Engine, participant: &Participant, at: usize, buffer: 
     }
     entries.sort_unstable();
     let index = build(&entries, buckets_min);
-    quiesce.refresh(participant);
+    let guard = quiesce.guard(participant);
     let mut locked = shard.lock(&engine.pool, guard);
     if locked.state.generation != generation {
         // Everything was flushed meanwhile.
@@ -500,7 +508,9 @@ mod tests {
         let (stale, win_sent) = (false, false);
         let record = NewRecord { value, client_flags, expires, cas, stale, win_sent };
         change(&cache, Change::Store(record));
-        let (engine, guard) = (&cache.engine, Guard::new());
+        let engine = &cache.engine;
+        let participant = engine.pool.quiesce.join().expect("a place");
+        let guard = engine.pool.quiesce.guard(&participant);
         let key = engine.hasher.key(b"key", false);
         let name = engine.hasher.name(key.hash);
         let found = engine.shards[0].find_resident(&engine.pool, guard, &key, name.pos);

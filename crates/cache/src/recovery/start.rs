@@ -9,7 +9,7 @@ use crate::config::{Config, Durability, OnMismatch};
 use crate::crew;
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
-use crate::dram::memory::{Arena, Guard};
+use crate::dram::memory::Arena;
 use crate::geometry::Geometry;
 use crate::kill_log::KillLog;
 use crate::platform::quiesce::Quiesce;
@@ -447,14 +447,16 @@ fn of_state(state: &Option<Arc<State>>, field: Field) -> u64 {
 /// Goes on with the CAS numbers of the last run, or notes the first ones.
 fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
     let Some(state) = &pool.state else { return };
+    let mut participant = pool.quiesce.join().expect(recover::FIRST_ONE);
+    let guard = pool.quiesce.guard(&participant);
     for (at, shard) in shards.iter().enumerate() {
-        let mut locked = shard.lock(pool, Guard::new());
         let next = match continues {
             true => state.next_cas(at).load(Ordering::Relaxed),
-            false => locked.next_cas_peek(),
+            false => shard.next_cas_peek(),
         };
-        locked.set_next_cas(next);
+        shard.lock(pool, guard).set_next_cas(next);
     }
+    pool.quiesce.leave(&mut participant);
 }
 
 /// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power

@@ -114,7 +114,6 @@ pub struct Evidence<'a> {
 pub struct Session {
     cache: Arc<Cache>,
     participant: Participant,
-    parked: Cell<bool>,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
     /// Hits in DRAM that the policy was not told yet.
@@ -128,7 +127,6 @@ impl Session {
         Self {
             cache,
             participant,
-            parked: Cell::new(true),
             changed: Cell::new(false),
             hits: Cell::new(0),
             untold: Cell::default(),
@@ -142,10 +140,7 @@ impl Session {
     /// Wakes the session if it was parked.
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
-        if self.parked.replace(false) {
-            self.engine().pool.quiesce.refresh(&self.participant);
-        }
-        Guard::new()
+        self.engine().pool.quiesce.guard(&self.participant)
     }
 
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
@@ -473,22 +468,19 @@ impl Session {
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
     pub fn quiesce(&mut self) {
-        if !self.parked.get() {
-            self.engine().pool.quiesce.refresh(&self.participant);
-        }
+        self.cache.engine.pool.quiesce.refresh(&mut self.participant);
     }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
     pub fn park(&mut self) {
-        self.parked.set(true);
-        self.engine().pool.quiesce.park(&self.participant);
+        self.cache.engine.pool.quiesce.park(&mut self.participant);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.engine().pool.quiesce.leave(&self.participant);
+        self.cache.engine.pool.quiesce.leave(&mut self.participant);
     }
 }
 

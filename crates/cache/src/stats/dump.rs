@@ -93,8 +93,7 @@ impl Dump {
         if *at >= engine.shards.len() {
             return false;
         }
-        engine.pool.quiesce.refresh(participant);
-        let guard = Guard::new();
+        let guard = engine.pool.quiesce.guard(participant);
         match left {
             // The one that was begun comes first.
             _ if opened.is_some() => list_part(engine, guard, *at, opened, buffer, now, &mut visit),
@@ -123,7 +122,7 @@ impl Dump {
 
 impl Drop for Dump {
     fn drop(&mut self) {
-        self.cache.engine.pool.quiesce.leave(&self.participant);
+        self.cache.engine.pool.quiesce.leave(&mut self.participant);
     }
 }
 
