@@ -85,7 +85,7 @@ pub(crate) struct Engine {
     told_strict: Mutex<bool>,
     /// In strict mode: when a flush is due, as all superblocks say; `None` where they may say something else.
     told_due: Mutex<Option<u32>>,
-    /// Where no state keeps them.
+    /// The state has the same numbers, and may lose them.
     next_seq: AtomicU64,
     next_item: AtomicU64,
     pub(crate) recovery: Recovery,
@@ -271,6 +271,12 @@ impl Engine {
         pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
         pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
         pool.budget.force(index_bytes + table_bytes + fixed_bytes);
+        let kept = |field, without: u64| {
+            let state = pool.state.as_ref();
+            AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
+        };
+        let next_seq = kept(Field::NextSeq, mount.set().next_seq);
+        let next_item = kept(Field::NextItem, mount.set().next_item);
         Self {
             geometry,
             full_percent: config.full_percent,
@@ -286,8 +292,8 @@ impl Engine {
             has_durable_logs: AtomicBool::new(parts.has_durable_logs),
             told_strict: Mutex::new(parts.has_durable_logs),
             told_due: Mutex::new(Some(flush_due)),
-            next_seq: AtomicU64::new(mount.set().next_seq),
-            next_item: AtomicU64::new(mount.set().next_item),
+            next_seq,
+            next_item,
             recovery: Recovery::none(),
             notes: mount.notes.clone(),
             mount,
@@ -308,12 +314,20 @@ impl Engine {
 
     /// The next seal sequence; never used twice on the same tiers.
     pub(crate) fn next_seq(&self) -> u64 {
-        Origin::next_seq(self.field(Field::NextSeq).unwrap_or(&self.next_seq))
+        self.keep_next(Field::NextSeq, Origin::next_seq(&self.next_seq))
     }
 
     /// The name of the next large item; never used twice on the same tiers.
     pub(crate) fn next_item(&self) -> u64 {
-        self.field(Field::NextItem).unwrap_or(&self.next_item).fetch_add(1, Ordering::Relaxed)
+        self.keep_next(Field::NextItem, self.next_item.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Notes where it outlives the process that a number is taken, before it is used.
+    fn keep_next(&self, field: Field, taken: u64) -> u64 {
+        if let Some(kept) = self.field(field) {
+            kept.fetch_max(taken + 1, Ordering::Relaxed);
+        }
+        taken
     }
 
     /// Remembers the time over restarts.
@@ -353,13 +367,9 @@ impl Engine {
         let get = |field| self.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
         let next_cas = self.shards.iter().map(Shard::next_cas_peek);
         let device = self.pool.slots.tiers[tier].device.as_ref();
-        let superblock = Superblock {
-            clean,
-            strict: self.is_strict
-                && self.has_durable_logs.load(Ordering::Relaxed)
-                && !self.has_failed_log(),
-            next_seq: get(Field::NextSeq),
-            next_item: get(Field::NextItem),
+        let mut superblock = Superblock {
+            next_seq: self.next_seq.load(Ordering::Relaxed),
+            next_item: self.next_item.load(Ordering::Relaxed),
             next_cas: next_cas.max().unwrap_or(0),
             clock: get(Field::Clock) as u32,
             flush_due: get(Field::FlushDue) as u32,
@@ -367,6 +377,11 @@ impl Engine {
             balance: self.pool.admission.ledger.balance(tier),
             ..self.mount.superblock(tier, device)
         };
+        // After the state was read, which may be lost meanwhile.
+        let is_sound = !self.has_failed_log();
+        let is_durable = self.has_durable_logs.load(Ordering::Relaxed);
+        superblock.clean = clean && is_sound;
+        superblock.strict = self.is_strict && is_durable && is_sound;
         // A drive that fails this flush may have dropped pages of the log.
         write_superblock(device, &superblock, || self.pool.logs[tier].flush(&self.pool.slots))
     }
@@ -431,7 +446,8 @@ impl Engine {
         let now = self.field(Field::Clock).map_or(0, |clock| clock.load(Ordering::Relaxed) as u32);
         self.pool.admission.ledger.observe(&self.pool.slots, self.pool.counters.tiers(), now);
         self.has_durable_logs.fetch_or(durable, Ordering::Relaxed);
-        durable && !self.has_failed_log() && self.write_superblocks(true).is_ok()
+        let sound = || !self.has_failed_log();
+        durable && sound() && self.write_superblocks(true).is_ok() && sound()
     }
 
     /// Puts a recovered index in the place of a shard's.
@@ -552,13 +568,7 @@ impl Engine {
     /// Drops everything of a shard.
     fn flush(&self, locked: &mut Locked<'_>, at: usize) {
         locked.state.generation += 1;
-        let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN);
-        self.pool.budget.force(table_bytes);
-        locked.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
-        locked.clear_lane(Lane::Fresh);
-        locked.clear_lane(Lane::Hot);
-        let fresh_bytes = std::mem::take(&mut locked.state.fresh_bytes);
-        self.pool.counters.fresh_bytes.sub(at, fresh_bytes);
+        locked.drop_residents();
         locked.clear_suspended();
         self.swap_index(locked, SealedIndex::new(initial_buckets(&self.geometry, at)));
         let segments: Vec<_> = locked.shard.segments.iter().collect();

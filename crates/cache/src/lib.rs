@@ -48,6 +48,7 @@ mod tiers;
 pub use cache::{Cache, OpenError};
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
 pub use dram::limit::LimitError;
+pub use platform::mapped::replace_lost;
 pub use records::chunks::Pin;
 pub use records::key::{CHUNKS_TOGETHER, Key};
 pub use records::manifest::{ItemId, Manifest, Run};

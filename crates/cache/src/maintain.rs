@@ -145,6 +145,9 @@ impl Maintenance {
         // SAFETY: the participant passes its next quiescent point at the end of the slice, but for moves that park it
         // while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.participant) };
+        if engine.has_lost_state() {
+            engine.settle_loss(guard);
+        }
         // Before anything expires by it.
         engine.note_time(now);
         engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);

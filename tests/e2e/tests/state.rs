@@ -214,3 +214,95 @@ fn a_name_that_another_user_took_is_neither_used_nor_in_the_way() {
     assert_eq!(found(&server), RECORDS);
     assert_eq!(fs::read(&taken).expect("still there"), b"not yours");
 }
+
+/// Asks for a record, and says whether it is there; it must be right then.
+fn is_right(client: &mut Client, key: &str, bytes: usize) -> bool {
+    let value = client.get(key);
+    assert!(value.as_ref().is_none_or(|value| *value == value_of(key, 0, bytes)), "{key}");
+    value.is_some()
+}
+
+/// Another process cuts the file off under the server: what lay in it is missed, and nothing of it is believed again.
+#[test]
+fn a_truncated_state_costs_what_was_in_dram_and_the_next_warm_start() {
+    const TEST: &str = "a_truncated_state_costs_what_was_in_dram_and_the_next_warm_start";
+    if others(TEST) {
+        return;
+    }
+    let Some(disk) = tmpfs(TEST, 300) else { return };
+    for (flags, part) in [("-m 64", 0), ("-m 64", 3), (TIER, 0), (TIER, 2)] {
+        let what = format!("{flags}, cut to {part} quarters");
+        let flags = format!("{flags} --state {}", disk.path().display());
+        let mut server = Server::start(&flags);
+        let client = &mut server.client();
+        fill(client, "key", RECORDS, 300);
+        // Pieces of it lie in the state as well, and it is read in several.
+        client.set("large", &value_of("large", 0, 700_000));
+        client.check("set number 0 0 2\r\n41\r\n", "STORED\r\n");
+        assert_eq!(client.stat("tiers", "state_lost"), 0);
+        let path = state_of(&server);
+        let file = File::options().write(true).open(&path).expect("it is there");
+        let bytes = file.metadata().expect("it is there").len();
+        file.set_len(bytes / 4 * part).expect("it can be cut");
+        let answer = client.ask("incr number 1");
+        assert!(answer == "42" || answer == "NOT_FOUND", "{what}: {answer}");
+        is_right(client, "large", 700_000);
+        let there = (0..RECORDS).filter(|n| is_right(client, &format!("key{n}"), 300)).count();
+        server.assert_alive();
+        for n in 0..RECORDS {
+            let key = format!("new{n}");
+            client.set(&key, &value_of(&key, 0, 300));
+        }
+        // Where this is the first to need a page that is gone, it is lost before it is whole.
+        client.set("large", &value_of("large", 0, 700_000));
+        is_right(client, "large", 700_000);
+        let lost = client.stat("tiers", "state_lost") == 1;
+        assert!(lost || there == RECORDS && part > 0, "{what}: {there} are there");
+        if lost {
+            server.output_with("state: a part of its file is gone");
+            let is_kept = |n: &usize| is_right(client, &format!("new{n}"), 300);
+            for n in 0..RECORDS {
+                let key = format!("new{n}");
+                client.set(&key, &value_of(&key, 0, 300));
+            }
+            assert_eq!((0..RECORDS).filter(is_kept).count(), RECORDS, "{what}");
+            assert!(!path.exists(), "{what}: it is not found again");
+        }
+        client.set("large", &value_of("large", 0, 700_000));
+        assert!(is_right(client, "large", 700_000), "{what}");
+        let dir = Arc::clone(&server.dir);
+        drop(server);
+        if !lost {
+            fs::remove_file(&path).expect("it is there");
+            continue;
+        }
+        // However long the file is made again.
+        let server = start(&flags, &dir);
+        let client = &mut server.client();
+        assert_eq!((0..RECORDS).filter(|n| is_right(client, &format!("new{n}"), 300)).count(), 0);
+        let says_why =
+            server.output().contains("starting cold: the state of the last run is missing");
+        assert!(says_why || !flags.contains("--tier"), "{what}: {}", server.output());
+        let path = state_of(&server);
+        drop(server);
+        fs::remove_file(path).expect("it is there");
+    }
+}
+
+/// Elsewhere the signal ends the process, as it does without a handler.
+#[test]
+fn a_bus_error_elsewhere_still_ends_the_process() {
+    const TEST: &str = "a_bus_error_elsewhere_still_ends_the_process";
+    if others(TEST) {
+        return;
+    }
+    let server = Server::start("-m 64");
+    let pid = i32::try_from(server.pid()).ok().and_then(rustix::process::Pid::from_raw);
+    let pid = pid.expect("a process");
+    // The standard library has a handler of its own, which lets the first one pass where there was no fault.
+    for _ in 0..2 {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::BUS);
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    assert_eq!(server.ended(), None, "a signal ends it");
+}

@@ -17,7 +17,7 @@
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
 use crate::lock;
-use crate::platform::mapped;
+use crate::platform::mapped::{self, Loss, Watch};
 use crate::platform::prefetch;
 pub(crate) use crate::platform::quiesce::Guard;
 use crate::platform::quiesce::Quiesce;
@@ -85,7 +85,12 @@ pub(crate) struct Arena {
     prepaid: bool,
     /// All blocks count as passing: see [`Arena::unite`].
     is_united: AtomicBool,
-    /// Blocks taken so far, where no state counts them.
+    /// Blocks that lie in the state are not used again before [`Arena::detach_block`].
+    is_detached: AtomicBool,
+    /// Of the state.
+    pub(crate) loss: Loss,
+    watch: Watch,
+    /// Blocks taken so far. The state has the same number, and may lose it.
     orders: AtomicU64,
 }
 
@@ -131,7 +136,10 @@ impl Arena {
         };
         let meta = (0..blocks).map(|_| Meta::default()).collect();
         // From here on a failure unmaps what there is.
-        let arena = Self {
+        let loss = state.as_ref().map_or_else(Loss::none, |state| state.loss());
+        let orders =
+            state.as_ref().map_or(0, |state| state.field(Field::NextOrder).load(Ordering::Relaxed));
+        let mut arena = Self {
             base,
             block_bytes,
             blocks,
@@ -142,14 +150,17 @@ impl Arena {
             surviving,
             prepaid,
             is_united: AtomicBool::new(false),
-            orders: AtomicU64::new(0),
+            is_detached: AtomicBool::new(false),
+            loss,
+            watch: Watch::none(),
+            orders: AtomicU64::new(orders),
         };
         arena.map_surviving()?;
         Ok(arena)
     }
 
     /// Puts the state's blocks in the place of the first ones.
-    fn map_surviving(&self) -> io::Result<()> {
+    fn map_surviving(&mut self) -> io::Result<()> {
         let Some(state) = self.state.as_ref().filter(|_| self.surviving > 0) else { return Ok(()) };
         let (file, at, blocks) = state.blocks();
         let length = blocks as usize * self.block_bytes as usize;
@@ -158,6 +169,7 @@ impl Arena {
         // SAFETY: the range is the front of our own mapping, at least so long, and nothing in it was
         // handed out yet.
         unsafe { mmap(self.base.as_ptr().cast(), length, access, flags, file, at) }?;
+        self.watch = Watch::over(self.base, length, self.loss);
         Ok(())
     }
 
@@ -209,6 +221,28 @@ impl Arena {
             let surviving = std::mem::take(&mut lists[from]);
             lists[to].extend(surviving);
         }
+    }
+
+    /// The state is lost: its blocks become memory of the process, one after the other as they hold nothing. Records
+    /// that lie in them must be let go after this.
+    pub(crate) fn detach(&self) {
+        self.unite();
+        let mut pool = lock(&self.pool);
+        self.is_detached.store(true, Ordering::Relaxed);
+        let Pool { free, absent, punched, .. } = &mut *pool;
+        let passing = Place::Passing as usize;
+        absent[passing].append(punched);
+        for list in [&mut free[passing], &mut absent[passing]] {
+            list.retain(|&id| id >= self.surviving || self.detach_block(id));
+        }
+        self.free[passing].store(free[passing].len() as u32, Ordering::Relaxed);
+    }
+
+    /// Says whether the system gave memory in the place of a block of the state; if not, the block is never used again.
+    fn detach_block(&self, id: u32) -> bool {
+        let start = self.at(u64::from(id) * u64::from(self.block_bytes));
+        // SAFETY: whole pages of our mapping, of a block that holds nothing and that nobody looks at.
+        unsafe { mapped::zeros_at(start.as_ptr(), self.block_bytes as usize) }.is_ok()
     }
 
     pub(crate) fn surviving(&self) -> u32 {
@@ -266,9 +300,12 @@ impl Arena {
             return None;
         };
         drop(pool);
-        let order = self.order_counter().fetch_add(1, Ordering::Relaxed);
-        if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
-            state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
+        let order = self.orders.fetch_add(1, Ordering::Relaxed);
+        if let Some(state) = &self.state {
+            state.field(Field::NextOrder).fetch_max(order + 1, Ordering::Relaxed);
+            if id < self.surviving {
+                state.block_table()[id as usize * 2].store(order, Ordering::Relaxed);
+            }
         }
         let block = Block { id, fill: 0, shard: shard as u32, order };
         block.commit(self);
@@ -293,13 +330,9 @@ impl Arena {
         true
     }
 
-    fn order_counter(&self) -> &AtomicU64 {
-        self.state.as_ref().map_or(&self.orders, |state| state.field(Field::NextOrder))
-    }
-
     /// The order of the block that is taken next: how many were taken before it.
     pub(crate) fn next_order(&self) -> u64 {
-        self.order_counter().load(Ordering::Relaxed)
+        self.orders.load(Ordering::Relaxed)
     }
 
     /// How many blocks [`Arena::take`] would still give.
@@ -371,6 +404,10 @@ impl Arena {
             }
             let place = self.place_of(id) as usize;
             pool.retired.pop_front();
+            let is_detached = self.is_detached.load(Ordering::Relaxed) && id < self.surviving;
+            if is_detached && !self.detach_block(id) {
+                continue;
+            }
             pool.free[place].push(id);
             self.free[place].fetch_add(1, Ordering::Relaxed);
             freed += 1;
@@ -390,14 +427,15 @@ impl Arena {
             let id = free.swap_remove(at);
             self.free[place as usize].fetch_sub(1, Ordering::Relaxed);
             let start = self.at(u64::from(id) * u64::from(self.block_bytes));
-            let advice = match id < self.surviving {
+            let is_in_state = id < self.surviving && !self.is_detached.load(Ordering::Relaxed);
+            let advice = match is_in_state {
                 true => Advice::LinuxRemove,
                 false => Advice::LinuxDontNeed,
             };
             // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
             let given_back =
                 unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
-            match given_back.is_ok() && id < self.surviving {
+            match given_back.is_ok() && is_in_state {
                 true => pool.punched.push(id),
                 false => pool.absent[place as usize].push(id),
             }
@@ -463,6 +501,10 @@ impl Arena {
             let at = start + u64::from(offset);
             prefetch::lines::<RECORD_LINES>(self.at(at).as_ptr().wrapping_add(WALK_AHEAD));
             let record = self.view(guard, Addr::from_offset(at));
+            // Zeros are no record: from here on the block is lost, but for what was appended since.
+            if record.bytes.is_empty() {
+                return None;
+            }
             offset += record.footprint();
             Some(record)
         })
@@ -478,6 +520,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
+        self.watch = Watch::none();
         let length = self.blocks as usize * self.block_bytes as usize;
         // SAFETY: our mapping; dropping the arena means that no session is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), length) };

@@ -33,7 +33,7 @@ impl KillLog {
 
     /// Slots that it may still take.
     pub(super) fn slots_left(&self, slots: &Slots) -> u64 {
-        let pages = self.get(LogField::Spilled) - self.get(LogField::Tail);
+        let pages = self.get(LogField::Spilled).saturating_sub(self.get(LogField::Tail));
         self.slots_max.saturating_sub(pages.div_ceil(self.pages_per_slot(slots)))
     }
 
@@ -151,6 +151,10 @@ impl KillLog {
         }
         crash_point("log: said again");
         let slot = self.slot_of(tail, slots);
+        if self.has_failed() {
+            // The state was lost: that may be another slot.
+            return false;
+        }
         {
             // A directory has both, or neither.
             let mut writer = crate::lock(&self.writer);

@@ -152,7 +152,7 @@ impl KillLog {
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.get(LogField::Failed) != 0
+        self.get(LogField::Failed) != 0 || self.state.loss().is_any()
     }
 
     fn append(&self, word: Word) -> u64 {
@@ -333,7 +333,12 @@ impl KillLog {
                 let header = log_page::Header { set, page, link, durable };
                 link = log_page::encode(words, header, bytes);
             }
-            let written = slots.write_log(self.tier, self.offset_of(from, slots), &writer.buffer);
+            let offset = self.offset_of(from, slots);
+            if self.has_failed() {
+                // The state was lost: nobody knows what these pages said, nor where they belong.
+                return Ok(worked);
+            }
+            let written = slots.write_log(self.tier, offset, &writer.buffer);
             if let Err(error) = written {
                 if from.is_multiple_of(per_slot) {
                     slots.give_back(self.tier, self.slot_of(from, slots));
@@ -379,6 +384,9 @@ impl KillLog {
     /// The tier does not take it; what was not durable before still is not.
     pub(crate) fn make_durable(&self, slots: &Slots) -> io::Result<()> {
         let wanted = self.get(LogField::Head);
+        if self.has_failed() {
+            return Err(io::Error::other("the kill log was lost"));
+        }
         let is_durable = || self.durable.load(Ordering::Acquire) >= wanted.max(1);
         if is_durable() {
             return Ok(());
@@ -427,6 +435,10 @@ impl KillLog {
         };
         let mut image = AlignedBuf::zeroed(log_page::DIRECTORY_BYTES);
         directory.encode(&mut image);
+        if self.has_failed() {
+            // The state was lost while it was read for this.
+            return Err(io::Error::other("the kill log was lost"));
+        }
         slots.write_log(self.tier, directory.offset(), &image)?;
         writer.is_listed = true;
         Ok(())

@@ -7,16 +7,166 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Of x86-64, and of others with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const NO_ROOM: &str = "address space for a table";
 
+/// What became of a file that is mapped: it may be truncated by another process, or its file system may have no page
+/// left. All copies speak of the same file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss(&'static AtomicU32);
+
+/// Stages of a [`Loss`].
+pub(crate) mod stage {
+    /// Every page that was looked at was there.
+    pub(crate) const WHOLE: u32 = 0;
+    /// A page was not there, and zeros are in its place.
+    pub(crate) const FOUND: u32 = 1;
+    /// Nothing that was stored in the file before is looked at any more.
+    pub(crate) const SETTLED: u32 = 2;
+}
+
+impl Loss {
+    /// Of a file that is about to be mapped. It is never freed, since a signal handler looks at it: a few bytes for
+    /// each state that a process opens.
+    pub(crate) fn new() -> Self {
+        Self(Box::leak(Box::new(AtomicU32::new(stage::WHOLE))))
+    }
+
+    /// Of memory that belongs to no file.
+    pub(crate) fn none() -> Self {
+        static NONE: AtomicU32 = AtomicU32::new(stage::WHOLE);
+        Self(&NONE)
+    }
+
+    #[inline]
+    pub(crate) fn stage(self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// The stage after everything that the caller has read so far: zeros that were read in place of what is lost
+    /// are never older than the stage that tells of them.
+    #[inline]
+    pub(crate) fn stage_after_reads(self) -> u32 {
+        fence(Ordering::Acquire);
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether a page was lost before now.
+    pub(crate) fn is_any(self) -> bool {
+        self.stage_after_reads() != stage::WHOLE
+    }
+
+    pub(crate) fn settle(self) {
+        self.0.store(stage::SETTLED, Ordering::Release);
+    }
+}
+
+/// More mappings than these are not watched: a page that they lose ends the process, as it does without a handler.
+const WATCHED_MAX: usize = 64;
+static WATCHED: [Watched; WATCHED_MAX] = [const { Watched::vacant() }; WATCHED_MAX];
+/// Of the system, once anything is watched.
+static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapped part of a file. A signal handler reads it, so there is no lock: `bytes` is written last and cleared first.
+struct Watched {
+    /// 0 if the place is vacant.
+    start: AtomicUsize,
+    bytes: AtomicUsize,
+    loss: AtomicPtr<AtomicU32>,
+}
+
+impl Watched {
+    const fn vacant() -> Self {
+        let loss = AtomicPtr::new(std::ptr::null_mut());
+        Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), loss }
+    }
+
+    /// What [`replace_lost`] does, if the address lies here.
+    fn replace(&self, address: usize) -> bool {
+        let start = self.start.load(Ordering::Acquire);
+        let (loss, bytes) = (self.loss.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
+        let is_here = start != 0 && address >= start && address - start < bytes;
+        if !is_here || loss.is_null() || self.start.load(Ordering::Acquire) != start {
+            return false;
+        }
+        // Before anybody can read a zero.
+        let (from, to) = (stage::WHOLE, stage::FOUND);
+        // SAFETY: it came from a `Loss`, which is never freed.
+        let loss = unsafe { &*loss };
+        let _ = loss.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        // What is behind the page goes with it. A truncation took all of that; one mapping in place of many keeps clear of
+        // the system's limit; and who walks through records meets nothing but zeros behind the first.
+        let page =
+            address / PAGE_BYTES.load(Ordering::Relaxed) * PAGE_BYTES.load(Ordering::Relaxed);
+        let base = std::ptr::with_exposed_provenance_mut(page);
+        // SAFETY: whole pages of a mapping that is watched, and so is there. What is read of them from here on is zero, which
+        // who reads has to expect of a file that others can change.
+        unsafe { zeros_at(base, start + bytes - page) }.is_ok()
+    }
+}
+
+/// Keeps a mapping in [`WATCHED`] for as long as it lives.
+pub(crate) struct Watch(Option<&'static Watched>);
+
+impl Watch {
+    /// Of no mapping.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// Must be dropped before the mapping goes.
+    pub(crate) fn over(base: NonNull<u8>, bytes: usize, loss: Loss) -> Self {
+        PAGE_BYTES.store(rustix::param::page_size(), Ordering::Relaxed);
+        let start = base.as_ptr().expose_provenance();
+        let take = |place: &&Watched| {
+            let (vacant, order) = (0, Ordering::AcqRel);
+            place.start.compare_exchange(vacant, start, order, Ordering::Relaxed).is_ok()
+        };
+        let place = WATCHED.iter().find(take);
+        if let Some(place) = place {
+            place.loss.store(std::ptr::from_ref(loss.0).cast_mut(), Ordering::Release);
+            place.bytes.store(bytes, Ordering::Release);
+        }
+        Self(place)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            place.bytes.store(0, Ordering::Release);
+            place.start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// For a handler of SIGBUS: if `address` lies in a state that this process has mapped, puts zeros in the place of the
+/// page that is not there and of what is behind it, notes that the state is lost, and answers `true`: the instruction
+/// can go on then. Takes no lock and no memory. The cache looks at the note before anything comes of what was read.
+pub fn replace_lost(address: usize) -> bool {
+    WATCHED.iter().any(|watched| watched.replace(address))
+}
+
+/// Puts zeroed memory of the process in the place of whole pages.
+///
+/// # Safety
+/// The pages must be a part of a mapping of the caller's, of which nothing needs to stay.
+pub(crate) unsafe fn zeros_at(base: *mut u8, bytes: usize) -> io::Result<()> {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: what the caller promises.
+    unsafe { mmap_anonymous(base.cast(), bytes, access, flags) }?;
+    Ok(())
+}
+
 /// The front of a file, mapped shared, as words.
 pub(crate) struct SharedMap {
     base: NonNull<AtomicU64>,
     words: usize,
+    watch: Watch,
 }
 
 // SAFETY: the words are atomics, and the mapping lives as long as the value.
@@ -25,14 +175,15 @@ unsafe impl Send for SharedMap {}
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps the first `bytes` of a file that is at least as long, and stays so: whoever truncates it
-    /// while it is mapped kills the process, as with any mapped file.
-    pub(crate) fn new(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+    /// Maps the first `bytes` of a file that is at least as long. Where another process truncates it, words become zeros,
+    /// and `loss` tells: see [`replace_lost`].
+    pub(crate) fn new(file: BorrowedFd<'_>, bytes: usize, loss: Loss) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping overlaps nothing.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, words: bytes / size_of::<AtomicU64>() })
+        let watch = Watch::over(base.cast(), bytes, loss);
+        Ok(Self { base, words: bytes / size_of::<AtomicU64>(), watch })
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
@@ -44,6 +195,7 @@ impl SharedMap {
 
 impl Drop for SharedMap {
     fn drop(&mut self) {
+        self.watch = Watch::none();
         // SAFETY: our mapping, of this length; `&mut self`: nobody borrows from it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
     }
@@ -140,6 +292,30 @@ mod tests {
             words[len - 1].store(7, Ordering::Relaxed);
             assert!(len < 1000 || words.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES));
         }
+    }
+
+    /// As the handler does it, which tests of the server have run.
+    #[test]
+    fn lost_pages_are_replaced_where_a_file_is_watched_and_nowhere_else() {
+        let name = rustix::fs::MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("lost", name).unwrap();
+        let page = rustix::param::page_size();
+        rustix::fs::ftruncate(&file, 3 * page as u64).unwrap();
+        let loss = Loss::new();
+        let map = SharedMap::new(std::os::fd::AsFd::as_fd(&file), 3 * page, loss).unwrap();
+        let words = map.words();
+        words.iter().for_each(|word| word.store(7, Ordering::Relaxed));
+        let start = words.as_ptr().addr();
+        assert!(!replace_lost(start - 1) && !replace_lost(start + 3 * page) && !replace_lost(0));
+        assert!(!loss.is_any());
+        rustix::fs::ftruncate(&file, page as u64).unwrap();
+        assert!(replace_lost(start + page + 9));
+        assert_eq!(loss.stage(), stage::FOUND);
+        let (whole, lost) = words.split_at(page / 8);
+        assert!(whole.iter().all(|word| word.load(Ordering::Relaxed) == 7));
+        assert!(lost.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        drop(map);
+        assert!(!replace_lost(start), "it is not mapped any more");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub(crate) mod crash;
 pub(crate) mod find;
+pub(crate) mod lost;
 pub(crate) mod media;
 pub(crate) mod mount;
 pub(crate) mod recover;

@@ -351,6 +351,9 @@ fn logged(
         replays.push(read_log(log, &slots).map_err(failed)?);
         log.mend_ring();
     }
+    if state.as_ref().is_some_and(|state| state.loss().is_any()) {
+        return Err("a part of the state was gone before it was read".to_owned());
+    }
     commit_abroad(&mut replays);
     let used = |at: usize| {
         let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());

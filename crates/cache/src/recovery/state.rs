@@ -9,11 +9,12 @@
 //! for is in place. Nothing is assumed after a power loss or a reboot; the boot id tells.
 //! All numbers are in the machine's own byte order, since the bytes never leave it.
 
-use crate::platform::mapped::SharedMap;
+use crate::platform::mapped::{Loss, SharedMap};
 pub use crate::recovery::state_file::{StateFile, is_in_memory};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 /// Version of the layout of this file. 1 had a whole word for each slot of a log.
 const VERSION: u64 = 2;
@@ -45,7 +46,7 @@ impl StateFile {
         if self.bytes()? < PAGE as u64 {
             return Ok(None);
         }
-        SharedMap::new(self.fd(), PAGE).map(Some)
+        SharedMap::new(self.fd(), PAGE, self.loss()).map(Some)
     }
 
     /// What the state says of itself that is here; `None` if there is none that is of this identity but for the number
@@ -197,6 +198,8 @@ pub(crate) struct State {
     file: std::sync::Arc<StateFile>,
     map: SharedMap,
     layout: Layout,
+    /// Held while a loss is settled; taken before the locks of shards.
+    settling: Mutex<()>,
 }
 
 impl State {
@@ -237,12 +240,28 @@ impl State {
     }
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
-        let map = SharedMap::new(file.fd(), layout.blocks_at())?;
-        Ok(Self { file: std::sync::Arc::clone(file), map, layout })
+        let map = SharedMap::new(file.fd(), layout.blocks_at(), file.loss())?;
+        let settling = Mutex::default();
+        Ok(Self { file: std::sync::Arc::clone(file), map, layout, settling })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Whether all of the file is still there: where it is not, words of the state may be zeros.
+    pub(crate) fn loss(&self) -> Loss {
+        self.file.loss()
+    }
+
+    /// Of several threads that have seen a loss one settles it.
+    pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
+        crate::lock(&self.settling)
+    }
+
+    /// No start is to believe it any more.
+    pub(crate) fn forget(&self) {
+        self.file.forget();
     }
 
     pub(crate) fn header(&self) -> Header {

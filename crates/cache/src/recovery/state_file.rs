@@ -1,5 +1,6 @@
 //! The file of the state: in memory, and with room for all that will be stored in it.
 
+use crate::platform::mapped::Loss;
 use crate::recovery::state::PAGE;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, fallocate, fstatvfs, ftruncate, memfd_create, statfs,
@@ -9,7 +10,7 @@ use std::io::{self, Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The file systems that keep files in memory: tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -21,17 +22,21 @@ const STAT_BLOCK: u64 = 512;
 /// by a disk would be served.
 pub struct StateFile {
     file: File,
+    /// Its name, where it has one.
+    path: Option<PathBuf>,
+    loss: Loss,
 }
 
 impl StateFile {
-    /// Takes an open file (read and write) of any length and content.
-    pub fn new(file: File) -> Self {
-        Self { file }
+    /// Takes an open file (read and write) of any length and content. If it is lost while a cache has it mapped (see
+    /// [`crate::replace_lost`]), the name `path` is removed.
+    pub fn new(file: File, path: Option<PathBuf>) -> Self {
+        Self { file, path, loss: Loss::new() }
     }
 
     /// Memory that lives only as long as this value: for tests, and where nothing shall survive.
     pub fn volatile() -> io::Result<Self> {
-        Ok(Self::new(File::from(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?)))
+        Ok(Self::new(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?.into(), None))
     }
 
     /// A copy as a crash at this moment would leave it.
@@ -60,6 +65,24 @@ impl StateFile {
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    pub(super) fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Sees to it that no start believes what is left of the file, whatever others make of it: its first page says
+    /// nothing any more, and its name is gone if it still is this file's.
+    pub(super) fn forget(&self) {
+        // Where one of these is refused, the other does.
+        let _ = self.file.write_all_at(&[0; PAGE], 0);
+        let own = self.file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        if let (Some(path), Ok(own)) = (&self.path, own) {
+            let named = path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
+            if named.is_ok_and(|named| named == own) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
     }
 
     /// Makes the file all zeros, and reserves its space so that no store can fail later.

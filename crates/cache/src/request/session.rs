@@ -5,6 +5,7 @@ use crate::cache::Engine;
 use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
+use crate::platform::mapped::Loss;
 use crate::platform::prefetch;
 use crate::platform::quiesce::Participant;
 use crate::records::chunks::Pin;
@@ -116,6 +117,9 @@ pub struct Session {
     participant: Participant,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
+    /// Of the state, and its stage when the last request began.
+    loss: Loss,
+    stage: Cell<u32>,
     /// Hits in DRAM that the policy was not told yet.
     hits: Cell<u32>,
     /// Hits on flash that it was not told yet either.
@@ -124,9 +128,12 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
+        let loss = cache.engine.pool.arena.loss;
         Self {
             cache,
             participant,
+            loss,
+            stage: Cell::new(loss.stage()),
             changed: Cell::new(false),
             hits: Cell::new(0),
             untold: Cell::default(),
@@ -141,6 +148,28 @@ impl Session {
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
         self.engine().pool.quiesce.guard(&self.participant)
+    }
+
+    /// What is read of DRAM from here on is of one stage of the state's loss, if [`Session::is_intact`] says so behind it.
+    #[inline(always)]
+    pub(crate) fn begin_reading(&self) {
+        if self.loss.stage() != self.stage.get() {
+            self.meet_loss();
+        }
+    }
+
+    #[cold]
+    fn meet_loss(&self) {
+        self.engine().settle_loss(self.guard());
+        self.stage.set(self.loss.stage());
+    }
+
+    /// Whether records that were read since the last [`Session::get`] or [`Session::update`] are what was stored. If
+    /// not, a part of the state was lost meanwhile (see [`crate::replace_lost`]), and the records with it: whoever has
+    /// copied bytes of one must take that for a miss.
+    #[inline]
+    pub fn is_intact(&self) -> bool {
+        self.loss.stage_after_reads() == self.stage.get()
     }
 
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
@@ -217,6 +246,7 @@ impl Session {
         access: Access,
         evidence: Option<Evidence<'a>>,
     ) -> Lookup<'a> {
+        self.begin_reading();
         let (shard, name) = self.shard(&key);
         // Before the look into DRAM, see there.
         let moves = shard.moves.load(Ordering::Acquire);

@@ -96,6 +96,7 @@ impl Session {
         known: Known<'v>,
         decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
     ) -> Update {
+        self.begin_reading();
         let guard = self.guard();
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
@@ -122,6 +123,10 @@ impl Session {
         let expired = hit.as_ref().is_some_and(|hit| hit.record.is_expired(now));
         let change = decide(hit.filter(|_| !expired));
         let before = current.manifest();
+        if !self.is_intact() {
+            // It was decided by what may be zeros.
+            return Update::Wait;
+        }
         let (update, after) = match change {
             Change::Keep if !expired => return Update::Done { cas: 0 },
             // What the change voids has to find room in the log; background work makes some.
@@ -151,6 +156,9 @@ impl Session {
         }
         for sealed in &unread {
             locked.suspend(name, sealed.number);
+        }
+        if !self.is_intact() {
+            locked.forget_sealed(name);
         }
         drop(locked);
         self.note_change();
@@ -193,6 +201,10 @@ impl Session {
             count(&engine.pool.counters.waits);
             return if engine.is_out_of_room() { Update::Full } else { Update::Wait };
         };
+        if !self.is_intact() {
+            // The new record may have a part of the old one.
+            return Update::Wait;
+        }
         // In this order a crash in between loses the record; in the other one it could bring an older
         // one back.
         locked.log_void(name, current, doomed, unread);

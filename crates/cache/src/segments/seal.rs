@@ -6,6 +6,7 @@ use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
 use crate::index::bucket::USED_EARLIER;
 use crate::kill_log::Seat;
+use crate::platform::mapped::stage;
 use crate::platform::prefetch;
 use crate::recovery::crash::crash_point;
 use crate::segments::layout::Footer;
@@ -44,6 +45,8 @@ pub(crate) fn seal(
     wanted: Wanted,
 ) -> Outcome {
     let shard = &engine.shards[shard_at];
+    let loss = engine.pool.arena.loss;
+    let stage_before = loss.stage();
     let Some((mut items, generation)) = gather(engine, shard, guard, now, wanted) else {
         return Outcome::NotDue;
     };
@@ -75,7 +78,12 @@ pub(crate) fn seal(
         ..packing::describe(&items)
     };
     assemble(&items, segment, &mut footer);
-    if engine.pool.slots.write(slot, segment).is_err() {
+    // Zeros in the place of what was lost would have a checksum from here on.
+    let is_intact = stage_before != stage::FOUND && loss.stage_after_reads() == stage_before;
+    if !is_intact {
+        engine.pool.slots.give(slot);
+    }
+    if !is_intact || engine.pool.slots.write(slot, segment).is_err() {
         // The records stay in DRAM and go to another place.
         let mut locked = shard.lock(&engine.pool, guard);
         if locked.state.generation == generation {
@@ -193,6 +201,10 @@ fn publish(
             batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
             locked.index().prefetch_all(batch.iter().map(|item| &item.name));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));
+            if engine.pool.arena.loss.stage_after_reads() == stage::FOUND {
+                // Which older copies they had, their headers may not say any more.
+                batch.iter().for_each(|item| locked.forget_sealed(item.name));
+            }
         }
         goes_on
     })

@@ -42,6 +42,8 @@ pub struct CacheStats {
     pub shards: u64,
     /// Shards still to be recovered.
     pub recovering_shards: u64,
+    /// A part of the state was lost while it was in use, see [`crate::replace_lost`].
+    pub has_lost_state: bool,
     /// One per configured tier.
     pub tiers: Vec<TierStats>,
 }

@@ -92,6 +92,7 @@ impl Engine {
             promotions: get(&counters.promotions),
             demotions: get(&counters.demotions),
             shards: self.shards.len() as u64,
+            has_lost_state: self.has_lost_state(),
             recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
             tiers,
         }

@@ -52,6 +52,9 @@ pub(crate) fn into_chunks(
         NewValue::Chunked(manifest) => manifest.runs.clone(),
         NewValue::Inline(value, _) => {
             let joined = join(executor, store.mode, &mut present, value);
+            if !executor.session.is_intact() {
+                return Err(Unfinished::Wait);
+            }
             match unpublished.store(joined.as_deref().unwrap_or(value))? {
                 Some(run) => vec![run],
                 None => return Ok(Stored::NoMemory),

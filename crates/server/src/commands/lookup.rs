@@ -93,6 +93,11 @@ pub(crate) fn if_whole(
     executed: Executed,
     (out, before): (&mut Vec<u8>, usize),
 ) -> Result<Option<Executed>, Unfinished> {
+    if !executor.session.is_intact() {
+        // The record was lost while it was copied.
+        out.truncate(before);
+        return Ok(None);
+    }
     let is_whole = match &executed {
         Executed::Replied => return Ok(Some(executed)),
         Executed::Streams(large) => has_chunks(executor, key, evidence, large),

@@ -130,17 +130,17 @@ impl Context {
                 Ok(()) => Ok(&mut read[range.clone()]),
                 Err(error) => Err(error.kind().into()),
             };
-            found.push((
-                chunk,
-                match self.session.check(&mut probe, key, bytes) {
-                    Checked::Match | Checked::Absent => {
-                        let evidence = Evidence { probe: &probe, bytes: &read[range] };
-                        Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
-                    }
-                    Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
-                    Checked::Read => Found::Elsewhere(probe),
-                },
-            ));
+            let is_found = match self.session.check(&mut probe, key, bytes) {
+                Checked::Match | Checked::Absent => {
+                    let evidence = Evidence { probe: &probe, bytes: &read[range] };
+                    Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
+                }
+                Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
+                Checked::Read => Found::Elsewhere(probe),
+            };
+            // Copied from DRAM, and lost meanwhile.
+            let is_lost = matches!(is_found, Found::Copied(_)) && !self.session.is_intact();
+            found.push((chunk, if is_lost { Found::Lost(Lost::Gone) } else { is_found }));
         }
         let read = Arc::new(read);
         for (chunk, found) in found {

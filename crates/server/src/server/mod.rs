@@ -22,6 +22,7 @@ mod context;
 mod drive_errors;
 mod drives;
 mod failures;
+mod faults;
 mod gears;
 mod heartbeat;
 mod inbox;
@@ -52,6 +53,7 @@ pub(crate) mod watch;
 mod worker;
 
 pub use connection_memory::{BESIDES_BYTES_MAX, cap as connection_memory_cap};
+pub use faults::survive_lost_state;
 pub use listener::{ListenError, Listener};
 pub use reads::PATIENCE as DRIVE_PATIENCE;
 pub use signals::Signals;
@@ -253,6 +255,9 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
         )),
         false if let Some((label, _)) = cache.failures().next() => say::line(format_args!(
             "stopped after {seconds:.1} s; {label} took no writes: the next start is cold"
+        )),
+        false if cache.has_lost_state() => say::line(format_args!(
+            "stopped after {seconds:.1} s; the state was lost while it was in use: the next start is cold"
         )),
         false if cache.is_next_start_cold() => say::line(format_args!(
             "stopped after {seconds:.1} s; a drive did not take what was changed: the next start is cold"

@@ -86,7 +86,7 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen,
     };
     lock(&file).map_err(|error| failure(&path, error))?;
     let lines = [format!("state: {}", path.display())].into_iter().chain(doubt).collect();
-    let file = Some(Arc::new(StateFile::new(file)));
+    let file = Some(Arc::new(StateFile::new(file, Some(path.clone()))));
     Ok(Chosen { file, path: Some(path), boot, lines })
 }
 

@@ -7,7 +7,7 @@ use crate::server::context::Context;
 use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
 use crate::server::slab::Id;
-use crate::server::stream::Piece;
+use crate::server::stream::{Lost, Piece};
 use terrace_cache::CHUNKS_TOGETHER;
 
 /// Bytes of large items that one connection reads ahead, at most.
@@ -70,7 +70,10 @@ impl Connection {
             let mut name = [0; 12];
             let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
             let piece = match cx.find_chunk(chunk, key, None) {
-                Ok(found) => found.map(|bytes| Piece::Copied(bytes.to_vec())),
+                Ok(found) => found.map(|bytes| Piece::Copied(bytes.to_vec())).and_then(|piece| {
+                    // Else it was lost while it was copied.
+                    cx.session.is_intact().then_some(piece).ok_or(Lost::Gone)
+                }),
                 Err(probe) => {
                     if let Some(full) = read.take_if(|read| !read.reaches(slot, probe.plan())) {
                         cx.read_chunks(full);
