@@ -313,7 +313,7 @@ impl Work {
                 run.last_bytes = chunk.len() as u32;
                 Progress::GoesOn
             }
-            Update::Wait => Progress::Waits,
+            Update::Wait | Update::Recovering => Progress::Waits,
             Update::Full | Update::Read(_) => {
                 session.discard_chunks(run.item, run.chunks);
                 self.refused(cx)
@@ -468,7 +468,7 @@ impl Work {
         });
         let cas = match update {
             Update::Read(probe) => return Progress::Reads(probe),
-            Update::Wait => return Progress::Waits,
+            Update::Wait | Update::Recovering => return Progress::Waits,
             Update::Full => None,
             Update::Done { cas } => Some(cas),
         };

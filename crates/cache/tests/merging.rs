@@ -66,7 +66,7 @@ fn try_change(client: &Client, n: u64, version: Option<u64>) -> bool {
         match client.session.update(name, client.now, evidence, bytes.is_some(), decide) {
             Update::Done { .. } => return true,
             Update::Read(probe) => seen = Some(client.read(&key, probe)).filter(|s| s.usable),
-            Update::Wait | Update::Full => return false,
+            Update::Wait | Update::Recovering | Update::Full => return false,
         }
     }
 }

@@ -41,6 +41,7 @@ replies! {
     FLUSH_NOT_ALLOWED = "CLIENT_ERROR flush_all not allowed";
     TOO_LARGE = "SERVER_ERROR object too large for cache";
     OUT_OF_MEMORY = "SERVER_ERROR out of memory storing object";
+    RECOVERING = "SERVER_ERROR still recovering, try again later";
     UNAUTHENTICATED = "CLIENT_ERROR unauthenticated";
     AUTH_FAILURE = "CLIENT_ERROR authentication failure";
     AUTH_TOO_LONG = "CLIENT_ERROR auth token too long";

@@ -63,6 +63,11 @@ impl Awaited {
         !self.segments.is_empty() && self.changed.insert(name)
     }
 
+    /// Whether a record of the name may come back: it was not changed since the start.
+    pub(crate) fn may_hold(&self, name: Name) -> bool {
+        !self.segments.is_empty() && !self.changed.contains(&name)
+    }
+
     /// The places and log slots of the segments.
     pub(crate) fn places(&self) -> impl Iterator<Item = (SlotId, u32)> {
         self.segments.iter().map(|&(place, slot, _)| (place, slot))

@@ -38,6 +38,9 @@ pub enum Update {
     /// Not decided: buffers are full until background work has written some out. Try the same call
     /// again in about a millisecond.
     Wait,
+    /// Not decided: the key has no record here, and may have one among those that a start has yet to bring back
+    /// ([`crate::Cache::recover`]). Try the same call again in about a millisecond. Never the answer to a blind change.
+    Recovering,
     /// Refused: the cache is full and must not evict (`-M`), background work hangs
     /// ([`crate::Cache::note_hanging`]), or the record is longer than [`crate::Cache::inline_bytes_max`] allows.
     Full,
@@ -84,7 +87,7 @@ impl Session {
             None if blind && !self.engine().refuses_new() => Known::Irrelevant,
             None => Known::Nothing,
         };
-        self.change(key, now, known, decide)
+        self.change(key, now, (known, blind), decide)
     }
 
     /// Of two callers, which would keep it from being inlined into the one that most SETs come through.
@@ -93,7 +96,7 @@ impl Session {
         &'v self,
         key: Key<'_>,
         now: u32,
-        known: Known<'v>,
+        (known, blind): (Known<'v>, bool),
         decide: impl FnOnce(Option<Hit<'v>>) -> Change<'v>,
     ) -> Update {
         self.begin_reading();
@@ -119,6 +122,9 @@ impl Session {
                 Err(probe) => return Update::Read(probe),
             }
         };
+        if matches!(current, Current::Absent) && !blind && locked.may_come_back(name) {
+            return Update::Recovering;
+        }
         let hit = locked.hit(name, &current, now);
         let expired = hit.as_ref().is_some_and(|hit| hit.record.is_expired(now));
         let change = decide(hit.filter(|_| !expired));
@@ -240,7 +246,7 @@ impl Session {
             stale: false,
             win_sent: false,
         };
-        self.change(key, now, Known::NeverStored, |_| Change::Store(new))
+        self.change(key, now, (Known::NeverStored, true), |_| Change::Store(new))
     }
 }
 
@@ -356,6 +362,11 @@ impl Locked<'_> {
         doomed.iter().for_each(|sealed| self.log_kill_like(name, sealed.number));
         unread.iter().for_each(|sealed| self.log_kill(name, sealed.number));
         self.log_change(name);
+    }
+
+    /// Whether a start may yet bring back a record of the name, which nobody has changed since.
+    fn may_come_back(&self, name: Name) -> bool {
+        self.state.awaited.as_ref().is_some_and(|awaited| awaited.may_hold(name))
     }
 
     fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {

@@ -252,7 +252,7 @@ impl Client {
                 Update::Done { .. } => return true,
                 Update::Full => return false,
                 Update::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
-                Update::Wait => {
+                Update::Wait | Update::Recovering => {
                     self.session.park();
                     if !self.cache.recover() && !self.cache.maintain(self.now) {
                         std::thread::sleep(Duration::from_millis(1));
@@ -277,7 +277,7 @@ impl Client {
             match self.session.store_chunk(item, index, &chunk, self.now) {
                 Update::Done { .. } => index += 1,
                 Update::Full => return false,
-                Update::Read(_) | Update::Wait => {
+                Update::Read(_) | Update::Wait | Update::Recovering => {
                     self.session.park();
                     self.cache.maintain(self.now);
                 }

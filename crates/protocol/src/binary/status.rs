@@ -25,6 +25,8 @@ pub enum Status {
     Unknown,
     /// Full, and not allowed to evict.
     OutOfMemory,
+    /// Not now.
+    TemporaryFailure,
 }
 
 impl Status {
@@ -42,6 +44,7 @@ impl Status {
             Self::AuthContinue => 0x21,
             Self::Unknown => 0x81,
             Self::OutOfMemory => 0x82,
+            Self::TemporaryFailure => 0x86,
         }
     }
 
@@ -58,6 +61,7 @@ impl Status {
             Self::AuthError => "Auth failure.",
             Self::Unknown => "Unknown command",
             Self::OutOfMemory => "Out of memory",
+            Self::TemporaryFailure => "Temporary failure",
         }
     }
 }

@@ -158,6 +158,7 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("recovery_shards", Gauge, "", "shards of the index", &["recovery_shards"], |v, s| s.one(&[], v.cache.shards)),
+    metric("recovery_refused_total", Counter, "", "changes refused since the record may not be back yet after the start", &["recovery_refused"], |v, s| s.one(&[], v.totals.recovery_refused)),
     metric("state_lost", Gauge, "", "whether a part of the state went while it was in use, and what was in DRAM with it", &["state_lost"], |v, s| s.one(&[], u64::from(v.cache.has_lost_state))),
     metric("recovery_shards_waiting", Gauge, "", "those whose records are not back yet after the start", &["recovery_shards_waiting", "recovery"], |v, s| s.one(&[], v.cache.recovering_shards)),
 

@@ -91,7 +91,7 @@ pub(crate) fn into_chunks(
         }
         Update::Full => Ok(Stored::NoMemory),
         Update::Read(probe) => Err(Unfinished::read(probe)),
-        Update::Done { .. } | Update::Wait => Err(Unfinished::Wait),
+        Update::Done { .. } | Update::Wait | Update::Recovering => Err(Unfinished::Wait),
     }
 }
 

@@ -86,6 +86,7 @@ pub(crate) fn calculate(
         }
         Update::Read(probe) => return Err(Unfinished::read(probe)),
         Update::Wait => return Err(Unfinished::Wait),
+        Update::Recovering => return Err(Unfinished::Recovering),
         Update::Full => outcome = Calculated::NoMemory,
     }
     count(executor, arith, outcome, is_created);

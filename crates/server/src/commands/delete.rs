@@ -53,6 +53,7 @@ pub(crate) fn delete(
         Update::Done { .. } => {}
         Update::Read(probe) => return Err(Unfinished::read(probe)),
         Update::Wait => return Err(Unfinished::Wait),
+        Update::Recovering => return Err(Unfinished::Recovering),
         Update::Full => outcome = Deleted::NotStored,
     }
     match outcome {

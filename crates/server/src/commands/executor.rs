@@ -2,6 +2,7 @@
 
 use crate::server::shared::Shared;
 use crate::stats::counters::Counters;
+use std::time::Duration;
 use terrace_cache::{Probe, Session};
 
 /// Chunks of large items are no longer than this: what a connection buffers of one is bounded by it.
@@ -46,7 +47,12 @@ pub(crate) enum Unfinished {
     Read(Box<Probe>),
     /// Buffers are full: try again in about a millisecond.
     Wait,
+    /// The record may not be back yet after a start: try again in about a millisecond, for [`RECOVERY_PATIENCE`].
+    Recovering,
 }
+
+/// What waits for a start to bring a record back is refused after this.
+pub(crate) const RECOVERY_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Unfinished {
     /// A page must be read first.

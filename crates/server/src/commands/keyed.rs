@@ -3,6 +3,7 @@
 use super::executor::{Executor, Unfinished};
 use super::{binary, classic, meta, store};
 use terrace_cache::{Evidence, Key, Manifest, NewValue, Pin, Session};
+use terrace_protocol::binary::Status;
 use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb, reply};
 
 /// A request was executed; what there is to say was written.
@@ -97,6 +98,24 @@ pub(crate) fn refuse_for_memory(
         _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
     }
     Ok(Executed::Replied)
+}
+
+/// Says that a request that was kept as it was received has waited for too long for what a start has yet to bring back.
+pub(crate) fn refuse_while_recovering(bytes: &[u8], out: &mut Vec<u8>) {
+    let Parse::Request { request, .. } = Parser::default().parse(bytes) else { return };
+    let is_told = match &request {
+        Request::Binary(request) => {
+            return request.echo.put_error(out, Status::TemporaryFailure);
+        }
+        Request::Store(store) => !store.noreply,
+        Request::Delete(delete) => !delete.noreply,
+        Request::Arith(arith) => !arith.noreply,
+        Request::Touch(touch) => !touch.noreply,
+        _ => true,
+    };
+    if is_told {
+        out.extend_from_slice(reply::RECOVERING);
+    }
 }
 
 /// Says that the value of a request that was kept as it was received did not end as it should.

@@ -141,7 +141,7 @@ pub(crate) fn forget(
     match update {
         Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Wait => Err(Unfinished::Wait),
-        Update::Done { .. } | Update::Full => Ok(is_lost),
+        Update::Done { .. } | Update::Full | Update::Recovering => Ok(is_lost),
     }
 }
 
@@ -196,6 +196,9 @@ pub(crate) fn with_effects(
         (Update::Done { .. }, _) => {}
         (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
+        // Who only reads may miss it.
+        (Update::Recovering, _) if effects.touch.is_none() && effects.vivify.is_none() => {}
+        (Update::Recovering, _) => return Err(Unfinished::Recovering),
         (Update::Full, outcome) => *outcome = Outcome::NoMemory,
     }
     if outcome == Outcome::Found && !effects.leaves_no_trace {

@@ -78,6 +78,7 @@ pub(crate) fn store(
     let stored = match (update, decision) {
         (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
+        (Update::Recovering, _) => return Err(Unfinished::Recovering),
         (Update::Full, _) => {
             if is_blind {
                 forget(executor, key, evidence)?;
@@ -241,6 +242,6 @@ fn forget(
     match executor.session.update(key, executor.now, evidence, true, |_| Change::Remove) {
         Update::Read(probe) => Err(Unfinished::read(probe)),
         Update::Wait => Err(Unfinished::Wait),
-        Update::Done { .. } | Update::Full => Ok(()),
+        Update::Done { .. } | Update::Full | Update::Recovering => Ok(()),
     }
 }

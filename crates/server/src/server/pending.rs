@@ -13,6 +13,8 @@ use crate::stats::latency::Command;
 use std::time::Instant;
 use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe, Session};
 use terrace_device::AlignedBuf;
+use terrace_protocol::binary::Status;
+use terrace_protocol::reply;
 
 /// Who is to be tried again after a while.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +128,24 @@ impl Pending {
     /// The key, as it was when the operation began.
     pub(crate) fn key(&self, session: &Session) -> Key<'_> {
         session.key_of_hash(&self.key, self.hash)
+    }
+
+    /// Says that it has waited for too long for what a start has yet to bring back, and gives back what it has stored.
+    pub(crate) fn refuse(&self, session: &Session, out: &mut Vec<u8>) {
+        match &self.work {
+            Work::Read(ReadKind::Binary(echo)) => echo.put_error(out, Status::TemporaryFailure),
+            Work::Request { bytes, chunks } => {
+                let runs = chunks.iter().flat_map(|manifest| &manifest.runs);
+                runs.for_each(|run| session.discard_chunks(run.item, run.chunks));
+                keyed::refuse_while_recovering(bytes, out);
+            }
+            _ => out.extend_from_slice(reply::RECOVERING),
+        }
+    }
+
+    /// Whether its reply is a part of a line's.
+    pub(crate) fn is_of_line(&self) -> bool {
+        matches!(self.work, Work::Read(ReadKind::Classic(_)))
     }
 
     /// Does the work with what was read for it, if anything.

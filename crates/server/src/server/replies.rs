@@ -185,6 +185,21 @@ impl Replies {
         self.advance(|memory| drop(runs.try_push(memory)));
     }
 
+    /// Takes the end of a line back that was written behind the reply of a key: what the key is answered with ends the line.
+    /// Says whether there was one.
+    pub(crate) fn take_end_behind(&mut self, id: SlotId, end: &[u8]) -> bool {
+        let behind = self.slots.get_mut((id.0 - self.front) as usize + 1);
+        let Some(Slot::Done(bytes)) = behind.filter(|slot| matches!(slot, Slot::Done(_))) else {
+            return false;
+        };
+        let is_end = bytes.starts_with(end);
+        if is_end {
+            bytes.drain(..end.len());
+            self.slot_bytes -= end.len();
+        }
+        is_end
+    }
+
     /// Moves what is finished at the front to the output, and memory that is not needed here for that to where it
     /// `goes`.
     fn advance(&mut self, mut goes: impl FnMut(Vec<u8>)) {

@@ -65,7 +65,7 @@ impl Upload {
                 Next::Stored(bytes)
             }
             Update::Wait => Next::Wait,
-            Update::Full | Update::Read(_) => Next::Full,
+            Update::Full | Update::Read(_) | Update::Recovering => Next::Full,
         }
     }
 

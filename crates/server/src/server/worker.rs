@@ -175,6 +175,9 @@ impl Worker {
         self.retry_waiting();
         self.release_held();
         self.serve()?;
+        if !self.cx.waiting.is_empty() {
+            self.waiting_since.get_or_insert_with(Instant::now);
+        }
         self.forget_lost();
         self.close_idle();
         if self.cx.reads.is_busy() { self.hand_over_reads() } else { Ok(()) }

@@ -46,5 +46,5 @@ counters! {
     delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory read_buf_oom idle_kicks conn_yields auth_cmds auth_errors
-    bytes_read bytes_written
+    bytes_read bytes_written recovery_refused
 }

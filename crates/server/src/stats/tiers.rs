@@ -34,6 +34,7 @@ const ROWS: &[Row] = &[
     ("recovery", Text(recovery)),
     ("recovery_shards", Number(|v| v.cache.shards)),
     ("recovery_shards_waiting", Number(|v| v.cache.recovering_shards)),
+    ("recovery_refused", Number(|v| v.totals.recovery_refused)),
     ("state_lost", Number(|v| v.cache.has_lost_state.into())),
     ("promotions", Number(|v| v.cache.promotions)),
     ("demotions", Number(|v| v.cache.demotions)),

@@ -10,6 +10,7 @@ use crate::server::replies::Expected;
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
 use terrace_cache::{Key, Probe};
+use terrace_protocol::reply;
 
 impl Connection {
     /// Executes an operation now, or begins what it needs first; an unfinished one on the same key must
@@ -50,28 +51,34 @@ impl Connection {
             }
             Err(Unfinished::Wait) => Err(Stop::Wait),
             // One that is finished brings it back here.
-            Err(Unfinished::Read(_)) if cx.is_crowded() && self.replies.unfinished() > 0 => {
+            Err(Unfinished::Read(_) | Unfinished::Recovering)
+                if cx.is_crowded() && self.replies.unfinished() > 0 =>
+            {
                 Err(Stop::Blocked)
             }
             Err(Unfinished::Read(probe)) => {
-                self.wait_for(probe, work(), (key, is_write), id, cx);
+                self.wait_for(Some(probe), work(), (key, is_write), id, cx);
+                Ok(())
+            }
+            Err(Unfinished::Recovering) => {
+                self.wait_for(None, work(), (key, is_write), id, cx);
                 Ok(())
             }
         }
     }
 
-    /// Keeps a place for the reply of an operation that needs to read something first.
+    /// Keeps a place for the reply of an operation that needs to read something first, or is to be tried again.
     #[inline(never)]
     fn wait_for(
         &mut self,
-        probe: Box<Probe>,
+        probe: Option<Box<Probe>>,
         work: Work,
         (key, is_write): (Key<'_>, bool),
         id: Id,
         cx: &mut Context,
     ) {
         let expected = Expected {
-            reply_bytes: probe.plan().bytes as usize + key.bytes().len(),
+            reply_bytes: probe.as_ref().map_or(0, |p| p.plan().bytes as usize + key.bytes().len()),
             request_bytes: work.memory() + size_of::<Pending>() + key.bytes().len(),
         };
         self.replies.borrow(&mut cx.runs);
@@ -81,7 +88,18 @@ impl Connection {
             Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work, cx.moment());
         operation.command = self.command;
         operation.about = self.about;
-        cx.read_for(operation, probe);
+        match probe {
+            Some(probe) => {
+                cx.read_for(operation, probe);
+            }
+            None => cx.retry_later(operation),
+        }
+    }
+
+    /// An operation that has waited for too long is refused: says whether it is told so. Of the keys of a line the last
+    /// one is, in place of the line's end; the others are missed.
+    pub(crate) fn is_told_of_refusal(&mut self, operation: &Pending) -> bool {
+        !operation.is_of_line() || self.replies.take_end_behind(operation.slot, reply::END)
     }
 
     /// An operation has its result; what is to be sent stands in `reply`.

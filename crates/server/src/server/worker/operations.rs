@@ -1,7 +1,7 @@
 //! Operations that wait for a drive, or for the cache to have buffers again.
 
 use super::{READS, RETRY_AFTER, Worker, reads};
-use crate::commands::executor::Unfinished;
+use crate::commands::executor::{RECOVERY_PATIENCE, Unfinished};
 use crate::say;
 use crate::server::chunks::ChunkRead;
 use crate::server::connection::Connection;
@@ -145,7 +145,12 @@ impl Worker {
     fn resume(&mut self, mut operation: Box<Pending>, evidence: Option<AlignedBuf>) {
         self.reply.clear();
         let result = operation.execute(&self.cx.executor(), evidence.as_deref(), &mut self.reply);
-        if let Err(Unfinished::Wait) = result {
+        let is_late = operation.began.elapsed() >= RECOVERY_PATIENCE;
+        if matches!(result, Err(Unfinished::Recovering)) && is_late {
+            evidence.into_iter().for_each(|buffer| self.cx.reads.release(buffer));
+            return self.refuse(operation);
+        }
+        if let Err(Unfinished::Wait | Unfinished::Recovering) = result {
             operation.evidence = evidence;
             self.wait_for_buffers();
             self.cx.retry_later(operation);
@@ -162,8 +167,20 @@ impl Worker {
             Err(Unfinished::Read(probe)) => {
                 self.cx.read_for(operation, probe);
             }
-            Err(Unfinished::Wait) => {}
+            Err(Unfinished::Wait | Unfinished::Recovering) => {}
         }
+    }
+
+    /// What it depends on may not be back yet, and it has waited for long enough.
+    fn refuse(&mut self, operation: Box<Pending>) {
+        self.cx.stats.counters.recovery_refused.add(1);
+        self.reply.clear();
+        let connection = self.connections.get_mut(operation.connection);
+        if connection.is_none_or(|connection| connection.is_told_of_refusal(&operation)) {
+            operation.refuse(&self.cx.session, &mut self.reply);
+        }
+        self.deliver(&operation, Answer::Reply);
+        self.cx.spare(operation);
     }
 
     /// Hands a result to the connection that asked, if it is still there.
