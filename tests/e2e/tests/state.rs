@@ -260,11 +260,11 @@ fn a_truncated_state_costs_what_was_in_dram_and_the_next_warm_start() {
         assert!(lost || there == RECORDS && part > 0, "{what}: {there} are there");
         if lost {
             server.output_with("state: a part of its file is gone");
-            let is_kept = |n: &usize| is_right(client, &format!("new{n}"), 300);
             for n in 0..RECORDS {
                 let key = format!("new{n}");
                 client.set(&key, &value_of(&key, 0, 300));
             }
+            let is_kept = |n: &usize| is_right(client, &format!("new{n}"), 300);
             assert_eq!((0..RECORDS).filter(is_kept).count(), RECORDS, "{what}");
             assert!(!path.exists(), "{what}: it is not found again");
         }
