@@ -35,7 +35,8 @@ suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder 
 # Each takes a build; `make test-weekly` tries all of them.
 suite traps 600 sim/traps/run sim/traps/{delete-resurrection,suspended-names-decided-one-by-one}.patch
 suite terrace-e2e 900 scripts/run-tests --release terrace-e2e --test mixed_load
-suite clients 300 scripts/run-tests --release terrace-e2e --test real_clients -- --include-ignored
+# With Django's, dogpile.cache's and cachelib's own tests, which take a minute to install and half a minute to run.
+suite clients 600 scripts/run-tests --release terrace-e2e --test real_clients -- --include-ignored
 suite crowd 300 env TERRACE_E2E_CROWD=10000 \
     scripts/run-tests --release terrace-e2e --test crowd -- --nocapture
 # 60 of them take about two minutes.

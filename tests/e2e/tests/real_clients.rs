@@ -267,6 +267,38 @@ fn xmemcached() {
     java_client("xmemcached", "XClient");
 }
 
+/// Runs the tests that a framework has of its memcached backends, see tests/clients/suites.
+fn framework(package: &str) {
+    const NOT_INSTALLED: i32 = 77;
+    let server = terrace_e2e::program().to_str().expect("its path is text");
+    let words = ["python3", "-B", "tests/clients/suites/suites.py", server, package];
+    let output = bounded(&words, &root());
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    match output.status.code() {
+        Some(0) => println!("{text}"),
+        Some(NOT_INSTALLED) => skip(package, "its tests can't be had from PyPI"),
+        _ => panic!("{package}: {}:\n{text}", output.status),
+    }
+}
+
+#[test]
+#[ignore = "takes long; make test-long"]
+fn djangos_cache_tests() {
+    framework("django");
+}
+
+#[test]
+#[ignore = "takes long; make test-long"]
+fn dogpile_caches_tests() {
+    framework("dogpile.cache");
+}
+
+#[test]
+#[ignore = "takes long; make test-long"]
+fn cachelibs_tests() {
+    framework("cachelib");
+}
+
 #[test]
 fn memccapable() {
     if Command::new("memccapable").arg("--help").output().is_err() {
