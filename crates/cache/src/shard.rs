@@ -49,6 +49,8 @@ pub(crate) struct ShardState {
     pub(crate) leaving: Vec<Sealed>,
     /// Those that their records are moving to, before their commit; see [`crate::reclaim::merge`].
     pub(crate) arriving: Vec<Sealed>,
+    /// The one that a seal hands records over to.
+    pub(crate) sealing: Option<Sealed>,
 }
 
 /// Segments that may hold the record of a name: most often one.
@@ -92,6 +94,13 @@ pub(crate) enum Asker {
     Background,
 }
 
+impl ShardState {
+    /// Whether records are still being handed over to a segment that can be read already.
+    pub(crate) fn is_filling(&self, sealed: &Sealed) -> bool {
+        self.sealing.as_ref() == Some(sealed) || self.arriving.contains(sealed)
+    }
+}
+
 impl Shard {
     pub(crate) fn new(at: usize, geometry: &Geometry, buckets: usize, first_cas: u64) -> Self {
         let rows = geometry.segments_per_shard;
@@ -111,6 +120,7 @@ impl Shard {
             gathered: 0,
             leaving: Vec::new(),
             arriving: Vec::new(),
+            sealing: None,
         };
         Self {
             table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),

@@ -3,7 +3,7 @@
 mod common;
 
 use common::machine::{Machine, config, key, value};
-use common::record;
+use common::{Client, record};
 use std::collections::{HashMap, HashSet};
 use terrace_cache::{Body, Change, Dump};
 
@@ -32,6 +32,73 @@ fn a_step_shows_a_part_of_a_long_segment() {
         }
     }
     assert_eq!((seen.len() as u64, most), (RECORDS, SHOWN_MAX));
+}
+
+/// Walks over all records, and has `change` done before each step. The keys that were shown.
+fn walk_beside(client: &mut Client, mut change: impl FnMut(&mut Client)) -> HashSet<Vec<u8>> {
+    let mut dump = Dump::begin(&client.cache).expect("a place");
+    let mut seen = HashSet::new();
+    loop {
+        change(client);
+        let more = dump.step(client.now, |listed| {
+            seen.insert(listed.record.key.to_vec());
+        });
+        if !more {
+            return seen;
+        }
+    }
+}
+
+fn missing(seen: &HashSet<Vec<u8>>, keys: u64) -> Vec<u64> {
+    (0..keys).filter(|n| !seen.contains(&key(*n))).collect()
+}
+
+#[test]
+fn keys_overwritten_in_a_row_during_a_walk_are_all_shown() {
+    for tiered in [true, false] {
+        let mut config = config();
+        if !tiered {
+            config.tiers.clear();
+        }
+        let mut machine = Machine::new(config);
+        let client = &mut machine.client;
+        const KEYS: u64 = 3000;
+        (0..KEYS).for_each(|n| assert!(client.set(&key(n), &value(n, 1))));
+        client.settle();
+        for (per_step, settles) in [(7, false), (500, true), (5000, true)] {
+            let mut turn = 0;
+            let seen = walk_beside(client, |client| {
+                // A walk that others keep from its end goes on alone at last.
+                for n in (turn..turn + per_step).map(|n| n % KEYS) {
+                    assert!(client.set(&key(n), &value(n, turn)));
+                }
+                turn += per_step;
+                if settles {
+                    client.settle();
+                }
+            });
+            let missing = missing(&seen, KEYS);
+            assert!(missing.is_empty(), "tiered {tiered}, {per_step} a step: {missing:?}");
+        }
+    }
+}
+
+#[test]
+fn hot_keys_are_shown_however_often_they_are_overwritten() {
+    let mut machine = Machine::new(config());
+    let client = &mut machine.client;
+    const HOT: u64 = 10;
+    (0..2000).for_each(|n| assert!(client.set(&key(n), &value(n, 1))));
+    client.settle();
+    // More walks than there may be at once.
+    for round in 0..100 {
+        let seen = walk_beside(client, |client| {
+            for turn in 0..30 {
+                (0..HOT).for_each(|n| assert!(client.set(&key(n), &value(n, round + turn))));
+            }
+        });
+        assert_eq!(missing(&seen, HOT), [0; 0]);
+    }
 }
 
 #[test]

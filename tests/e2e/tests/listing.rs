@@ -120,6 +120,94 @@ fn a_listing_goes_on_under_load_and_the_load_goes_on_beside_it() {
     });
 }
 
+/// The ways to list keys: the request, and how the answer ends.
+const DUMPS: [(&str, &str); 3] = [
+    ("lru_crawler metadump all", "END"),
+    ("lru_crawler mgdump all", "EN"),
+    ("stats cachedump 1 0", "END"),
+];
+
+/// Which of `PREFIX0` and so on a listing lacks. Asks again where another listing has not ended yet.
+fn missing(server: &Server, (request, end): (&str, &str), prefix: &str, keys: usize) -> Vec<usize> {
+    loop {
+        let mut stream = TcpStream::connect(server.address()).expect("the server accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(format!("{request}\r\n").as_bytes()).expect("sent");
+        let mut is_there = vec![false; keys];
+        let mut was_busy = false;
+        for line in BufReader::new(stream).lines().map(|line| line.expect("a line")) {
+            was_busy |= line.contains("usy") || line.contains("BUSY");
+            if was_busy || line == end {
+                break;
+            }
+            let word = line.split(' ').find(|word| word.contains(prefix)).unwrap_or_default();
+            let digits = word.trim_start_matches("key=").strip_prefix(prefix);
+            if let Some(at) = digits.and_then(|digits| digits.parse::<usize>().ok()) {
+                is_there[at] = true;
+            }
+        }
+        if !was_busy {
+            return (0..keys).filter(|&at| !is_there[at]).collect();
+        }
+    }
+}
+
+/// Overwrites `PREFIX0` and so on for as long as `list` takes.
+fn overwritten_beside(server: &Server, prefix: &str, keys: usize, list: impl FnOnce() + Send) {
+    let rounds = AtomicU64::new(0);
+    fill(&mut server.client(), prefix, keys, 20);
+    std::thread::scope(|scope| {
+        let mut client = server.client();
+        let listing = scope.spawn(|| {
+            wait_until("the load", || (rounds.load(Ordering::Relaxed) > 0).then_some(()));
+            list();
+        });
+        while !listing.is_finished() {
+            fill(&mut client, prefix, keys, 20);
+            rounds.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn ten_hot_keys_are_in_each_of_a_hundred_listings() {
+    for flags in ["-m 64 -t 2", "-m 64 -t 2 --tier ssd:DIR/tier:256m"] {
+        if !is_terrace() && flags.contains("--tier") {
+            return skip("ten_hot_keys_are_in_each_of_a_hundred_listings", "needs Terrace");
+        }
+        let server = Server::start(flags);
+        fill(&mut server.client(), "cold", 3000, 100);
+        overwritten_beside(&server, "hot", 10, || {
+            for round in 0..100 {
+                for dump in DUMPS.iter().filter(|_| is_terrace()) {
+                    let missing = missing(&server, *dump, "hot", 10);
+                    assert!(missing.is_empty(), "{flags}, {}, {round}: {missing:?}", dump.0);
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn keys_that_are_all_overwritten_meanwhile_are_all_listed() {
+    if !is_terrace() {
+        return skip("keys_that_are_all_overwritten_meanwhile_are_all_listed", "needs Terrace");
+    }
+    for flags in ["-m 64 -t 2", "-m 24 -t 2 --tier ssd:DIR/tier:512m"] {
+        let server = Server::start(flags);
+        // `cachedump` ends with 2 MiB of answer.
+        for (keys, dumps) in [(200_000, &DUMPS[..2]), (50_000, &DUMPS[2..])] {
+            overwritten_beside(&server, "row", keys, || {
+                for dump in dumps.iter().cycle().take(4) {
+                    let missing = missing(&server, *dump, "row", keys);
+                    assert!(missing.is_empty(), "{flags}, {}: {} of {keys}", dump.0, missing.len());
+                }
+            });
+            server.client().check("flush_all\r\n", "OK\r\n");
+        }
+    }
+}
+
 #[test]
 fn a_client_that_does_not_read_its_listing_stops_nobody() {
     if !is_terrace() {

@@ -492,8 +492,18 @@ impl Arena {
         id: u32,
         fill: u32,
     ) -> impl Iterator<Item = Resident<'g>> {
+        self.records_from(guard, id, 0, fill)
+    }
+
+    /// As [`Arena::records`], from `offset` on, which was the fill once.
+    pub(crate) fn records_from<'g>(
+        &'g self,
+        guard: Guard<'g>,
+        id: u32,
+        mut offset: u32,
+        fill: u32,
+    ) -> impl Iterator<Item = Resident<'g>> {
         let start = u64::from(id) * u64::from(self.block_bytes);
-        let mut offset = 0;
         std::iter::from_fn(move || {
             if offset >= fill {
                 return None;

@@ -13,6 +13,7 @@ use crate::segments::layout::Footer;
 use crate::segments::order;
 use crate::segments::packing::{self, assemble, defer_equal_names, fit};
 use crate::segments::pick::{Fresh, Pick, Wanted};
+use crate::segments::segment::Sealed;
 use crate::shard::{Locked, Shard};
 use crate::stats::counters::count;
 use std::sync::atomic::Ordering;
@@ -104,9 +105,12 @@ pub(crate) fn seal(
     log.begin(log_slot, Seat { shard: footer.shard, number, seq });
     shard.segments.publish(slot, &footer, footer.names.len() as u32, seq);
     engine.note_segment(&shard.segments, number, true);
+    locked.state.sealing = Some(Sealed { number, seq });
     drop(locked);
     crash_point("seal: begun");
-    if publish(engine, shard, guard, &items, number, generation) {
+    let is_there = publish(engine, shard, guard, &items, number, generation);
+    shard.lock(&engine.pool, guard).state.sealing = None;
+    if is_there {
         let log_slot = (slot.tier, log_slot);
         leave_dram(engine, shard, guard, &items, log_slot, generation);
     }

@@ -1,22 +1,41 @@
-//! Walking over all records, for listings: shard by shard, a block or a segment at a time, beside the
-//! requests. A record that moves meanwhile may be seen twice; one that is stored, changed or removed
-//! meanwhile, or not.
+//! Walking over all records, for listings, beside the requests: shard by shard, first the segments, then what is in
+//! DRAM.
+//!
+//! A key that is there from the beginning of a walk to its end is shown at least once, however often it is
+//! overwritten or moved meanwhile. A record leaves its place only for a new segment or for the end of the blocks in
+//! DRAM. So a shard is walked until, under its lock, each segment was walked and no more than [`LAST_BYTES`] in DRAM
+//! were not; these are shown before the lock is let go. Wherever a key is at that moment, it was shown there. A segment
+//! that records are still being handed over to waits until it has all of them. A record that moves may be shown twice;
+//! one that is stored, changed or removed meanwhile, or not.
 
 use crate::cache::{Cache, Engine};
+use crate::dram::lane::{FullBlock, LaneBlocks};
 use crate::dram::memory::Guard;
 use crate::dram::resident::mark;
 use crate::platform::quiesce::Participant;
 use crate::reclaim::spans;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
+use crate::shard::{Shard, ShardState};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::vec;
+use std::time::Duration;
+use std::{thread, vec};
 use terrace_device::AlignedBuf;
 
 /// Records of a segment that a step shows at most: who lists them keeps what it writes until the client takes it.
 const SHOWN_MAX: usize = 512;
+/// Bytes of blocks in DRAM that a step looks at, about.
+const STEP_BYTES: u64 = 1 << 20;
+/// Bytes of blocks in DRAM that are looked at under a shard's lock, at most: requests wait for less than a millisecond.
+const LAST_BYTES: u64 = 64 << 10;
+/// Where so many times the bytes of a shard were walked, and more came, its walk goes on to the end in one step, so
+/// that a slow client does not make it endless: what is written takes longer than to walk over it.
+const TURNS_MAX: u64 = 3;
+/// Handing over the records of a segment takes about as long.
+const HANDED_OVER_NAP: Duration = Duration::from_millis(1);
 
 /// A record as a listing shows it.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +57,59 @@ struct Opened {
     records: vec::IntoIter<Option<Range<usize>>>,
 }
 
+/// How far the walk over one shard is.
+#[derive(Default)]
+struct Progress {
+    /// Segments that come next, and are walked as far as the next look at the shard is concerned.
+    left: Vec<Sealed>,
+    /// Sequences of the seals of those that were walked and are still there.
+    segments: HashSet<u64>,
+    /// Blocks in DRAM that were walked, by their order, and how far.
+    blocks: HashMap<u64, u32>,
+    /// Bytes to walk when the shard was begun; `None` before.
+    first_bytes: Option<u64>,
+    walked_bytes: u64,
+}
+
+/// What a look at a shard under its lock brings.
+enum Look {
+    /// Segments that were not walked yet are in [`Progress::left`].
+    Segments,
+    /// These blocks in DRAM.
+    Blocks(Vec<Unwalked>),
+    /// Only segments are left whose records are still being handed over.
+    Wait,
+    /// Everything was shown.
+    Done,
+}
+
+/// Part of a block that was not walked yet.
+#[derive(Clone, Copy)]
+struct Unwalked {
+    id: u32,
+    from: u32,
+    fill: u32,
+}
+
 /// A walk over all records.
 pub struct Dump {
     cache: Arc<Cache>,
     participant: Participant,
+    walk: Walk,
+}
+
+struct Walk {
     buffer: AlignedBuf,
     shard: usize,
-    /// What is left of that shard; `None` before its DRAM was looked at.
-    left: Option<Vec<Sealed>>,
+    /// Of that shard.
+    progress: Progress,
     /// The segment in the buffer.
     opened: Option<Opened>,
-    /// One of so many segments is shown.
+    sample: Sample,
+}
+
+/// Which segments are shown.
+struct Sample {
     one_in: u64,
     /// Segments so far, and those of them that were shown.
     segments: u64,
@@ -61,62 +122,76 @@ impl Dump {
         let participant = cache.engine.pool.quiesce.join()?;
         let bytes = cache.engine.geometry.segment_bytes as usize;
         let buffer = AlignedBuf::zeroed(bytes);
-        Some(Self {
-            cache: Arc::clone(cache),
-            participant,
+        let walk = Walk {
             buffer,
             shard: 0,
-            left: None,
+            progress: Progress::default(),
             opened: None,
-            one_in: 1,
-            segments: 0,
-            shown: 0,
-        })
+            sample: Sample { one_in: 1, segments: 0, shown: 0 },
+        };
+        Some(Self { cache: Arc::clone(cache), participant, walk })
     }
 
     /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
     pub fn sample(&mut self, one_in: u64) {
-        self.one_in = one_in.max(1);
+        self.walk.sample.one_in = one_in.max(1);
     }
 
     /// How many segments there were so far, for each that was shown.
     pub fn segments_per_shown(&self) -> f64 {
-        self.segments as f64 / self.shown.max(1) as f64
+        self.walk.sample.segments as f64 / self.walk.sample.shown.max(1) as f64
     }
 
-    /// Shows some records of one segment, or those of a shard's DRAM, without the expired ones; `false` when
-    /// there are no more. Holds no lock while it reads a segment from its drive.
+    /// Shows some records of one segment, or of a shard's DRAM, without the expired ones; `false` when there are no
+    /// more. Holds no lock while it reads a segment from its drive. Naps where a segment is just being handed over.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
-        let Self { cache, participant, buffer, shard: at, left, opened, .. } = self;
-        let (one_in, segments, shown) = (self.one_in, &mut self.segments, &mut self.shown);
+        let Self { cache, participant, walk } = self;
         let engine = &cache.engine;
-        if *at >= engine.shards.len() {
-            return false;
-        }
-        let guard = engine.pool.quiesce.guard(participant);
-        match left {
-            // The one that was begun comes first.
-            _ if opened.is_some() => list_part(engine, guard, *at, opened, buffer, now, &mut visit),
-            None => {
-                let mut all = list_dram(engine, guard, *at, now, &mut visit);
-                all.retain(|_| {
-                    let is_shown = *segments % one_in == 0;
-                    *segments += 1;
-                    *shown += u64::from(is_shown);
-                    is_shown
-                });
-                *left = Some(all);
+        let shard = walk.shard;
+        while walk.shard < engine.shards.len() {
+            let is_over =
+                walk.step(engine, engine.pool.quiesce.guard(participant), now, &mut visit);
+            engine.pool.quiesce.park(participant);
+            match is_over {
+                Some(true) => (walk.shard, walk.progress) = (walk.shard + 1, Progress::default()),
+                Some(false) => {}
+                None => thread::sleep(HANDED_OVER_NAP),
             }
-            Some(waiting) => match waiting.pop() {
-                Some(sealed) => {
-                    let spans = read_segment(engine, *at, sealed, buffer);
-                    *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
-                }
-                None => (*at, *left) = (*at + 1, None),
-            },
+            if walk.shard != shard || !walk.progress.is_late() {
+                return true;
+            }
         }
-        engine.pool.quiesce.park(participant);
-        true
+        false
+    }
+}
+
+impl Walk {
+    /// One part of the shard; whether it was the last, `None` to come back later.
+    fn step(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        now: u32,
+        visit: &mut impl FnMut(Listed<'_>),
+    ) -> Option<bool> {
+        let Self { shard: at, progress, opened, buffer, sample } = self;
+        if opened.is_some() {
+            list_part(engine, guard, *at, opened, buffer, now, visit);
+        } else if let Some(sealed) = progress.left.pop() {
+            progress.walked_bytes += u64::from(engine.geometry.segment_bytes);
+            if sample.takes() {
+                let spans = read_segment(engine, *at, sealed, buffer);
+                *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
+            }
+        } else {
+            match progress.look(engine, guard, *at, now, visit) {
+                Look::Segments => {}
+                Look::Blocks(blocks) => list_blocks(engine, guard, &blocks, now, visit),
+                Look::Wait => return None,
+                Look::Done => return Some(true),
+            }
+        }
+        Some(false)
     }
 }
 
@@ -126,25 +201,108 @@ impl Drop for Dump {
     }
 }
 
-/// Shows the unsealed records of a shard, and says which segments it has. Blocks stay what they are
-/// under the guard.
-fn list_dram(
+impl Sample {
+    fn takes(&mut self) -> bool {
+        let is_shown = self.segments.is_multiple_of(self.one_in);
+        self.segments += 1;
+        self.shown += u64::from(is_shown);
+        is_shown
+    }
+}
+
+impl Progress {
+    /// Whether what is written to the shard keeps the walk from its end.
+    fn is_late(&self) -> bool {
+        let first_bytes = self.first_bytes.unwrap_or(0).max(STEP_BYTES);
+        self.walked_bytes > TURNS_MAX * first_bytes
+    }
+
+    /// Looks for what was not walked yet, and counts it as walked. Shows the last of it itself.
+    fn look(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+        visit: &mut impl FnMut(Listed<'_>),
+    ) -> Look {
+        let shard = &engine.shards[at];
+        let locked = shard.lock(&engine.pool, guard);
+        let waits = self.look_for_segments(shard, &locked.state);
+        let blocks = fresh_blocks(&locked.state);
+        let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
+        let segment_bytes = u64::from(engine.geometry.segment_bytes);
+        self.first_bytes.get_or_insert(bytes + self.left.len() as u64 * segment_bytes);
+        let is_last = bytes <= LAST_BYTES;
+        match (self.left.is_empty(), is_last && waits) {
+            (false, _) => return Look::Segments,
+            (true, true) => return Look::Wait,
+            (true, false) => {}
+        }
+        let blocks = self.take_blocks(&blocks);
+        if !is_last {
+            return Look::Blocks(blocks);
+        }
+        list_blocks(engine, guard, &blocks, now, visit);
+        drop(locked);
+        Look::Done
+    }
+
+    /// Puts the segments that come next to the left, and says whether there are some that have to wait.
+    fn look_for_segments(&mut self, shard: &Shard, state: &ShardState) -> bool {
+        let (filling, all): (Vec<_>, Vec<_>) =
+            shard.segments.iter().partition(|sealed| state.is_filling(sealed));
+        let all_there = all.iter().map(|sealed| sealed.seq).collect();
+        let before = std::mem::replace(&mut self.segments, all_there);
+        self.left = all.into_iter().filter(|sealed| !before.contains(&sealed.seq)).collect();
+        !filling.is_empty()
+    }
+
+    fn unwalked(&self, block: &FullBlock) -> u32 {
+        block.fill - self.blocks.get(&block.order).copied().unwrap_or(0)
+    }
+
+    /// What a step looks at of `blocks`, which are all of the shard.
+    fn take_blocks(&mut self, blocks: &[FullBlock]) -> Vec<Unwalked> {
+        let (mut taken, mut walked, mut left_bytes) = (Vec::new(), HashMap::new(), STEP_BYTES);
+        for block in blocks {
+            let bytes = self.unwalked(block);
+            let from = block.fill - bytes;
+            let takes = bytes > 0 && left_bytes > 0;
+            walked.insert(block.order, if takes { block.fill } else { from });
+            if takes {
+                taken.push(Unwalked { id: block.id, from, fill: block.fill });
+                left_bytes = left_bytes.saturating_sub(bytes.into());
+                self.walked_bytes += u64::from(bytes);
+            }
+        }
+        self.blocks = walked;
+        taken
+    }
+}
+
+/// The blocks of a shard's records that are in DRAM only, oldest first.
+fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
+    let LaneBlocks { open, full, .. } = &state.fresh;
+    let open = open.as_ref().map(|block| FullBlock {
+        id: block.id,
+        fill: block.fill(),
+        order: block.order(),
+    });
+    full.iter().copied().chain(open).collect()
+}
+
+/// Shows the unsealed records in parts of blocks, which stay what they are under the guard.
+fn list_blocks(
     engine: &Engine,
     guard: Guard<'_>,
-    at: usize,
+    blocks: &[Unwalked],
     now: u32,
     visit: &mut impl FnMut(Listed<'_>),
-) -> Vec<Sealed> {
-    let shard = &engine.shards[at];
-    let (blocks, segments) = {
-        let locked = shard.lock(&engine.pool, guard);
-        let fresh = &locked.state.fresh;
-        let full = fresh.full.iter().map(|block| (block.id, block.fill));
-        let open = fresh.open.as_ref().map(|block| (block.id, block.fill()));
-        (full.chain(open).collect::<Vec<_>>(), shard.segments.iter().collect())
-    };
+) {
+    let arena = &engine.pool.arena;
     let residents =
-        blocks.into_iter().flat_map(|(id, fill)| engine.pool.arena.records(guard, id, fill));
+        blocks.iter().flat_map(|block| arena.records_from(guard, block.id, block.from, block.fill));
     for resident in residents.filter(|resident| !resident.has(mark::VOID | mark::SEALED)) {
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         if is_listed(&record, now) {
@@ -153,7 +311,6 @@ fn list_dram(
             visit(Listed { record, accessed, fetched, is_sealed: false });
         }
     }
-    segments
 }
 
 /// Shows the live records of a segment.
