@@ -137,7 +137,7 @@ fn small_and_large_values_pass_in_both_versions() {
     if others("small_and_large_values_pass_in_both_versions") {
         return;
     }
-    let mut server = TlsServer::start("-I 8m", "");
+    let mut server = TlsServer::start("-I 8m -o ssl_session_cache,ssl_wbuf_size=64", "");
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let config = server.authority.client(None, version);
         let mut stream = connect(server.address, config).expect("a connection");
@@ -160,7 +160,8 @@ fn small_and_large_values_pass_in_both_versions() {
     }
     let client = &mut server.server.client();
     assert_eq!(client.stat("", "ssl_new_sessions"), 2);
-    assert_eq!(client.stats("settings")["ssl_enabled"], "yes");
+    let settings = client.stats("settings");
+    assert_eq!([&*settings["ssl_enabled"], &*settings["ssl_wbuf_size"]], ["yes", "65536"]);
     server.server.assert_alive();
 }
 
@@ -216,6 +217,9 @@ fn clients_show_certificates_where_they_must() {
         assert!(server.connect(known).is_ok(), "{more} {prefix}");
         assert_eq!(server.connect(None).is_ok(), without, "{more} {prefix}");
         assert_eq!(server.connect(Some(&stranger)).is_ok(), with_strange, "{more} {prefix}");
+        if !with_strange {
+            server.server.output_with("TLS certificate refused: ");
+        }
         server.server.assert_alive();
     }
 }
@@ -225,10 +229,13 @@ fn tls_1_2_can_be_refused() {
     if others("tls_1_2_can_be_refused") {
         return;
     }
-    let server = TlsServer::start("-o ssl_min_version=3", "");
+    let mut server = TlsServer::start("-o ssl_min_version=3", "");
     let old = server.authority.client(None, &rustls::version::TLS12);
     assert!(connect(server.address, old).is_err());
     assert!(server.connect(None).is_ok());
+    // Sessions that no client can resume are not counted.
+    assert_eq!(server.server.client().stat("", "ssl_new_sessions"), 0);
+    server.server.assert_alive();
 }
 
 #[test]
@@ -288,6 +295,61 @@ fn files_that_can_not_be_used_are_named() {
     let failed = Server::run("-m 64 -Z -o ssl_chain_cert=/nowhere.pem,ssl_key=/nowhere.key");
     assert_eq!(failed.code, Some(71), "{}", failed.output);
     assert!(failed.output.contains("-o ssl_chain_cert=/nowhere.pem: "), "{}", failed.output);
+}
+
+/// What `openssl` makes; `None` where there is none.
+fn openssl(dir: &std::path::Path, words: &str) -> Option<()> {
+    let mut command = std::process::Command::new("openssl");
+    let output = command.args(words.split(' ')).current_dir(dir).output().ok()?;
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+#[test]
+fn certificates_of_version_1_and_self_signed_ones_are_served() {
+    let test = "certificates_of_version_1_and_self_signed_ones_are_served";
+    if others(test) {
+        return;
+    }
+    let dir = Arc::new(TempDir::new().expect("a temporary directory"));
+    let run = |words: &str| openssl(dir.path(), words);
+    if run("req -x509 -newkey rsa:2048 -nodes -keyout key -out ca -subj /CN=localhost").is_none() {
+        return skip(test, "no openssl");
+    }
+    run("req -new -key key -out request -subj /CN=localhost");
+    run("x509 -req -in request -signkey key -out v1 -days 30");
+    run("x509 -in ca -trustout -addtrust serverAuth -out trusted");
+    let marked = [b"\xEF\xBB\xBF", &fs::read(dir.path().join("ca")).expect("a file")[..]].concat();
+    fs::write(dir.path().join("marked"), marked).expect("a file");
+    for chain in ["ca", "v1", "trusted", "marked"] {
+        let flags = format!("-m 64 -Z -o ssl_chain_cert=DIR/{chain},ssl_key=DIR/key");
+        let server = Server::try_start(&flags, Arc::clone(&dir));
+        let server = server.unwrap_or_else(|failed| panic!("{chain}: {}", failed.output));
+        let connect = format!("{} -verify_quiet", server.address());
+        let mut client = std::process::Command::new("openssl");
+        client.args(["s_client", "-quiet", "-no_ign_eof", "-connect"]).args(connect.split(' '));
+        client.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut client = client.stderr(std::process::Stdio::null()).spawn().expect("openssl");
+        let mut stdin = client.stdin.take().expect("a pipe");
+        // In this order: an `s_client` ends with its input.
+        stdin.write_all(b"version\r\nquit\r\n").expect("sent");
+        let mut told = String::new();
+        client.stdout.take().expect("a pipe").read_to_string(&mut told).expect("an answer");
+        drop(stdin);
+        client.wait().expect("it ends");
+        assert!(told.starts_with("VERSION "), "{chain}: {told}");
+    }
+    // What can't be served is named.
+    run("ecparam -name secp521r1 -genkey -noout -out p521");
+    run("req -x509 -new -key p521 -out p521.pem -subj /CN=localhost");
+    for (key, chain, says) in [
+        ("p521", "p521.pem", "an ECDSA key on P-521 can't be used; RSA of 2,048"),
+        ("key", "p521.pem", "it is not the key of the certificate"),
+    ] {
+        let flags = format!("-m 64 -Z -o ssl_chain_cert=DIR/{chain},ssl_key=DIR/{key}");
+        let failed = Server::try_start(&flags, Arc::clone(&dir)).err().expect("it can't be served");
+        assert!(failed.output.contains(says), "{}", failed.output);
+    }
 }
 
 #[test]

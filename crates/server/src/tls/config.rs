@@ -1,12 +1,12 @@
 //! From files to what rustls needs.
 
-use super::ciphers;
+use super::{ciphers, files};
 use crate::settings::{ListenTls, TlsSettings};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig};
 use std::fmt::Display;
@@ -80,10 +80,8 @@ fn server_config(
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    let (chain, key) = (chain(settings)?, key(settings)?);
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| TlsError::at("ssl_key", settings.key.as_deref(), error))?;
+    let certified = SingleCertAndKey::from(certified(settings, provider)?);
+    let mut config = builder.with_cert_resolver(Arc::new(certified));
     match settings.session_cache {
         true => config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX),
         false => {
@@ -94,12 +92,27 @@ fn server_config(
     Ok(Arc::new(config))
 }
 
+/// The server's certificates and their key. The certificates are shown as they are: whether one is trusted, whatever
+/// its version and whoever signed it, is for clients to decide.
+fn certified(settings: &TlsSettings, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
+    let (chain, key) = (chain(settings)?, key(settings)?);
+    let failed = |reason: String| TlsError::at("ssl_key", settings.key.as_deref(), reason);
+    let unknown = |_| failed(files::unusable_key(key.secret_der()));
+    let signing = provider.key_provider.load_private_key(key.clone_key()).map_err(unknown)?;
+    let public = signing.public_key();
+    let is_of = |public: &[u8]| chain[0].windows(public.len()).any(|bytes| bytes == public);
+    if public.is_some_and(|public| !is_of(&public)) {
+        return Err(failed("it is not the key of the certificate".to_string()));
+    }
+    Ok(CertifiedKey::new(chain, signing))
+}
+
 fn chain(settings: &TlsSettings) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let path = settings.chain.as_deref().unwrap_or(Path::new(""));
     let chain = if settings.is_der {
         std::fs::read(path).map(|bytes| vec![bytes.into()]).map_err(|error| error.to_string())
     } else {
-        certificates(path)
+        files::certificates(path)
     };
     match chain {
         Ok(chain) if chain.is_empty() => Err("there is no certificate in it".to_string()),
@@ -108,41 +121,21 @@ fn chain(settings: &TlsSettings) -> Result<Vec<CertificateDer<'static>>, TlsErro
     .map_err(|reason| TlsError::at("ssl_chain_cert", Some(path), reason))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all = CertificateDer::pem_file_iter(path).map_err(pem_error)?;
-    all.collect::<Result<_, _>>().map_err(pem_error)
-}
-
 fn key(settings: &TlsSettings) -> Result<PrivateKeyDer<'static>, TlsError> {
     let path = settings.key.as_deref().unwrap_or(Path::new(""));
     let key = if settings.is_der {
         let bytes = std::fs::read(path).map_err(|error| error.to_string());
         bytes.and_then(|bytes| PrivateKeyDer::try_from(bytes).map_err(str::to_string))
     } else {
-        PrivateKeyDer::from_pem_file(path).map_err(pem_error).map(as_it_is)
+        files::key(path)
     };
     key.map_err(|reason| TlsError::at("ssl_key", Some(path), reason))
-}
-
-/// The key in the form that its bytes have: like OpenSSL, whatever the label of the PEM file says.
-fn as_it_is(key: PrivateKeyDer<'static>) -> PrivateKeyDer<'static> {
-    PrivateKeyDer::try_from(key.secret_der().to_vec()).unwrap_or(key)
-}
-
-/// What went wrong with a file, without the content of it.
-fn pem_error(error: rustls::pki_types::pem::Error) -> String {
-    use rustls::pki_types::pem::Error;
-    match error {
-        Error::Io(error) => error.to_string(),
-        Error::NoItemsFound => "nothing of that kind is in it".to_string(),
-        _ => "it is no PEM file".to_string(),
-    }
 }
 
 fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
     let failed = |reason: String| TlsError::at("ssl_ca_cert", Some(ca), reason);
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(ca).map_err(failed)? {
+    for certificate in files::certificates(ca).map_err(failed)? {
         roots.add(certificate).map_err(|error| failed(error.to_string()))?;
     }
     Ok(roots)

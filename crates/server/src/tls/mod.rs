@@ -2,16 +2,23 @@
 
 mod ciphers;
 mod config;
+mod files;
+mod refused;
 mod stream;
 
 pub use config::{Configs, TlsError};
 pub(crate) use stream::{Decrypted, TlsStream};
 
+use crate::say;
 use crate::settings::{ListenTls, TlsSettings};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Certificates that are turned away within this time after a line are counted in the next one.
+const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// Reads the certificates, and the key; `None` if nothing is to be encrypted.
 pub fn load(settings: &TlsSettings) -> Result<Option<Configs>, TlsError> {
@@ -36,6 +43,34 @@ pub(crate) struct Counters {
     pub(crate) handshake_errors: AtomicU64,
     /// Errors after the handshake.
     pub(crate) protocol_errors: AtomicU64,
+    /// What the log was told of certificates that were turned away.
+    refused: Mutex<Refused>,
+}
+
+/// Client certificates that were turned away.
+#[derive(Debug, Default)]
+struct Refused {
+    logged: Option<Instant>,
+    /// Since then.
+    unlogged: u64,
+}
+
+impl Counters {
+    /// Logs why a client's certificate was turned away, once a second at most.
+    fn refuse(&self, client: impl FnOnce() -> String, why: &rustls::Error) {
+        let Some(reason) = refused::reason(why) else { return };
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.logged.is_some_and(|at| at.elapsed() < LOG_EVERY) {
+            refused.unlogged += 1;
+            return;
+        }
+        refused.logged = Some(Instant::now());
+        let more = match std::mem::take(&mut refused.unlogged) {
+            0 => String::new(),
+            more => format!(" ({more} more since the last line)"),
+        };
+        say::error(format_args!("client {}: TLS certificate refused: {reason}{more}", client()));
+    }
 }
 
 impl Tls {
@@ -56,6 +91,11 @@ impl Tls {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = configs;
         self.refreshed.store(now, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// New sessions, as memcached counts them: none where they are not kept for clients to resume.
+    pub(crate) fn sessions_kept(&self) -> u64 {
+        if self.settings.session_cache { self.counters.sessions.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Unix time at which the certificates were read.

@@ -2,8 +2,10 @@
 
 use super::Counters;
 use crate::server::socket;
+use rustix::net::getpeername;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -93,6 +95,7 @@ impl TlsStream {
                     false => &counters.handshake_errors,
                 };
                 counter.fetch_add(1, Ordering::Relaxed);
+                counters.refuse(|| peer(&self.socket), &error);
                 // The client is told why, if it still listens.
                 let _ = self.tls.write_tls(&mut Raw(&self.socket));
                 return Err(io::Error::new(ErrorKind::InvalidData, error));
@@ -151,6 +154,13 @@ impl TlsStream {
             let _ = self.flush();
         }
     }
+}
+
+/// Where a client is, for the log.
+fn peer(socket: &OwnedFd) -> String {
+    let address = getpeername(socket).ok().flatten();
+    let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+    address.map_or("gone".to_string(), |address| address.to_string())
 }
 
 /// The socket as rustls uses it.
