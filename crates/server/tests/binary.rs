@@ -416,8 +416,13 @@ fn ascii_authentication_comes_first() {
         client.expect("STORED\r\nMN\r\n");
     }
     let mut client = server.connect();
-    client.send("set k 0 0 100000000\r\n");
-    assert_eq!(client.receive_to_end(), b"CLIENT_ERROR auth token too long\r\n");
+    // A token that is too long is none, and the connection goes on.
+    client.send("set k 0 0 16385\r\nset k 0 0 11\r\nuser secret\r\nmn\r\n");
+    client.expect("CLIENT_ERROR auth token too long\r\nSTORED\r\nMN\r\n");
+    let mut client = server.connect();
+    client.send([b"set k 0 0 16384\r\n", &[b'x'; 16384][..], b"\r\nmn\r\n"].concat());
+    client
+        .expect("CLIENT_ERROR bad authentication token format\r\nCLIENT_ERROR unauthenticated\r\n");
     let mut client = server.connect();
     client.send(vec![b'x'; 2049]);
     assert_eq!(client.receive_to_end(), b"");

@@ -71,6 +71,45 @@ fn watchers_are_told_what_happens() {
 }
 
 #[test]
+fn a_connection_is_shown_as_memcached_shows_it() {
+    if others("a_connection_is_shown_as_memcached_shows_it") {
+        return;
+    }
+    let server = Server::start("-m 64 -t 1");
+    let mut client = server.client();
+    // One that has sent half a value.
+    let mut half = server.client();
+    half.send("set k 0 0 100\r\nhalf of it");
+    wait_until("conn_nread", || {
+        client.stats("conns").values().any(|state| state == "conn_nread").then_some(())
+    });
+    assert!(client.stats("conns").values().any(|state| state == "conn_listening"));
+}
+
+#[test]
+fn settings_have_the_rows_of_memcached_1_6_45() {
+    let rows = "ext_item_size ext_item_age ext_low_ttl ext_recache_rate ext_wbuf_size ext_compact_under \
+                ext_drop_under ext_max_sleep ext_max_frag slab_automove_freeratio ext_drop_unread ssl_enabled \
+                ssl_chain_cert ssl_key ssl_verify_mode ssl_keyformat ssl_ciphers ssl_ca_cert ssl_wbuf_size \
+                ssl_session_cache ssl_kernel_tls ssl_min_version proxy_enabled num_napi_ids memory_file \
+                client_flags_size";
+    if others("settings_have_the_rows_of_memcached_1_6_45") {
+        return;
+    }
+    // Neither TLS nor a tier: they are built in.
+    let server = Server::start("-m 64 -t 1");
+    let mut client = server.client();
+    client.send("stats settings\r\n");
+    let lines = std::iter::from_fn(|| client.try_line()).take_while(|line| line != "END");
+    let names: Vec<_> =
+        lines.filter_map(|line| Some(line.split(' ').nth(1)?.to_string())).collect();
+    assert!(
+        names.join(" ").contains(&rows.split_whitespace().collect::<Vec<_>>().join(" ")),
+        "{names:?}"
+    );
+}
+
+#[test]
 fn commands_are_counted_by_prefix() {
     let server = Server::start("-m 64 -t 2");
     let client = &mut server.client();

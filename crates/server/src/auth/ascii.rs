@@ -7,7 +7,7 @@ use terrace_protocol::{number_u32, reply};
 /// A line without an end that is longer than this is no request.
 const LINE_BYTES_MAX: usize = 2048;
 /// The longest value that is looked at.
-const TOKEN_BYTES_MAX: u32 = 2048;
+const TOKEN_BYTES_MAX: u32 = 16 << 10;
 
 /// What stands at the front of the input of a client that has not said who it is.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,8 +27,6 @@ pub(crate) enum Outcome {
     Other,
     Admitted,
     Failed,
-    /// Too long to be read over.
-    Close,
 }
 
 /// Looks at the front of `input`.
@@ -42,7 +40,8 @@ pub(crate) fn attempt(input: &[u8], passwords: &Passwords) -> Attempt {
         return Attempt::Done { reply, consumed: end + 1, outcome };
     };
     if bytes > TOKEN_BYTES_MAX {
-        let (reply, outcome) = (reply::AUTH_TOO_LONG, Outcome::Close);
+        // What follows it is read on line by line, and is too long for one.
+        let (reply, outcome) = (reply::AUTH_TOO_LONG, Outcome::Other);
         return Attempt::Done { reply, consumed: end + 1, outcome };
     }
     let consumed = end + 1 + bytes as usize + reply::LINE_END.len();

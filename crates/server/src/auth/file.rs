@@ -101,7 +101,8 @@ impl PasswordFile {
             let has_password = entry.has_whole(password) | (entry.has_field(password) & has_fields);
             admitted | (entry.user.ct_eq(user) & has_password)
         });
-        admitted.into()
+        // Nor does an empty password admit where an entry has none: that would let in any client that knows a name.
+        !password.is_empty() && admitted.into()
     }
 }
 
@@ -165,9 +166,7 @@ mod tests {
     #[test]
     fn only_what_is_in_the_file_is_admitted() {
         let file = file("alice:secret\r\n\nbob:pass:more\ncarol:");
-        for (user, password) in
-            [("alice", "secret"), ("bob", "pass"), ("bob", "pass:more"), ("carol", "")]
-        {
+        for (user, password) in [("alice", "secret"), ("bob", "pass"), ("bob", "pass:more")] {
             assert!(file.admits(user.as_bytes(), password.as_bytes(), true), "{user} {password}");
         }
         for (user, password) in [
@@ -181,6 +180,8 @@ mod tests {
             ("bob", "pass:"),
             ("", ""),
             ("alice:secret", ""),
+            // Who knows a name does not know a secret.
+            ("carol", ""),
         ] {
             assert!(!file.admits(user.as_bytes(), password.as_bytes(), true), "{user} {password}");
         }

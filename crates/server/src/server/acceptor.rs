@@ -6,10 +6,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What memcached says when `-c` is reached.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Between two tries where a listener accepts nothing for a reason that may last.
+const BROKEN_NAP: Duration = Duration::from_secs(1);
 
 /// Accepts until the server stops.
 pub(crate) fn run(shared: &Shared, listeners: &[Listener]) {
@@ -64,10 +67,33 @@ fn accept(shared: &Shared, listener: &Listener) -> Option<Arrival> {
             Ok(arrival) if shared.connections.try_open() => return Some(arrival),
             Ok(arrival) => refuse(shared, &arrival.socket),
             Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => return None,
-            Err(error) => recover(shared, &error),
+            Err(error) if is_of_connection(&error) => {}
+            // Whatever is wrong with this listener, the others have their turn.
+            Err(error) => {
+                recover(shared, &error);
+                return None;
+            }
         }
     }
     None
+}
+
+/// Errors of the connection that was to be accepted (accept(2)): the next one may be well.
+fn is_of_connection(error: &std::io::Error) -> bool {
+    let all = [
+        Errno::CONNABORTED,
+        Errno::INTR,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+        Errno::HOSTDOWN,
+        Errno::HOSTUNREACH,
+        Errno::NONET,
+        Errno::TIMEDOUT,
+    ];
+    all.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 fn refuse(shared: &Shared, socket: &impl AsFd) {
@@ -77,8 +103,8 @@ fn refuse(shared: &Shared, socket: &impl AsFd) {
     let _ = rustix::net::send(socket, TOO_MANY, rustix::net::SendFlags::NOSIGNAL);
 }
 
-/// Errors of `accept` are those of the connection that was to be accepted, or no descriptors left;
-/// neither ends the server.
+/// No descriptors are left, or the listener itself is broken; neither ends the server, and neither may keep this
+/// thread busy.
 fn recover(shared: &Shared, error: &std::io::Error) {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     if exhausted.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error())) {
@@ -86,5 +112,22 @@ fn recover(shared: &Shared, error: &std::io::Error) {
         shared.log(1, || format!("accept: {error}"));
         std::thread::sleep(OUT_OF_DESCRIPTORS_NAP);
         shared.connections.add_listen_disabled(OUT_OF_DESCRIPTORS_NAP);
+    } else {
+        shared.log(0, || format!("accept: {error}; tried again each second"));
+        std::thread::sleep(BROKEN_NAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Error;
+
+    #[test]
+    fn errors_of_a_connection_are_not_those_of_its_listener() {
+        let is_of_connection =
+            |errno: Errno| is_of_connection(&Error::from_raw_os_error(errno.raw_os_error()));
+        assert!(is_of_connection(Errno::CONNABORTED) && is_of_connection(Errno::PROTO));
+        assert!(!is_of_connection(Errno::INVAL) && !is_of_connection(Errno::MFILE));
     }
 }

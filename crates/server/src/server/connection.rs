@@ -244,6 +244,8 @@ impl Connection {
             _ if self.watcher.is_some() => State::Watch,
             Mode::Upload(_) => State::Value,
             Mode::Swallow(_) => State::Swallow,
+            // The rest of a short value, which is read with its request.
+            _ if self.needed > 0 => State::Value,
             _ if self.replies.sendable() > 0 || !self.replies.is_settled() => State::Write,
             _ => State::Read,
         }

@@ -52,7 +52,6 @@ impl Connection {
         match outcome {
             // A failure was noted before.
             Outcome::Other | Outcome::Failed => {}
-            Outcome::Close => self.is_closing = true,
             Outcome::Admitted => {
                 self.mode = Mode::Requests;
                 self.note_admission(cx);

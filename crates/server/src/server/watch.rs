@@ -299,7 +299,7 @@ fn origin(client: &Client) -> String {
         Some((ip, port)) if transport != "unix" => {
             format!("rip={} rport={port} transport={transport}", ip.trim_matches(['[', ']']))
         }
-        _ => format!("rip=unix rport=0 transport={transport}"),
+        _ => "rip=unix rport=0 transport=local".to_string(),
     }
 }
 
@@ -343,6 +343,7 @@ fn outcome(reply: &[u8], is_silent_when_done: bool) -> &'static str {
             1 => "not_found",
             2 => "exists",
             3 => "too_large",
+            0x82 => "no_memory",
             _ => "not_stored",
         },
         reply if reply.starts_with(b"NOT_FOUND") || reply.starts_with(b"NF") => "not_found",
@@ -425,6 +426,7 @@ mod tests {
             (b"SERVER_ERROR object too large for cache\r\n", "too_large"),
             (b"", "quiet"),
             (&[0x81, 1, 0, 0, 0, 0, 0, 2, 0], "exists"),
+            (&[0x81, 1, 0, 0, 0, 0, 0, 0x82, 0], "no_memory"),
         ] {
             assert_eq!(outcome(reply, false), says);
         }

@@ -62,7 +62,7 @@ const VALUES: &[(&str, Value, &str)] = &[
     ("ext_max_sleep", Number(0, MAX, 1), "ext_max_sleep"),
     ("ext_max_frag", Share(f64::MAX, 2), "ext_max_frag"),
     ("ext_drop_unread", Switch("yes"), "ext_drop_unread"),
-    ("ssl_wbuf_size", Number(0, MAX, 1), ""),
+    ("ssl_wbuf_size", Number(0, MAX, 1024), "ssl_wbuf_size"),
 ];
 
 /// What `stats settings` shows, under which name, of an option that was given with `text`; `None` of

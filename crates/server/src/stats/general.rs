@@ -143,7 +143,7 @@ pub(crate) const EXTSTORE_ROWS: &[Row] = &[
 
 /// The rows at the end.
 pub(crate) const LAST_ROWS: &[Row] = &[
-    ("ssl_new_sessions", Number(|v| tls(v, |t| t.counters.sessions.load(Relaxed)))),
+    ("ssl_new_sessions", Number(|v| tls(v, Tls::sessions_kept))),
     ("ssl_handshake_errors", Number(|v| tls(v, |t| t.counters.handshake_errors.load(Relaxed)))),
     ("ssl_proto_errors", Number(|v| tls(v, |t| t.counters.protocol_errors.load(Relaxed)))),
     (

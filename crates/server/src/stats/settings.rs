@@ -61,8 +61,8 @@ const ROWS: &[Row] = &[
     ("drop_privileges", Text(|_| yes(false))),
 ];
 
-/// Shown where a tier is configured, as memcached does with an extstore.
-const TIER_ROWS: &[Row] = &[
+/// What memcached shows where an extstore and TLS are built in, be they used or not.
+const BUILT_IN_ROWS: &[Row] = &[
     ("ext_item_size", Number(|_| 512)),
     ("ext_item_age", Number(|_| u64::from(u32::MAX))),
     ("ext_low_ttl", Never),
@@ -74,39 +74,31 @@ const TIER_ROWS: &[Row] = &[
     ("ext_max_frag", Text(|_| "0.80".into())),
     ("slab_automove_freeratio", Text(|_| "0.010".into())),
     ("ext_drop_unread", Text(|_| yes(false))),
-];
-
-const TLS_ENABLED: &[Row] = &[("ssl_enabled", Text(|v| yes(v.shared.settings.tls.enabled)))];
-
-const LAST_ROWS: &[Row] = &[
-    ("proxy_enabled", Text(|_| yes(false))),
-    ("num_napi_ids", Text(|_| "(null)".into())),
-    ("memory_file", Text(|_| "(null)".into())),
-    ("client_flags_size", Number(|_| 4)),
-    // The one name that is not memcached's: `version` says which memcached this stands in for.
-    ("terrace_version", Text(|_| env!("CARGO_PKG_VERSION").into())),
-];
-
-/// Shown where TLS is on, as memcached does.
-const TLS_ROWS: &[Row] = &[
-    ("ssl_chain_cert", Text(|v| path(v.shared.settings.tls.chain.as_deref()))),
-    ("ssl_key", Text(|v| path(v.shared.settings.tls.key.as_deref()))),
+    ("ssl_enabled", Text(|v| yes(v.shared.settings.tls.enabled))),
+    ("ssl_chain_cert", Text(|v| path(v.shared.settings.tls.chain.as_deref(), "(null)"))),
+    ("ssl_key", Text(|v| path(v.shared.settings.tls.key.as_deref(), "(null)"))),
     ("ssl_verify_mode", Number(|v| verify_mode(v.shared.settings.tls.verify))),
     ("ssl_keyformat", Number(|v| if v.shared.settings.tls.is_der { 2 } else { 1 })),
     ("ssl_ciphers", Text(|v| v.shared.settings.tls.ciphers.clone().unwrap_or("NULL".into()))),
-    ("ssl_ca_cert", Text(|v| path(v.shared.settings.tls.ca.as_deref()))),
+    ("ssl_ca_cert", Text(|v| path(v.shared.settings.tls.ca.as_deref(), "NULL"))),
     ("ssl_wbuf_size", Number(|_| 16 << 10)),
     ("ssl_session_cache", Text(|v| yes(v.shared.settings.tls.session_cache))),
     ("ssl_kernel_tls", Text(|_| yes(false))),
     ("ssl_min_version", Text(|v| min_version(v.shared.settings.tls.only_tls13))),
 ];
 
+const LAST_ROWS: &[Row] = &[
+    ("proxy_enabled", Text(|_| yes(false))),
+    ("num_napi_ids", Never),
+    ("memory_file", Text(|_| "(null)".into())),
+    ("client_flags_size", Number(|_| 4)),
+    // The one name that is not memcached's: `version` says which memcached this stands in for.
+    ("terrace_version", Text(|_| env!("CARGO_PKG_VERSION").into())),
+];
+
 /// Writes the answer of `stats settings`, without its end.
 pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
-    let some = |rows, is_shown| if is_shown { rows } else { &[][..] };
-    let tiers = some(TIER_ROWS, !view.cache.tiers.is_empty());
-    let tls = some(TLS_ROWS, view.shared.settings.tls.enabled);
-    for row in [ROWS, tiers, TLS_ENABLED, tls, LAST_ROWS].into_iter().flatten() {
+    for row in [ROWS, BUILT_IN_ROWS, LAST_ROWS].into_iter().flatten() {
         match view.shared.knobs.shown(row.0) {
             Some(value) => super::view::write(out, row.0, value),
             None => write_row(out, view, row),
@@ -126,8 +118,8 @@ fn port(port: Port) -> u64 {
     port.number().unwrap_or(0).into()
 }
 
-fn path(path: Option<&std::path::Path>) -> String {
-    path.map_or("NULL".into(), |path| path.display().to_string())
+fn path(path: Option<&std::path::Path>, unset: &str) -> String {
+    path.map_or(unset.into(), |path| path.display().to_string())
 }
 
 fn verify_mode(verify: Verify) -> u64 {
