@@ -65,7 +65,7 @@ fn keys_overwritten_in_a_row_during_a_walk_are_all_shown() {
         const KEYS: u64 = 3000;
         (0..KEYS).for_each(|n| assert!(client.set(&key(n), &value(n, 1))));
         client.settle();
-        for (per_step, settles) in [(7, false), (500, true), (5000, true)] {
+        for (per_step, settles) in [(50, false), (1000, true), (5000, true)] {
             let mut turn = 0;
             let seen = walk_beside(client, |client| {
                 // A walk that others keep from its end goes on alone at last.
@@ -93,7 +93,7 @@ fn hot_keys_are_shown_however_often_they_are_overwritten() {
     // More walks than there may be at once.
     for round in 0..100 {
         let seen = walk_beside(client, |client| {
-            for turn in 0..30 {
+            for turn in 0..10 {
                 (0..HOT).for_each(|n| assert!(client.set(&key(n), &value(n, round + turn))));
             }
         });
