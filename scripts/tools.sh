@@ -26,6 +26,7 @@ packages() {
     command -v valgrind >/dev/null || missing+=(valgrind)
     [ -x /usr/sbin/nutcracker ] || missing+=(nutcracker)
     command -v unshare >/dev/null || missing+=(util-linux)
+    command -v runc >/dev/null || missing+=(runc)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"

@@ -173,6 +173,112 @@ fn a_delimiter_of_several_characters_is_its_first() {
     assert!(parse(&["-D", ""]).is_err());
 }
 
+fn serves(words: &[&str]) -> Settings {
+    match parse(words) {
+        Ok(Invocation::Serve(settings)) => *settings,
+        other => panic!("{words:?} gave {other:?}"),
+    }
+}
+
+#[test]
+fn value_in_the_same_argument_is_read_as_in_the_next() {
+    let apart = "-m 1024 -I 5m -c 16384 -v -u 11211 -t 2 -R 30 -b 512 -p 11212 -U 11213 -f 1.3 -n 64 \
+                 -l 127.0.0.1,::1 -P /p -D / -B ascii -o modern,idle_timeout=7 -N 2";
+    let apart = serves(&apart.split_whitespace().collect::<Vec<_>>());
+    for (before, behind) in [(" ", ""), (" ", " "), ("  ", "\n"), ("\t", "")] {
+        let together = [
+            ("-m", "1024"),
+            ("-I", "5m"),
+            ("-c", "16384"),
+            ("-v", ""),
+            ("-u", "11211"),
+            ("-t", "2"),
+            ("-R", "30"),
+            ("-b", "512"),
+            ("-p", "11212"),
+            ("-U", "11213"),
+            ("-f", "1.3"),
+            ("-n", "64"),
+            ("-l", "127.0.0.1,::1"),
+            ("--extended", "modern,idle_timeout=7"),
+            ("--napi-ids", "2"),
+            ("-B", "ascii"),
+        ];
+        let mut words: Vec<_> = together
+            .iter()
+            .map(|(flag, value)| match *value {
+                "" => format!("{flag}{behind}"),
+                value => format!("{flag}{before}{value}{behind}"),
+            })
+            .collect();
+        // What a path ends with is a part of it.
+        words.extend([format!("-P{before}/p"), format!("-D{before}/{behind}"), behind.into()]);
+        let mut found = serves(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        // They say how it was written.
+        assert_eq!(found.notes.len(), apart.notes.len(), "{:?}", found.notes);
+        found.notes.clone_from(&apart.notes);
+        assert_eq!(found, apart, "{words:?}");
+    }
+}
+
+#[test]
+fn numbers_are_read_as_atoi_reads_them() {
+    let shown = |words: &[&str]| {
+        let s = serves(words);
+        let noted = s.notes.iter().any(|note| note.contains("is not looked at"));
+        (s.memory_bytes >> 20, s.item_bytes_max, s.connections_max, s.threads, noted)
+    };
+    const MIB: u64 = 1 << 20;
+    for (words, expected) in [
+        (vec!["-m", "+64"], (64, MIB, 1024, 4, false)),
+        (vec!["-m", "64.5"], (64, MIB, 1024, 4, true)),
+        (vec!["-m", "128 "], (128, MIB, 1024, 4, false)),
+        (vec!["-m", " 0128"], (128, MIB, 1024, 4, false)),
+        (vec!["-m=64"], (64, MIB, 1024, 4, false)),
+        (vec!["-m", "64junk"], (64, MIB, 1024, 4, true)),
+        (vec!["--memory-limit=64x"], (64, MIB, 1024, 4, true)),
+        (vec!["-I", "1.9m", "-m", "64"], (64, MIB, 1024, 4, true)),
+        (vec!["-I", "1048576 ", "-m", "64"], (64, MIB, 1024, 4, false)),
+        (vec!["-I", "1Mi"], (64, MIB, 1024, 4, false)),
+        (vec!["-c", "1024.0"], (64, MIB, 1024, 4, true)),
+        (vec!["-c", " 2000 "], (64, MIB, 2000, 4, false)),
+        (vec!["-t", "2x"], (64, MIB, 1024, 2, true)),
+        (vec!["--threads=+2"], (64, MIB, 1024, 2, false)),
+        (vec!["-m", "100m"], (100, MIB, 1024, 4, false)),
+    ] {
+        assert_eq!(shown(&words), expected, "{words:?}");
+    }
+    let s =
+        serves(&["-t", "300", "--verbose=2", "--verbose 3", "-R", "9.", "-b", "7x", "-a", " 0770"]);
+    assert_eq!((s.threads, s.verbosity, s.requests_per_event), (256, 2, 9));
+    assert_eq!((s.listen_backlog, s.unix_mask), (7, 0o770));
+    let s =
+        serves(&["-p", " 11212x", "-f", "1.25x", "-n", "48.0", "-o", "idle_timeout=5s, modern "]);
+    assert_eq!(s.tcp_port.number(), Some(11212));
+    assert_eq!((s.slab_growth_factor, s.slab_chunk_bytes_min, s.idle_timeout_s), (1.25, 48, 5));
+    for none in ["abc", "", "x64", "-5", "."] {
+        for flag in ["-m", "-I", "-c", "-t", "-R", "-b", "-p", "-U", "-f", "-n", "-a", "-N"] {
+            assert!(parse(&[flag, none]).is_err(), "{flag} {none}");
+        }
+    }
+    // safe_strtoul, which memcached reads these with, takes nothing but blanks behind a number.
+    for option in ["ext_threads=2x", "watcher_logbuf_size=1.0", "ssl_verify_mode=1x"] {
+        assert!(parse(&["-o", option]).is_err(), "{option}");
+    }
+    assert!(parse(&["-o", "ext_threads=2 "]).is_ok());
+}
+
+/// As getopt does, which puts them behind the flags. `v` for `-v` stands in many copies of one tutorial.
+#[test]
+fn words_that_are_no_flags_are_noted() {
+    let s = serves(&["--memory-limit=64", "-o", "modern", "v", "", " ", "--", "-m", "8"]);
+    assert_eq!((s.memory_bytes, s.verbosity), (64 << 20, 0));
+    let noted = s.notes.iter().filter(|note| note.ends_with("not looked at, since it is no flag"));
+    assert_eq!(noted.count(), 3, "{:?}", s.notes);
+    assert_eq!(serves(&["", " "]), Settings::default());
+    assert!(parse(&["modern", "-m", "64"]).is_err(), "it may be meant as a program");
+}
+
 #[test]
 fn the_installed_memcached_lists_nothing_unknown() {
     let Ok(output) = Command::new("memcached").arg("-h").output() else {

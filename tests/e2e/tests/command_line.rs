@@ -156,6 +156,33 @@ fn signals_stop_it() {
     client.closed();
 }
 
+/// As with memcached: a service manager may have opened a socket, or nobody has finished the configuration.
+#[test]
+fn a_server_without_a_port_runs_until_it_is_stopped() {
+    if others("a_server_without_a_port_runs_until_it_is_stopped") {
+        return;
+    }
+    use std::io::{BufRead, BufReader};
+    let dir = TempDir::new().expect("a directory");
+    let mut server = terrace_e2e::spawn_with("-m 64 -p 0", &dir, |command| {
+        command.stdout(std::process::Stdio::piped());
+    });
+    let output = BufReader::new(server.stdout.take().expect("a pipe"));
+    let mut lines = output.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("warning: -p 0: no client gets in")));
+    // The last line of a start without listeners.
+    assert!(lines.any(|line| line.starts_with("at most ")));
+    wait_until("signals taken on", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        (u64::from_str_radix(caught.trim(), 16).ok()? & 1 << 14 != 0).then_some(())
+    });
+    assert!(server.try_wait().expect("a child can be waited for").is_none());
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().expect("kill runs").success());
+    assert_eq!(server.wait().expect("an end").code(), Some(0));
+}
+
 #[test]
 fn a_taken_port_is_told() {
     let first = Server::start("-m 64");

@@ -4,13 +4,16 @@ use super::size;
 use super::{ListenAddress, ListenTls, TierSpec, table};
 use terrace_probe::Profile;
 
-/// The addresses of one `-l`, separated by `,` or `;`.
+const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
+
+/// The addresses of one `-l`, separated by one or more of `,` and `;`; `*` is all addresses.
 pub(crate) fn listeners(text: &str) -> Result<Vec<ListenAddress>, String> {
-    text.split([',', ';']).map(listener).collect()
+    let parts = text.split([',', ';']).map(str::trim).filter(|part| !part.is_empty());
+    let all = parts.map(listener).collect::<Result<Vec<_>, _>>()?;
+    if all.is_empty() { Err(FORM.into()) } else { Ok(all) }
 }
 
 fn listener(text: &str) -> Result<ListenAddress, String> {
-    const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
     let mut listen = ListenAddress { host: String::new(), port: None, tls: None, protocol: None };
     let text = prefixes(text, &mut listen)?;
     refuse_unknown_prefix(text)?;
@@ -40,7 +43,7 @@ fn refuse_unknown_prefix(text: &str) -> Result<(), String> {
     let Some((word, rest)) = text.split_once(':') else { return Ok(()) };
     let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphabetic());
     let may_be_ipv6 = rest.contains(':') && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = rest.trim().bytes().all(|byte| byte.is_ascii_digit());
     if !is_word || may_be_ipv6 || is_port {
         return Ok(());
     }
@@ -92,7 +95,7 @@ pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
     match text.split_once(':') {
         Some(("ssd", rest)) => {
             refuse_unknown_addition(rest)?;
-            let spec = path_and_size(rest)?;
+            let spec = path_and_size(rest, size::bytes)?;
             let read_depth = profile.map(|profile| profile.queue_depth);
             Ok(TierSpec { read_depth, is_below, ..spec })
         }
@@ -134,19 +137,23 @@ pub(crate) fn ext_path(text: &str) -> Result<TierSpec, String> {
         Some((rest, bucket)) if bucket.split('|').all(|b| BUCKETS.contains(&b)) => rest,
         _ => text,
     };
-    let tier = path_and_size(text)?;
+    let tier = path_and_size(text, size::leading_bytes)?;
     match tier.bytes {
         Some(_) => Ok(tier),
         None => Err(format!("say the size too: ext_path={text}:64g")),
     }
 }
 
-fn path_and_size(text: &str) -> Result<TierSpec, String> {
+fn path_and_size(
+    text: &str,
+    read: fn(&str, Option<u64>) -> Result<u64, String>,
+) -> Result<TierSpec, String> {
+    let begins = |c: char| c.is_ascii_digit() || c == '-' || c == '+';
     let (path, bytes) = match text.rsplit_once(':') {
         // What begins with a digit is meant as a size; a path that ends in such a part can be
         // written with a size behind it.
-        Some((path, size)) if size.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-            (path, Some(size::bytes(size, None)?))
+        Some((path, size)) if size.trim_start().starts_with(begins) => {
+            (path, Some(read(size, None)?))
         }
         _ => (text, None),
     };
@@ -180,7 +187,12 @@ mod tests {
                 ListenAddress { tls: Some(ListenTls::Off), ..address("h", None) },
             ])
         );
-        for wrong in ["", "a,", ":1", "h:", "h:0", "h:65536", "[::1", "[::1]1", "a b"] {
+        let (a, b) = (address("a", None), address("b", Some(1)));
+        for text in ["a,b:1", " a,b:1 ", "a,,b:1", ",a;b:1,", "a, b: 1 ,"] {
+            assert_eq!(listeners(text), Ok(vec![a.clone(), b.clone()]), "{text:?}");
+        }
+        assert_eq!(listeners("*,*:11222"), Ok(vec![address("*", None), address("*", Some(11222))]));
+        for wrong in ["", ",", " ", ":1", "h:", "h:0", "h:65536", "[::1", "[::1]1", "a b"] {
             assert!(listeners(wrong).is_err(), "{wrong:?} was taken for a listener");
         }
     }
@@ -275,7 +287,14 @@ mod tests {
             is_below: false,
         };
         assert_eq!(ext_path("/a:64m"), Ok(spec));
-        assert_eq!(ext_path("/a:1G:compact").map(|t| t.bytes), Ok(Some(1 << 30)));
+        for text in ["/a:1G:compact", "/a:1Gi", "/a:1GB", "/a: 1g", "/a:1.5g", "/a:+1g"] {
+            assert_eq!(ext_path(text).map(|t| t.bytes), Ok(Some(1 << 30)), "{text}");
+        }
+        assert!(ext_path("/a:64").is_err() && ext_path("/a:64x").is_err());
+        for text in ["ssd:/a:1Gi", "ssd:/a:1GB", "ssd:/a:1gib"] {
+            assert_eq!(tier(text).map(|t| t.bytes), Ok(Some(1 << 30)), "{text}");
+        }
+        assert!(tier("ssd:/a:1.5g").is_err(), "half of it would be left out");
         assert!(ext_path("/a").unwrap_err().contains("ext_path=/a:64g"));
     }
 }

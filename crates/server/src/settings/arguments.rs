@@ -11,11 +11,14 @@ pub(crate) struct CommandLine {
     pub(crate) assignments: Vec<Assignment>,
     /// The files of `--config`, in order.
     pub(crate) config_files: Vec<String>,
+    /// Words behind the first flag that belong to none: memcached does not look at them.
+    pub(crate) unread: Vec<String>,
 }
 
 impl CommandLine {
     /// Takes `arguments` (without the program's name) apart: `-p 1`, `-p1`, `-vvd`, `--port 1`,
-    /// `--port=1`, `--mem 64` where the rest is clear; an optional `serve` in front.
+    /// `--port=1`, `--mem 64` where the rest is clear; an optional `serve` in front. Charts write flag and value as
+    /// one argument, with blanks between them and behind.
     pub(crate) fn parse(arguments: &[String]) -> Result<Self, UsageError> {
         let mut line = Self::default();
         let mut rest = arguments.iter().map(String::as_str).peekable();
@@ -25,15 +28,34 @@ impl CommandLine {
             line.long("help", &mut rest)?;
         }
         while let Some(argument) = rest.next() {
-            if let Some(long) = argument.strip_prefix("--") {
-                line.long(long, &mut rest)?;
-            } else if let Some(letters) = argument.strip_prefix('-').filter(|l| !l.is_empty()) {
-                line.short(letters, &mut rest)?;
-            } else {
-                return Err(unexpected(argument));
+            match argument.strip_prefix("--") {
+                Some("") => {
+                    for argument in rest.by_ref() {
+                        line.stray(argument)?;
+                    }
+                }
+                Some(long) => line.long(long, &mut rest)?,
+                None => match argument.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+                    Some(letters) => line.short(letters, &mut rest)?,
+                    None => line.stray(argument)?,
+                },
             }
         }
         Ok(line)
+    }
+
+    /// A word that is no flag and no value. The first of a line was meant as something else than this server.
+    fn stray(&mut self, argument: &str) -> Result<(), UsageError> {
+        if argument.trim().is_empty() {
+            return Ok(());
+        }
+        if self.assignments.is_empty() && self.config_files.is_empty() {
+            let reason = "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace \
+                          --help` lists them";
+            return Err(UsageError::at(argument, reason));
+        }
+        self.unread.push(argument.to_string());
+        Ok(())
     }
 
     fn long<'a>(
@@ -41,16 +63,16 @@ impl CommandLine {
         text: &str,
         rest: &mut impl Iterator<Item = &'a str>,
     ) -> Result<(), UsageError> {
-        if text.is_empty() {
-            return rest.next().map_or(Ok(()), |argument| Err(unexpected(argument)));
-        }
-        let (name, attached) = match text.split_once('=') {
+        let text = text.trim_end();
+        let (name, attached) = match text.split_once(|c: char| c == '=' || c.is_whitespace()) {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
         let flag = assign::long_flag(name, &format!("--{name}"))?;
         let spelled = format!("--{}", flag.long);
         match (flag.argument, attached) {
+            // The one flag of memcached's that may have a value, and it does not look at it.
+            (None, Some(_)) if flag.long == "verbose" => self.add(flag, spelled, ""),
             (None, Some(_)) => Err(UsageError::at(&spelled, "takes no value; write it alone")),
             (None, None) => self.add(flag, spelled, ""),
             (Some(argument), attached) => match attached.or_else(|| rest.next()) {
@@ -66,7 +88,7 @@ impl CommandLine {
         letters: &str,
         rest: &mut impl Iterator<Item = &'a str>,
     ) -> Result<(), UsageError> {
-        for (at, letter) in letters.char_indices() {
+        for (at, letter) in letters.trim_end().char_indices() {
             let flag = assign::short_flag(letter)?;
             let spelled = format!("-{letter}");
             let Some(argument) = flag.argument else {
@@ -74,7 +96,7 @@ impl CommandLine {
                 continue;
             };
             let attached = &letters[at + letter.len_utf8()..];
-            let attached = (!attached.is_empty()).then_some(attached);
+            let attached = (!attached.trim().is_empty()).then_some(attached);
             return match attached.or_else(|| rest.next()) {
                 Some(value) => self.add(flag, spelled, value),
                 None => Err(UsageError::at(&spelled, format!("write -{letter} {argument}"))),
@@ -89,6 +111,8 @@ impl CommandLine {
         mut written: String,
         value: &str,
     ) -> Result<(), UsageError> {
+        // As memcached does before it looks at any value.
+        let value = if flag.short.is_some() { value.trim_start() } else { value };
         match flag.action {
             Action::Config => self.config_files.push(value.to_string()),
             Action::Extended => self.assignments.extend(assign::options(value)?),
@@ -102,10 +126,4 @@ impl CommandLine {
         }
         Ok(())
     }
-}
-
-fn unexpected(argument: &str) -> UsageError {
-    let reason = "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace \
-                  --help` lists them";
-    UsageError::at(argument, reason)
 }

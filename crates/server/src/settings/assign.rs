@@ -2,9 +2,9 @@
 
 use super::error::nearest;
 use super::extended::{Effect, Extended, OPTIONS};
-use super::noted;
 use super::table::{Action, FLAGS, Flag};
 use super::{Print, Settings, UsageError};
+use super::{noted, size};
 
 /// A row of one of the two tables.
 #[derive(Clone, Copy)]
@@ -47,14 +47,20 @@ impl Assignment {
         let mut note = |reason| settings.notes.push(format!("{}: {reason}", self.written));
         match self.target {
             Target::Flag(flag) => match flag.action {
-                Action::Set(set) => set(settings, &self.value).map_err(|e| self.error(e))?,
+                Action::Set(set) => {
+                    set(settings, &self.value).map_err(|e| self.error(e))?;
+                    settings.notes.extend(self.unread(flag.argument));
+                }
                 Action::Print(print) => return Ok(Some(print)),
                 Action::Note(reason) => note(reason),
                 // Resolved into other assignments before.
                 Action::Config | Action::Extended => {}
             },
             Target::Option(option, name) => match option.effect {
-                Effect::Set(set) => set(settings, &self.value).map_err(|e| self.error(e))?,
+                Effect::Set(set) => {
+                    set(settings, &self.value).map_err(|e| self.error(e))?;
+                    settings.notes.extend(self.unread(option.argument));
+                }
                 Effect::Switch(switch) => {
                     switch(settings);
                     if !self.value.is_empty() {
@@ -75,9 +81,22 @@ impl Assignment {
     }
 }
 
+impl Assignment {
+    /// A line where something stands behind the number of this flag or option: memcached does not look at it.
+    fn unread(&self, argument: Option<&str>) -> Option<String> {
+        let is_size = match argument? {
+            "SIZE" | "MEGABYTES" => true,
+            "NUM" | "SECONDS" => false,
+            _ => return None,
+        };
+        let rest = size::unread(&self.value, is_size)?;
+        Some(format!("{}: `{rest}` is not looked at", self.written.trim_end()))
+    }
+}
+
 /// The `NAME[=VALUE],...` of one `-o`.
 pub(crate) fn options(text: &str) -> Result<Vec<Assignment>, UsageError> {
-    text.split(',').filter(|part| !part.is_empty()).map(option).collect()
+    text.split(',').filter(|part| !part.trim().is_empty()).map(option).collect()
 }
 
 fn option(text: &str) -> Result<Assignment, UsageError> {
@@ -85,7 +104,7 @@ fn option(text: &str) -> Result<Assignment, UsageError> {
         Some((name, value)) => (name, Some(value)),
         None => (text, None),
     };
-    self::named_option(name, value, format!("-o {text}"))
+    self::named_option(name.trim(), value, format!("-o {text}"))
 }
 
 /// The option called `name`, from wherever it was written.

@@ -100,7 +100,7 @@ fn ext_path(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn idle_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
-    s.idle_timeout_s = size::number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
+    s.idle_timeout_s = size::leading_number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
     Ok(())
 }
 

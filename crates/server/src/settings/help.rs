@@ -82,7 +82,10 @@ pub fn markdown() -> String {
         "# Flags\n\n\
          Written from the tables in `crates/server/src/settings` by\n\
          `TERRACE_UPDATE_DOCS=1 cargo test -p terrace --lib settings`; a test fails when it is out of date.\n\n\
-         Sizes take k, m, g, t or p (powers of 1024). In the TOML file of `--config` the long names are the\n\
+         Sizes take k, m, g, t or p (powers of 1024); `5m`, `5M`, `5Mi`, `5MB` and `5MiB` mean the same.\n\
+         memcached's flags are read as memcached reads them: flag and value may be one argument (`\"-m 1024\"`),\n\
+         with blanks around the value; what stands behind a number (`-t 2x`, `-m 64.5`) is not looked at, which a\n\
+         line in the log says, and no more are words that belong to no flag. In the TOML file of `--config` the long names are the\n\
          keys (`memory-limit = \"4g\"`, `disable-cas = true`, `tier = [\"ssd:/data/a:512g\"]`), the options of\n\
          `-o` stand under `[extended]`, and what the command line says wins.\n",
     );

@@ -27,12 +27,14 @@ impl Port {
 
     /// Reads what stands behind `-p` or `-U`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "-1" => Ok(Self::Any),
-            text => match super::size::number(text, 0..=65535u16, "a port")? {
-                0 => Ok(Self::Off),
-                port => Ok(Self::At(port)),
-            },
+        use super::size::leading_number;
+        // Anything else is told as what a port can be.
+        if leading_number(text, -1..=-1, "a port") == Ok(-1) {
+            return Ok(Self::Any);
+        }
+        match leading_number(text, 0..=65535u16, "a port")? {
+            0 => Ok(Self::Off),
+            port => Ok(Self::At(port)),
         }
     }
 }
@@ -143,6 +145,17 @@ pub struct Endpoint {
     pub protocol: Option<Protocol>,
 }
 
+/// All addresses, of IPv4 and of IPv6, as a host of `-l`.
+const EVERYWHERE: &str = "*";
+
+fn addresses(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
+    if host == EVERYWHERE {
+        let all = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+        return Ok(all.map(|ip| SocketAddr::new(ip, port)).to_vec());
+    }
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
 /// A name of `-l` that stands for no address.
 #[derive(Debug)]
 pub struct Unresolved {
@@ -160,21 +173,15 @@ impl Settings {
         if self.unix_socket.is_some() {
             return Ok(endpoints);
         }
-        let everywhere = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
-        let everywhere = everywhere.map(|ip| ListenAddress {
-            host: ip.to_string(),
-            port: None,
-            tls: None,
-            protocol: None,
-        });
+        let everywhere =
+            [ListenAddress { host: EVERYWHERE.into(), port: None, tls: None, protocol: None }];
         let listen = if self.listen.is_empty() { &everywhere[..] } else { &self.listen };
         for listen in listen {
             for (default, is_udp) in [(self.tcp_port, false), (self.udp_port, true)] {
                 let own = listen.port.map(Port::At).filter(|_| default != Port::Off || !is_udp);
                 let Some(port) = own.unwrap_or(default).number() else { continue };
                 let unresolved = |source| Unresolved { host: listen.host.clone(), source };
-                let addresses = (listen.host.as_str(), port).to_socket_addrs();
-                for address in addresses.map_err(unresolved)? {
+                for address in addresses(&listen.host, port).map_err(unresolved)? {
                     let endpoint = self.endpoint(listen, address, is_udp);
                     if !endpoints.contains(&endpoint) {
                         endpoints.push(endpoint);
@@ -187,7 +194,7 @@ impl Settings {
 
     fn endpoint(&self, listen: &ListenAddress, address: SocketAddr, is_udp: bool) -> Endpoint {
         let tls = if is_udp { ListenTls::Off } else { listen.tls.unwrap_or(self.listen_tls()) };
-        let is_literal = !self.listen.is_empty() && listen.host.parse::<IpAddr>().is_ok();
+        let is_literal = listen.host.parse::<IpAddr>().is_ok();
         Endpoint { address, is_literal, is_udp, tls, protocol: listen.protocol }
     }
 
@@ -217,16 +224,15 @@ impl Settings {
         }
     }
 
-    /// Finds settings of listeners that contradict each other.
-    pub(super) fn check_listeners(&self) -> Result<(), UsageError> {
+    /// Whether no port and no socket is listened on but those that a service manager may have opened.
+    pub(super) fn listens_on_nothing(&self) -> bool {
         let has_own_port = self.listen.iter().any(|listen| listen.port.is_some());
         let ports = [self.tcp_port, self.udp_port];
-        if ports == [Port::Off; 2] && self.unix_socket.is_none() && !has_own_port {
-            return Err(UsageError::conflict(
-                "-p 0",
-                "nothing to listen on; write a port or -s FILE",
-            ));
-        }
+        ports == [Port::Off; 2] && self.unix_socket.is_none() && !has_own_port
+    }
+
+    /// Finds settings of listeners that contradict each other.
+    pub(super) fn check_listeners(&self) -> Result<(), UsageError> {
         let asks = |tls| self.listen.iter().any(|listen| listen.tls == Some(tls));
         if !self.tls.enabled && (asks(ListenTls::Basic) || asks(ListenTls::Mutual)) {
             return Err(UsageError::conflict("-l", "btls: and mtls: need TLS; write -Z too"));

@@ -270,6 +270,10 @@ impl Invocation {
             settings.tcp_port = settings.udp_port;
         }
         settings.find_sasl_passwords()?;
+        let unread = line.unread.iter();
+        settings
+            .notes
+            .extend(unread.map(|word| format!("{word}: not looked at, since it is no flag")));
         settings.note_what_is_not_looked_at();
         let notes = unheard.notes(&settings);
         settings.notes.extend(notes);
@@ -318,6 +322,9 @@ impl Settings {
             self.tls.verify = Verify::None;
             let note = "-o ssl_verify_mode=1: clients are not asked, since ssl_ca_cert names no CA";
             self.notes.push(note.into());
+        }
+        if self.listens_on_nothing() {
+            self.notes.push("warning: -p 0: no client gets in; write a port or -s FILE".into());
         }
         if self.unix_socket.is_some() && self.udp_port != Port::Off {
             self.udp_port = Port::Off;

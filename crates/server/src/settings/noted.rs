@@ -9,7 +9,9 @@ enum Value {
     Switch(&'static str),
     /// A whole number within bounds, shown so many times as large.
     Number(u32, u32, u64),
-    /// As [`Value::Number`]; without a value it means this.
+    /// As [`Value::Number`], whatever stands behind it.
+    Leading(u32, u32),
+    /// As [`Value::Leading`]; without a value it means this.
     Optional(u32, u32, &'static str),
     /// A number greater than 0 and less than that, shown with so many digits.
     Share(f64, usize),
@@ -17,35 +19,35 @@ enum Value {
     Word(&'static [&'static str]),
 }
 
-use Value::{Number, Optional, Share, Switch, Word};
+use Value::{Leading, Number, Optional, Share, Switch, Word};
 
 const MIB: u64 = 1 << 20;
 const MAX: u32 = u32::MAX;
 
 /// Option, value, and what `stats settings` calls it (empty: it does not show it).
 const VALUES: &[(&str, Value, &str)] = &[
-    ("hashpower", Number(12, 32, 1), "hashpower_init"),
+    ("hashpower", Leading(12, 32), "hashpower_init"),
     ("hash_algorithm", Word(&["jenkins", "murmur3", "xxh3"]), ""),
-    ("tail_repair_time", Number(10, i32::MAX as u32, 1), "tail_repair_time"),
+    ("tail_repair_time", Leading(10, i32::MAX as u32), "tail_repair_time"),
     ("slab_reassign", Switch("yes"), "slab_reassign"),
     ("no_slab_reassign", Switch("no"), "slab_reassign"),
     ("slab_automove", Optional(0, 2, "1"), "slab_automove"),
     ("no_slab_automove", Switch("0"), "slab_automove"),
     ("slab_automove_ratio", Share(1.0, 2), "slab_automove_ratio"),
-    ("slab_automove_window", Number(3, 1800, 1), "slab_automove_window"),
+    ("slab_automove_window", Leading(3, 1800), "slab_automove_window"),
     ("slab_automove_freeratio", Share(1.0, 3), "slab_automove_freeratio"),
     ("slab_chunk_max", Number(1, 1024, 1024), "slab_chunk_max"),
     ("lru_crawler", Switch("yes"), "lru_crawler"),
     ("no_lru_crawler", Switch("no"), "lru_crawler"),
-    ("lru_crawler_sleep", Number(0, 1_000_000, 1), "lru_crawler_sleep"),
+    ("lru_crawler_sleep", Leading(0, 1_000_000), "lru_crawler_sleep"),
     ("lru_crawler_tocrawl", Number(0, MAX, 1), "lru_crawler_tocrawl"),
     ("lru_maintainer", Switch("yes"), "lru_maintainer_thread"),
     ("no_lru_maintainer", Switch("no"), "lru_maintainer_thread"),
-    ("hot_lru_pct", Number(1, 79, 1), "hot_lru_pct"),
-    ("warm_lru_pct", Number(1, 79, 1), "warm_lru_pct"),
+    ("hot_lru_pct", Leading(1, 79), "hot_lru_pct"),
+    ("warm_lru_pct", Leading(1, 79), "warm_lru_pct"),
     ("hot_max_factor", Share(f64::MAX, 2), "hot_max_factor"),
     ("warm_max_factor", Share(f64::MAX, 2), "warm_max_factor"),
-    ("temporary_ttl", Number(0, MAX, 1), "temporary_ttl"),
+    ("temporary_ttl", Leading(0, MAX), "temporary_ttl"),
     ("watcher_logbuf_size", Number(0, MAX, 1024), "watcher_logbuf_size"),
     ("worker_logbuf_size", Number(0, MAX, 1024), "worker_logbuf_size"),
     ("sock_cookie_id", Number(0, MAX, 1), ""),
@@ -87,11 +89,11 @@ impl Value {
                 let number = size::number(text, least..=most, "the value")?;
                 Ok((u64::from(number) * factor).to_string())
             }
-            Optional(least, most, _) => {
-                Ok(size::number(text, least..=most, "the value")?.to_string())
+            Leading(least, most) | Optional(least, most, _) => {
+                Ok(size::leading_number(text, least..=most, "the value")?.to_string())
             }
-            Share(below, digits) => match text.parse::<f64>() {
-                Ok(share) if share > 0.0 && share < below => Ok(format!("{share:.digits$}")),
+            Share(below, digits) => match size::leading_float(text) {
+                Some(share) if share > 0.0 && share < below => Ok(format!("{share:.digits$}")),
                 _ if below > 1.0 => Err("the value is a number greater than 0".into()),
                 _ => Err("the value is a number between 0 and 1".into()),
             },

@@ -148,12 +148,15 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("V", "version", "", "", "print the version and exit", Other, Print(super::Print::Version)),
     flag("i", "license", "", "", "print the licence and exit", Other, Print(super::Print::License)),
 
-    flag("f", "slab-growth-factor", "NUM", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
+    flag("f", "slab-growth-factor", "FACTOR", "1.25", "shown by `stats settings`; there are no slab classes", NoEffect, Set(growth_factor)),
     flag("n", "slab-min-size", "NUM", "48", "shown by `stats settings`; there are no slab classes", NoEffect, Set(chunk_size)),
     flag("e", "memory-file", "FILE", "", "every restart keeps the tiers' content: see --tier and --state", NoEffect, Note("every restart keeps the content of the tiers; see --tier and --state")),
     flag("N", "napi-ids", "NUM", "0", "workers share connections evenly", NoEffect, Set(napi_ids)),
 
 ];
+
+/// Worker threads at most.
+const THREADS_MAX: u32 = 256;
 
 fn set<T>(field: &mut T, value: T) -> Result<(), String> {
     *field = value;
@@ -182,18 +185,20 @@ fn unix_socket(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn unix_mask(s: &mut Settings, text: &str) -> Result<(), String> {
-    match u32::from_str_radix(text, 8) {
+    let text = text.trim_start();
+    let digits = text.bytes().take_while(|byte| (b'0'..=b'7').contains(byte)).count();
+    match u32::from_str_radix(&text[..digits], 8) {
         Ok(mask) if mask <= 0o777 => set(&mut s.unix_mask, mask),
         _ => Err("a mask is an octal number such as 700 or 770".into()),
     }
 }
 
 fn conn_limit(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.connections_max, size::number(text, 1..=1_000_000, "the connection limit")?)
+    set(&mut s.connections_max, size::leading_number(text, 1..=1_000_000, "the connection limit")?)
 }
 
 fn listen_backlog(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.listen_backlog, size::number(text, 0..=i32::MAX as u32, "the backlog")?)
+    set(&mut s.listen_backlog, size::leading_number(text, 0..=i32::MAX as u32, "the backlog")?)
 }
 
 fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
@@ -202,7 +207,7 @@ fn protocol(s: &mut Settings, text: &str) -> Result<(), String> {
 
 /// What is spoken, as `-B` and `proto[]` call it.
 pub(crate) fn protocol_named(text: &str) -> Result<Protocol, String> {
-    match text {
+    match text.trim() {
         "auto" | "auto-negotiate" => Ok(Protocol::Auto),
         "ascii" => Ok(Protocol::Ascii),
         "binary" => Ok(Protocol::Binary),
@@ -221,31 +226,39 @@ fn sasl_passwords(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.requests_per_event, size::number(text, 1..=i32::MAX as u32, "requests per event")?)
+    set(
+        &mut s.requests_per_event,
+        size::leading_number(text, 1..=i32::MAX as u32, "requests per event")?,
+    )
 }
 
 fn memory_limit(s: &mut Settings, text: &str) -> Result<(), String> {
-    match size::bytes(text, Some(1 << 20))? {
+    match size::leading_bytes(text, Some(1 << 20))? {
         0 => Err("there is no cache without memory; write megabytes (64) or a size (4g)".into()),
         bytes => set(&mut s.memory_bytes, bytes),
     }
 }
 
 fn item_size(s: &mut Settings, text: &str) -> Result<(), String> {
-    match size::bytes(text, Some(1))? {
+    match size::leading_bytes(text, Some(1))? {
         bytes @ 0x400..=0x4000_0000 => set(&mut s.item_bytes_max, bytes),
         _ => Err("the longest value can be set from 1k to 1g".into()),
     }
 }
 
 fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.threads, size::number(text, 1..=256, "the count of threads")?)
+    let threads = size::leading_number(text, 1..=u32::MAX, "")
+        .map_err(|_| format!("the count of threads is a number from 1 to {THREADS_MAX}"))?;
+    if threads > THREADS_MAX {
+        s.notes.push(format!("-t {threads}: {THREADS_MAX} threads, which is the most"));
+    }
+    set(&mut s.threads, threads.min(THREADS_MAX))
 }
 
 fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
     match text.as_bytes() {
         &[byte, ref rest @ ..] if byte.is_ascii_graphic() => {
-            if !rest.is_empty() {
+            if !rest.trim_ascii().is_empty() {
                 let first = char::from(byte);
                 s.notes.push(format!("-D {text}: the first character counts, `{first}`"));
             }
@@ -322,7 +335,7 @@ fn stop_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn user(s: &mut Settings, text: &str) -> Result<(), String> {
-    match text {
+    match text.trim() {
         "" => Err("the user is empty; write a user's name".into()),
         name => set(&mut s.user, Some(name.to_string())),
     }
@@ -338,20 +351,21 @@ fn verbose(s: &mut Settings, _: &str) -> Result<(), String> {
 }
 
 fn napi_ids(s: &mut Settings, text: &str) -> Result<(), String> {
-    s.napi_ids = size::number(text, 1..=u32::MAX, "the number of NAPI ids")?;
+    s.napi_ids = size::leading_number(text, 1..=u32::MAX, "the number of NAPI ids")?;
     s.notes.push(format!("-N {text}: workers share connections evenly"));
     Ok(())
 }
 
 fn growth_factor(s: &mut Settings, text: &str) -> Result<(), String> {
-    match text.parse::<f64>() {
-        Ok(factor) if factor > 1.0 && factor.is_finite() => set(&mut s.slab_growth_factor, factor),
+    match size::leading_float(text) {
+        Some(factor) if factor > 1.0 => set(&mut s.slab_growth_factor, factor),
         _ => Err("the factor is a number greater than 1".into()),
     }
 }
 
 fn chunk_size(s: &mut Settings, text: &str) -> Result<(), String> {
-    set(&mut s.slab_chunk_bytes_min, size::number(text, 1..=1 << 20, "the chunk size")?)
+    let bytes = size::leading_number(text, 1..=1 << 20, "the chunk size")?;
+    set(&mut s.slab_chunk_bytes_min, bytes)
 }
 
 fn udp_port(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -204,6 +204,8 @@ fn ports_are_numbers_or_off_or_any() {
     assert_eq!(ports("-U 2"), (Port::At(2), Port::At(2)));
     assert_eq!(ports("-U 0"), (Port::At(11211), Port::Off));
     assert_eq!(ports("-p 0 -U 2"), (Port::Off, Port::At(2)));
+    assert!(settings("-p 0 -U 2").notes.is_empty());
+    assert!(settings("-p 0").notes[0].starts_with("warning: -p 0: no client gets in"));
 }
 
 #[test]
@@ -218,7 +220,12 @@ fn each_address_gets_its_sockets() {
         .map(|e| (e.address.port(), e.is_udp, e.tls == ListenTls::Off))
         .collect();
     assert_eq!(found, [(1, false, false), (2, true, true), (3, false, true), (3, true, true)]);
-    assert_eq!(settings("").endpoints().unwrap().len(), 2);
+    for all in ["", "-l *", "-l *:11211", "-l *,*"] {
+        let found: Vec<_> =
+            settings(all).endpoints().unwrap().iter().map(|e| (e.address, e.is_literal)).collect();
+        let (v4, v6) = ("0.0.0.0:11211".parse().unwrap(), "[::]:11211".parse().unwrap());
+        assert_eq!(found, [(v4, false), (v6, false)], "{all}");
+    }
     assert_eq!(settings("-s /s").endpoints().unwrap().len(), 0);
 }
 
@@ -415,7 +422,6 @@ fn errors_say_what_to_write() {
         ("--admin 0.0.0.0:1", "write --admin-token-file FILE"),
         ("--admin x", "write ADDR:PORT"),
         ("--admin-host a:1", "without a port"),
-        ("-p 0", "nothing to listen on"),
         ("-o bogus", "-o bogus: no such option"),
         ("-o ext_pth=/a:1g", "did you mean ext_path?"),
         ("-o ext_path", "write ext_path=FILE:SIZE"),
