@@ -9,7 +9,7 @@ mod tools;
 use startup::created::Created;
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
-use startup::{Failure, banner, limits, memory, port_file, state, tiers, user};
+use startup::{Failure, banner, limits, port_file, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match Invocation::parse(&arguments) {
         Ok(Invocation::Print(what)) => print(what),
-        Ok(Invocation::Serve(settings)) => start(&settings),
+        Ok(Invocation::Serve(settings)) => {
+            start(&Settings { group_bytes: settings::group_bytes(), ..*settings })
+        }
         Err(error) => Err(Failure::new(error.exit_code(), error)),
     };
     result.unwrap_or_else(|failure| {
@@ -86,6 +88,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         daemon.detach()?;
     }
     say::line(banner::version());
+    // Before the cache: tiers may need more than there is.
+    say_all(&settings.memory_warning());
     let tls = tls.map_err(Failure::system)?;
     // Before any drive: who wrote a wrong port need not wait for one.
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
@@ -111,7 +115,6 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     say::line(banner::memory(settings));
     say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
     say_all(&few_descriptors);
-    say_all(&memory::more_than_there_is(settings.memory_bytes));
     if let Some(Err(failure)) = &pid_file {
         say::line(format_args!("warning: no pid file: {}", failure.message));
     }
@@ -146,6 +149,7 @@ fn open_cache(
     devices: &[Arc<dyn Device>],
     chosen: &state::Chosen,
 ) -> Result<Arc<Cache>, Failure> {
+    let memory_bytes = settings.memory_shares().cache;
     let config = Config {
         huge_pages: settings.huge_pages,
         state: chosen.file.clone(),
@@ -163,10 +167,10 @@ fn open_cache(
         background_threads: background_threads(settings),
         // Locked memory is taken at once, address space that nobody may ever need with it.
         memory_bytes_max: match settings.lock_memory {
-            true => settings.memory_bytes,
-            false => settings.memory_bytes.saturating_mul(MEMORY_RAISED_MAX),
+            true => memory_bytes,
+            false => memory_bytes.saturating_mul(MEMORY_RAISED_MAX),
         },
-        ..Config::new(settings.memory_bytes)
+        ..Config::new(memory_bytes)
     };
     Cache::open(config).map_err(|error| chosen.failure(error))
 }

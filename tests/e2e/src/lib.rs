@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 mod client;
+mod container;
 mod flash;
 mod loop_device;
 mod mounts;
@@ -14,6 +15,7 @@ mod server;
 mod skip;
 
 pub use client::{Client, CutOff};
+pub use container::{Container, Limits, NAMELESS_USER, open_dir};
 pub use flash::{
     TIER_BYTES, assert_on_flash, count_right, fill, flash_server, push_to_flash, tier_stat,
 };

@@ -143,7 +143,8 @@ const METRICS: &[Metric] = &[
     metric("promotions_total", Counter, "", "records of tiers copied into DRAM", &["promotions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.promotions)),
     metric("demotions_total", Counter, "", "such copies dropped", &["demotions", "moves_to_cold"], |v, s| s.one(&[], v.cache.demotions)),
 
-    metric("memory_limit_bytes", Gauge, "", "the cap on memory (-m)", &["memory_limit", "limit_maxbytes"], |v, s| s.one(&[], v.cache.memory.limit)),
+    metric("memory_limit_bytes", Gauge, "", "the cap on memory: -m, or less where the memory cgroup allows less", &["memory_limit"], |v, s| s.one(&[], v.cache.memory.limit)),
+    metric("memory_asked_bytes", Gauge, "", "what -m or cache_memlimit asked for", &["limit_maxbytes"], |v, s| s.one(&[], v.shared.memory_asked.load(Relaxed))),
     metric("memory_bytes", Gauge, "use", "where memory goes; `program` is what the program takes by itself, which -m does not count", &[
         "memory_sealed_index", "memory_page_tables", "memory_segment_table", "memory_dram_table", "memory_fresh", "memory_hot",
         "memory_idle", "memory_staging", "memory_program", "hash_bytes", "index_bytes_per_record",

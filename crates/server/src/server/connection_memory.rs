@@ -13,12 +13,6 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Resident memory of the process besides the cache and the connections: the program, and buffers of workers.
-pub const BESIDES_BYTES_MAX: u64 = 32 << 20;
-/// The least default.
-const CAP_MIN: u64 = 64 << 20;
-/// The default as a part of `-m`.
-const PART_OF_MEMORY: u64 = 4;
 /// The part of the cap that is left when memory is tight.
 const TIGHT_PART: u64 = 16;
 /// The part of what is free that one connection may be owed.
@@ -55,13 +49,8 @@ pub(crate) struct Ledger {
 }
 
 impl ConnectionMemory {
-    /// `given` is the cap that was asked for, 0 for the default beside a cache of `memory` bytes.
-    pub(crate) fn new(given: u64, memory: u64) -> Self {
-        let memory = Self {
-            held: AtomicU64::new(0),
-            cap: cap(given, memory),
-            allowance: AtomicUsize::new(0),
-        };
+    pub(crate) fn new(cap: u64) -> Self {
+        let memory = Self { held: AtomicU64::new(0), cap, allowance: AtomicUsize::new(0) };
         memory.judge();
         memory
     }
@@ -116,15 +105,6 @@ impl Ledger {
     }
 }
 
-/// The cap on all connections' memory: `given`, or where that is 0 a quarter of the cache's `memory`, 64 MiB at
-/// least.
-pub fn cap(given: u64, memory: u64) -> u64 {
-    match given {
-        0 => (memory / PART_OF_MEMORY).max(CAP_MIN),
-        given => given,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,15 +112,8 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn the_default_is_a_quarter_of_the_cache_and_64_mib_at_least() {
-        assert_eq!(cap(0, 64 * MIB), 64 * MIB);
-        assert_eq!(cap(0, 1024 * MIB), 256 * MIB);
-        assert_eq!(cap(3 * MIB, 1024 * MIB), 3 * MIB);
-    }
-
-    #[test]
     fn allowance_shrinks_with_what_is_free_and_ends_before_the_cap() {
-        let (memory, mut ledger) = (ConnectionMemory::new(0, 0), Ledger::default());
+        let (memory, mut ledger) = (ConnectionMemory::new(64 * MIB), Ledger::default());
         let mut hold = |before: u64, now: u64| {
             ledger.hold(&memory, before * MIB, now * MIB);
             (memory.allowance() as u64, memory.is_tight())
@@ -156,7 +129,7 @@ mod tests {
 
     #[test]
     fn connections_that_each_take_their_allowance_never_exceed_the_cap() {
-        let (memory, mut ledger) = (ConnectionMemory::new(0, 0), Ledger::default());
+        let (memory, mut ledger) = (ConnectionMemory::new(64 * MIB), Ledger::default());
         for _ in 0..10_000 {
             ledger.hold(&memory, 0, memory.allowance() as u64);
         }
@@ -166,7 +139,7 @@ mod tests {
 
     #[test]
     fn workers_report_in_steps_and_nothing_is_left_of_none() {
-        let memory = ConnectionMemory::new(0, 0);
+        let memory = ConnectionMemory::new(64 * MIB);
         let (mut one, mut other) = (Ledger::default(), Ledger::default());
         one.hold(&memory, 0, STEP_BYTES - 1);
         assert_eq!(memory.held(), 0);

@@ -52,7 +52,6 @@ mod upload;
 pub(crate) mod watch;
 mod worker;
 
-pub use connection_memory::{BESIDES_BYTES_MAX, cap as connection_memory_cap};
 pub use faults::survive_lost_state;
 pub use listener::{ListenError, Listener};
 pub use reads::PATIENCE as DRIVE_PATIENCE;

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
     /// What connections hold between their turns.
     pub(crate) memory: ConnectionMemory,
+    /// What `-m` or `cache_memlimit` asked for: the cache has less where the memory cgroup allows less.
+    pub(crate) memory_asked: AtomicU64,
     /// Resident bytes when the server came up: the program itself.
     pub(crate) program_bytes: u64,
     pub(crate) acceptor_waker: Waker,
@@ -108,10 +110,8 @@ impl Shared {
             watchers,
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
             listeners: OnceLock::new(),
-            memory: ConnectionMemory::new(
-                settings.connection_buffer_bytes_max,
-                settings.memory_bytes,
-            ),
+            memory: ConnectionMemory::new(settings.memory_shares().connections),
+            memory_asked: AtomicU64::new(settings.memory_bytes),
             program_bytes: resident_bytes(),
             acceptor_waker: Waker::new()?,
             naps: Naps::new(background_threads),

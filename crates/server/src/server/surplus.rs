@@ -1,8 +1,8 @@
 //! Memory that is only kept for later: workers keep buffers, and the allocator what they freed. It goes back once the
 //! process has more than it may.
 
-use super::connection_memory::BESIDES_BYTES_MAX;
 use super::shared::{Shared, resident_bytes};
+use crate::settings::BESIDES_BYTES_MAX;
 use std::time::{Duration, Instant};
 use terrace_device::give_heap_back;
 

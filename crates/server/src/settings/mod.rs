@@ -9,6 +9,7 @@ mod error;
 mod extended;
 mod help;
 mod listeners;
+mod memory;
 mod noted;
 mod size;
 mod table;
@@ -23,6 +24,7 @@ pub use help::{help, markdown};
 pub use listeners::{
     AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Unresolved, Verify,
 };
+pub use memory::{BESIDES_BYTES_MAX, MemoryShares, group_bytes};
 pub use size::display_bytes;
 use terrace_cache::FULL_PERCENT;
 pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
@@ -83,6 +85,8 @@ pub struct Settings {
     pub sasl_passwords: Option<PasswordFile>,
     /// Bytes of DRAM for everything that grows with data (`-m`, in megabytes on the command line).
     pub memory_bytes: u64,
+    /// What the process's memory cgroup allows: found at a start, not asked for.
+    pub group_bytes: Option<u64>,
     /// `false` answers an error instead of evicting when full (`-M`).
     pub evict: bool,
     /// `false` keeps no CAS numbers (`-C`).
@@ -175,6 +179,7 @@ impl Default for Settings {
             sasl: false,
             sasl_passwords: None,
             memory_bytes: 64 << 20,
+            group_bytes: None,
             evict: true,
             cas: true,
             item_bytes_max: 1 << 20,

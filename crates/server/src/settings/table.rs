@@ -2,7 +2,7 @@
 
 use super::{
     AdminAddress, Durability, Gear, IoEngine, OnMismatch, PasswordFile, Port, Protocol, Settings,
-    address, size, write_rate,
+    address, memory, size, write_rate,
 };
 use std::path::PathBuf;
 
@@ -108,7 +108,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("S", "enable-sasl", "", "", "SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names", Network, Set(|s, _| set(&mut s.sasl, true))),
     flag("", "sasl-passwords", "FILE", "", "the same, with the file named here", Network, Set(sasl_passwords)),
 
-    flag("m", "memory-limit", "SIZE", "64", "DRAM for everything that grows with data, in megabytes or with a suffix (4g)", Cache, Set(memory_limit)),
+    flag("m", "memory-limit", "SIZE", "64", "DRAM for all that grows with data: megabytes, a suffix (4g), or auto: a share of what there is", Cache, Set(memory_limit)),
     flag("M", "disable-evictions", "", "", "answer an error when full instead of evicting", Cache, Set(|s, _| set(&mut s.evict, false))),
     flag("I", "max-item-size", "SIZE", "1m", "the longest value, 1k to 1g; an eighth of -m, or of all tiers, at most", Cache, Set(item_size)),
     flag("C", "disable-cas", "", "", "keep no CAS numbers", Cache, Set(|s, _| set(&mut s.cas, false))),
@@ -233,6 +233,11 @@ fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {
 }
 
 fn memory_limit(s: &mut Settings, text: &str) -> Result<(), String> {
+    if text.trim() == "auto" {
+        let bytes = memory::automatic_bytes()?;
+        s.notes.push(format!("-m auto: {}", size::display_bytes(bytes)));
+        return set(&mut s.memory_bytes, bytes);
+    }
     match size::leading_bytes(text, Some(1 << 20))? {
         0 => Err("there is no cache without memory; write megabytes (64) or a size (4g)".into()),
         bytes => set(&mut s.memory_bytes, bytes),

@@ -82,6 +82,7 @@ fn every_common_flag_lands_in_its_field() {
         sasl: false,
         sasl_passwords: None,
         memory_bytes: 64 << 20,
+        group_bytes: None,
         evict: false,
         cas: false,
         item_bytes_max: 2 << 20,

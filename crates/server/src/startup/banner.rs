@@ -1,7 +1,7 @@
 //! What the server says of itself when it starts.
 
-use terrace::server::{BESIDES_BYTES_MAX, Listener, connection_memory_cap};
-use terrace::settings::{Settings, display_bytes};
+use terrace::server::Listener;
+use terrace::settings::{BESIDES_BYTES_MAX, Settings, display_bytes};
 use terrace_cache::Cache;
 
 /// Name and version.
@@ -23,17 +23,17 @@ pub(crate) fn limits(settings: &Settings, cache: &Cache) -> String {
 
 /// What the process may have resident.
 pub(crate) fn memory(settings: &Settings) -> String {
-    let cache = settings.memory_bytes;
-    let connections = connection_memory_cap(settings.connection_buffer_bytes_max, cache);
+    let shares = settings.memory_shares();
     let given = match settings.connection_buffer_bytes_max {
+        _ if shares != settings.memory_asked() => "what the memory cgroup leaves",
         0 => "a quarter of that, 64 MiB at least",
         _ => "-o read_buf_mem_limit",
     };
     format!(
         "at most {} of memory: {} for the cache (-m), {} for connections ({given}), {} besides",
-        display_bytes(cache + connections + BESIDES_BYTES_MAX),
-        display_bytes(cache),
-        display_bytes(connections),
+        display_bytes(shares.total()),
+        display_bytes(shares.cache),
+        display_bytes(shares.connections),
         display_bytes(BESIDES_BYTES_MAX),
     )
 }

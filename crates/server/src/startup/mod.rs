@@ -5,7 +5,6 @@ pub(crate) mod banner;
 pub(crate) mod created;
 pub(crate) mod daemon;
 pub(crate) mod limits;
-pub(crate) mod memory;
 pub(crate) mod pid_file;
 pub(crate) mod port_file;
 pub(crate) mod state;

@@ -106,7 +106,7 @@ fn reason_against(
             return Ok(Some(format!("{name} {why}")));
         }
     }
-    let needed = settings.memory_bytes / 2 * ROOM_FACTOR;
+    let needed = settings.memory_shares().cache / 2 * ROOM_FACTOR;
     let has_room = is_asked_for || has_left || has_room(folder, needed);
     Ok((!has_room).then(|| format!("{name} has no room for {} MiB", needed >> 20)))
 }

@@ -76,7 +76,7 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("idle_kicks", Number(|v| v.totals.idle_kicks)),
     ("bytes_read", Number(|v| v.totals.bytes_read)),
     ("bytes_written", Number(|v| v.totals.bytes_written)),
-    ("limit_maxbytes", Number(|v| v.cache.memory.limit)),
+    ("limit_maxbytes", Number(|v| v.shared.memory_asked.load(Relaxed))),
     ("accepting_conns", Number(|v| u64::from(!v.shared.must_leave_in_backlog()))),
     ("listen_disabled_num", Number(|v| v.shared.connections.listen_disabled.load(Relaxed))),
     (

@@ -6,7 +6,7 @@ use Source::{Never, Number, Text};
 use std::sync::atomic::Ordering::Relaxed;
 
 const ROWS: &[Row] = &[
-    ("maxbytes", Number(|v| v.cache.memory.limit)),
+    ("maxbytes", Number(|v| v.shared.memory_asked.load(Relaxed))),
     ("maxconns", Number(|v| u64::from(v.shared.settings.connections_max))),
     ("tcpport", Number(|v| port(v.shared.settings.tcp_port))),
     ("udpport", Number(|v| port(v.shared.settings.udp_port))),

@@ -1,6 +1,7 @@
 //! `cache_memlimit`.
 
 use crate::commands::executor::Executor;
+use std::sync::atomic::Ordering;
 use terrace_cache::LimitError;
 use terrace_protocol::{number_u64, reply};
 
@@ -20,8 +21,10 @@ pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static 
         return b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
     }
     let shared = executor.shared;
-    match shared.cache.set_memory_limit(megabytes << 20) {
+    let asked = megabytes << 20;
+    match shared.cache.set_memory_limit(asked.min(shared.settings.cache_bytes_max())) {
         Ok(()) => {
+            shared.memory_asked.store(asked, Ordering::Relaxed);
             shared.log(1, || format!("maxbytes adjusted to {megabytes}m"));
             reply::OK
         }
