@@ -16,6 +16,7 @@ use crate::records::key::Hasher;
 use crate::recovery::crash::crash_point;
 use crate::recovery::mount::{Mount, write_superblock};
 use crate::recovery::recover::{self, Recovery};
+use crate::recovery::sizing;
 use crate::recovery::start::Parts;
 use crate::recovery::state::{Field, LogField};
 use crate::request::session::Session;
@@ -34,6 +35,9 @@ pub enum OpenError {
     /// The configuration contradicts itself or the devices.
     #[error("{0}")]
     Config(String),
+    /// The tiers' buffers would take more than half of the memory.
+    #[error("the memory is too little for the buffers of the tiers")]
+    TooLittleMemory,
     /// The tiers can't be recovered, and the operator wants no cold start then.
     #[error("{0}; wipe the tiers, or start with --on-mismatch cold")]
     Mismatch(String),
@@ -103,6 +107,8 @@ pub(crate) struct Engine {
     pub(crate) kept_ahead: AtomicU64,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Doomed>,
+    /// `-m` with which records of [`sizing::RECORD_BYTES_WARNED`] fill the tiers.
+    pub(crate) filling_mebibytes: u64,
     /// Bytes that do not change: staging buffers, state, logs.
     pub(crate) fixed_bytes: u64,
 }
@@ -300,6 +306,7 @@ impl Engine {
             clock_floor,
             flush_due,
             no_room: AtomicBool::new(false),
+            filling_mebibytes: sizing::least_mebibytes(config, sizing::RECORD_BYTES_WARNED),
             hangs: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             kept_ahead: AtomicU64::new(0),

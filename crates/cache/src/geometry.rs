@@ -15,6 +15,8 @@ const RECORD_BYTES_MAX: u32 = 128 << 10;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=64 << 20;
 /// Segments of a shard, when size follows from capacity; leaves numbers for imbalance between shards.
 const SEGMENTS_PER_SHARD: u64 = 1024;
+/// Segments of a shard at most, when size follows from capacity: a tenth of the numbers is for imbalance.
+const NUMBERED_MAX: u64 = SEGMENTS_MAX as u64 * 9 / 10;
 /// Capacity for which one more shard pays.
 const BYTES_PER_SHARD: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 256;
@@ -24,8 +26,6 @@ const BLOCKS_PER_SHARD: u64 = 64;
 /// Records of the longest size in a block without tiers: what has no room in a block leaves a gap there.
 const RECORDS_PER_BLOCK: u32 = 2;
 
-/// More mebibytes of memory, as a power of two, than any machine has.
-const MEMORY_BITS_MAX: u32 = 30;
 /// Segments that a tier of a ladder has room for at least, its log included.
 const RUNG_SEGMENTS_MIN: u64 = 16;
 
@@ -76,14 +76,8 @@ impl Geometry {
     }
 
     fn of_tiers(config: &Config, capacity: u64) -> Result<Self, OpenError> {
-        let Some(division) = Division::of(config, capacity, config.memory_bytes) else {
-            return Err(OpenError::Config(format!(
-                "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m)",
-                config.memory_bytes >> 20,
-                capacity >> 20,
-                Division::least_mebibytes(config, capacity),
-            )));
-        };
+        let division = Division::of(config, capacity, config.memory_bytes);
+        let division = division.ok_or(OpenError::TooLittleMemory)?;
         let Division { shards, segment_bytes, segments, rows } = division;
         if segments < shards * 4 {
             let labels: Vec<_> = config.tiers.iter().map(|tier| tier.device.label()).collect();
@@ -140,11 +134,20 @@ impl Division {
             let even = (capacity / shards / SEGMENTS_PER_SHARD).max(1).next_power_of_two();
             even.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
         };
-        while shards > 1 && shards * segment_for(shards) * 2 > memory_bytes / 4 {
+        let shards_max = shards;
+        let is_roomy = |shards: u64, segment: u64| {
+            shards * segment * 2 <= memory_bytes / 4 && capacity / segment / shards <= NUMBERED_MAX
+        };
+        while shards > 1 && !is_roomy(shards, segment_for(shards)) {
             shards /= 2;
         }
-        let shards = config.tuning.shards.map_or(shards, u64::from);
-        let segment_bytes = config.tuning.segment_bytes.map_or(segment_for(shards), u64::from);
+        let chosen = match is_roomy(shards, segment_for(shards)) {
+            true => (shards, segment_for(shards)),
+            false => tightest(capacity, shards_max),
+        };
+        let shards = config.tuning.shards.map_or(chosen.0, u64::from);
+        let even = if shards == chosen.0 { chosen.1 } else { segment_for(shards) };
+        let segment_bytes = config.tuning.segment_bytes.map_or(even, u64::from);
         let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
         // Twice the even share, so that a shard is never out of numbers before the tier is full.
         let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
@@ -152,22 +155,14 @@ impl Division {
         let fits = buffers <= memory_bytes / 2 && segments / shards <= rows * 9 / 10;
         fits.then_some(Self { shards, segment_bytes, segments, rows })
     }
+}
 
-    /// The least mebibytes of memory that are enough for tiers of this capacity; 2^30 where none are, since a
-    /// test has set sizes that do not go together.
-    fn least_mebibytes(config: &Config, capacity: u64) -> u64 {
-        let is_enough = |mib: u64| Self::of(config, capacity, mib << 20).is_some();
-        let doubled = (0..MEMORY_BITS_MAX).map(|bits| 1 << bits).find(|&mib| is_enough(mib));
-        let (mut enough, mut little) = (doubled.unwrap_or(1 << MEMORY_BITS_MAX), 0);
-        while enough - little > 1 {
-            let middle = little.midpoint(enough);
-            match is_enough(middle) {
-                true => enough = middle,
-                false => little = middle,
-            }
-        }
-        enough
-    }
+/// Shards and bytes of a segment whose buffers take the least memory: no more segments than there are numbers for. Of
+/// those that take the same it is the most shards, since background work takes memory for segments too.
+fn tightest(capacity: u64, shards_max: u64) -> (u64, u64) {
+    let bytes = capacity.div_ceil(NUMBERED_MAX).next_power_of_two();
+    let segment = (bytes / shards_max).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
+    ((bytes / segment).clamp(1, shards_max), segment)
 }
 
 /// Tiers that are alike stand in for each other; on a ladder each has to do for itself.
@@ -193,12 +188,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_memory_that_is_asked_for_is_enough_and_less_is_not() {
+    fn buffers_shrink_with_the_memory_and_never_grow_beyond_half_of_it() {
         let config = Config::new(64 << 20);
-        for capacity in [1u64 << 30, 64 << 30, 1 << 40, 2980 << 30] {
-            let least = Division::least_mebibytes(&config, capacity);
-            assert!(Division::of(&config, capacity, least << 20).is_some(), "{capacity}");
-            assert!(Division::of(&config, capacity, (least - 1) << 20).is_none(), "{capacity}");
+        for (capacity, memory_mib, shards, segment_kib) in [
+            // Roomy: a quarter of the memory.
+            (32u64 << 30, 1024u64, 256, 256),
+            (20 << 30, 256, 128, 256),
+            (512 << 30, 4096, 256, 2048),
+            // What is left takes as little as there are numbers for segments.
+            (20 << 30, 128, 64, 256),
+            (20 << 30, 64, 64, 256),
+            (512 << 30, 2048, 256, 2048),
+        ] {
+            let division = Division::of(&config, capacity, memory_mib << 20).expect("it fits");
+            let found = (division.shards, division.segment_bytes >> 10);
+            assert_eq!(found, (shards, segment_kib), "{capacity} bytes in {memory_mib} MiB");
         }
+        assert!(Division::of(&config, 20 << 30, 63 << 20).is_none());
+        assert!(Division::of(&config, 512 << 30, 2047 << 20).is_none());
     }
 }

@@ -429,7 +429,7 @@ impl Maintenance {
                         }
                         // Nothing is left to give: what waits to be sealed has the rest.
                     }
-                    engine.note_full();
+                    engine.note_index_full();
                     // Entries have to go, if any may.
                     return match refused {
                         _ if !engine.evicts => Sealing::NotNow,
@@ -524,7 +524,10 @@ impl Maintenance {
                     engine.pool.spill_logs();
                     if (taken_back > segments || is_crowded) && engine.recovery.is_done() {
                         // Nothing is gained by keeping what is alive.
-                        engine.note_full();
+                        match is_crowded {
+                            true => engine.note_index_full(),
+                            false => engine.note_full(),
+                        }
                     }
                     engine.judge_fullness();
                     self.take_back(engine, guard, at..at + 1, now);

@@ -118,7 +118,9 @@ fn gaps_in_segments_are_full_too() {
         assert!(client.set(&n.to_le_bytes(), &[7; 1650]));
         client.session.quiesce();
     }
-    assert!(client.cache.stats().evictions > 1000);
+    let stats = client.cache.stats();
+    assert!(stats.evictions_tier > 1000);
+    assert_eq!(stats.evictions_index, 0);
 }
 
 /// Two records and a gap in every block: moving them together gains nothing, and is not tried for ever.
@@ -251,7 +253,10 @@ fn without_eviction_a_block_that_is_used_again_is_walked_as_it_is() {
 fn records_of_a_few_bytes_are_written_however_little_memory_there_is() {
     for (memory, drives) in [(1 << 20, vec![100 << 20]), (4 << 20, vec![64 << 20, 512 << 20])] {
         let drives = drives.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>);
-        let mut client = Client::open(Config::new(memory), drives.collect());
+        let mut config = Config::new(memory);
+        // As it would be; a server refuses so little where its index is next to nothing.
+        config.tuning.segment_bytes = Some(256 << 10);
+        let mut client = Client::open(config, drives.collect());
         for n in 0..100_000u32 {
             assert!(client.set(&n.to_le_bytes(), b"x"), "{n} with {memory} bytes");
         }
@@ -306,14 +311,47 @@ fn without_eviction_a_full_drive_refuses_and_loses_nothing() {
     assert!(fresh.into_iter().all(|n| client.get(&n.to_le_bytes()).is_some()));
 }
 
-/// The index has used its share long before the drive is full.
-#[test]
-fn without_eviction_a_full_index_refuses_and_loses_nothing() {
+/// An index of 5 % of the memory, which is full long before the drive is.
+fn with_a_small_index() -> Config {
     let mut config = Config::new(2 << 20);
-    config.evict = false;
     config.tuning.shards = Some(2);
     config.tuning.segment_bytes = Some(64 << 10);
     config.tuning.index_percent = 5;
+    config
+}
+
+#[test]
+fn evictions_are_counted_by_their_cause() {
+    let cases = [
+        ("index", with_a_small_index(), Some(16 << 20)),
+        ("tier", Config::new(2 << 20), Some(2 << 20)),
+        ("dram", Config::new(1 << 20), None),
+    ];
+    for (cause, mut config, tier) in cases {
+        config.tuning.shards = Some(2);
+        if tier.is_some() {
+            config.tuning.segment_bytes = Some(64 << 10);
+        }
+        let tiers = tier.map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>);
+        let mut client = Client::open(config, tiers.into_iter().collect());
+        for n in 0..80_000u64 {
+            client.set(&n.to_le_bytes(), &n.to_be_bytes().repeat(5));
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+        client.settle();
+        let stats = client.cache.stats();
+        let causes = [stats.evictions_index, stats.evictions_tier, stats.evictions_dram];
+        assert_eq!(causes.iter().sum::<u64>(), stats.evictions, "{cause}: {causes:?}");
+        assert!(stats.evictions > 10_000, "{cause}: {causes:?}");
+        let at = ["index", "tier", "dram"].iter().position(|name| *name == cause).unwrap();
+        assert!(causes[at] * 10 > stats.evictions * 9, "{cause}: {causes:?}");
+    }
+}
+
+#[test]
+fn without_eviction_a_full_index_refuses_and_loses_nothing() {
+    let config = Config { evict: false, ..with_a_small_index() };
     let device = RamDevice::new(16 << 20);
     let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Device>]);
     let (mut stored, mut refused) = (Vec::new(), 0);

@@ -151,7 +151,7 @@ impl Layout {
             read_bytes,
             payload_bytes: data.payload_bytes(),
             shards,
-            start_bytes: start_bytes(flash_bytes, segment_bytes, shards),
+            start_bytes: start_bytes(flash_bytes),
         })
     }
 
@@ -217,22 +217,27 @@ impl Layout {
 fn segments(flash_bytes: f64, memory_bytes: f64) -> (f64, f64) {
     let (least, most) = SEGMENT_BYTES;
     let mut shards = power_below((flash_bytes / BYTES_PER_SHARD).clamp(1.0, 256.0));
+    let most_shards = shards;
     let size = |shards: f64| power_above(flash_bytes / shards / 1024.0).clamp(least, most);
-    while shards > 1.0 && shards * size(shards) * SEGMENTS_AT_START > memory_bytes / 4.0 {
+    let is_roomy = |shards: f64| {
+        shards * size(shards) * SEGMENTS_AT_START <= memory_bytes / 4.0
+            && flash_bytes / size(shards) / shards <= SEGMENTS_PER_SHARD_MAX
+    };
+    while shards > 1.0 && !is_roomy(shards) {
         shards /= 2.0;
     }
-    (size(shards), shards)
+    if is_roomy(shards) {
+        return (size(shards), shards);
+    }
+    let tightest = power_above(flash_bytes / SEGMENTS_PER_SHARD_MAX);
+    let segment = (tightest / most_shards).clamp(least, most);
+    (segment, (tightest / segment).clamp(1.0, most_shards))
 }
 
-/// With less memory a server does not start: each shard buffers segments, and there must be as many shards
-/// as number all of them.
-fn start_bytes(flash_bytes: f64, segment_bytes: f64, shards: f64) -> f64 {
-    if flash_bytes / segment_bytes / shards <= SEGMENTS_PER_SHARD_MAX {
-        return shards * segment_bytes * SEGMENTS_AT_START * 2.0;
-    }
-    let (_, largest) = SEGMENT_BYTES;
-    let shards = power_above(flash_bytes / largest / SEGMENTS_PER_SHARD_MAX);
-    shards * largest * SEGMENTS_AT_START * 4.0
+/// With less memory a server does not start: each shard buffers segments, of which there must be no more than numbers.
+fn start_bytes(flash_bytes: f64) -> f64 {
+    let (least, _) = SEGMENT_BYTES;
+    power_above(flash_bytes / SEGMENTS_PER_SHARD_MAX).max(least) * SEGMENTS_AT_START * 2.0
 }
 
 fn power_below(x: f64) -> f64 {
@@ -326,10 +331,9 @@ mod tests {
 
     #[test]
     fn large_drives_need_memory_to_start_with() {
-        // A server on a device of 2980 GiB says that 12000 MiB are too few, and starts with 16500.
+        // Segments of 8 MiB in 256 shards: a server's buffers take 4 GiB, half of its memory.
         let mib = f64::from(1 << 20);
-        for (memory, starts) in [(318.0, false), (3200.0, false), (12000.0, false), (16500.0, true)]
-        {
+        for (memory, starts) in [(318.0, false), (3200.0, false), (8000.0, false), (8400.0, true)] {
             let layout = Layout::new(&SHORT, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
             assert_eq!(layout.memory_needed(1e6) <= memory * mib, starts, "{memory}");
         }
@@ -337,13 +341,13 @@ mod tests {
 
     #[test]
     fn of_large_drives_so_much_is_used_as_the_memory_starts_with() {
-        // With 4 GiB there are eight shards, each with numbers for 1843 segments of 64 MiB.
+        // With 4 GiB there are 256 shards, each with numbers for 1843 segments of 4 MiB.
         let gib = f64::from(1 << 30);
         let usable = |flash: f64, memory: f64| Layout::usable(&SHORT, flash * gib, memory * gib);
         let part = usable(2980.0, 4.0) / gib;
-        assert!((912.0..=921.6).contains(&part), "{part}");
-        assert_eq!(usable(900.0, 4.0), 900.0 * gib);
-        assert_eq!(usable(2980.0, 16.5), 2980.0 * gib);
+        assert!((1824.0..=1843.2).contains(&part), "{part}");
+        assert_eq!(usable(1800.0, 4.0), 1800.0 * gib);
+        assert_eq!(usable(2980.0, 8.4), 2980.0 * gib);
         // No tier is small enough.
         assert_eq!(usable(2980.0, 1e-6), 2980.0 * gib);
     }

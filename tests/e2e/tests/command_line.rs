@@ -70,10 +70,14 @@ fn it_says_what_it_runs_with() {
     assert!(output.contains("io_uring") || output.contains("pool"), "no I/O engine in:\n{output}");
     assert!(!output.contains("warning: listening"), "{output}");
     assert!(output.lines().count() < 25, "{output}");
-    let is_short = |server: &Server| server.output().contains("warning: buffers leave the index");
+    let is_short = |server: &Server| server.output().contains("warning: the index has room for");
     assert!(!is_short(&server));
-    let short = Server::start("-m 4 --tier ssd:DIR/tier:64m --tier ssd:DIR/below:64m,below");
+    let short = Server::start("-m 16 --tier ssd:DIR/tier:2g");
     assert!(is_short(&short), "{}", short.output());
+    let refused = Server::run("-m 4 --tier ssd:DIR/tier:2g");
+    assert_ne!(refused.code, Some(0), "{}", refused.output);
+    let names_both = ["4 MiB of memory are too few", "give at least", "records of 512 bytes"];
+    assert!(names_both.iter().all(|says| refused.output.contains(says)), "{}", refused.output);
 }
 
 #[test]

@@ -405,6 +405,7 @@ fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64
 /// A record that was nowhere else is lost.
 pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
     count(&counters.evictions);
+    count(&counters.evictions_dram);
     counters.told.evicts(resident);
     if !resident.has(mark::FETCHED) {
         count(&counters.evicted_unfetched);

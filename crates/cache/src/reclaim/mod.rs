@@ -275,7 +275,7 @@ pub(crate) fn drop_entries(
             unfetched += u64::from(entry.uses == 0);
         }
         let counters = &engine.pool.counters;
-        counters.evictions.fetch_add(evicted, Ordering::Relaxed);
+        counters.note_evicted_from_tiers(evicted);
         counters.evicted_unfetched.fetch_add(unfetched, Ordering::Relaxed);
     }
 }
@@ -288,6 +288,7 @@ fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, 
             locked.unlink(name, sealed.number, None);
             count(&engine.pool.counters.collisions);
             count(&engine.pool.counters.evictions);
+            count(&engine.pool.counters.evictions_index);
         }
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod media;
 pub(crate) mod mount;
 pub(crate) mod recover;
 pub(crate) mod replay;
+pub(crate) mod sizing;
 pub(crate) mod start;
 pub(crate) mod state;
 pub(crate) mod state_file;

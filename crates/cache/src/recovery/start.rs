@@ -19,6 +19,7 @@ use crate::recovery::find::{Place, find_log, newest_directory};
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, read_log};
+use crate::recovery::sizing;
 use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::segments::layout::{PACKED_MAX, Superblock};
@@ -35,7 +36,7 @@ use terrace_policy::Promotion;
 
 /// One part of DRAM in so many is for counting how often records on flash are read: about four counters
 /// for each copy of 100 bytes that could be in DRAM.
-const SKETCH_SHARE: u64 = 64;
+pub(crate) const SKETCH_SHARE: u64 = 64;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
 const SEQ_LEAP: u64 = 1 << 20;
@@ -68,7 +69,13 @@ enum Past {
 
 /// Opens everything and begins recovery.
 pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
-    let mut mount = Mount::inspect(config)?;
+    let mut mount = Mount::inspect(config).map_err(|error| match error {
+        OpenError::TooLittleMemory => sizing::explain(config),
+        error => error,
+    })?;
+    if mount.found.is_none() {
+        sizing::check(config, &mount.geometry)?;
+    }
     let layout = layout(config, &mount.geometry);
     let identity = |mount: &Mount| Identity {
         set: if config.tiers.is_empty() { 1 } else { mount.set().set },

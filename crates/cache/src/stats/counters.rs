@@ -107,6 +107,13 @@ pub(crate) struct Counters {
     pub(crate) index_growing_bytes: AtomicU64,
     pub(crate) page_table_bytes: AtomicU64,
     pub(crate) evictions: AtomicU64,
+    /// Of those, because the index has no room though the tiers have; the others of the tiers are for want of places.
+    pub(crate) evictions_index: AtomicU64,
+    pub(crate) evictions_tier: AtomicU64,
+    /// Of those, of records that were in DRAM alone.
+    pub(crate) evictions_dram: AtomicU64,
+    /// The index is why the cache was full last.
+    pub(crate) index_full: AtomicBool,
     pub(crate) evicted_unfetched: AtomicU64,
     pub(crate) expired: AtomicU64,
     /// Of those, never written.
@@ -153,6 +160,14 @@ impl Counters {
             Lane::Fresh => &self.fresh_records,
             Lane::Hot => &self.hot_records,
         }
+    }
+
+    /// Notes that live records on tiers lost their places.
+    pub(crate) fn note_evicted_from_tiers(&self, records: u64) {
+        let by_index = self.index_full.load(Ordering::Relaxed);
+        let cause = if by_index { &self.evictions_index } else { &self.evictions_tier };
+        cause.fetch_add(records, Ordering::Relaxed);
+        self.evictions.fetch_add(records, Ordering::Relaxed);
     }
 
     pub(crate) fn is_full(&self) -> bool {

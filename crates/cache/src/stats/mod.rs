@@ -21,6 +21,12 @@ pub struct CacheStats {
     pub stored_total: u64,
     /// Live records that lost their place to others.
     pub evictions: u64,
+    /// Of those, because the index had no room for them, though the tiers had.
+    pub evictions_index: u64,
+    /// Of those, because the tiers were full.
+    pub evictions_tier: u64,
+    /// Of those, from DRAM, where they were alone.
+    pub evictions_dram: u64,
     /// Records dropped because they had expired.
     pub reclaimed_expired: u64,
     /// Of those, never written to a drive.

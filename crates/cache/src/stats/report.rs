@@ -1,6 +1,7 @@
 //! What the engine says of itself: its statistics, and its sizes at start.
 
 use crate::cache::{Cache, Engine};
+use crate::recovery::sizing::{RECORD_BYTES_WARNED, records_in};
 use crate::segments::segment::{SegmentTable, SlotId};
 use crate::shard::Lane;
 use crate::stats::counters::TierCounters;
@@ -8,12 +9,14 @@ use crate::stats::{CacheStats, MemoryStats, SegmentStats, TierStats};
 use crate::tiers::slots::TierStore;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the index, with entries of 28 bits at a load of 88 %.
-const INDEX_BYTES_PER_RECORD: u64 = 4;
-/// The operator hears of it where the index finds less than one part in so many of its share.
-const INDEX_SHORT: u64 = 4;
-
 impl Cache {
+    /// Records that lost their places because the index had no room, and the mebibytes of memory with which records of
+    /// 512 bytes would fill the tiers.
+    pub fn evictions_by_index(&self) -> (u64, u64) {
+        let evictions = &self.engine.pool.counters.evictions_index;
+        (evictions.load(Ordering::Relaxed), self.engine.filling_mebibytes)
+    }
+
     /// Every segment that holds records, in the order of [`SegmentStats::place`].
     pub fn segments(&self) -> Vec<SegmentStats> {
         let engine = &self.engine;
@@ -83,6 +86,9 @@ impl Engine {
             memory,
             stored_total: counters.stored.load(Ordering::Relaxed),
             evictions: get(&counters.evictions),
+            evictions_index: get(&counters.evictions_index),
+            evictions_tier: get(&counters.evictions_tier),
+            evictions_dram: get(&counters.evictions_dram),
             reclaimed_expired: get(&counters.expired),
             expired_unwritten: get(&counters.expired_unwritten),
             met_expired: get(&counters.met_expired),
@@ -192,8 +198,7 @@ impl Engine {
     }
 
     fn describe_index(&self) -> Vec<String> {
-        let (share, room) = (self.index_share(), self.index_room());
-        let records = room / INDEX_BYTES_PER_RECORD;
+        let records = records_in(self.index_room(), &self.geometry);
         let tiers = self.pool.slots.tiers.iter().map(|tier| u64::from(tier.segments)).sum::<u64>();
         let full =
             tiers * u64::from(self.geometry.segment_bytes) / 100 * u64::from(self.full_percent);
@@ -203,11 +208,14 @@ impl Engine {
             rounded(records),
             rounded(full / records.max(1))
         )];
-        if room < share / INDEX_SHORT {
+        let wanted = full / RECORD_BYTES_WARNED;
+        if records < wanted {
             lines.push(format!(
-                "warning: buffers leave the index {} KiB of the {} KiB that are its share; write a larger -m",
-                room >> 10,
-                share >> 10
+                "warning: the index has room for about {} records, where {} of {RECORD_BYTES_WARNED} bytes fill the \
+                 tiers: shorter ones leave room on them unused; write -m {} for these",
+                rounded(records),
+                rounded(wanted),
+                self.filling_mebibytes,
             ));
         }
         lines
@@ -218,7 +226,7 @@ impl Engine {
 fn rounded(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),
-        10_000..2_000_000 => format!("{} thousand", number / 1_000),
+        10_000..10_000_000 => format!("{} thousand", number / 1_000),
         _ => format!("{} million", number / 1_000_000),
     }
 }
@@ -229,7 +237,7 @@ mod tests {
 
     #[test]
     fn numbers_are_told_as_people_say_them() {
-        let told = [0, 9_999, 10_000, 1_999_999, 2_000_000].map(rounded);
-        assert_eq!(told, ["0", "9999", "10 thousand", "1999 thousand", "2 million"]);
+        let told = [0, 9_999, 10_000, 9_999_999, 10_000_000].map(rounded);
+        assert_eq!(told, ["0", "9999", "10 thousand", "9999 thousand", "10 million"]);
     }
 }

@@ -38,6 +38,9 @@ impl Engine {
             true => self.pool.slots.rungs().all(|rung| self.is_full_on(rung)),
             false => self.is_dram_full(),
         };
+        if full {
+            counters.index_full.store(false, Ordering::Relaxed);
+        }
         let full = full || self.no_room.swap(false, Ordering::Relaxed);
         counters.full.store(full, Ordering::Relaxed);
     }
@@ -115,9 +118,16 @@ impl Engine {
         blocks / 100 * (100 - WORKING_PERCENT)
     }
 
-    /// Index or blocks are used up, whatever the records' bytes add up to.
+    /// The index has used its share of memory, whatever the tiers have room for.
+    pub(crate) fn note_index_full(&self) {
+        self.note_full();
+        self.pool.counters.index_full.store(true, Ordering::Relaxed);
+    }
+
+    /// Places or blocks are used up, whatever the records' bytes add up to.
     pub(crate) fn note_full(&self) {
         self.no_room.store(true, Ordering::Relaxed);
         self.pool.counters.full.store(true, Ordering::Relaxed);
+        self.pool.counters.index_full.store(false, Ordering::Relaxed);
     }
 }

@@ -134,6 +134,11 @@ const METRICS: &[Metric] = &[
     }),
     metric("record_bytes", Gauge, "", "keys and values of live records", &["bytes"], |v, s| s.one(&[], v.cache.bytes)),
     metric("records_stored_total", Counter, "", "records ever stored", &["total_items"], |v, s| s.one(&[], v.cache.stored_total)),
+    metric("evictions_by_cause_total", Counter, "cause", "the same by cause: index without room, tiers full, alone in DRAM", &["evictions_index", "evictions_tier", "evictions_dram"], |v, s| {
+        s.one(&[("cause", "index")], v.cache.evictions_index);
+        s.one(&[("cause", "tier")], v.cache.evictions_tier);
+        s.one(&[("cause", "dram")], v.cache.evictions_dram);
+    }),
     metric("evictions_total", Counter, "", "live records that lost their place", &["evictions", "extstore_objects_evicted"], |v, s| s.one(&[], v.cache.evictions)),
     metric("evictions_unread_total", Counter, "", "those of them that were never read", &["evicted_unfetched"], |v, s| s.one(&[], v.cache.evicted_unfetched)),
     metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired"], |v, s| s.one(&[], v.cache.reclaimed_expired)),

@@ -40,6 +40,7 @@ mod recovery;
 mod replies;
 mod requests;
 pub(crate) mod shared;
+mod short_index;
 mod signals;
 mod silence;
 mod slab;
@@ -280,6 +281,7 @@ fn maintain(shared: &Arc<Shared>) {
     let mut silence = silence::Silence::default();
     let mut drive_errors = drive_errors::DriveErrorLog::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
+    let mut short_index = short_index::ShortIndex::default();
     let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
         gears.tell(&shared.cache);
@@ -287,6 +289,7 @@ fn maintain(shared: &Arc<Shared>) {
         silence.tell(&shared.cache);
         drive_errors.log(&shared.cache);
         drives.ask(&shared.cache);
+        short_index.tell(&shared.cache);
         surplus.look(shared);
         shared.flush.run_if_due(&shared.cache, shared.clock.now());
         maintain_once(shared, 0, &mut nap);

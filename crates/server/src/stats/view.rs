@@ -56,6 +56,9 @@ impl<'s> View<'s> {
         for (count, zero) in [
             (&mut cache.stored_total, zero.stored_total),
             (&mut cache.evictions, zero.evictions),
+            (&mut cache.evictions_index, zero.evictions_index),
+            (&mut cache.evictions_tier, zero.evictions_tier),
+            (&mut cache.evictions_dram, zero.evictions_dram),
             (&mut cache.evicted_unfetched, zero.evicted_unfetched),
             (&mut cache.reclaimed_expired, zero.reclaimed_expired),
             (&mut cache.promotions, zero.promotions),

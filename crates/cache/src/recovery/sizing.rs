@@ -1,0 +1,207 @@
+//! How much memory tiers of a size need: for buffers, and for an index of all that fits on them.
+
+use crate::OpenError;
+use crate::cache::initial_buckets;
+use crate::config::Config;
+use crate::crew;
+use crate::dram::table::DramTable;
+use crate::geometry::Geometry;
+use crate::index::sealed::SealedIndex;
+use crate::kill_log::KillLog;
+use crate::recovery::start::SKETCH_SHARE;
+use crate::recovery::surviving::{Division, layout};
+use crate::tiers::slots::segments_on;
+
+/// Bytes of the index for each record: entries of 28 bits at a load of 88 %.
+const INDEX_BYTES_PER_RECORD: u64 = 4;
+/// An index that has no room for a tier full of records of this size is refused: its tier would hardly be used.
+pub(crate) const RECORD_BYTES_REFUSED: u64 = 4096;
+/// The operator is warned where it has no room for records of this size.
+pub(crate) const RECORD_BYTES_WARNED: u64 = 512;
+/// Memory is named that has room for one record in so many more: it is foretold to 10 %.
+const MARGIN: u64 = 8;
+/// More mebibytes of memory, as a power of two, than any machine has.
+const MEMORY_BITS_MAX: u32 = 30;
+
+/// Records of this size that fill the tiers.
+pub(crate) fn records_on(capacity: u64, full_percent: u32, record_bytes: u64) -> u64 {
+    capacity / 100 * u64::from(full_percent) / record_bytes
+}
+
+/// Refuses tiers that this memory is too little for, and says how much is enough.
+pub(crate) fn check(config: &Config, geometry: &Geometry) -> Result<(), OpenError> {
+    let has_tuning = config.tuning.shards.is_some() || config.tuning.segment_bytes.is_some();
+    if config.tiers.is_empty()
+        || has_tuning
+        || room(config, geometry) >= records(config, RECORD_BYTES_REFUSED)
+    {
+        return Ok(());
+    }
+    Err(explain(config))
+}
+
+/// What there is to do where memory is too little.
+pub(crate) fn explain(config: &Config) -> OpenError {
+    OpenError::Config(format!(
+        "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m), and {} MiB to fill them with \
+         records of {RECORD_BYTES_WARNED} bytes",
+        config.memory_bytes >> 20,
+        capacity(config) >> 20,
+        least_mebibytes(config, RECORD_BYTES_REFUSED),
+        least_mebibytes(config, RECORD_BYTES_WARNED),
+    ))
+}
+
+/// The least mebibytes of memory with which records of this size fill the tiers; 2^30 where none are enough.
+pub(crate) fn least_mebibytes(config: &Config, record_bytes: u64) -> u64 {
+    let is_enough = |mib: u64| {
+        let config = Config { memory_bytes: mib << 20, ..config.clone() };
+        let records = records(&config, record_bytes);
+        let room = Geometry::derive(&config).map(|geometry| room(&config, &geometry));
+        room.is_ok_and(|room| room >= records + records / MARGIN)
+    };
+    let doubled = (0..MEMORY_BITS_MAX).map(|bits| 1 << bits).find(|&mib| is_enough(mib));
+    let (mut enough, mut little) = (doubled.unwrap_or(1 << MEMORY_BITS_MAX), 0);
+    while enough - little > 1 {
+        let middle = little.midpoint(enough);
+        match is_enough(middle) {
+            true => enough = middle,
+            false => little = middle,
+        }
+    }
+    enough
+}
+
+/// Records for which the index will have room.
+fn room(config: &Config, geometry: &Geometry) -> u64 {
+    records_in(index_room(config, geometry), geometry)
+}
+
+fn records(config: &Config, record_bytes: u64) -> u64 {
+    records_on(capacity(config), config.full_percent, record_bytes)
+}
+
+/// Records that so many bytes are enough for: the index of one shard at a time is there twice, while it grows.
+pub(crate) fn records_in(index_bytes: u64, geometry: &Geometry) -> u64 {
+    let shards = geometry.shards as u64;
+    index_bytes / (shards + 1) * shards / INDEX_BYTES_PER_RECORD
+}
+
+fn capacity(config: &Config) -> u64 {
+    config.tiers.iter().map(|tier| tier.device.geometry().bytes).sum()
+}
+
+/// What [`crate::cache::Engine::index_room`] will be once a cache is opened.
+fn index_room(config: &Config, geometry: &Geometry) -> u64 {
+    let memory = config.memory_bytes;
+    let (shards, block) = (geometry.shards as u64, u64::from(geometry.block_bytes));
+    let rungs = 1 + config.tiers.iter().filter(|tier| tier.is_below).count();
+    let segments =
+        config.tiers.iter().map(|t| segments_on(t.device.as_ref(), geometry.segment_bytes));
+    let logs = segments.map(KillLog::bytes_for).sum::<u64>();
+    let tables = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * shards;
+    let fixed =
+        crew::bytes(config, geometry, rungs) + layout(config, geometry).bytes() as u64 + logs;
+    let blocks = memory / block;
+    let spare = Division::of(geometry, blocks, 0).reserve * 3 + blocks / 64;
+    let taken = fixed + tables + memory / SKETCH_SHARE + (shards + spare) * block;
+    let index =
+        (0..geometry.shards).map(|at| SealedIndex::bytes_for(initial_buckets(geometry, at)));
+    let share = memory / 100 * u64::from(config.tuning.index_percent);
+    memory.saturating_sub(taken).max(index.sum()).min(share)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Cache;
+    use crate::config::Tier;
+    use std::io;
+    use std::os::fd::RawFd;
+    use std::sync::Arc;
+    use terrace_device::{AlignedBuf, Device, Geometry as DeviceGeometry};
+
+    /// A drive of any size, which keeps nothing.
+    struct Empty(u64);
+
+    impl Device for Empty {
+        fn label(&self) -> &str {
+            "empty"
+        }
+
+        fn geometry(&self) -> DeviceGeometry {
+            DeviceGeometry { bytes: self.0, block_bytes: 4096 }
+        }
+
+        fn read_at(&self, _: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+            buf.fill(0);
+            Ok(())
+        }
+
+        fn write_at(&self, _: u64, _: &AlignedBuf) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn raw_fd(&self) -> Option<RawFd> {
+            None
+        }
+    }
+
+    fn config(memory_mib: u64, tier_mib: u64) -> Config {
+        let tiers = vec![Tier::new(Arc::new(Empty(tier_mib << 20)))];
+        // As many threads as a server has at most.
+        Config { tiers, background_threads: 4, ..Config::new(memory_mib << 20) }
+    }
+
+    #[test]
+    fn index_room_is_foretold_of_many_sizes() {
+        for (memory, tier) in
+            [(64, 2048), (128, 20_480), (256, 20_480), (256, 1024), (1024, 32_768), (100, 8192)]
+        {
+            let config = config(memory, tier);
+            let foretold = index_room(&config, &Geometry::derive(&config).unwrap());
+            let found = Cache::open(config).unwrap().engine.index_room();
+            let off = foretold.abs_diff(found) * 100 / found.max(1);
+            assert!(off <= 10, "-m {memory}, {tier} MiB: {foretold} foretold, {found}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_named_is_enough_and_less_is_refused() {
+        for tier in [1024, 20_480] {
+            let error = Cache::open(config(2, tier)).err().expect("too little").to_string();
+            let numbers = error.split(|c: char| !c.is_ascii_digit());
+            let numbers: Vec<u64> = numbers.filter_map(|word| word.parse().ok()).collect();
+            let [_, _, least, fills, 512] = numbers[..] else { panic!("{error}") };
+            assert!(least < fills, "{error}");
+            assert!(Cache::open(config(least * 3 / 4, tier)).is_err(), "{error}");
+            let warned = |memory| {
+                let cache = Cache::open(config(memory, tier)).expect("it is enough");
+                cache.describe().iter().any(|line| line.starts_with("warning: the index"))
+            };
+            assert!(warned(least), "{error}");
+            assert!(!warned(fills) && !warned(fills * 9 / 8), "{error}");
+        }
+    }
+
+    /// The table of README.md says what the server would.
+    #[test]
+    fn table_of_sizes_is_that_of_the_readme() {
+        let row = |tier_gib: u64| {
+            let config = config(64, tier_gib << 10);
+            let least = |record_bytes| least_mebibytes(&config, record_bytes);
+            let cells = [RECORD_BYTES_REFUSED, 1024, RECORD_BYTES_WARNED, 100].map(least);
+            let cells: Vec<_> = cells.iter().map(u64::to_string).collect();
+            format!("| {tier_gib} GiB | {} |", cells.join(" | "))
+        };
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+        let readme = std::fs::read_to_string(readme).unwrap();
+        let rows = [2, 20, 100, 512, 1024, 4096].map(row);
+        let is_told = rows.iter().all(|row| readme.contains(row.as_str()));
+        assert!(is_told, "README.md:\n{}", rows.join("\n"));
+    }
+}
