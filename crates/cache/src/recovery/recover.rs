@@ -286,6 +286,7 @@ struct Found {
     footer: Footer,
     records: u32,
     live: u32,
+    live_bytes: u32,
 }
 
 /// An index entry as one number that sorts by position: position 32 | fingerprint 15 | segment 11.
@@ -344,7 +345,7 @@ fn recover_shard(
             lost.push((place, slot, logged));
             continue;
         };
-        let names = std::mem::take(&mut footer.names);
+        let names = &footer.names;
         if entries.len() + names.len() > entries_max || footer.buckets as usize > buckets_max {
             // The oldest have no room in the index, or this one was sealed under an index for which there is no
             // room: narrower buckets than those would make words of the log mean less than was meant.
@@ -362,8 +363,12 @@ fn recover_shard(
                 unsaid.push((place.tier, slot, name));
             }
         }
+        let some = entries[before..].iter().map(|&entry| unpacked(entry).0.pos);
+        let live_bytes = footer.bytes_of_some(some);
+        // Names take much memory, and are in the entries now.
+        let records = std::mem::take(&mut footer.names).len() as u32;
         let live = (entries.len() - before) as u32;
-        found.push(Found { slot: place, footer, records: names.len() as u32, live });
+        found.push(Found { slot: place, footer, records, live, live_bytes });
     }
     entries.sort_unstable();
     let index = build(&entries, buckets_min);
@@ -398,14 +403,12 @@ fn put_in_place(
     entries: &[u64],
 ) {
     let segments = &locked.shard.segments;
-    for Found { slot, footer, records, live } in found {
+    for Found { slot, footer, records, live, live_bytes } in found {
         segments.publish(slot, &footer, records, footer.seq);
-        let bytes = (u64::from(footer.record_bytes) * u64::from(live)).checked_div(records.into());
-        let bytes = bytes.unwrap_or(0) as u32;
-        segments.set_live(footer.number, live, bytes);
+        segments.set_live(footer.number, live, live_bytes);
         let tier = engine.pool.counters.tier(slot.tier);
         tier.records.add(locked.shard.at, live.into());
-        tier.live_bytes.add(locked.shard.at, bytes.into());
+        tier.live_bytes.add(locked.shard.at, live_bytes.into());
         engine.note_segment(segments, footer.number, true);
     }
     engine.swap_index(locked, index);

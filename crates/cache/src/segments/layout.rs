@@ -192,6 +192,11 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Bytes of the record, up to the last unit.
+    pub(crate) fn record_bytes(self) -> u32 {
+        (self.units * EXTENT_UNIT as u32).saturating_sub(EXTENT_HEADER as u32)
+    }
+
     pub(crate) fn to_bits(self) -> u64 {
         u64::from(self.pos) | u64::from(self.unit) << 32 | u64::from(self.units) << 52
     }
@@ -240,6 +245,24 @@ const STRADDLING: u8 = 1;
 const MANIFESTS: u8 = 2;
 
 impl Footer {
+    /// Bytes of some of the segment's records, from their positions: those of extents are known, and of other records
+    /// their average is taken.
+    pub(crate) fn bytes_of_some(&self, some: impl Iterator<Item = u32>) -> u32 {
+        let all_large: u64 =
+            self.extents.iter().map(|extent| u64::from(extent.record_bytes())).sum();
+        let all_small = u64::from(self.record_bytes).saturating_sub(all_large);
+        let (mut large, mut small_records) = (0, 0);
+        for pos in some {
+            match self.extents.binary_search_by_key(&pos, |extent| extent.pos) {
+                Ok(at) => large += u64::from(self.extents[at].record_bytes()),
+                Err(_) => small_records += 1,
+            }
+        }
+        let of_all = self.names.len().saturating_sub(self.extents.len()) as u64;
+        let small = (all_small * small_records).checked_div(of_all).unwrap_or(0);
+        (large + small).min(self.record_bytes.into()) as u32
+    }
+
     /// Bytes of a footer of so many parts.
     pub(crate) fn bytes_for(names: usize, pages: usize, straddling: bool, extents: usize) -> usize {
         let tables = if straddling { 2 } else { 1 };
@@ -421,6 +444,21 @@ mod tests {
             [0, 77, u32::MAX].map(|at| checksum(at, &page)),
             [0x4bc2_0c89, 0x499f_e4e5, 0x130f_ab18]
         );
+    }
+
+    #[test]
+    fn bytes_of_some_records_are_those_of_their_extents_and_an_average_of_others() {
+        let names = [1, 2, 3, 4].map(|pos| Name { pos, fingerprint: 0 }).to_vec();
+        let extents =
+            vec![Extent { pos: 2, unit: 0, units: 10 }, Extent { pos: 3, unit: 10, units: 100 }];
+        let [few, many] = [0, 1].map(|at: usize| extents[at].record_bytes());
+        let record_bytes = few + many + 200;
+        let footer = Footer { names, extents, record_bytes, ..Footer::default() };
+        let bytes = |some: &[u32]| footer.bytes_of_some(some.iter().copied());
+        assert_eq!(bytes(&[]), 0);
+        assert_eq!(bytes(&[1, 2]), few + 100);
+        assert_eq!(bytes(&[3]), many);
+        assert_eq!(bytes(&[1, 2, 3, 4]), record_bytes);
     }
 
     #[test]
