@@ -91,7 +91,7 @@ pub(crate) struct Engine {
     told_due: Mutex<Option<u32>>,
     /// The state has the same numbers, and may lose them.
     next_seq: AtomicU64,
-    next_item: AtomicU64,
+    pub(crate) next_item: AtomicU64,
     pub(crate) recovery: Recovery,
     notes: Vec<String>,
     mount: Mount,
@@ -324,7 +324,7 @@ impl Engine {
         self.keep_next(Field::NextSeq, Origin::next_seq(&self.next_seq))
     }
 
-    /// The name of the next large item; never used twice on the same tiers.
+    /// The number of a new large item; none is used twice on the same tiers.
     pub(crate) fn next_item(&self) -> u64 {
         self.keep_next(Field::NextItem, self.next_item.fetch_add(1, Ordering::Relaxed))
     }

@@ -14,6 +14,7 @@ use crate::reclaim::merge;
 use crate::reclaim::moving::Space;
 use crate::reclaim::turn::Turn;
 use crate::reclaim::{Keeps, PutOff, Victim};
+use crate::recovery::census::Walk;
 use crate::segments::buffers::{self, Relief};
 use crate::segments::pick::Wanted;
 use crate::segments::seal::{self, Outcome};
@@ -105,6 +106,7 @@ pub(crate) struct Maintenance {
     growth: Option<Growth>,
     settling: Settling,
     expiry: Expiry,
+    walk: Walk,
     space: Space,
     /// Segments that are moved at once, at most; 0 where there is no memory to merge.
     segments_max: usize,
@@ -131,6 +133,7 @@ impl Maintenance {
             growth: None,
             settling: Settling::new(shards.clone()),
             expiry: Expiry::new(shards.clone()),
+            walk: Walk::new(shards.clone()),
             space: Space::new(segment_bytes),
             segments_max,
             rounds: Vec::new(),
@@ -142,8 +145,8 @@ impl Maintenance {
     /// Does one slice and says whether there was anything to do.
     pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
         let quiesce = &engine.pool.quiesce;
-        // SAFETY: the participant passes its next quiescent point at the end of the slice, but for moves that park it
-        // while they wait for a drive, see `Job::while_parked`.
+        // SAFETY: the participant passes its next quiescent point after the last use of the guard, but for moves that
+        // park it while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.participant) };
         if engine.has_lost_state() {
             engine.settle_loss(guard);
@@ -170,6 +173,7 @@ impl Maintenance {
             engine.distrust_failed_logs();
         }
         worked |= engine.discard_some(guard);
+        worked |= self.walk.step(engine, &mut self.participant, &mut self.reading, now);
         quiesce.park(&mut self.participant);
         worked
     }

@@ -13,6 +13,7 @@ use crate::platform::prefetch;
 use crate::platform::published::Published;
 use crate::pool::Pool;
 use crate::records::key::{Key, Name};
+use crate::records::manifest::NextExpiry;
 use crate::records::record::{Encoder, Record};
 use crate::recovery::crash::crash_point;
 use crate::recovery::recover::Awaited;
@@ -67,6 +68,8 @@ pub(crate) struct Shard {
     /// How many entries are suspended, for readers that hold no lock.
     pub(crate) suspended: AtomicU32,
     pub(crate) suspended_at: Whereabouts,
+    /// When the next large item of those in DRAM expires.
+    pub(crate) items_due: NextExpiry,
     state: Apart,
     /// Its number.
     pub(crate) at: usize,
@@ -129,6 +132,7 @@ impl Shard {
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
             suspended_at: Whereabouts::default(),
+            items_due: NextExpiry::default(),
             state: Apart(Mutex::new(state)),
             at,
             cas_step: geometry.shards as u64,

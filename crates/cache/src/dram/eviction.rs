@@ -156,7 +156,7 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
         let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
         let segments = &locked.shard.segments;
         let mut raise = Raise::new(engine);
-        empty(locked, Lane::Hot, block, now, |resident| {
+        empty(locked, Lane::Hot, block, now, |resident, _| {
             let (count, bytes) = (count_of(resident, epoch), resident.footprint());
             if cut.keeps(engine.pool.promotion.rank(count, bytes), bytes.into()) {
                 Fate::Move
@@ -229,17 +229,22 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
     in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 2);
-        let keep_if_used = |resident: &Resident<'_>| {
+        // Of what is dropped, the chunks go along.
+        let drop = |record: &Record<'_>| {
+            engine.discard_chunks_of(record);
+            Fate::Drop
+        };
+        let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
             let after = *ahead + u64::from(resident.footprint());
-            if !resident.has(mark::USED) || after > most {
-                return Fate::Drop;
+            if !resident.has(mark::USED) || record.is_expired(now) || after > most {
+                return drop(record);
             }
             *ahead = after;
             Fate::Move
         };
         if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
             // There is no block to move to; emptying this one gives the first.
-            empty(locked, Lane::Fresh, block, now, |_| Fate::Drop);
+            empty(locked, Lane::Fresh, block, now, |_, record| drop(record));
         }
         true
     })
@@ -294,7 +299,7 @@ pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
 
 /// Empties a full block of a shard's fresh lane into its open block.
 pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
-    empty(locked, Lane::Fresh, block, now, |_| Fate::Move)
+    empty(locked, Lane::Fresh, block, now, |_, _| Fate::Move)
 }
 
 /// Empties the sparsest one.
@@ -310,7 +315,7 @@ fn empty(
     lane: Lane,
     block: FullBlock,
     now: u32,
-    mut fate: impl FnMut(&Resident<'_>) -> Fate,
+    mut fate: impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
 ) -> bool {
     let (guard, arena, hasher) = (locked.guard, &locked.pool.arena, &locked.pool.hasher);
     let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
@@ -340,7 +345,7 @@ fn take_out(
     lane: Lane,
     (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
     now: u32,
-    fate: &mut impl FnMut(&Resident<'_>) -> Fate,
+    fate: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
 ) -> bool {
     let name = locked.pool.hasher.name(*hash);
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
@@ -353,7 +358,7 @@ fn take_out(
         locked.forget(name.pos, resident, at);
         return true;
     }
-    let moved = match fate(resident) {
+    let moved = match fate(resident, record) {
         Fate::Move => relocate(locked, lane, resident).map(|addr| (addr, lane)),
         Fate::Raise => relocate(locked, Lane::Fresh, resident).map(|addr| (addr, Lane::Fresh)),
         Fate::Drop => {

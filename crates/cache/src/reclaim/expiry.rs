@@ -3,6 +3,7 @@
 
 use crate::cache::Engine;
 use crate::dram::memory::Guard;
+use crate::reclaim::items;
 use crate::reclaim::whole::drop_whole;
 use crate::reclaim::{self, Keeps, Victim};
 use crate::segments::segment::Sealed;
@@ -11,6 +12,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
+/// Seconds after which a segment that could not be read is tried again.
+const RETRY_S: u32 = 60;
+/// Seconds between two looks through the blocks of a shard.
+const BLOCKS_S: u32 = 10;
 /// Shards looked at per slice.
 const SHARDS_PER_SLICE: usize = 4;
 
@@ -21,11 +26,13 @@ pub(crate) struct Expiry {
     round: u32,
     /// Shards still to be looked at.
     left: usize,
+    /// Unix seconds from which on the blocks of each shard may be looked through.
+    blocks_due: Vec<u32>,
 }
 
 impl Expiry {
     pub(crate) fn new(shards: Range<usize>) -> Self {
-        Self { shards, round: 0, left: 0 }
+        Self { blocks_due: vec![0; shards.len()], shards, round: 0, left: 0 }
     }
 
     /// Frees segments of a few shards; says whether there were any.
@@ -43,8 +50,34 @@ impl Expiry {
             self.left -= 1;
             let at = self.shards.start + self.left;
             let unread = free_expired(engine, guard, at, now);
-            read_expired(engine, guard, at, buffer, now) || unread || freed
+            let read = read_expired(engine, guard, at, buffer, now);
+            self.look_at_blocks(engine, guard, at, now);
+            look_at_due(engine, guard, at, buffer, now) || read || unread || freed
         })
+    }
+
+    /// Removes the manifests that have expired from the blocks of records that are not sealed yet: nothing may be, for
+    /// as long as the cache is full of their chunks.
+    fn look_at_blocks(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) {
+        let (shard, due) = (&engine.shards[at], &mut self.blocks_due[at - self.shards.start]);
+        if *due > now || !shard.items_due.has_come(now) {
+            return;
+        }
+        *due = now.saturating_add(BLOCKS_S);
+        shard.items_due.clear();
+        let blocks: Vec<_> = {
+            let locked = shard.lock(&engine.pool, guard);
+            let full = locked.state.fresh.full.iter().map(|block| (block.id, block.fill, 0));
+            let open = locked.state.fresh.open.iter().map(|block| (block.id, block.fill(), 0));
+            full.chain(open).collect()
+        };
+        for block in blocks {
+            for batch in items::in_block(engine, guard, block).chunks(items::BATCH) {
+                engine.pool.make_log_room();
+                let mut locked = shard.lock(&engine.pool, guard);
+                items::of_residents(engine, &mut locked, batch, now, |_| {});
+            }
+        }
     }
 }
 
@@ -85,4 +118,24 @@ fn read_expired(
     let Some(sealed) = segments.iter().find(is_expired) else { return false };
     reclaim::reclaim(engine, guard, Victim { shard: at, sealed, keeps: Keeps::All }, buffer, now)
         .is_ok()
+}
+
+/// Removes the manifests that have expired from one segment in which others have not.
+fn look_at_due(
+    engine: &Engine,
+    guard: Guard<'_>,
+    at: usize,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> bool {
+    let shard = &engine.shards[at];
+    let is_due = |sealed: &Sealed| (1..=now).contains(&shard.segments.items_due(sealed.number));
+    let Some(sealed) = shard.segments.iter().find(is_due) else { return false };
+    let read = items::read(engine, shard, sealed, buffer);
+    let looked = read
+        .and_then(|()| items::of_segment((engine, guard), (shard, sealed), buffer, now, |_| {}));
+    if looked.is_err() {
+        shard.segments.set_items_due(sealed.number, now.saturating_add(RETRY_S));
+    }
+    looked.is_ok()
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod descent;
 pub(crate) mod expiry;
+pub(crate) mod items;
 pub(crate) mod merge;
 pub(crate) mod moving;
 #[cfg(all(test, not(loom)))]
@@ -305,7 +306,7 @@ pub(crate) enum Unreadable {
 }
 
 impl Unreadable {
-    fn of(error: io::Error) -> Self {
+    pub(crate) fn of(error: io::Error) -> Self {
         if is_unanswered(&error) { Self::Unanswered } else { Self::Device }
     }
 }
@@ -380,6 +381,7 @@ pub(crate) fn check_footer(
 
 /// Gives up everything that segments held, whose footers can't be read.
 pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
+    lost.iter().for_each(|sealed| items::note_lost(engine, shard, *sealed));
     whole::drop_whole(engine, shard, guard, lost, |_, _| {});
 }
 
@@ -478,6 +480,7 @@ fn reinsert_all(
         }
         None => {
             count(&counters.corrupt_pages);
+            items::note_lost(engine, shard, sealed);
             Ok(())
         }
     })
@@ -576,6 +579,9 @@ pub(crate) fn reinsert(
         count(&engine.pool.counters.expired);
         engine.discard_chunks_of(&record);
         return Ok(());
+    }
+    if record.is_manifest {
+        shard.items_due.note(record.expires);
     }
     let stamp = Stamp {
         mark: mark::REINSERTED,

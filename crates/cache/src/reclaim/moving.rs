@@ -417,13 +417,14 @@ impl<'e> Job<'e> {
         };
         let ages = self.group.iter().map(|sealed| segments.age(sealed.number));
         let age = ages.max().unwrap_or(0);
-        for output @ Output { slot, footer, .. } in outputs {
+        for output @ Output { slot, footer, items } in outputs {
             let seat = Seat { shard: footer.shard, number: footer.number, seq: footer.seq };
             log_of(output).begin(engine.pool.slots.index(*slot), seat);
             // Where a descent keeps records because they were used, they have their time once more.
             let is_kept = self.forgets_uses && slot.tier == self.tier();
             let age = if is_kept { footer.seq } else { age };
             segments.publish(*slot, footer, footer.names.len() as u32, age);
+            segments.set_items_due(footer.number, packing::items_due(items));
             engine.note_segment(segments, footer.number, true);
             locked.state.arriving.push(Sealed { number: footer.number, seq: footer.seq });
         }

@@ -5,11 +5,11 @@ use crate::dram::memory::Guard;
 use crate::lock;
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
-use crate::segments::segment::Sealed;
 use crate::shard::Shard;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Chunks that are removed per slice, at most: more than a slice seals, which may replace as many.
 const CHUNKS_PER_SLICE: usize = 64;
@@ -21,6 +21,8 @@ pub(crate) struct Doomed {
     runs: Vec<Run>,
     /// Items of which somebody removes a chunk at this moment.
     removing: Vec<ItemId>,
+    /// Items whose chunks are being stored: nothing owns them yet.
+    uploads: HashSet<ItemId>,
     /// Items that are being sent, and to how many clients: they are removed after that.
     pinned: HashMap<ItemId, u32>,
 }
@@ -99,6 +101,26 @@ impl fmt::Debug for Pin {
 }
 
 impl Engine {
+    /// Begins the upload of a large item.
+    pub(crate) fn begin_item(&self) -> ItemId {
+        let mut doomed = lock(&self.doomed);
+        let item = ItemId(self.next_item());
+        doomed.uploads.insert(item);
+        item
+    }
+
+    /// Uploads are over: a manifest owns the chunks, or they are removed.
+    pub(crate) fn end_uploads(&self, runs: &[Run]) {
+        let mut doomed = lock(&self.doomed);
+        runs.iter().for_each(|run| _ = doomed.uploads.remove(&run.item));
+    }
+
+    /// The uploads that are under way, and the number of the next item.
+    pub(crate) fn uploads(&self) -> (HashSet<ItemId>, u64) {
+        let doomed = lock(&self.doomed);
+        (doomed.uploads.clone(), self.next_item.load(Ordering::Relaxed))
+    }
+
     /// Has the chunks of items that are gone removed in the background.
     pub(crate) fn discard_runs(&self, runs: impl Iterator<Item = Run>) {
         lock(&self.doomed).runs.extend(runs.filter(|run| run.chunks > 0));
@@ -155,12 +177,13 @@ impl Engine {
             return true;
         }
         let candidates = locked.candidates(name);
-        let is_holder = |sealed: &&Sealed| {
-            shard.segments.extents(sealed.number).any(|extent| extent.pos == name.pos)
-        };
-        if let Some(sealed) = candidates.iter().find(is_holder) {
+        let held = candidates.iter().find_map(|sealed| {
+            let mut extents = shard.segments.extents(sealed.number);
+            Some((sealed, extents.find(|extent| extent.pos == name.pos)?))
+        });
+        if let Some((sealed, extent)) = held {
             locked.log_kill(name, sealed.number);
-            locked.unlink(name, sealed.number, None);
+            locked.unlink(name, sealed.number, Some(extent.record_bytes()));
             return true;
         }
         let may_suspend =

@@ -1,5 +1,7 @@
 //! Large items: chunks, and a manifest that is published last.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 /// Names the chunks of one upload; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ItemId(pub u64);
@@ -74,5 +76,28 @@ impl Manifest {
     pub(crate) fn decode(bytes: &[u8]) -> Self {
         let (runs, _) = bytes.as_chunks::<RUN_BYTES>();
         Self { runs: runs.iter().map(Run::decode).collect() }
+    }
+}
+
+/// Unix seconds at which the next of some items expires; 0 for never.
+#[derive(Default)]
+pub(crate) struct NextExpiry(AtomicU32);
+
+impl NextExpiry {
+    /// There is one that expires at this time; 0 for never.
+    pub(crate) fn note(&self, expires: u32) {
+        if expires != 0 {
+            let sooner = |next: u32| (next == 0 || expires < next).then_some(expires);
+            let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sooner);
+        }
+    }
+
+    pub(crate) fn has_come(&self, now: u32) -> bool {
+        (1..=now).contains(&self.0.load(Ordering::Relaxed))
+    }
+
+    /// All of them are about to be noted anew.
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }

@@ -106,6 +106,11 @@ impl<'a> Record<'a> {
         (taken <= bytes.len()).then(|| (taken, bytes[key_end - 1]))
     }
 
+    /// Whether the record at the front of `bytes` is a chunk or a manifest.
+    pub(crate) fn is_large_at(bytes: &[u8]) -> bool {
+        bytes.get(1).is_some_and(|flags| flags & (CHUNK | MANIFEST) != 0)
+    }
+
     /// Bytes of key and value.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.key.len() + self.raw.len()

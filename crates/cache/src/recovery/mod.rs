@@ -1,6 +1,7 @@
 //! From what an earlier process left to an open cache: whether the tiers and the state may be trusted,
 //! and what of them comes back.
 
+pub(crate) mod census;
 pub(crate) mod crash;
 pub(crate) mod find;
 pub(crate) mod lost;

@@ -18,6 +18,7 @@ use crate::kill_log::word::short;
 use crate::platform::quiesce::Participant;
 use crate::records::key::Name;
 use crate::records::record::Record;
+use crate::recovery::census::Census;
 use crate::recovery::crash::crash_point;
 use crate::recovery::replay::{Logged, Replay};
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
@@ -47,6 +48,7 @@ pub(crate) struct Recovery {
     pub(crate) waiting: AtomicUsize,
     /// One for each thread that helps.
     buffers: Mutex<Vec<AlignedBuf>>,
+    pub(crate) census: Census,
 }
 
 /// A shard whose sealed records are not back yet.
@@ -86,6 +88,7 @@ impl Recovery {
             next: AtomicUsize::new(0),
             waiting: AtomicUsize::new(shards),
             buffers: Mutex::default(),
+            census: Census::default(),
         }
     }
 
@@ -161,6 +164,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
     // Copies of hot records have that memory once all is back.
     engine.pool.budget.force(bytes_of(&replays));
     engine.recovery = Recovery::of(replays, engine.shards.len());
+    engine.recovery.census.ask();
 }
 
 /// The records of surviving blocks, in order of arrival. Answers those whose originals are still in

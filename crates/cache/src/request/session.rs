@@ -425,7 +425,7 @@ impl Session {
 
     /// A fresh name for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
-        ItemId(self.engine().next_item())
+        self.engine().begin_item()
     }
 
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
@@ -493,6 +493,7 @@ impl Session {
     /// Gives back the space of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
         let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };
+        self.engine().end_uploads(&[run]);
         self.engine().discard_runs([run].into_iter());
     }
 

@@ -4,6 +4,7 @@
 use crate::cache::Engine;
 use crate::dram::resident::{Resident, mark};
 use crate::dram::table::SlotAt;
+use crate::reclaim::items;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::{Encoder, NewRecord, NewValue, Record};
@@ -154,10 +155,15 @@ impl Session {
                 if !matches!(stored, Update::Done { .. }) {
                     return stored;
                 }
+                if let Some(manifest) = new.value.manifest() {
+                    shard.items_due.note(new.expires);
+                    engine.end_uploads(&manifest.runs);
+                }
                 (stored, new.value.manifest())
             }
         };
         for sealed in &doomed {
+            items::note_lost(engine, shard, *sealed);
             locked.unlink(name, sealed.number, None);
         }
         for sealed in &unread {

@@ -61,6 +61,19 @@ pub(crate) fn describe<S>(items: &[Item<'_, S>]) -> Footer {
     }
 }
 
+/// When a segment of them is to be looked through for manifests that have expired; see [`due`].
+pub(crate) fn items_due<S>(items: &[Item<'_, S>]) -> u32 {
+    due(items.iter().filter(|item| item.is_manifest).map(|item| item.expires).collect())
+}
+
+/// Of manifests that expire at these times (0 for never): when half of those that do have expired. So their segment
+/// is read a few times, however many there are.
+pub(crate) fn due(mut expiries: Vec<u32>) -> u32 {
+    expiries.retain(|&expires| expires != 0);
+    expiries.sort_unstable();
+    expiries.get(expiries.len() / 2).copied().unwrap_or(0)
+}
+
 /// Unix seconds from which on all of them have expired; 0 for never.
 fn last_expiry<S>(items: &[Item<'_, S>]) -> u32 {
     let each = items.iter().map(|item| item.expires);

@@ -105,6 +105,7 @@ pub(crate) fn seal(
     log.begin(log_slot, Seat { shard: footer.shard, number, seq });
     shard.segments.publish(slot, &footer, footer.names.len() as u32, seq);
     engine.note_segment(&shard.segments, number, true);
+    shard.segments.set_items_due(number, packing::items_due(&items));
     locked.state.sealing = Some(Sealed { number, seq });
     drop(locked);
     crash_point("seal: begun");

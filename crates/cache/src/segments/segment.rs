@@ -66,6 +66,8 @@ struct Row {
     sealed: AtomicU32,
     /// Unix seconds from which on all records have expired; 0 for never.
     expires: AtomicU32,
+    /// See [`SegmentTable::items_due`].
+    items_due: AtomicU32,
     /// See [`SegmentTable::age`].
     age: AtomicU64,
 }
@@ -176,6 +178,7 @@ impl SegmentTable {
         row.live_bytes.store(0, Ordering::Relaxed);
         row.sealed.store(footer.sealed, Ordering::Relaxed);
         row.expires.store(footer.expires, Ordering::Relaxed);
+        row.items_due.store(0, Ordering::Relaxed);
         row.age.store(age, Ordering::Relaxed);
         row.seq.store(footer.seq, Ordering::Release);
     }
@@ -213,6 +216,16 @@ impl SegmentTable {
     pub(crate) fn is_expired(&self, number: u16, now: u32) -> bool {
         let expires = self.rows[usize::from(number)].expires.load(Ordering::Relaxed);
         expires != 0 && expires <= now
+    }
+
+    /// Unix seconds from which on the segment is worth a look for manifests that have expired; 0 for never, or where
+    /// that is not known, as after a start.
+    pub(crate) fn items_due(&self, number: u16) -> u32 {
+        self.rows[usize::from(number)].items_due.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_items_due(&self, number: u16, due: u32) {
+        self.rows[usize::from(number)].items_due.store(due, Ordering::Relaxed);
     }
 
     pub(crate) fn usage(&self, number: u16) -> Usage {

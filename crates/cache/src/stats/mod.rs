@@ -50,6 +50,12 @@ pub struct CacheStats {
     pub recovering_shards: u64,
     /// A part of the state was lost while it was in use, see [`crate::replace_lost`].
     pub has_lost_state: bool,
+    /// Whether chunks of large items without an owner are looked for, or about to be.
+    pub is_searching_chunks: bool,
+    /// Shards that this search has yet to look through.
+    pub chunk_search_shards_waiting: u64,
+    /// Chunks without an owner that were found since the start.
+    pub orphaned_chunks: u64,
     /// One per configured tier.
     pub tiers: Vec<TierStats>,
 }

@@ -100,6 +100,9 @@ impl Engine {
             shards: self.shards.len() as u64,
             has_lost_state: self.has_lost_state(),
             recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
+            is_searching_chunks: self.recovery.census.is_running(),
+            chunk_search_shards_waiting: self.recovery.census.shards_waiting() as u64,
+            orphaned_chunks: self.recovery.census.orphaned_chunks(),
             tiers,
         }
     }

@@ -220,6 +220,14 @@ impl Client {
         })
     }
 
+    /// The manifest of a large item.
+    pub(crate) fn manifest_of(&self, key: &[u8]) -> Option<Manifest> {
+        self.look(key, Access::Peek, |hit| match hit.record.body() {
+            Body::Inline(_) => panic!("a small record"),
+            Body::Chunked(manifest) => manifest,
+        })
+    }
+
     fn look<T>(&self, key: &[u8], access: Access, see: impl Fn(Hit<'_>) -> T) -> Option<T> {
         let mut seen: Option<Seen> = None;
         loop {
@@ -269,6 +277,16 @@ impl Client {
 
     /// Stores a large item. Background work has its turn only where it has to be waited for.
     pub(crate) fn set_large(&mut self, key: &[u8], chunks: u32, chunk_bytes: u32) -> bool {
+        self.set_large_until(key, chunks, chunk_bytes, 0)
+    }
+
+    pub(crate) fn set_large_until(
+        &mut self,
+        key: &[u8],
+        chunks: u32,
+        chunk_bytes: u32,
+        expires: u32,
+    ) -> bool {
         let (item, chunk) = (self.session.begin_item(), vec![7; chunk_bytes as usize]);
         let mut index = 0;
         let end = Instant::now() + PATIENCE;
@@ -285,8 +303,14 @@ impl Client {
         }
         let run = Run { item, chunks, chunk_bytes, last_bytes: chunk_bytes };
         let manifest = Manifest { runs: vec![run] };
-        let value = || NewValue::Chunked(&manifest);
-        self.update(key, true, |_| Change::Store(NewRecord { value: value(), ..record(b"") }))
+        self.set_manifest(key, &manifest, expires)
+    }
+
+    /// Stores the record of a large item whose chunks are there.
+    pub(crate) fn set_manifest(&mut self, key: &[u8], manifest: &Manifest, expires: u32) -> bool {
+        let value = || NewValue::Chunked(manifest);
+        let new = || NewRecord { value: value(), expires, ..record(b"") };
+        self.update(key, true, |_| Change::Store(new()))
     }
 
     pub(crate) fn delete(&mut self, key: &[u8]) -> bool {

@@ -167,6 +167,8 @@ const METRICS: &[Metric] = &[
     metric("recovery_refused_total", Counter, "", "changes refused since the record may not be back yet after the start", &["recovery_refused"], |v, s| s.one(&[], v.totals.recovery_refused)),
     metric("state_lost", Gauge, "", "whether a part of the state went while it was in use, and what was in DRAM with it", &["state_lost"], |v, s| s.one(&[], u64::from(v.cache.has_lost_state))),
     metric("recovery_shards_waiting", Gauge, "", "those whose records are not back yet after the start", &["recovery_shards_waiting", "recovery"], |v, s| s.one(&[], v.cache.recovering_shards)),
+    metric("chunk_search_shards_waiting", Gauge, "", "shards that are yet to be searched for chunks of large items that nothing owns; 0 when that is done", &["chunk_search_shards_waiting", "chunk_search"], |v, s| s.one(&[], v.cache.chunk_search_shards_waiting)),
+    metric("orphaned_chunks_total", Counter, "", "such chunks that were found since the start", &["orphaned_chunks"], |v, s| s.one(&[], v.cache.orphaned_chunks)),
 
     metric("tier_info", Gauge, "tier, device", "1, with the device behind the number", &["tier:device"], |v, s| {
         for (number, tier) in v.cache.tiers.iter().enumerate() {

@@ -85,7 +85,8 @@ pub(crate) fn into_chunks(
     });
     match update {
         Update::Done { cas } if is_same => {
-            unpublished.runs.clear();
+            // Only what is empty was left out.
+            unpublished.runs.retain(|run| run.chunks == 0);
             executor.session.use_chunks(&manifest, executor.now);
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }

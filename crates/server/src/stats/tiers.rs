@@ -39,6 +39,9 @@ const ROWS: &[Row] = &[
     ("recovery_shards_waiting", Number(|v| v.cache.recovering_shards)),
     ("recovery_refused", Number(|v| v.totals.recovery_refused)),
     ("state_lost", Number(|v| v.cache.has_lost_state.into())),
+    ("chunk_search", Text(chunk_search)),
+    ("chunk_search_shards_waiting", Number(|v| v.cache.chunk_search_shards_waiting)),
+    ("orphaned_chunks", Number(|v| v.cache.orphaned_chunks)),
     ("promotions", Number(|v| v.cache.promotions)),
     ("demotions", Number(|v| v.cache.demotions)),
 ];
@@ -46,6 +49,11 @@ const ROWS: &[Row] = &[
 /// Whether all that can come back after a start is there.
 fn recovery(view: &View<'_>) -> String {
     if view.cache.recovering_shards == 0 { "ready" } else { "recovering" }.to_owned()
+}
+
+/// Whether chunks of large items without an owner are looked for.
+fn chunk_search(view: &View<'_>) -> String {
+    if view.cache.is_searching_chunks { "running" } else { "done" }.to_owned()
 }
 
 /// A row of one tier.
