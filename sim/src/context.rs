@@ -34,7 +34,11 @@ pub(crate) struct Context {
     /// Some shards still miss their sealed records.
     pub(crate) is_recovering: bool,
     /// A drive failed or lied, now or earlier.
+    pub(crate) was_broken: bool,
+    /// Or it did not answer.
     pub(crate) was_hurt: bool,
+    /// A record may be gone that nobody asked to go, in an earlier run of the cache.
+    pub(crate) has_lost: bool,
     pub(crate) devices: Vec<Arc<SimDevice>>,
     pub(crate) crash: Rc<CrashPlan>,
 }
@@ -56,9 +60,11 @@ impl Context {
         }
     }
 
-    /// Whether a drive failed or lied so far.
+    /// Whether a drive failed, lied, or did not answer so far.
     pub(crate) fn is_hurt(&mut self) -> bool {
-        self.was_hurt |= self.devices.iter().any(|device| device.counts().faults > 0);
+        let counts = || self.devices.iter().map(|device| device.counts());
+        self.was_broken |= counts().any(|counts| counts.faults > 0);
+        self.was_hurt |= self.was_broken || counts().any(|counts| counts.unanswered > 0);
         self.was_hurt
     }
 
@@ -72,6 +78,16 @@ impl Context {
         let is_full_soon = self.scenario.full_percent < FULL_PERCENT;
         let has_crashed = self.tally.crashes > 0 || self.is_recovering;
         has_evicted || is_full_soon || has_crashed || self.is_hurt()
+    }
+
+    /// Whether the cache, or one before it, may have let go of a record, or lost one to another of its name.
+    pub(crate) fn has_lost_some(&self) -> bool {
+        let Some(cache) = self.cache.upgrade() else { return true };
+        let stats = cache.stats();
+        let let_go: u64 = stats.tiers.iter().map(|tier| tier.let_go_records).sum();
+        self.has_lost
+            || stats.evictions + stats.lost_to_collisions + let_go > 0
+            || self.scenario.full_percent < FULL_PERCENT
     }
 
     /// Whether a record may be missing at the moment.

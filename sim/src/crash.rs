@@ -110,6 +110,15 @@ impl CrashPlan {
 }
 
 impl Blow {
+    /// Whether what is not on a drive goes, and not that alone.
+    pub(crate) fn loses_what_is_in_dram(self) -> bool {
+        match self {
+            Blow::Process { state_is_lost } => state_is_lost,
+            Blow::Power { .. } => true,
+            Blow::Stop { .. } => false,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Blow::Process { state_is_lost: false } => "the process is killed",

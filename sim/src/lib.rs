@@ -13,6 +13,7 @@ mod fault;
 mod operation;
 mod oracle;
 mod random;
+mod rest;
 mod scenario;
 mod thrift;
 mod trace;

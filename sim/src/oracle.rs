@@ -6,6 +6,7 @@
 //! undone. Then several states are possible until one of them is seen; from there on it is that one.
 
 use crate::value::describe;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use terrace_cache::{Body, Manifest, Record};
 
@@ -40,6 +41,16 @@ impl Version {
     pub(crate) fn bytes(&self) -> &Rc<[u8]> {
         match &self.content {
             Content::Inline(bytes) | Content::Chunked(_, bytes) => bytes,
+        }
+    }
+
+    /// Records that hold it: chunks are records of their own.
+    fn records(&self) -> u64 {
+        match &self.content {
+            Content::Inline(_) => 1,
+            Content::Chunked(manifest, _) => {
+                1 + manifest.runs.iter().map(|run| u64::from(run.chunks)).sum::<u64>()
+            }
         }
     }
 
@@ -243,6 +254,19 @@ impl Oracle {
             entry.now.iter().all(is_live).then_some(key as u32)
         };
         self.entries.iter().enumerate().filter_map(live)
+    }
+
+    /// Records that a cache must hold which has let go of none, and those that any may hold: expired records stay
+    /// until something comes across them.
+    pub(crate) fn records(&self, now: u32) -> RangeInclusive<u64> {
+        let must = |state: &State| {
+            let live = state.as_ref().filter(|version| !version.is_expired(now));
+            live.filter(|version| !version.is_hollow).map_or(0, |version| version.records())
+        };
+        let may = |state: &State| state.as_ref().map_or(0, |version| version.records());
+        let least = self.entries.iter().filter_map(|entry| entry.now.iter().map(must).min());
+        let most = self.entries.iter().filter_map(|entry| entry.now.iter().map(may).max());
+        least.sum()..=most.sum()
     }
 
     /// Whether nothing else has happened to the key since it was in this state.

@@ -6,6 +6,7 @@ use crate::crash::{Blow, CrashPlan, Remains};
 use crate::fault;
 use crate::oracle::Oracle;
 use crate::random::Random;
+use crate::rest::{SETTLED, answer, rest};
 use crate::scenario::{SEGMENTS_AT, Scenario};
 use crate::thrift::Thrift;
 use crate::trace::Trace;
@@ -21,13 +22,10 @@ use terrace_cache::{
 use terrace_device::sim::{Crash, SimDevice};
 use terrace_device::{AlignedBuf, Device};
 
-/// Slices of background work after which there must be none left.
-const SETTLED: u64 = 200_000;
-
 /// The running cache, and who uses it.
-struct Life {
-    cache: Arc<Cache>,
-    connections: Vec<Connection>,
+pub(crate) struct Life {
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) connections: Vec<Connection>,
     /// When a `flush_all` is due; 0 if none is.
     flush_due: u32,
 }
@@ -75,7 +73,9 @@ impl World {
             item_bytes_max: 0,
             cache: Weak::new(),
             is_recovering: false,
+            was_broken: false,
             was_hurt: false,
+            has_lost: false,
             devices,
             crash: Rc::new(CrashPlan::none()),
             random,
@@ -276,10 +276,7 @@ impl World {
         // Everybody is answered before.
         let mut turns = 0;
         while !life.connections.iter().all(Connection::is_idle) && cx.failure.is_none() {
-            life.connections.iter_mut().for_each(|connection| connection.turn(cx, 0));
-            life.cache.maintain(cx.now);
-            life.cache.recover();
-            cx.is_recovering = life.cache.recovering() > 0;
+            answer(life, cx);
             cx.step += 1;
             turns += 1;
             if turns > SETTLED {
@@ -331,6 +328,7 @@ impl World {
             self.thrift.end_run(&life.cache);
         }
         let cx = &mut self.cx;
+        cx.has_lost |= cx.has_lost_some() || blow.loses_what_is_in_dram();
         cx.note(blow.name(), 0, 0);
         if cx.trace.prints {
             println!("         at {moment:?}");
@@ -411,7 +409,7 @@ impl World {
             if let Some(old) = old.into_iter().nth(at) {
                 cx.note("an old drive comes back", at as u64, 0);
                 cx.devices[at] = Arc::new(old);
-                cx.was_hurt = true;
+                (cx.was_broken, cx.was_hurt) = (true, true);
             }
         }
         if self.old.is_none() || cx.random.one_in(3) {
@@ -470,6 +468,11 @@ impl World {
         let cx = &mut self.cx;
         while life.cache.recover() {}
         cx.is_recovering = life.cache.recovering() > 0;
+        cx.devices.iter().for_each(|device| device.fall_silent(Duration::ZERO));
+        rest(life, cx);
+        if cx.failure.is_some() {
+            return;
+        }
         let session = life.cache.session();
         for key in 0..cx.oracle.keys() {
             if peek(&session, cx, key) == Some(false) {

@@ -70,6 +70,8 @@ pub struct Counts {
     pub bytes_written: u64,
     /// Operations that a fault befell.
     pub faults: u64,
+    /// Operations that were not answered, since the drive was silent.
+    pub unanswered: u64,
 }
 
 type Hook = Arc<dyn Fn(Transfer) + Send + Sync>;
@@ -252,7 +254,7 @@ impl SimDevice {
             return Err(power_is_off());
         }
         if !state.silence.lasts.is_zero() {
-            state.counts.faults += 1;
+            state.counts.unanswered += 1;
             return Err(unanswered());
         }
         let effect = state.faults.strike(operation, offset..offset + bytes as u64);
