@@ -42,6 +42,9 @@ suite crowd 300 env TERRACE_E2E_CROWD=10000 \
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture
+# Ten crashes in each of four modes.
+suite orphans 900 env TERRACE_ORPHAN_ROUNDS="${TERRACE_ORPHAN_ROUNDS:-10}" \
+    scripts/run-tests --release terrace-e2e --test orphans -- --nocapture
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
 suite routers 300 tests/routers/run --test
 # A build that calls its format the next one.

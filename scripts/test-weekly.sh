@@ -27,5 +27,7 @@ suite big-readers 300 env TERRACE_E2E_READERS=1000 \
     scripts/run-tests --release terrace-e2e --test big_readers -- --nocapture
 suite crash 3600 env TERRACE_CRASH_ROUNDS=300 \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture
+suite orphans 3600 env TERRACE_ORPHAN_ROUNDS=50 \
+    scripts/run-tests --release terrace-e2e --test orphans -- --nocapture
 suite terrace-e2e 3600 scripts/run-tests --release terrace-e2e --test mixed_load
 summary test-weekly
