@@ -64,3 +64,33 @@ impl SealedIndex {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::index::sealed::tests::random;
+    use crate::records::key::{CHUNKS_TOGETHER, Name};
+
+    /// Chunks of large items come in groups that are at home in one bucket.
+    #[test]
+    fn says_when_groups_of_chunks_fill_it() {
+        for seed in 7..12 {
+            let (index, mut seed) = (SealedIndex::new(4001), seed);
+            let mut group = || {
+                let r = random(&mut seed);
+                let fingerprint = (r >> 32) as u16 & 0x7ffc;
+                let name = move |member| Name {
+                    pos: r as u32 & !(CHUNKS_TOGETHER - 1) | member,
+                    fingerprint: (fingerprint | member as u16).max(1),
+                };
+                (0..CHUNKS_TOGETHER).map(name)
+            };
+            while group().all(|name| index.insert(name, 3, 0).is_ok()) {
+                assert!(!index.refuses(index.len() + 1));
+            }
+            let load = index.len() as f64 / index.slots() as f64;
+            assert!(load > 0.8, "first failure at a load of {load:.3}");
+            assert!(index.refuses(index.len() + 1));
+        }
+    }
+}

@@ -413,13 +413,12 @@ fn slot_of(bucket: &Bucket, guests: IsGuest, name: Name, segment: u16) -> Option
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::records::key::CHUNKS_TOGETHER;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
-    fn random(seed: &mut u64) -> u64 {
+    pub(crate) fn random(seed: &mut u64) -> u64 {
         *seed =
             seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         *seed >> 16
@@ -437,29 +436,6 @@ mod tests {
         let placed = (0..index.slots()).take_while(|_| index.insert(next(), 3, 0).is_ok()).count();
         let load = placed as f64 / index.slots() as f64;
         assert!(load > 0.96, "first failure at a load of {load:.3}");
-    }
-
-    /// Chunks of large items come in groups that are at home in one bucket.
-    #[test]
-    fn says_when_groups_of_chunks_fill_it() {
-        for seed in 7..12 {
-            let (index, mut seed) = (SealedIndex::new(4001), seed);
-            let mut group = || {
-                let r = random(&mut seed);
-                let fingerprint = (r >> 32) as u16 & 0x7ffc;
-                let name = move |member| Name {
-                    pos: r as u32 & !(CHUNKS_TOGETHER - 1) | member,
-                    fingerprint: (fingerprint | member as u16).max(1),
-                };
-                (0..CHUNKS_TOGETHER).map(name)
-            };
-            while group().all(|name| index.insert(name, 3, 0).is_ok()) {
-                assert!(!index.refuses(index.len() + 1));
-            }
-            let load = index.len() as f64 / index.slots() as f64;
-            assert!(load > 0.8, "first failure at a load of {load:.3}");
-            assert!(index.refuses(index.len() + 1));
-        }
     }
 
     proptest! {
