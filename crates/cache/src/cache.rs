@@ -504,17 +504,6 @@ impl Engine {
         }
     }
 
-    /// Encoded bytes of fresh records that fill a segment.
-    pub(crate) fn seal_bytes(&self) -> u64 {
-        self.geometry.segment_bytes.into()
-    }
-
-    /// Records that the next segment of a shard will have, at most.
-    pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
-        let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
-        self.seal_bytes() / average.max(1)
-    }
-
     /// Whether requests find enough blocks for the next moments.
     pub(crate) fn has_spare_blocks(&self) -> bool {
         if self.pool.budget.excess() > 0 {

@@ -245,34 +245,6 @@ impl Arena {
         unsafe { mapped::zeros_at(start.as_ptr(), self.block_bytes as usize) }.is_ok()
     }
 
-    pub(crate) fn surviving(&self) -> u32 {
-        self.surviving
-    }
-
-    /// What the state says of a surviving block: arrival order, shard and committed bytes; `None` of
-    /// a free one.
-    pub(crate) fn recovered(&self, id: u32) -> Option<(u64, usize, u32)> {
-        let table = self.state.as_ref()?.block_table();
-        let [order, owner] = [0, 1].map(|n| table[id as usize * 2 + n].load(Ordering::Acquire));
-        let shard = ((owner >> 32) as usize).checked_sub(1)?;
-        Some((order, shard, owner as u32))
-    }
-
-    /// Takes a surviving block, which held records before this process was, out of the free ones, and
-    /// says how much of it is alive.
-    pub(crate) fn adopt(&self, id: u32, live: u32, budget: &Budget) {
-        let mut pool = lock(&self.pool);
-        let place = self.place_of(id) as usize;
-        if let Some(at) = pool.free[place].iter().position(|&free| free == id) {
-            pool.free[place].swap_remove(at);
-            self.free[place].fetch_sub(1, Ordering::Relaxed);
-        } else if let Some(at) = pool.absent[place].iter().position(|&absent| absent == id) {
-            pool.absent[place].swap_remove(at);
-            budget.force(self.block_bytes.into());
-        }
-        self.meta[id as usize].live.store(live, Ordering::Relaxed);
-    }
-
     /// Notes in the state what a surviving block holds; see the module's head.
     fn note(&self, id: u32, shard_and_fill: u64) {
         if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
@@ -601,5 +573,6 @@ pub(crate) struct Stamp {
     pub(crate) origin: u32,
 }
 
+mod surviving;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -243,17 +243,6 @@ fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names
     shard.segments.set_age(sealed.number, engine.next_seq());
 }
 
-impl Engine {
-    /// In strict mode: no place is used again before the medium knows that it is free.
-    pub(crate) fn make_frees_durable(&self) {
-        if self.is_strict {
-            // Where that fails, the tier is given up, and with it the log.
-            let logs = self.pool.logs.iter();
-            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
-        }
-    }
-}
-
 /// Takes what is left of a segment out of the index.
 pub(crate) fn drop_entries(
     engine: &Engine,

@@ -35,6 +35,17 @@ pub(crate) fn drop_whole(
     }
 }
 
+impl Engine {
+    /// In strict mode: no place is used again before the medium knows that it is free.
+    pub(crate) fn make_frees_durable(&self) {
+        if self.is_strict {
+            // Where that fails, the tier is given up, and with it the log.
+            let logs = self.pool.logs.iter();
+            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
+        }
+    }
+}
+
 /// Says in the log that segments hold nothing any more. From here on their entries may go without a word: no
 /// restart brings them back.
 pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {

@@ -77,6 +77,17 @@ fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> boo
 }
 
 impl Engine {
+    /// Encoded bytes of fresh records that fill a segment.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.geometry.segment_bytes.into()
+    }
+
+    /// Records that the next segment of a shard will have, at most.
+    pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
+        let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
+        self.seal_bytes() / average.max(1)
+    }
+
     /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
     /// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
     /// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
