@@ -42,7 +42,7 @@ suite crowd 300 env TERRACE_E2E_CROWD=10000 \
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture
-# Ten crashes in each of four modes.
+# Ten crashes in each of three modes.
 suite orphans 900 env TERRACE_ORPHAN_ROUNDS="${TERRACE_ORPHAN_ROUNDS:-10}" \
     scripts/run-tests --release terrace-e2e --test orphans -- --nocapture
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
