@@ -167,7 +167,7 @@ impl Session {
     /// Whether records that were read since the last [`Session::get`] or [`Session::update`] are what was stored. If
     /// not, a part of the state was lost meanwhile (see [`crate::replace_lost`]), and the records with it: whoever has
     /// copied bytes of one must take that for a miss.
-    #[inline]
+    #[inline(always)]
     pub fn is_intact(&self) -> bool {
         self.loss.stage_after_reads() == self.stage.get()
     }

@@ -85,7 +85,7 @@ pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
 /// of a large item may be lost one by one. An item that can't be sent any more is removed, so that no later
 /// request finds what this one missed; where it is another one by now, that is to be looked at. One whose chunks may
 /// not be back yet after a start is missed, and stays.
-#[inline]
+#[inline(always)]
 pub(crate) fn if_whole(
     executor: &Executor<'_>,
     key: Key<'_>,
