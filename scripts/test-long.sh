@@ -29,7 +29,7 @@ suite differential 1800 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS
 suite fio 300 env TERRACE_PROBE_FIO=1 \
     scripts/run-tests --release terrace-probe --test fio -- --nocapture
 # The same seeds every time, so that a change alone can fail; `make test-weekly` takes more, `make sim` looks for new ones.
-suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 10000
+suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 8000
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 2000
 suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 2000
 # Each takes a build; `make test-weekly` tries all of them.
@@ -42,9 +42,6 @@ suite crowd 300 env TERRACE_E2E_CROWD=10000 \
 # 60 of them take about two minutes.
 suite crash 900 env TERRACE_CRASH_ROUNDS="${TERRACE_CRASH_ROUNDS:-60}" \
     scripts/run-tests --release terrace-e2e --test crash -- --nocapture
-# Ten crashes in each of three modes.
-suite orphans 900 env TERRACE_ORPHAN_ROUNDS="${TERRACE_ORPHAN_ROUNDS:-10}" \
-    scripts/run-tests --release terrace-e2e --test orphans -- --nocapture
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
 suite routers 300 tests/routers/run --test
 # A build that calls its format the next one.
