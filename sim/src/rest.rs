@@ -17,18 +17,24 @@ pub(crate) fn answer(life: &mut Life, cx: &mut Context) {
     cx.is_recovering = life.cache.recovering() > 0;
 }
 
-/// Everything comes to rest: from then on the cache holds the records that it should, and no others.
-pub(crate) fn rest(life: &mut Life, cx: &mut Context) {
+/// Answers everybody; `false` if that fails.
+pub(crate) fn answer_all(life: &mut Life, cx: &mut Context) -> bool {
     let mut turns = 0;
     while !life.connections.iter().all(Connection::is_idle) && cx.failure.is_none() {
         answer(life, cx);
         cx.step += 1;
         turns += 1;
         if turns > SETTLED {
-            return cx.fail(0, "operations never end".to_owned());
+            cx.fail(0, "operations never end".to_owned());
+            return false;
         }
     }
-    if cx.failure.is_some() {
+    cx.failure.is_none()
+}
+
+/// Everything comes to rest: from then on the cache holds the records that it should, and no others.
+pub(crate) fn rest(life: &mut Life, cx: &mut Context) {
+    if !answer_all(life, cx) {
         return;
     }
     life.connections.iter_mut().for_each(Connection::park);

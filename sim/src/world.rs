@@ -6,7 +6,7 @@ use crate::crash::{Blow, CrashPlan, Remains};
 use crate::fault;
 use crate::oracle::Oracle;
 use crate::random::Random;
-use crate::rest::{SETTLED, answer, rest};
+use crate::rest::{answer_all, rest};
 use crate::scenario::{SEGMENTS_AT, Scenario};
 use crate::thrift::Thrift;
 use crate::trace::Trace;
@@ -274,16 +274,7 @@ impl World {
         let Some(life) = &mut self.life else { return };
         let cx = &mut self.cx;
         // Everybody is answered before.
-        let mut turns = 0;
-        while !life.connections.iter().all(Connection::is_idle) && cx.failure.is_none() {
-            answer(life, cx);
-            cx.step += 1;
-            turns += 1;
-            if turns > SETTLED {
-                return cx.fail(0, "operations never end".to_owned());
-            }
-        }
-        if cx.failure.is_some() {
+        if !answer_all(life, cx) {
             if cx.trace.prints {
                 println!("{:#?}", life.cache.stats());
             }
