@@ -13,6 +13,9 @@ suite build 1800 cargo test --quiet --release --workspace --no-run
 for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace; do
     suite "$package" 3600 scripts/run-tests --release "$package"
 done
+# Beside fio, on a drive that nothing else uses.
+suite fio 600 env TERRACE_PROBE_FIO=1 \
+    scripts/run-tests --release terrace-probe --test fio -- --nocapture
 suite simulator 3600 cargo run --quiet --release --package terrace-sim -- --from 200000 --seeds 60000
 suite ladder 1800 cargo run --quiet --release --package terrace-sim -- --ladder --from 200000 --seeds 10000
 suite silence 1800 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 200000 --seeds 10000

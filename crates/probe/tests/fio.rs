@@ -5,7 +5,7 @@
 //! all rounds are done. Rounds in which other programs were busy, or a processor was what
 //! limited the reads, say nothing of the drive and do not count; where too few do, that is told.
 //!
-//! Only where TERRACE_PROBE_FIO is set (`make test-long`), since it takes a minute or two. A number is how
+//! Only where TERRACE_PROBE_FIO is set (`make test-weekly`), since it takes a minute or two. A number is how
 //! many rounds are measured at least, however clear it is.
 
 use std::path::Path;

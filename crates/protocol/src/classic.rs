@@ -283,13 +283,8 @@ fn delete(mut tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {
     let first = tokens.next().ok_or(Reject::line(reply::BAD_FORMAT))?;
     let noreply = noreply(tokens, 2);
     let key = key(first, noreply)?;
-    // Old clients send a time to wait; the only one there is left is none.
-    match [tokens.next(), tokens.next(), tokens.next()] {
-        [None, ..] | [Some(b"0" | b"noreply"), None, _] | [Some(b"0"), Some(b"noreply"), None] => {
-            Ok(Request::Delete(Delete { key, noreply }))
-        }
-        _ => Err(refuse(reply::DELETE_USAGE, noreply)),
-    }
+    // Words behind the key are ignored: mcrouter and old clients send a time there.
+    Ok(Request::Delete(Delete { key, noreply }))
 }
 
 fn arith(increments: bool, tokens: Tokens<'_>) -> Result<Request<'_>, Reject> {

@@ -22,7 +22,6 @@ replies! {
     META_NOOP = "MN";
     META_MISS = "EN";
     BAD_FORMAT = "CLIENT_ERROR bad command line format";
-    DELETE_USAGE = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
     BAD_DATA_CHUNK = "CLIENT_ERROR bad data chunk";
     BAD_TOKEN = "CLIENT_ERROR bad token in command line format";
     BAD_BASE64 = "CLIENT_ERROR error decoding key";
