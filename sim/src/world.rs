@@ -160,7 +160,8 @@ impl World {
             self.cx.oracle.forget_cas();
             self.cx.note("starts cold", 0, 0);
             if is_warm && !self.cx.is_hurt() {
-                let notes = cache.notes().join("; ");
+                let notes: Vec<_> = cache.notes().iter().map(|note| note.text()).collect();
+                let notes = notes.join("; ");
                 self.cx.fail(0, format!("a cold start that was not called for: {notes}"));
             }
         }

@@ -10,6 +10,7 @@ use crate::index::bucket::SLOTS;
 use crate::index::sealed::SealedIndex;
 use crate::kill_log::KillLog;
 use crate::lock;
+use crate::note::Note;
 use crate::pool::Pool;
 use crate::records::chunks::Doomed;
 use crate::records::key::Hasher;
@@ -93,7 +94,7 @@ pub(crate) struct Engine {
     next_seq: AtomicU64,
     pub(crate) next_item: AtomicU64,
     pub(crate) recovery: Recovery,
-    notes: Vec<String>,
+    notes: Vec<Note>,
     mount: Mount,
     clock_floor: u32,
     flush_due: u32,
@@ -140,7 +141,7 @@ impl Cache {
     }
 
     /// Lines for the log at start: what was found, and why it could not be used where it could not.
-    pub fn notes(&self) -> &[String] {
+    pub fn notes(&self) -> &[Note] {
         &self.engine.notes
     }
 
@@ -261,7 +262,7 @@ impl Cache {
     }
 
     /// Lines for the log at start: sizes, shards, segments, limits.
-    pub fn describe(&self) -> Vec<String> {
+    pub fn describe(&self) -> Vec<Note> {
         self.engine.describe()
     }
 }
@@ -427,7 +428,7 @@ impl Engine {
         for log in &self.pool.logs {
             match log.has_failed() {
                 true if self.is_distrusted.load(Ordering::Acquire) => {}
-                true => return Err(io::Error::other("the kill log can't be written")),
+                true => return Err(io::Error::other("the invalidation log can't be written")),
                 false => log.make_durable(&self.pool.slots)?,
             }
         }

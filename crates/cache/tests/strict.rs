@@ -72,7 +72,7 @@ fn a_planned_flush_outlives_a_power_loss_in_its_midst() {
     set_crash_hook(None);
     let client = open(&[Arc::new(left.take().expect("it comes by"))], 2);
     while client.cache.recover() {}
-    assert_eq!(client.cache.notes(), &[] as &[String]);
+    assert_eq!(client.cache.notes(), &[]);
     let back = (0..RECORDS).filter(|&n| client.get(&key(n)).is_some()).count();
     assert!(client.cache.flush_due() == DUE || back == 0, "{back} records are back for good");
 }
@@ -165,7 +165,7 @@ fn lose_power_twice(block_bytes: u32, every: u64, seed: u64) {
     let second = Arc::new(first.crashed_copy(Crash::Scramble, seed));
     let mut client = open(&[Arc::clone(&second)], 2);
     while client.cache.recover() {}
-    assert_eq!(client.cache.notes(), &[] as &[String], "seed {seed}");
+    assert_eq!(client.cache.notes(), &[], "seed {seed}");
     for n in (0..RECORDS).filter(|n| n % every == 0) {
         client.delete(&key(n));
     }
@@ -175,7 +175,7 @@ fn lose_power_twice(block_bytes: u32, every: u64, seed: u64) {
     let third = Arc::new(second.crashed_copy(Crash::Scramble, seed));
     let client = open(&[third], 3);
     while client.cache.recover() {}
-    assert_eq!(client.cache.notes(), &[] as &[String], "seed {seed}");
+    assert_eq!(client.cache.notes(), &[], "seed {seed}");
     for (n, known) in (0..RECORDS).zip(known) {
         let found = version_of(&client, n);
         assert!(found.is_none() || found == known, "seed {seed}: {n} is {found:?}, was {known:?}");
@@ -210,6 +210,10 @@ fn a_log_that_can_not_be_read_is_not_taken_for_a_shorter_one() {
         let client = open(&[drive], 2);
         while client.cache.recover() {}
         assert!((0..RECORDS).all(|n| client.get(&key(n)).is_none()), "what was deleted is back");
-        assert!(client.cache.notes()[0].contains("can't be read"), "{:?}", client.cache.notes());
+        assert!(
+            client.cache.notes()[0].text().contains("can't be read"),
+            "{:?}",
+            client.cache.notes()
+        );
     }
 }

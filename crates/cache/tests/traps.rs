@@ -486,7 +486,7 @@ fn a_missing_or_swapped_drive_starts_cold() {
     ];
     for (devices, why) in cases {
         let client = Client::open(Config { state: state(), ..config() }, as_devices(&devices));
-        assert!(client.cache.notes()[0].contains(why), "{:?}", client.cache.notes());
+        assert!(client.cache.notes()[0].text().contains(why), "{:?}", client.cache.notes());
         while client.cache.recover() {}
         assert!((0..3000).all(|n| client.get(&key(n)).is_none()));
     }

@@ -50,14 +50,14 @@ fn measure(arguments: &Arguments) -> Result<Series, LoadError> {
         let found = search(first, Goal::parse(goal)?, server.as_ref())?;
         return Ok(Series { goal: Some(goal.clone()), ..found });
     }
-    let mut series =
-        Series { points: vec![run(first, server.as_ref())?], best: None, goal: None, failed: None };
-    for plan in &plans[1..] {
-        match run(&plan.clone().after_others(), server.as_ref()) {
+    let mut series = Series::default();
+    for (at, plan) in plans.iter().enumerate() {
+        let plan = if at == 0 { plan.clone() } else { plan.clone().after_others() };
+        match run(&plan, server.as_ref()) {
             Ok(point) => series.points.push(point),
             // What was measured until then is not lost.
             Err(error) => {
-                series.failed = Some(error.to_string());
+                series.end_early(error);
                 break;
             }
         }
@@ -77,8 +77,8 @@ fn compared(arguments: &Arguments, peer: &str) -> Result<Comparison, LoadError> 
     }
 }
 
-/// Prints what was found; gives back how many values were wrong.
-fn report(arguments: &Arguments) -> Result<u64, LoadError> {
+/// Prints what was found; gives back whether it is as it should be.
+fn report(arguments: &Arguments) -> Result<bool, LoadError> {
     cores::keep_to(&arguments.cpus)?;
     if let Some(path) = &arguments.html {
         // Known to be possible before it is measured what it is to hold.
@@ -91,11 +91,11 @@ fn report(arguments: &Arguments) -> Result<u64, LoadError> {
             true => print(format_args!("{}\n", serde_json::json!(comparison))),
             false => print(&comparison),
         }
-        return Ok(comparison.wrong());
+        return Ok(comparison.wrong() == 0);
     }
     let series = measure(arguments)?;
     match (arguments.json, &series.points[..]) {
-        (true, [only]) if series.goal.is_none() && series.failed.is_none() => {
+        (true, [only]) if series.goal.is_none() && series.failure.is_none() => {
             print(format_args!("{}\n", serde_json::json!(only)));
         }
         (true, _) => print(format_args!("{}\n", serde_json::json!(series))),
@@ -104,16 +104,16 @@ fn report(arguments: &Arguments) -> Result<u64, LoadError> {
     if let Some(path) = &arguments.html {
         let plans = arguments.plans(&Address::parse(&arguments.server)?)?;
         let title = plans.first().map(series::told).unwrap_or_default();
-        std::fs::write(path, html::page(&title, &series))?;
+        let written = std::fs::write(path, html::page(&title, &series));
+        written.map_err(|error| LoadError::Plan(format!("{}: {error}", path.display())))?;
     }
-    match series.failed {
-        Some(ref text) => Err(LoadError::Plan(text.clone())),
-        None => Ok(series.wrong()),
-    }
+    let is_good = series.is_good();
+    series.failure.map_or(Ok(is_good), Err)
 }
 
-/// Runs with these arguments (the first is the program's name). Exit code 0: every value was right;
-/// 1: some were wrong; 2: the run could not be finished.
+/// Runs with these arguments (the first is the program's name). Exit code 0: all is as it should be; 1: values were
+/// wrong, requests were refused, or records were missed that should be there; 2: the arguments are wrong; 3: the
+/// server could not be reached, or went away.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
@@ -123,10 +123,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     match report(&arguments) {
-        Ok(wrong) => ExitCode::from(u8::from(wrong > 0)),
+        Ok(is_good) => ExitCode::from(u8::from(!is_good)),
         Err(error) => {
             eprintln!("terrace bench: {error}");
-            ExitCode::from(2)
+            ExitCode::from(if error.is_of_server() { 3 } else { 2 })
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What ends a run early.
 
+use crate::Report;
 use std::io;
 
 /// Why a run could not be finished.
@@ -31,6 +32,29 @@ pub enum LoadError {
     /// The plan contradicts itself.
     #[error("{0}")]
     Plan(String),
+    /// A run that ended early.
+    #[error("{why}")]
+    Early {
+        /// What ended it.
+        why: Box<LoadError>,
+        /// What was measured until then.
+        until: Box<Report>,
+    },
+}
+
+impl LoadError {
+    /// Whether the server is at fault, or what leads to it, and not the arguments.
+    pub fn is_of_server(&self) -> bool {
+        match self {
+            Self::Trace(_) | Self::Plan(_) => false,
+            Self::Early { why, .. } => why.is_of_server(),
+            Self::Connect { .. }
+            | Self::Io(_)
+            | Self::Closed(_)
+            | Self::Reply(_)
+            | Self::Silence(_) => true,
+        }
+    }
 }
 
 impl From<rustix::io::Errno> for LoadError {

@@ -1,7 +1,7 @@
 //! What a run found, for people and for programs.
 
 use crate::monitor::Sample;
-use crate::plan::{End, Plan};
+use crate::plan::{End, Plan, Workload};
 use crate::process::Usage;
 use crate::slots::{Slots, Tallies, steady};
 use hdrhistogram::Histogram;
@@ -111,6 +111,13 @@ impl Report {
     /// Whether about as much was answered as was asked for; in a closed loop always.
     pub fn keeps_up(&self) -> bool {
         self.rate_asked.is_none_or(|asked| self.answered_per_second() >= asked * ANSWERED)
+    }
+
+    /// Whether every value was right and no request refused; where records were looked for that are all to be there,
+    /// none was missed.
+    pub fn is_good(&self) -> bool {
+        let is_whole = self.misses == 0 || self.workload != Workload::Verify.to_string();
+        self.wrong == 0 && self.errors == 0 && is_whole
     }
 
     /// Requests per second; of an open loop those that were due, not the stores that misses add to them.

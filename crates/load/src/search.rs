@@ -73,7 +73,7 @@ pub(crate) fn search(
     let most = run(plan, server)?.requests_per_second;
     let mut points: Vec<(Report, bool)> = Vec::new();
     let (mut kept, mut missed) = (0.0, most * 1.1);
-    let mut failed = None;
+    let mut failure = None;
     for step in 0..STEPS_MAX {
         if missed - kept < NEAR * missed {
             break;
@@ -84,7 +84,7 @@ pub(crate) fn search(
         let report = match run(&open, server) {
             Ok(report) => report,
             Err(error) => {
-                failed = Some(error.to_string());
+                failure = Some(error);
                 break;
             }
         };
@@ -100,7 +100,7 @@ pub(crate) fn search(
     points.sort_by(|(one, _), (other, _)| rate(one).total_cmp(&rate(other)));
     let best = points.iter().rposition(|(_, keeps)| *keeps);
     let points = points.into_iter().map(|(report, _)| report).collect();
-    Ok(Series { points, best, goal: None, failed })
+    Ok(Series { points, best, goal: None, failure })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Run after run, and what they show together.
 
 use crate::report::of_another_version;
-use crate::{Plan, Report};
-use serde::Serialize;
+use crate::{LoadError, Plan, Report};
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// Several runs that differ in one or two settings.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Series {
     /// The runs, in order.
     pub points: Vec<Report>,
@@ -14,20 +14,36 @@ pub struct Series {
     pub best: Option<usize>,
     /// What was searched for.
     pub goal: Option<String>,
-    /// What ended it early.
-    pub failed: Option<String>,
+    /// What ended it early; its text in JSON.
+    #[serde(rename = "failed", serialize_with = "text")]
+    pub failure: Option<LoadError>,
 }
 
 impl Series {
-    /// Values that were wrong, in all runs.
-    pub fn wrong(&self) -> u64 {
-        self.points.iter().map(|point| point.wrong).sum()
+    /// Whether all runs were as they should be.
+    pub fn is_good(&self) -> bool {
+        self.points.iter().all(Report::is_good)
     }
+
+    /// Keeps what a run measured before it failed, and why.
+    pub(crate) fn end_early(&mut self, failure: LoadError) {
+        self.failure = Some(match failure {
+            LoadError::Early { why, until } => {
+                self.points.push(*until);
+                *why
+            }
+            other => other,
+        });
+    }
+}
+
+fn text<S: Serializer>(failure: &Option<LoadError>, serializer: S) -> Result<S::Ok, S::Error> {
+    failure.as_ref().map(LoadError::to_string).serialize(serializer)
 }
 
 impl fmt::Display for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.points[..], &self.failed) {
+        match (&self.points[..], &self.failure) {
             ([only], None) => return only.fmt(f),
             (_, Some(failed)) => writeln!(f, "ENDED EARLY: {failed}")?,
             _ => {}

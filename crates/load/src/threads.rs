@@ -23,7 +23,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// Runs `plan` to its end. `server` is the server's process, if it runs on this machine.
 ///
 /// # Errors
-/// The plan contradicts itself, or a connection fails.
+/// The plan contradicts itself, or a connection fails: [`LoadError::Early`] where something was measured before.
 pub fn run(plan: &Plan, server: Option<&Process>) -> Result<Report, LoadError> {
     plan.check()?;
     let records = Records::new(&plan.sizes);
@@ -31,15 +31,21 @@ pub fn run(plan: &Plan, server: Option<&Process>) -> Result<Report, LoadError> {
     for part in 0..plan.connections {
         shares[part % plan.threads].push(Connection::open(plan, &records, part)?);
     }
-    let (tallies, samples) = run_threads(plan, server, shares)?;
-    Ok(Report::new(plan, tallies, &samples))
+    let (tallies, samples, failure) = run_threads(plan, server, shares);
+    let report = Report::new(plan, tallies, &samples);
+    match failure {
+        None => Ok(report),
+        Some(why) if report.requests == 0 => Err(why),
+        Some(why) => Err(LoadError::Early { why: Box::new(why), until: Box::new(report) }),
+    }
 }
 
+/// What came back, what was used meanwhile, and what ended a thread early.
 fn run_threads(
     plan: &Plan,
     server: Option<&Process>,
     shares: Vec<Vec<Connection>>,
-) -> Result<(Tallies, Vec<Sample>), LoadError> {
+) -> (Tallies, Vec<Sample>, Option<LoadError>) {
     let (start, shared) = (Instant::now(), Shared::default());
     let slots = Slots::of(plan);
     let samples = monitor::first(plan, server, start);
@@ -54,11 +60,13 @@ fn run_threads(
             })
             .collect();
         let mut tallies = Tallies::new(slots);
-        let mut result = Ok(());
+        let mut failure = None;
         for thread in threads {
             match thread.join() {
-                Ok(Ok(part)) => tallies.add(part),
-                Ok(Err(error)) => result = Err(error),
+                Ok((part, result)) => {
+                    tallies.add(part);
+                    failure = failure.or(result.err());
+                }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -67,7 +75,7 @@ fn run_threads(
         match monitor.join() {
             Ok(mut samples) => {
                 samples.push(last);
-                result.map(|()| (tallies, samples))
+                (tallies, samples, failure)
             }
             Err(panic) => std::panic::resume_unwind(panic),
         }
@@ -115,7 +123,14 @@ impl Thread<'_> {
         Ok(ended)
     }
 
-    fn run(mut self, end: End, slots: Slots) -> Result<Tallies, LoadError> {
+    /// What came back until the end, or until a connection failed.
+    fn run(mut self, end: End, slots: Slots) -> (Tallies, Result<(), LoadError>) {
+        let mut tallies = Tallies::new(slots);
+        let result = self.run_into(&mut tallies, end);
+        (tallies, result)
+    }
+
+    fn run_into(&mut self, tallies: &mut Tallies, end: End) -> Result<(), LoadError> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let now = self.now();
         for (at, connection) in self.connections.iter_mut().enumerate() {
@@ -125,7 +140,6 @@ impl Thread<'_> {
             epoll::add(&poll, connection.socket(), epoll::EventData::new_u64(at as u64), flags)?;
         }
         let mut running = self.connections.iter().filter(|c| !c.is_done()).count();
-        let mut tallies = Tallies::new(slots);
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut heard = now;
         while running > 0 {
@@ -156,7 +170,7 @@ impl Thread<'_> {
             self.shared.answered.fetch_add(tally.requests - before, Ordering::Relaxed);
             running -= self.send_due(now, &poll)?;
         }
-        Ok(tallies)
+        Ok(())
     }
 }
 

@@ -137,12 +137,44 @@ fn what_was_measured_before_a_server_died_is_told() {
     std::thread::sleep(std::time::Duration::from_millis(1300));
     server.child.kill().unwrap();
     let output = bench.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("terrace bench: "));
     let series: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(!series["points"].as_array().unwrap().is_empty(), "{series}");
     assert!(series["failed"].is_string(), "{series}");
     assert!(std::fs::read_to_string(page).unwrap().contains("ENDED EARLY"));
+}
+
+#[test]
+fn exit_codes_say_what_went_wrong() {
+    let Some(mut server) = Memcached::start("exit_codes_say_what_went_wrong", &["-m", "8"]) else {
+        return;
+    };
+    let address = server.address.to_string();
+    let records = ["--server", &address, "--records", "1000"];
+    let code = |words: &[&str]| bench(&[words, &records].concat()).status.code();
+    assert_eq!(code(&["verify"]), Some(1), "all are missed");
+    assert_eq!(code(&["fill"]), Some(0));
+    assert_eq!(code(&["verify"]), Some(0));
+    assert_eq!(code(&["fill", "--value-bytes", "2000000"]), Some(1), "all are refused");
+    assert_eq!(code(&["fil"]), Some(2));
+    assert_eq!(code(&["get", "--rate", "0"]), Some(2));
+    assert_eq!(code(&["fill"]), Some(0));
+    // What came back before the server went away is told.
+    let run = Command::new(env!("CARGO_BIN_EXE_terrace-load"))
+        .args(["get", "--seconds", "30", "--json"])
+        .args(records)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    server.child.kill().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(told["failed"].is_string(), "{told}");
+    assert!(told["points"][0]["hits"].as_u64() > Some(0), "{told}");
+    assert_eq!(code(&["verify"]), Some(3), "nothing listens there");
 }
 
 #[test]

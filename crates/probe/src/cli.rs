@@ -50,8 +50,8 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// Runs `terrace probe` with its arguments (the first is the program's name). Exit code 2 if a medium
-/// can't be measured. For measurements by several processes it starts this program again.
+/// Runs `terrace probe` with its arguments (the first is the program's name). Exit code 2: the arguments are
+/// wrong; 3: a medium can't be measured. For measurements by several processes it starts this program again.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let result = match &arguments[..] {
@@ -68,7 +68,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tell!("terrace probe: {error}");
-            ExitCode::from(2)
+            ExitCode::from(if matches!(error, ProbeError::Input(_)) { 2 } else { 3 })
         }
     }
 }

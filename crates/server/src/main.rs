@@ -1,6 +1,6 @@
 //! `terrace`: a memcached server whose cache is as large as its drives.
 
-// They panic where nobody listens any more; `say` does not.
+// They panic where nobody reads any more; `log` and `say` do not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod startup;
@@ -14,12 +14,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use terrace::admin::Admin;
-use terrace::say;
 use terrace::server::{self, Listener, Signals};
 use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
-use terrace_cache::{Cache, Config, Tier, WriteRate};
+use terrace::{log, say};
+use terrace_cache::{Cache, Config, Note, Tier, WriteRate};
 use terrace_device::Device;
+use tracing::{error, info, warn};
 
 /// Sessions of the cache besides those of the workers.
 const SESSIONS_BESIDES: usize = 8;
@@ -37,7 +38,12 @@ fn main() -> ExitCode {
     let result = match Invocation::parse(&arguments) {
         Ok(Invocation::Print(what)) => print(what),
         Ok(Invocation::Serve(settings)) => {
-            start(&Settings { group_bytes: settings::group_bytes(), ..*settings })
+            log::begin(settings.log_format);
+            let settings = Settings { group_bytes: settings::group_bytes(), ..*settings };
+            return start(&settings).unwrap_or_else(|failure| {
+                error!("{}", failure.message);
+                ExitCode::from(failure.code)
+            });
         }
         Err(error) => Err(Failure::new(error.exit_code(), error)),
     };
@@ -78,6 +84,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let few_descriptors = limits::allow_descriptors(connections, settings.threads, tiers)?;
     let admin_connections = limits::admin_connections(connections, settings.threads, tiers);
     limits::take_file_size_signal()?;
+    limits::outlive_hangup()?;
     // Keys are often for root alone. Why they can't be read is told below.
     let tls = tls::load(&settings.tls);
     user::change(settings.user.as_deref())?;
@@ -87,9 +94,9 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     if let Some(daemon) = &daemon {
         daemon.detach()?;
     }
-    say::line(banner::version());
+    info!("{} starts, process {}", banner::version(), std::process::id());
     // Before the cache: tiers may need more than there is.
-    say_all(&settings.memory_warning());
+    log::notes(&settings.memory_warning());
     let tls = tls.map_err(Failure::system)?;
     // Before any drive: who wrote a wrong port need not wait for one.
     let listeners = Listener::bind_all(settings).map_err(Failure::system)?;
@@ -110,25 +117,26 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
     let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);
-    say_all(lines.chain(&cache.describe()).chain(cache.notes()));
-    say::line(banner::limits(settings, &cache));
-    say::line(banner::memory(settings));
-    say_all(&banner::shorter_values(settings, cache.item_bytes_max()));
-    say_all(&few_descriptors);
+    log::notes(lines.chain(&cache.describe()).chain(cache.notes()));
+    log::notes(&banner::new_tiers(settings, &cache));
+    log::notes([&banner::limits(settings, &cache), &banner::memory(settings)]);
+    log::notes(&banner::shorter_values(settings, cache.item_bytes_max()));
+    log::notes(&few_descriptors);
     if let Some(Err(failure)) = &pid_file {
-        say::line(format_args!("warning: no pid file: {}", failure.message));
+        warn!("no pid file: {}", failure.message);
     }
     if settings.lock_memory {
-        say_all(&limits::lock_memory());
+        log::notes(&limits::lock_memory());
     }
     if settings.huge_pages {
-        say_all(&limits::without_huge_pages());
+        log::notes(&limits::without_huge_pages());
     }
     let mut listening = banner::listening(&listeners, settings.asks_for_passwords());
-    listening.extend(admin.as_ref().map(|admin| format!("metrics and status on {}", admin.name())));
+    let page = |admin: &Admin| Note::Info(format!("metrics and status on {}", admin.name()));
+    listening.extend(admin.as_ref().map(page));
     let is_ready = || {
         created.keep();
-        say_all(&listening);
+        log::notes(&listening);
         daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0))
     };
     server::run(settings, cache, &tiers.devices, (listeners, tls), admin, signals, is_ready)
@@ -189,8 +197,4 @@ fn write_rates(settings: &Settings) -> Vec<WriteRate> {
         [rate] => vec![rate; settings.tiers.len()],
         _ => settings.write_rates.clone(),
     }
-}
-
-fn say_all<'l>(lines: impl IntoIterator<Item = &'l String>) {
-    lines.into_iter().for_each(say::line);
 }

@@ -1,9 +1,5 @@
-//! What a server says of itself: a line to standard output for what it did, a line to standard error
-//! for what went wrong and for what `-v` asks for.
-//!
-//! Whoever listened may be gone: the terminal was closed, the program at the other end of the pipe has
-//! died, the disk with the log is full. That is no reason to stop serving, so a line that can't be
-//! written is dropped; everything here speaks through these functions, since `println!` would panic.
+//! Lines for a terminal that are no log: help, versions, and what is wrong with a command line. One that can't be
+//! written is dropped, where `println!` would panic.
 
 use std::fmt::Display;
 use std::io::{self, Write};

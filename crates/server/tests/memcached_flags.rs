@@ -169,7 +169,7 @@ fn what_has_no_effect_is_noted() {
 fn a_delimiter_of_several_characters_is_its_first() {
     let Ok(Invocation::Serve(settings)) = parse(&["-D", "::"]) else { panic!("-D :: is refused") };
     assert_eq!((settings.prefix_delimiter, settings.count_prefixes), (b':', true));
-    assert!(settings.notes[0].starts_with("-D ::"), "{:?}", settings.notes);
+    assert!(settings.notes[0].text().starts_with("-D ::"), "{:?}", settings.notes);
     assert!(parse(&["-D", ""]).is_err());
 }
 
@@ -225,7 +225,7 @@ fn value_in_the_same_argument_is_read_as_in_the_next() {
 fn numbers_are_read_as_atoi_reads_them() {
     let shown = |words: &[&str]| {
         let s = serves(words);
-        let noted = s.notes.iter().any(|note| note.contains("is not looked at"));
+        let noted = s.notes.iter().any(|note| note.text().contains("is not looked at"));
         (s.memory_bytes >> 20, s.item_bytes_max, s.connections_max, s.threads, noted)
     };
     const MIB: u64 = 1 << 20;
@@ -273,7 +273,8 @@ fn numbers_are_read_as_atoi_reads_them() {
 fn words_that_are_no_flags_are_noted() {
     let s = serves(&["--memory-limit=64", "-o", "modern", "v", "", " ", "--", "-m", "8"]);
     assert_eq!((s.memory_bytes, s.verbosity), (64 << 20, 0));
-    let noted = s.notes.iter().filter(|note| note.ends_with("not looked at, since it is no flag"));
+    let noted =
+        s.notes.iter().filter(|note| note.text().ends_with("not looked at, since it is no flag"));
     assert_eq!(noted.count(), 3, "{:?}", s.notes);
     assert_eq!(serves(&["", " "]), Settings::default());
     assert!(parse(&["modern", "-m", "64"]).is_err(), "it may be meant as a program");

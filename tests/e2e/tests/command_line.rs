@@ -64,13 +64,14 @@ fn it_says_what_it_runs_with() {
     server.client().check("mn\r\n", "MN\r\n");
     let output = server.output();
     let address = server.address().to_string();
-    for says in ["terrace 0.", &address, "/tier", "128 MiB", "2 threads", "-o hashpower=20: "] {
+    for says in ["INFO terrace 0.", &address, "/tier", "128 MiB", "2 threads", "-o hashpower=20: "]
+    {
         assert!(output.contains(says), "{says:?} is not in:\n{output}");
     }
     assert!(output.contains("io_uring") || output.contains("pool"), "no I/O engine in:\n{output}");
-    assert!(!output.contains("warning: listening"), "{output}");
+    assert!(!output.contains("WARN listening"), "{output}");
     assert!(output.lines().count() < 25, "{output}");
-    let is_short = |server: &Server| server.output().contains("warning: the index has room for");
+    let is_short = |server: &Server| server.output().contains("WARN index: room for");
     assert!(!is_short(&server));
     let short = Server::start("-m 16 --tier ssd:DIR/tier:2g");
     assert!(is_short(&short), "{}", short.output());
@@ -135,7 +136,7 @@ fn as_many_open_files_as_connections_are_enough_to_start() {
         Err(failed) => panic!("exit code {:?}: {}", failed.code, failed.output),
     };
     let output = server.output();
-    assert!(output.contains("warning: -c 300: the system allows 300 open files"), "{output}");
+    assert!(output.contains("WARN -c 300: the system allows 300 open files"), "{output}");
     let mut clients: Vec<_> = (0..295).map(|_| server.client()).collect();
     clients[100].check("mn\r\n", "MN\r\n");
     clients[294].send("mn\r\n");
@@ -169,13 +170,15 @@ fn a_server_without_a_port_runs_until_it_is_stopped() {
     use std::io::{BufRead, BufReader};
     let dir = TempDir::new().expect("a directory");
     let mut server = terrace_e2e::spawn_with("-m 64 -p 0", &dir, |command| {
-        command.stdout(std::process::Stdio::piped());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     });
+    let warnings = BufReader::new(server.stderr.take().expect("a pipe"));
+    let mut warnings = warnings.lines().map_while(Result::ok);
+    assert!(warnings.any(|line| line.contains("WARN -p 0: no client gets in")));
     let output = BufReader::new(server.stdout.take().expect("a pipe"));
     let mut lines = output.lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.starts_with("warning: -p 0: no client gets in")));
     // The last line of a start without listeners.
-    assert!(lines.any(|line| line.starts_with("at most ")));
+    assert!(lines.any(|line| line.contains("INFO memory: at most ")));
     wait_until("signals taken on", || {
         let status = fs::read_to_string(format!("/proc/{}/status", server.id())).ok()?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;

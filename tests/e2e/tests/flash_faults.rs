@@ -227,7 +227,7 @@ fn writes_that_fail_lose_records_at_most() {
             }
         }
         assert!(tier_stat(&mut client, "write_errors") > 0, "no write error was counted");
-        server.output_with("tier takes no writes and is given up: File too large");
+        server.output_with("writing failed, the tier is given up: File too large");
         present(&mut client);
         count_right(&mut client, "more", 200_000, 1000);
         works(&mut client);

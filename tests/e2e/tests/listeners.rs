@@ -120,14 +120,14 @@ fn a_server_for_everybody_warns() {
     let output = dir.path().join("output");
     let _server = Running(spawn_with("-m 64 -p -1", &dir, |command| {
         let output = fs::File::create(&output).expect("a file");
-        command.env("MEMCACHED_PORT_FILENAME", dir.path().join("ports")).stdout(output);
+        command.env("MEMCACHED_PORT_FILENAME", dir.path().join("ports")).stderr(output);
     }));
     let found = ports(&dir.path().join("ports"));
     assert!(found.iter().any(|(name, _)| name == "TCP INET"), "{found:?}");
     Client::connect(([127, 0, 0, 1], found[0].1).into()).check("mn\r\n", "MN\r\n");
     wait_until("the warning", || {
         let said = fs::read_to_string(&output).ok()?;
-        said.contains("warning: listening on all addresses").then_some(())
+        said.contains("WARN listening on all addresses").then_some(())
     });
 }
 

@@ -99,7 +99,7 @@ fn batches_of_large_values_stay_within_the_memory_of_a_pod() {
         let cut_off: usize = counts.iter().map(|counts| counts.cut_off).sum();
         container.assert_running();
         let output = container.output();
-        let says = format!("warning: the memory cgroup allows {limit} MiB: ");
+        let says = format!("WARN the memory cgroup allows {limit} MiB: ");
         assert_eq!(output.matches(&says).count(), 1, "{output}");
         let mut client = container.client();
         assert_eq!(client.stat("", "limit_maxbytes"), memory * MIB);

@@ -308,17 +308,14 @@ fn memccapable() {
     let mut server = flash_server("");
     let port = server.address().port().to_string();
     let output = bounded(&["memccapable", "-h", "127.0.0.1", "-p", &port], &root());
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     // It asks for an error where a time follows the key of a delete, which memcached 1.6.45 deletes, too.
-    let failed: Vec<&str> = text.lines().filter_map(|line| line.strip_suffix("[FAIL]")).collect();
-    let failed: Vec<&str> = failed.iter().map(|name| name.trim()).collect();
-    assert_eq!(failed, ["ascii delete", "ascii delete noreply"], "{text}");
-    let cases = failed.len() + text.matches("[pass]").count();
-    assert!(cases >= 52, "only {cases} cases: {text}");
+    let (passed, failed) = (text.matches("[pass]").count(), text.matches("[FAIL]").count());
+    assert_eq!((passed, failed), (52, 2), "{text}");
     let version = libmemcached_version();
     document(&format!(
-        "libmemcached's memccapable | {version} | C | ASCII and binary | {} of its {cases} cases, as memcached 1.6.45",
-        cases - failed.len()
+        "libmemcached's memccapable | {version} | C | ASCII and binary | {passed} of its {} cases, as memcached 1.6.45",
+        passed + failed
     ));
     server.assert_alive();
 }

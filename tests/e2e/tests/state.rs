@@ -52,7 +52,7 @@ fn found(server: &Server) -> usize {
 /// The file that the server says its state is in.
 fn state_of(server: &Server) -> PathBuf {
     let output = server.output();
-    let line = output.lines().find_map(|line| line.strip_prefix("state: "));
+    let line = output.lines().find_map(|line| Some(line.split_once(" INFO state: ")?.1));
     line.expect("a line about the state").into()
 }
 
@@ -154,7 +154,8 @@ fn a_small_shared_memory_is_said_and_served_without() {
     let mut child = Command::new("unshare")
         .args(["--mount", "sh", "-c", &format!("{mount} && exec {program} {flags}")])
         .stdin(Stdio::null())
-        .stdout(log)
+        .stdout(Stdio::null())
+        .stderr(log)
         .spawn()
         .expect("unshare runs");
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
@@ -280,8 +281,7 @@ fn a_truncated_state_costs_what_was_in_dram_and_the_next_warm_start() {
         let server = start(&flags, &dir);
         let client = &mut server.client();
         assert_eq!((0..RECORDS).filter(|n| is_right(client, &format!("new{n}"), 300)).count(), 0);
-        let says_why =
-            server.output().contains("starting cold: the state of the last run is missing");
+        let says_why = server.output().contains("COLD START: the state of the last run is missing");
         assert!(says_why || !flags.contains("--tier"), "{what}: {}", server.output());
         let path = state_of(&server);
         drop(server);

@@ -18,7 +18,7 @@ fn refusal_under(wrapper: &str, flags: &str) -> String {
     let failed = Server::run_under(wrapper, &flags);
     assert!(matches!(failed.code, Some(1..)), "{flags}: exit code {:?}", failed.code);
     let complaints: Vec<_> =
-        failed.output.lines().filter(|line| line.starts_with("terrace: ")).collect();
+        failed.output.lines().filter(|line| line.contains(" ERROR ")).collect();
     assert_eq!(complaints.len(), 1, "{flags} said: {}", failed.output);
     assert!(!failed.output.contains("panicked"), "{}", failed.output);
     complaints[0].to_string()

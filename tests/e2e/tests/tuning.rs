@@ -120,7 +120,7 @@ fn tuning_without_a_counterpart_is_answered_shown_and_noted_once() {
     COMMANDS.iter().for_each(|command| drop(server.output_with(&note(command))));
     let output = server.output();
     for command in COMMANDS {
-        let told = output.lines().filter(|line| line.starts_with(&note(command)));
+        let told = output.lines().filter(|line| line.contains(&format!(" INFO {}", note(command))));
         assert_eq!(told.count(), 1, "{command}: {output}");
     }
 }

@@ -207,7 +207,7 @@ mod tests {
         assert!(!cache.close(NOW, &|| true), "a clean stop is not to be believed");
         drop(cache);
         let cache = open(tiers(), &state);
-        assert!(cache.notes().iter().any(|note| note.contains("starting cold")));
+        assert!(cache.notes().iter().any(|note| note.text().contains("COLD START")));
         assert_eq!(cache.stats().records, 0);
     }
 }

@@ -4,6 +4,7 @@
 use crate::OpenError;
 use crate::config::{Config, Durability, OnMismatch, Tuning};
 use crate::geometry::Geometry;
+use crate::note::Note;
 use crate::platform::random::Random;
 use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
 use crate::tiers::slots::segments_on;
@@ -28,7 +29,7 @@ pub(crate) struct Mount {
     /// Where the draws of this opening come from.
     pub(crate) random: Random,
     /// Lines for the log.
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Mount {
@@ -51,7 +52,7 @@ impl Mount {
             Ok(found) => found,
             Err(why) => {
                 refuse_if_asked(config, &why)?;
-                notes.push(format!("starting cold: {why}"));
+                notes.push(cold(&why.to_string()));
                 None
             }
         };
@@ -59,7 +60,7 @@ impl Mount {
             Some((found, Ok(geometry))) => Some((found, geometry)),
             Some((_, Err(why))) => {
                 refuse_if_asked(config, &why.to_string())?;
-                notes.push(format!("starting cold: {why}"));
+                notes.push(cold(&why.to_string()));
                 None
             }
             None => None,
@@ -117,7 +118,7 @@ impl Mount {
     /// Gives up what was found: the set is new from here on.
     pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
         refuse_if_asked(config, why)?;
-        self.notes.push(format!("starting cold: {why}"));
+        self.notes.push(cold(why));
         self.found = None;
         self.common.set = self.random.next() | 1;
         self.common.next_seq = (self.random.next() >> 24) + 1;
@@ -152,6 +153,12 @@ impl Superblock {
         };
         Config { tuning, ..config.clone() }
     }
+}
+
+fn cold(why: &str) -> Note {
+    Note::Warning(format!(
+        "COLD START: {why}; what the tiers held is gone; with --on-mismatch refuse the next start leaves them as they are"
+    ))
 }
 
 pub(crate) fn refuse_if_asked(config: &Config, why: &str) -> Result<(), OpenError> {
@@ -230,8 +237,14 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
         let label = tier.device.label();
         let superblock = match page {
             FirstPage::Ours(superblock) => superblock,
-            FirstPage::Damaged => return Err(format!("{label}: its superblock is damaged")),
-            _ => return Err(format!("{label}: is new, the other tiers are not")),
+            FirstPage::Damaged => {
+                return Err(format!("{label}: its superblock is damaged; check the drive"));
+            }
+            _ => {
+                return Err(format!(
+                    "{label}: is new, the other tiers are not; give the tier that was there before"
+                ));
+            }
         };
         let first = *first.get_or_insert(*superblock);
         if !(VERSION_MIN..=VERSION).contains(&superblock.version) {
@@ -242,11 +255,13 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
             ));
         }
         if superblock.set != first.set {
-            return Err(format!("{label}: belongs to another set of tiers"));
+            return Err(format!(
+                "{label}: belongs to another set of tiers; give the tiers of one set"
+            ));
         }
         if usize::from(superblock.tiers) != config.tiers.len() {
             return Err(format!(
-                "{label}: is one of {} tiers, and {} are given",
+                "{label}: is one of {} tiers, and {} are given; give all of them",
                 superblock.tiers,
                 config.tiers.len()
             ));
@@ -261,7 +276,9 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
             || !superblock.segment_bytes.is_multiple_of(PAGE as u32)
             || superblock.segments != segments_on(tier.device.as_ref(), superblock.segment_bytes)
         {
-            return Err(format!("{label}: has another size than when it was written"));
+            return Err(format!(
+                "{label}: has another size than when it was written; give the size that it had"
+            ));
         }
         if u32::from(superblock.fingerprint_bits) != config.tuning.fingerprint_bits.clamp(1, 15)
             || !superblock.shards.is_power_of_two()

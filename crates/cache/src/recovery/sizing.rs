@@ -181,7 +181,7 @@ mod tests {
             assert!(Cache::open(config(least * 3 / 4, tier)).is_err(), "{error}");
             let warned = |memory| {
                 let cache = Cache::open(config(memory, tier)).expect("it is enough");
-                cache.describe().iter().any(|line| line.starts_with("warning: the index"))
+                cache.describe().iter().any(|note| matches!(note, crate::Note::Warning(_)))
             };
             assert!(warned(least), "{error}");
             assert!(!warned(fills) && !warned(fills * 9 / 8), "{error}");

@@ -160,13 +160,21 @@ fn judge(
                 return Ok((state, Past::Process));
             }
             None => {
-                let older = || "the tiers hold an older content than the state".to_owned();
+                let older = || {
+                    "the tiers hold an older content than the state; give the tiers of the last run"
+                        .to_owned()
+                };
                 let why = mount.missed.clone().unwrap_or_else(older);
                 mount.go_cold(config, &why)?;
             }
             Some(tier) => {
                 let label = config.tiers[tier].device.label();
-                mount.go_cold(config, &format!("{label}: did not take the kill log before"))?;
+                mount.go_cold(
+                    config,
+                    &format!(
+                        "{label}: did not take the invalidation log before; replace the drive"
+                    ),
+                )?;
             }
         }
     } else if let Some(why) = cold_without_state(config, mount, &found) {
@@ -201,8 +209,13 @@ fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Opt
         return mount.missed.clone();
     }
     let why = match boot_words(config.boot) == found.boot {
-        true => "the state of the last run is missing (see --state), or too large for this -m",
-        false => "the machine was restarted without a clean stop",
+        true => {
+            "the state of the last run is missing (see --state), or too large for this -m; stop the server by SIGTERM before \
+             its state or its machine goes"
+        }
+        false => {
+            "the machine was restarted without a clean stop; stop the server by SIGTERM before, or write --durability strict"
+        }
     };
     Some(why.to_owned())
 }

@@ -1,6 +1,7 @@
 //! What the engine says of itself: its statistics, and its sizes at start.
 
 use crate::cache::{Cache, Engine};
+use crate::note::{Note, display_bytes, display_count};
 use crate::recovery::sizing::{RECORD_BYTES_WARNED, records_in};
 use crate::segments::segment::{SegmentTable, SlotId};
 use crate::shard::Lane;
@@ -168,58 +169,55 @@ impl Engine {
         }
     }
 
-    pub(crate) fn describe(&self) -> Vec<String> {
+    pub(crate) fn describe(&self) -> Vec<Note> {
         let geometry = &self.geometry;
-        let mut lines = vec![format!(
-            "memory: {} MiB in blocks of {} KiB, {} shards; values above {} bytes are chunked, items up to {} bytes",
-            self.pool.budget.limit() >> 20,
-            geometry.block_bytes >> 10,
+        let mut lines = vec![Note::Info(format!(
+            "cache: {} of memory in blocks of {}, {} shards; values above {} are stored in chunks",
+            display_bytes(self.pool.budget.limit()),
+            display_bytes(geometry.block_bytes as u64),
             geometry.shards,
-            geometry.inline_bytes_max(),
-            geometry.item_bytes_max,
-        )];
+            display_bytes(geometry.inline_bytes_max() as u64),
+        ))];
         for tier in &self.pool.slots.tiers {
-            lines.push(format!(
-                "tier: {}: {} segments of {} KiB{}",
+            let level = match tier.rung {
+                0 => String::new(),
+                rung => format!(", tier level {}", rung + 1),
+            };
+            lines.push(Note::Info(format!(
+                "tier {}: {} segments of {}, full when records take {} % of them{level}",
                 tier.device.label(),
-                tier.segments,
-                geometry.segment_bytes >> 10,
-                if tier.rung > 0 {
-                    format!(", rung {} of the ladder", tier.rung + 1)
-                } else {
-                    String::new()
-                },
-            ));
+                display_count(tier.segments.into()),
+                display_bytes(geometry.segment_bytes.into()),
+                self.full_percent,
+            )));
         }
         lines.extend(self.pool.admission.ledger.describe(&self.pool.slots));
         if self.has_tiers() {
-            lines
-                .push(format!("tiers are full when records take {} % of them", self.full_percent,));
             lines.extend(self.describe_index());
         }
         lines
     }
 
-    fn describe_index(&self) -> Vec<String> {
+    fn describe_index(&self) -> Vec<Note> {
         let records = records_in(self.index_room(), &self.geometry);
         let tiers = self.pool.slots.tiers.iter().map(|tier| u64::from(tier.segments)).sum::<u64>();
         let full =
             tiers * u64::from(self.geometry.segment_bytes) / 100 * u64::from(self.full_percent);
-        let mut lines = vec![format!(
-            "sealed index: up to {} % of the memory, about {} records, which fill the tiers with {} bytes each",
+        let mut lines = vec![Note::Info(format!(
+            "index: up to {} % of the memory, room for about {} records, which fill the tiers with {} each",
             self.tuning.index_percent,
             rounded(records),
-            rounded(full / records.max(1))
-        )];
+            display_bytes(full / records.max(1))
+        ))];
         let wanted = full / RECORD_BYTES_WARNED;
         if records < wanted {
-            lines.push(format!(
-                "warning: the index has room for about {} records, where {} of {RECORD_BYTES_WARNED} bytes fill the \
-                 tiers: shorter ones leave room on them unused; write -m {} for these",
+            lines.push(Note::Warning(format!(
+                "index: room for about {} records, where {} of {RECORD_BYTES_WARNED} bytes fill the tiers: records of \
+                 that size leave a part of the tiers unused; write -m {} to fill them",
                 rounded(records),
                 rounded(wanted),
                 self.filling_mebibytes,
-            ));
+            )));
         }
         lines
     }

@@ -7,6 +7,7 @@
 use crate::cache::Cache;
 use crate::config::{Config, WriteRate};
 use crate::lock;
+use crate::note::Note;
 use crate::recovery::state::{LogField, State};
 use crate::stats::TierStats;
 use crate::stats::counters::TierCounters;
@@ -197,18 +198,18 @@ impl Ledger {
     }
 
     /// Lines for the log at start: what each budget comes to.
-    pub(crate) fn describe(&self, slots: &Slots) -> Vec<String> {
+    pub(crate) fn describe(&self, slots: &Slots) -> Vec<Note> {
         let line = |(account, tier): (&Account, &TierStore)| {
             let budget = lock(account.budget.as_ref()?);
             let per_second = budget.bytes_per_second();
             let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
-            Some(format!(
-                "write budget: {}: {:.2} MiB/s, {:.0} MiB saved up; if all of it is used the drive lasts {:.1} years",
+            Some(Note::Info(format!(
+                "tier {}: write budget {:.2} MiB/s, {:.0} MiB saved up; if all of it is used the drive lasts {:.1} years",
                 tier.device.label(),
                 per_second / 1_048_576.0,
                 budget.balance() / 1_048_576.0,
                 capacity * WRITES_OF_LIFE / (per_second * SECONDS_PER_YEAR),
-            ))
+            )))
         };
         self.accounts.iter().zip(&slots.tiers).filter_map(line).collect()
     }

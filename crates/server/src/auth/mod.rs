@@ -8,9 +8,9 @@ mod throttle;
 pub use file::{PasswordFile, PasswordFileError};
 pub(crate) use throttle::Throttle;
 
-use crate::say;
 use crate::settings::Settings;
 use std::sync::{Mutex, PoisonError, RwLock};
+use tracing::warn;
 
 /// The passwords of a running server.
 pub(crate) struct Passwords {
@@ -44,7 +44,7 @@ impl Passwords {
         let failure = self.reload().err();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = failure.as_ref().filter(|&failure| told.as_ref() != Some(failure)) {
-            say::error(failure);
+            warn!("{failure}");
         }
         *told = failure;
     }

@@ -37,7 +37,7 @@ mod tests {
         let answered: Vec<_> = times.filter(|now| throttle.may_answer(*now)).collect();
         assert_eq!(answered.len(), 60);
         for from in &answered {
-            let within = |at: &&Instant| (*from..*from + Duration::from_secs(1)).contains(at);
+            let within = |at: &&Instant| (*from..*from + Duration::from_secs(1)).contains(*at);
             assert!(answered.iter().filter(within).count() <= 20);
         }
     }

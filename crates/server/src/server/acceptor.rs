@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// What memcached says when `-c` is reached.
 const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
@@ -113,7 +114,7 @@ fn recover(shared: &Shared, error: &std::io::Error) {
         std::thread::sleep(OUT_OF_DESCRIPTORS_NAP);
         shared.connections.add_listen_disabled(OUT_OF_DESCRIPTORS_NAP);
     } else {
-        shared.log(0, || format!("accept: {error}; tried again each second"));
+        warn!("accept: {error}; tried again each second");
         std::thread::sleep(BROKEN_NAP);
     }
 }

@@ -1,9 +1,9 @@
 //! Logs the errors of drives, at most once a minute for each tier.
 
-use crate::say;
 use std::fmt;
 use std::time::{Duration, Instant};
 use terrace_cache::{Cache, DriveErrors};
+use tracing::error;
 
 /// Errors within this time after a line are counted in the next one.
 const LOG_EVERY: Duration = Duration::from_secs(60);
@@ -27,11 +27,11 @@ impl DriveErrorLog {
                 self.0.push(Logged::default());
             }
             if let Some(new) = self.0[tier].due(errors, now) {
-                say::error(format_args!(
+                error!(
                     "tier {label}: {}; serving continues, the records concerned are misses; check the drive and \
                      the kernel's log, and replace it if this goes on",
                     Summary(new)
-                ));
+                );
             }
         }
     }

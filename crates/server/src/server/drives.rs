@@ -1,7 +1,6 @@
 //! Asks NVMe drives now and then how much they write for what they are sent, so that write budgets and
 //! the years that a drive will live count that too.
 
-use crate::say;
 use crate::settings::TierSpec;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
 use terrace_device::Wear;
+use tracing::info;
 
 const ASK_EVERY: Duration = Duration::from_secs(600);
 /// What a drive did of late counts once it was sent so much since; before that, its whole life does.
@@ -58,9 +58,7 @@ fn note(cache: &Cache, tier: usize, wear: Wear, known: &mut Option<Wear>) {
             None => "does not say how much it writes for what it is sent".to_owned(),
         };
         let used = wear.used_percent;
-        say::line(format_args!(
-            "tier {tier}: the drive has used up {used} % of its life and {writes}"
-        ));
+        info!("tier {tier}: the drive has used {used} % of its endurance and {writes}");
     }
     if let Some(factor) = factor {
         cache.set_amplification(tier, factor);

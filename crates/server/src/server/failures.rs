@@ -1,7 +1,7 @@
 //! Says in the log when a tier is given up.
 
-use crate::say;
 use terrace_cache::Cache;
+use tracing::error;
 
 /// What was told.
 #[derive(Default)]
@@ -17,10 +17,10 @@ impl Failures {
         }
         self.tiers = cache.failures().count();
         for (label, why) in cache.failures() {
-            say::error(format_args!(
-                "tier {label} takes no writes and is given up: {why}; the server goes on without it: \
-                 mend or replace the drive, and start again"
-            ));
+            error!(
+                "tier {label}: writing failed, the tier is given up: {why}; serving continues without it; repair or \
+                 replace the drive, and restart"
+            );
         }
     }
 }

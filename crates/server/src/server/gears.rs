@@ -1,8 +1,8 @@
 //! Says in the log when a tier writes and keeps more or less than before.
 
-use crate::say;
 use std::time::{Duration, Instant};
 use terrace_cache::{Cache, Gear};
+use tracing::info;
 
 /// Changes are told this often at most: a tier that is just about full changes with every segment.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -32,10 +32,10 @@ impl Gears {
             if *told != gear {
                 let way = if gear > *told { "less" } else { "more" };
                 let years = tier.life_years;
-                say::line(format_args!(
+                info!(
                     "tier {at}: gear {gear:?}, writes and keeps {way} than before; written as since the \
                      start the drive lasts {years:.1} years"
-                ));
+                );
                 *told = gear;
             }
         }

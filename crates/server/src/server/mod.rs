@@ -59,7 +59,6 @@ pub use reads::PATIENCE as DRIVE_PATIENCE;
 pub use signals::Signals;
 
 use crate::admin::Admin;
-use crate::say;
 use crate::settings::Settings;
 use crate::tls::Configs;
 use shared::Shared;
@@ -69,6 +68,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
 use terrace_device::Device;
+use tracing::{info, warn};
 
 /// A running server.
 pub struct Server {
@@ -250,22 +250,22 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
     let done = cache.close(now, &|| start.elapsed() < patience);
     let seconds = start.elapsed().as_secs_f32();
     match done {
-        true => say::line(format_args!(
-            "stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too"
-        )),
-        false if let Some((label, _)) = cache.failures().next() => say::line(format_args!(
-            "stopped after {seconds:.1} s; {label} took no writes: the next start is cold"
-        )),
-        false if cache.has_lost_state() => say::line(format_args!(
+        true => {
+            info!("stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too")
+        }
+        false if let Some((label, _)) = cache.failures().next() => {
+            warn!("stopped after {seconds:.1} s; {label} took no writes: the next start is cold");
+        }
+        false if cache.has_lost_state() => warn!(
             "stopped after {seconds:.1} s; the state was lost while it was in use: the next start is cold"
-        )),
-        false if cache.is_next_start_cold() => say::line(format_args!(
-            "stopped after {seconds:.1} s; a drive did not take what was changed: the next start is cold"
-        )),
-        false => say::line(format_args!(
+        ),
+        false if cache.is_next_start_cold() => warn!(
+            "stopped after {seconds:.1} s; writing the invalidation log failed: the next start is cold"
+        ),
+        false => warn!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
              crash (see --stop-timeout)"
-        )),
+        ),
     }
 }
 

@@ -1,9 +1,10 @@
 //! Bringing sealed records back after a start, while requests are served.
 
 use super::shared::Shared;
-use crate::say;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_cache::display_count;
+use tracing::info;
 
 /// Progress is told this often.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -18,13 +19,13 @@ pub(super) fn run(shared: &Arc<Shared>) {
             let stats = shared.cache.stats();
             let done = stats.shards - stats.recovering_shards;
             let (shards, records) = (stats.shards, stats.records);
-            say::line(format_args!("recovery: {done} of {shards} shards, {records} records"));
+            info!("recovery: {done} of {shards} shards, {} records so far", display_count(records));
         }
     }
     // The last of the threads is the one that finds nothing waiting.
     if shared.cache.recovering() == 0 && shared.tell_once() {
         let records = shared.cache.stats().records;
         let seconds = start.elapsed().as_secs_f32();
-        say::line(format_args!("recovery: done in {seconds:.2} s, {records} records are back"));
+        info!("warm: {} records in {seconds:.2} s", display_count(records));
     }
 }

@@ -13,7 +13,6 @@ use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
 use crate::auth::{Passwords, Throttle};
 use crate::commands::listing::Walks;
-use crate::say;
 use crate::settings::{ListenTls, Settings};
 use crate::stats::counters::Counters;
 use crate::stats::knobs::Knobs;
@@ -26,6 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use terrace_cache::Cache;
+use tracing::debug;
 
 /// One per server.
 pub(crate) struct Shared {
@@ -200,10 +200,10 @@ impl Shared {
         }
     }
 
-    /// Writes a line to standard error, if `-v` was given at least `level` times.
+    /// Logs a line if `-v` was given at least `level` times.
     pub(crate) fn log(&self, level: u8, line: impl FnOnce() -> String) {
         if self.verbosity.load(Ordering::Relaxed) >= level {
-            say::error(line());
+            debug!("{}", line());
         }
     }
 

@@ -1,8 +1,8 @@
 //! Says in the log when the index evicts records that the tiers have room for.
 
-use crate::say;
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
+use tracing::warn;
 
 /// The warning comes this often at most.
 const TELL_EVERY: Duration = Duration::from_secs(3600);
@@ -22,11 +22,11 @@ impl ShortIndex {
         if evicted == self.told || !is_due {
             return;
         }
-        say::line(format_args!(
-            "warning: the index has no room for more records, though the tiers have: {} were evicted \
-             for that; records of 512 bytes fill the tiers with -m {enough}",
+        warn!(
+            "index: full while the tiers have room, {} records were evicted for it; restart with -m {enough}, where \
+             records of 512 bytes fill the tiers",
             evicted - self.told
-        ));
+        );
         (self.told, self.at) = (evicted, Some(Instant::now()));
     }
 }

@@ -1,12 +1,12 @@
 //! The signals that end a server, or have it read files again.
 
 use super::shared::Shared;
-use crate::say;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{self, Handle};
 use signal_hook::low_level;
 use std::io;
 use std::time::{Duration, Instant};
+use tracing::{info, warn};
 
 /// What comes so soon after the first signal to stop is the same one: a terminal or `timeout` sends it to all of a
 /// process group, and a wrapper in it passes on what it got.
@@ -53,24 +53,22 @@ impl Signals {
 /// Where there are drives to wait for.
 fn tell_of_the_second(shared: &Shared) {
     if !shared.settings.tiers.is_empty() {
-        say::line(
-            "stopping; a second signal ends it at once, and the next start is as after a crash",
-        );
+        info!("stopping; a second signal ends it at once, and the next start is as after a crash");
     }
 }
 
 /// Reads again what a running server can take over.
 fn reload(shared: &Shared) {
     if let Some(passwords) = &shared.passwords {
-        let (Ok(text) | Err(text)) = passwords.reload();
-        say::error(format_args!("SIGHUP: {text}"));
+        match passwords.reload() {
+            Ok(text) => info!("SIGHUP: {text}"),
+            Err(text) => warn!("SIGHUP: {text}"),
+        }
     }
     match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
-        Some(Ok(())) => say::error("SIGHUP: certificates are reloaded"),
-        Some(Err(error)) => {
-            say::error(format_args!("SIGHUP: the old certificates stay: {error}"));
-        }
+        Some(Ok(())) => info!("SIGHUP: certificates are reloaded"),
+        Some(Err(error)) => warn!("SIGHUP: the old certificates stay: {error}"),
         None if shared.passwords.is_some() => {}
-        None => say::error("SIGHUP: there is nothing to reload"),
+        None => info!("SIGHUP: there is nothing to reload"),
     }
 }

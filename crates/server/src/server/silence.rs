@@ -1,8 +1,8 @@
 //! Says in the log when a drive answers nothing, and when it does again; and when what outlives the process is lost.
 
-use crate::say;
 use std::time::Duration;
 use terrace_cache::Cache;
+use tracing::{error, info};
 
 /// What was told.
 #[derive(Default)]
@@ -19,17 +19,17 @@ impl Silence {
         let has_failed = cache.failures().next().is_some();
         let has_lost_state = cache.has_lost_state();
         if has_lost_state && !std::mem::replace(&mut self.has_lost_state, true) {
-            say::error(
+            error!(
                 "state: a part of its file is gone (another process truncated it, or its file system has no memory \
-                 left): records in DRAM are missed, requests go on, and the next start will be cold; give the server \
-                 a folder that nothing else writes to (--state DIR)",
+                 left): records in DRAM are misses, serving continues, the next start will be cold; give the server \
+                 a folder that nothing else writes to (--state DIR)"
             );
         }
         let is_cold = cache.is_next_start_cold() && !has_failed && !has_lost_state;
         if is_cold && !std::mem::replace(&mut self.is_next_start_cold, true) {
-            say::error(
-                "a drive did not take what was changed, or did not keep it: requests go on, but the next start \
-                 will be cold",
+            error!(
+                "invalidation log: writing it failed; serving continues, the next start will be cold; check the \
+                 drives of the tiers"
             );
         }
         for (tier, (label, now)) in cache.silences().enumerate() {
@@ -38,15 +38,14 @@ impl Silence {
             }
             let before = std::mem::replace(&mut self.seen[tier], now);
             match (before.is_zero(), now.is_zero()) {
-                (true, false) => say::error(format_args!(
-                    "tier {label} has not answered for {} s: until it does, what it holds is missed, and the \
-                     server goes on without it; check the drive, or the way to it",
+                (true, false) => error!(
+                    "tier {label}: no answer for {} s; serving continues, its records are misses until it answers; \
+                     check the drive and the path to it",
                     now.as_secs()
-                )),
-                (false, true) => say::error(format_args!(
-                    "tier {label} answers again, after {} s",
-                    before.as_secs()
-                )),
+                ),
+                (false, true) => {
+                    info!("tier {label}: answers again after {} s", before.as_secs());
+                }
                 _ => {}
             }
         }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
 use terrace_device::{Device, Engine};
+use tracing::warn;
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
 const INBOX: u64 = u64::MAX;
@@ -87,8 +88,7 @@ impl Worker {
         let workers = shared.settings.threads.max(1);
         let opened = reads::open(devices, engine, workers)?;
         if let (0, Some(reason)) = (index, opened.fallback) {
-            shared
-                .log(0, || format!("reading with threads, since io_uring can't be had: {reason}"));
+            warn!("reading with threads, since io_uring can't be had: {reason}");
         }
         // A drive's knee is shared by those who read from it.
         let depth = |knee: u32| reads::depth(knee, workers);

@@ -2,6 +2,7 @@
 
 use super::size;
 use super::{ListenAddress, ListenTls, TierSpec, table};
+use std::path::Path;
 use terrace_probe::Profile;
 
 const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
@@ -154,6 +155,12 @@ fn path_and_size(
         // written with a size behind it.
         Some((path, size)) if size.trim_start().starts_with(begins) => {
             (path, Some(read(size, None)?))
+        }
+        // Names of devices have colons in them. Of a file that is not there, a part like that is a mistyped size.
+        Some((path, size))
+            if !size.contains('/') && !text.starts_with("/dev/") && !Path::new(text).exists() =>
+        {
+            return Err(format!("`{size}` is no size; write ssd:{path}:512g"));
         }
         _ => (text, None),
     };

@@ -2,6 +2,7 @@
 
 use super::UsageError;
 use super::assign::{self, Assignment, Target};
+use super::error::nearest;
 use super::table::{Action, Flag};
 
 /// What stands on a command line.
@@ -50,8 +51,12 @@ impl CommandLine {
             return Ok(());
         }
         if self.assignments.is_empty() && self.config_files.is_empty() {
-            let reason = "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace \
-                          --help` lists them";
+            let meant = nearest(argument, ["serve", "plan", "probe", "bench"].into_iter());
+            let meant = meant.map_or(String::new(), |word| format!("; did you mean {word}?"));
+            let reason = format!(
+                "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace --help` lists \
+                 them{meant}"
+            );
             return Err(UsageError::at(argument, reason));
         }
         self.unread.push(argument.to_string());

@@ -5,6 +5,7 @@ use super::extended::{Effect, Extended, OPTIONS};
 use super::table::{Action, FLAGS, Flag};
 use super::{Print, Settings, UsageError};
 use super::{noted, size};
+use terrace_cache::Note;
 
 /// A row of one of the two tables.
 #[derive(Clone, Copy)]
@@ -44,7 +45,8 @@ impl Assignment {
 
     /// Carries the assignment out; what it asks to print comes back.
     pub(crate) fn apply(&self, settings: &mut Settings) -> Result<Option<Print>, UsageError> {
-        let mut note = |reason| settings.notes.push(format!("{}: {reason}", self.written));
+        let mut note =
+            |reason| settings.notes.push(Note::Info(format!("{}: {reason}", self.written)));
         match self.target {
             Target::Flag(flag) => match flag.action {
                 Action::Set(set) => {
@@ -66,7 +68,7 @@ impl Assignment {
                     if !self.value.is_empty() {
                         // memcached takes it and looks no further, whatever it says.
                         let note = format!("{}: takes no value; it is on", self.written);
-                        settings.notes.push(note);
+                        settings.notes.push(Note::Warning(note));
                     }
                 }
                 Effect::Note(reason) => {
@@ -83,14 +85,14 @@ impl Assignment {
 
 impl Assignment {
     /// A line where something stands behind the number of this flag or option: memcached does not look at it.
-    fn unread(&self, argument: Option<&str>) -> Option<String> {
+    fn unread(&self, argument: Option<&str>) -> Option<Note> {
         let is_size = match argument? {
             "SIZE" | "MEGABYTES" => true,
             "NUM" | "SECONDS" => false,
             _ => return None,
         };
         let rest = size::unread(&self.value, is_size)?;
-        Some(format!("{}: `{rest}` is not looked at", self.written.trim_end()))
+        Some(Note::Warning(format!("{}: `{rest}` is not looked at", self.written.trim_end())))
     }
 }
 

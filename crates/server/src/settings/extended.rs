@@ -131,7 +131,8 @@ fn ssl_verify_mode(s: &mut Settings, text: &str) -> Result<(), String> {
 fn ssl_min_version(s: &mut Settings, text: &str) -> Result<(), String> {
     let version = size::number(text, 0..=3u8, "the version")?;
     if version < 2 {
-        s.notes.push(format!("-o ssl_min_version={version}: TLS 1.2 is the oldest that is safe"));
+        let note = format!("-o ssl_min_version={version}: TLS 1.2 is the oldest that is safe");
+        s.notes.push(terrace_cache::Note::Info(note));
     }
     s.tls.only_tls13 = version == 3;
     Ok(())

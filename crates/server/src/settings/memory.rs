@@ -2,6 +2,7 @@
 
 use super::{Settings, display_bytes};
 use std::path::Path;
+use terrace_cache::Note;
 
 /// Resident memory of the process besides the cache and the connections: the program, and buffers of workers.
 pub const BESIDES_BYTES_MAX: u64 = 32 << 20;
@@ -62,23 +63,23 @@ impl Settings {
 
     /// A warning where the control group allows less than was asked for, or the machine has less: records would lie
     /// in swap, or the kernel would end the process once it has grown so far.
-    pub fn memory_warning(&self) -> Option<String> {
+    pub fn memory_warning(&self) -> Option<Note> {
         let (asked, has) = (self.memory_asked(), self.memory_shares());
         let machine = machine_bytes().filter(|machine| has.cache > *machine);
         if let Some(machine) = machine {
-            return Some(format!(
-                "warning: -m: {} of memory are asked for, this machine has {}; write a smaller -m",
+            return Some(Note::Warning(format!(
+                "-m: {} of memory are asked for, this machine has {}; write a smaller -m",
                 display_bytes(has.cache),
                 display_bytes(machine),
-            ));
+            )));
         }
         let instead = |has: u64, asked: u64| match has == asked {
             true => String::new(),
             false => format!(" instead of {}", display_bytes(asked)),
         };
-        (has != asked).then(|| {
+        let warning = || {
             format!(
-                "warning: the memory cgroup allows {}: {}{} for the cache (-m), {}{} for connections, {} \
+                "the memory cgroup allows {}: {}{} for the cache (-m), {}{} for connections, {} \
                  besides; with a limit of {} all fits",
                 display_bytes(self.group_bytes.unwrap_or(u64::MAX)),
                 display_bytes(has.cache),
@@ -88,7 +89,8 @@ impl Settings {
                 display_bytes(BESIDES_BYTES_MAX),
                 display_bytes(asked.total()),
             )
-        })
+        };
+        (has != asked).then(|| Note::Warning(warning()))
     }
 }
 
@@ -203,19 +205,19 @@ mod tests {
             assert_eq!(found, expected, "-m {memory} in {group} MiB");
             let s = settings(memory, given, Some(group));
             assert!(
-                s.memory_warning().is_some_and(|line| line.contains("the memory cgroup"))
+                s.memory_warning().is_some_and(|line| line.text().contains("the memory cgroup"))
                     != (expected == (memory, given))
             );
             assert!(s.memory_shares().total() <= group.max(56) * MIB, "-m {memory} in {group} MiB");
         }
         let line = settings(128, 0, Some(154)).memory_warning().unwrap();
         assert_eq!(
-            line,
-            "warning: the memory cgroup allows 154 MiB: 106 MiB instead of 128 MiB for the cache (-m), 16 MiB \
+            line.text(),
+            "the memory cgroup allows 154 MiB: 106 MiB instead of 128 MiB for the cache (-m), 16 MiB \
              instead of 64 MiB for connections, 32 MiB besides; with a limit of 224 MiB all fits"
         );
         let machine = settings(1 << 40, 0, None).memory_warning().unwrap();
-        assert!(machine.starts_with("warning: -m: ") && machine.contains("this machine has"));
+        assert!(machine.text().starts_with("-m: ") && machine.text().contains("this machine has"));
         assert_eq!(settings(1, 0, None).memory_warning(), None);
     }
 

@@ -19,15 +19,16 @@ mod without_effect;
 mod write_rate;
 
 pub use crate::auth::{PasswordFile, PasswordFileError};
+pub use crate::log::LogFormat;
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use listeners::{
     AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Unresolved, Verify,
 };
 pub use memory::{BESIDES_BYTES_MAX, MemoryShares, group_bytes};
-pub use size::display_bytes;
-use terrace_cache::FULL_PERCENT;
 pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
+use terrace_cache::{FULL_PERCENT, Note};
+pub use terrace_cache::{display_bytes, display_count};
 pub use terrace_device::Engine as IoEngine;
 pub use terrace_protocol::Protocol;
 
@@ -106,6 +107,8 @@ pub struct Settings {
     pub background_threads: Option<u32>,
     /// How drives are read and written (`--io-engine`).
     pub io_engine: IoEngine,
+    /// How lines of the log are written.
+    pub log_format: LogFormat,
     /// Where the file lies that outlives the process; `None` for `/dev/shm` (`--state`).
     pub state_dir: Option<PathBuf>,
     /// What comes back warm (`--durability`).
@@ -151,7 +154,7 @@ pub struct Settings {
     /// Values of options that have no effect here, by their names in `stats settings`, which shows them.
     pub shown: BTreeMap<&'static str, String>,
     /// Lines for the log about options that were accepted and have no effect here.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 impl Default for Settings {
@@ -189,6 +192,7 @@ impl Default for Settings {
             gear: Gear::A,
             background_threads: None,
             io_engine: IoEngine::Auto,
+            log_format: LogFormat::Text,
             state_dir: None,
             durability: Durability::Process,
             on_mismatch: OnMismatch::Cold,
@@ -276,9 +280,8 @@ impl Invocation {
         }
         settings.find_sasl_passwords()?;
         let unread = line.unread.iter();
-        settings
-            .notes
-            .extend(unread.map(|word| format!("{word}: not looked at, since it is no flag")));
+        let ignored = |word| Note::Warning(format!("{word}: not looked at, since it is no flag"));
+        settings.notes.extend(unread.map(ignored));
         settings.note_what_is_not_looked_at();
         let notes = unheard.notes(&settings);
         settings.notes.extend(notes);
@@ -326,14 +329,16 @@ impl Settings {
         if self.tls.verify == Verify::Request && self.tls.ca.is_none() {
             self.tls.verify = Verify::None;
             let note = "-o ssl_verify_mode=1: clients are not asked, since ssl_ca_cert names no CA";
-            self.notes.push(note.into());
+            self.notes.push(Note::Warning(note.into()));
         }
         if self.listens_on_nothing() {
-            self.notes.push("warning: -p 0: no client gets in; write a port or -s FILE".into());
+            let note = "-p 0: no client gets in; write a port or -s FILE";
+            self.notes.push(Note::Warning(note.into()));
         }
         if self.unix_socket.is_some() && self.udp_port != Port::Off {
             self.udp_port = Port::Off;
-            self.notes.push("-U: not listened on, since -s is served alone".into());
+            let note = "-U: not listened on, since -s is served alone";
+            self.notes.push(Note::Info(note.into()));
         }
     }
 

@@ -113,20 +113,6 @@ fn scaled(number: &str, shift: Option<u32>, unit: Option<u64>) -> Result<u64, St
         .ok_or_else(|| "no such size exists; the largest is 1024p".to_string())
 }
 
-/// `bytes` as a person reads it: exact where it is a whole number of a unit, else one decimal.
-pub fn display_bytes(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 5] =
-        [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
-        None => format!("{bytes} B"),
-        Some((name, unit)) if bytes.is_multiple_of(*unit) => format!("{} {name}", bytes / unit),
-        Some((name, unit)) => {
-            let tenths = u128::from(bytes) * 10 / u128::from(*unit);
-            format!("{}.{} {name}", tenths / 10, tenths % 10)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,13 +185,5 @@ mod tests {
             (leading_float("x"), leading_float("inf"), leading_float("")),
             (None, None, None)
         );
-    }
-
-    #[test]
-    fn writes_sizes() {
-        assert_eq!(display_bytes(0), "0 B");
-        assert_eq!(display_bytes(2 << 30), "2 GiB");
-        assert_eq!(display_bytes((1 << 30) + (1 << 29)), "1.5 GiB");
-        assert_eq!(display_bytes(u64::MAX), "16383.9 PiB");
     }
 }

@@ -1,8 +1,8 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
 use super::{
-    AdminAddress, Durability, Gear, IoEngine, OnMismatch, PasswordFile, Port, Protocol, Settings,
-    address, memory, size, write_rate,
+    AdminAddress, Durability, Gear, IoEngine, LogFormat, OnMismatch, PasswordFile, Port, Protocol,
+    Settings, address, display_bytes, memory, size, write_rate,
 };
 use std::path::PathBuf;
 
@@ -137,6 +137,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("d", "daemon", "", "", "run in the background, once everything is ready", Process, Set(|s, _| set(&mut s.daemon, true))),
     flag("P", "pidfile", "FILE", "", "write the process id there", Process, Set(pid_file)),
     flag("r", "enable-coredumps", "", "", "allow core dumps of any size", Process, Set(|s, _| set(&mut s.core_dumps, true))),
+    flag("", "log-format", "FORMAT", "text", "lines of the log: text (time, level, message) or json", Process, Set(log_format)),
     flag("v", "verbose", "", "", "log more; -vv and -vvv still more", Process, Set(verbose)),
     flag("", "admin", "ADDR:PORT", "off", "serve metrics and status over HTTP there, or on a Unix socket (a path)", Process, Set(admin)),
     flag("", "admin-token-file", "FILE", "", "the admin page asks for the token in this file, in `Authorization: Bearer`", Process, Set(admin_token_file)),
@@ -235,7 +236,7 @@ fn requests_per_event(s: &mut Settings, text: &str) -> Result<(), String> {
 fn memory_limit(s: &mut Settings, text: &str) -> Result<(), String> {
     if text.trim() == "auto" {
         let bytes = memory::automatic_bytes()?;
-        s.notes.push(format!("-m auto: {}", size::display_bytes(bytes)));
+        note(s, format!("-m auto: {}", display_bytes(bytes)));
         return set(&mut s.memory_bytes, bytes);
     }
     match size::leading_bytes(text, Some(1 << 20))? {
@@ -255,7 +256,7 @@ fn threads(s: &mut Settings, text: &str) -> Result<(), String> {
     let threads = size::leading_number(text, 1..=u32::MAX, "")
         .map_err(|_| format!("the count of threads is a number from 1 to {THREADS_MAX}"))?;
     if threads > THREADS_MAX {
-        s.notes.push(format!("-t {threads}: {THREADS_MAX} threads, which is the most"));
+        note(s, format!("-t {threads}: {THREADS_MAX} threads, which is the most"));
     }
     set(&mut s.threads, threads.min(THREADS_MAX))
 }
@@ -265,7 +266,7 @@ fn prefix_delimiter(s: &mut Settings, text: &str) -> Result<(), String> {
         &[byte, ref rest @ ..] if byte.is_ascii_graphic() => {
             if !rest.trim_ascii().is_empty() {
                 let first = char::from(byte);
-                s.notes.push(format!("-D {text}: the first character counts, `{first}`"));
+                note(s, format!("-D {text}: the first character counts, `{first}`"));
             }
             s.count_prefixes = true;
             set(&mut s.prefix_delimiter, byte)
@@ -292,6 +293,20 @@ fn io_engine(s: &mut Settings, text: &str) -> Result<(), String> {
         _ => return Err("write auto, io_uring or pool".into()),
     };
     set(&mut s.io_engine, engine)
+}
+
+/// Has the log say how something is taken.
+fn note(s: &mut Settings, text: String) {
+    s.notes.push(terrace_cache::Note::Info(text));
+}
+
+fn log_format(s: &mut Settings, text: &str) -> Result<(), String> {
+    let format = match text {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        _ => return Err("write text or json".into()),
+    };
+    set(&mut s.log_format, format)
 }
 
 fn state_dir(s: &mut Settings, text: &str) -> Result<(), String> {
@@ -357,7 +372,7 @@ fn verbose(s: &mut Settings, _: &str) -> Result<(), String> {
 
 fn napi_ids(s: &mut Settings, text: &str) -> Result<(), String> {
     s.napi_ids = size::leading_number(text, 1..=u32::MAX, "the number of NAPI ids")?;
-    s.notes.push(format!("-N {text}: workers share connections evenly"));
+    note(s, format!("-N {text}: workers share connections evenly"));
     Ok(())
 }
 

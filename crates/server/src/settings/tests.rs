@@ -53,9 +53,10 @@ fn getopt_forms_mean_the_same() {
 fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
-         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --admin /a/s --admin-token-file /t --admin-host A.b. \
+         -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --log-format json --admin /a/s --admin-token-file /t --admin-host A.b. \
          --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
+    let info = |text: &str| Note::Info(text.into());
     let expected = Settings {
         tcp_port: Port::Off,
         udp_port: Port::Off,
@@ -100,6 +101,7 @@ fn every_common_flag_lands_in_its_field() {
         gear: Gear::C,
         background_threads: Some(3),
         io_engine: IoEngine::Pool,
+        log_format: LogFormat::Json,
         state_dir: Some("/s".into()),
         durability: Durability::Power,
         on_mismatch: OnMismatch::Refuse,
@@ -123,8 +125,8 @@ fn every_common_flag_lands_in_its_field() {
         napi_ids: 0,
         shown: Default::default(),
         notes: vec![
-            "--admin-host A.b.: no effect, no --admin on a TCP port without a token".into(),
-            "--public-udp: no effect, there is no -U".into(),
+            info("--admin-host A.b.: no effect, no --admin on a TCP port without a token"),
+            info("--public-udp: no effect, there is no -U"),
         ],
     };
     assert_eq!(s, expected);
@@ -146,7 +148,9 @@ fn flags_that_need_another_are_noted_without_it() {
             "-o ssl_chain_cert, ssl_key: without -Z connections are not encrypted",
         ),
     ] {
-        assert_eq!(settings(line).notes, [says], "{line}");
+        let notes = settings(line).notes;
+        let texts: Vec<_> = notes.iter().map(Note::text).collect();
+        assert_eq!(texts, [says], "{line}");
     }
     for line in [
         "--tier ssd:/a:1g --durability strict --gear c --write-budget 1dwpd --tier-full 70",
@@ -178,7 +182,7 @@ fn datagrams_show_no_certificate() {
 fn options_without_effect_are_noted() {
     let s = settings("-e /e -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
     assert_eq!(s.notes.len(), 6, "{:?}", s.notes);
-    assert!(s.notes[1].starts_with("-o hashpower=20: "), "{:?}", s.notes);
+    assert!(s.notes[1].text().starts_with("-o hashpower=20: "), "{:?}", s.notes);
     assert_eq!(s.shown["hashpower_init"], "20");
     assert_eq!(s.shown["slab_automove"], "1");
 }
@@ -187,11 +191,11 @@ fn options_without_effect_are_noted() {
 fn what_memcached_takes_and_does_not_look_at_is_noted() {
     let s = settings("-o no_maxconns_fast=0 -U 11211 -s /s");
     assert_eq!((s.refuse_when_full, s.udp_port), (false, Port::Off));
-    assert!(s.notes[0].contains("takes no value"), "{:?}", s.notes);
-    assert!(s.notes[1].starts_with("-U: "), "{:?}", s.notes);
+    assert!(s.notes[0].text().contains("takes no value"), "{:?}", s.notes);
+    assert!(s.notes[1].text().starts_with("-U: "), "{:?}", s.notes);
     let s = settings("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=1");
     assert_eq!(s.tls.verify, Verify::None);
-    assert!(s.notes[0].starts_with("-o ssl_verify_mode=1: "), "{:?}", s.notes);
+    assert!(s.notes[0].text().starts_with("-o ssl_verify_mode=1: "), "{:?}", s.notes);
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn ports_are_numbers_or_off_or_any() {
     assert_eq!(ports("-U 0"), (Port::At(11211), Port::Off));
     assert_eq!(ports("-p 0 -U 2"), (Port::Off, Port::At(2)));
     assert!(settings("-p 0 -U 2").notes.is_empty());
-    assert!(settings("-p 0").notes[0].starts_with("warning: -p 0: no client gets in"));
+    assert!(settings("-p 0").notes[0].text().starts_with("-p 0: no client gets in"));
 }
 
 #[test]
@@ -434,6 +438,8 @@ fn errors_say_what_to_write() {
         ("--config /nonexistent.toml", "--config /nonexistent.toml: "),
         ("bogus", "bogus: every setting is a flag"),
         ("bogus", "serve, plan, probe or bench"),
+        ("plann", "did you mean plan?"),
+        ("--tier ssd:/nowhere/a:abc", "write ssd:/nowhere/a:512g"),
         ("-- bogus", "bogus: every setting is a flag"),
         ("-", "-: every setting is a flag"),
     ] {
@@ -493,7 +499,7 @@ fn false_in_a_file_is_what_turns_an_option_off() {
     assert!(!from("maxconns_fast").refuse_when_full);
     assert!(from("no_maxconns_fast").refuse_when_full);
     assert!(!from("track_sizes").track_sizes);
-    assert!(from("lru_crawler").notes[0].contains("extended.lru_crawler = false: "));
+    assert!(from("lru_crawler").notes[0].text().contains("extended.lru_crawler = false: "));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::assign::{Assignment, Target};
 use super::extended::Effect;
 use super::{AdminAddress, Port, Settings};
+use terrace_cache::Note;
 
 /// Flags and what they need, in words and as a question to the settings.
 type Needs = (&'static [&'static str], &'static str, fn(&Settings) -> bool);
@@ -45,17 +46,20 @@ impl Given {
     }
 
     /// A line for each that has no effect with these settings.
-    pub(super) fn notes(&self, settings: &Settings) -> Vec<String> {
+    pub(super) fn notes(&self, settings: &Settings) -> Vec<Note> {
         let mut notes = Vec::new();
         for (names, reason, is_met) in NEEDS {
             let all = self.flags.iter().filter(|(name, _)| names.contains(name));
             if !is_met(settings) {
-                notes.extend(all.map(|(_, written)| format!("{written}: no effect, {reason}")));
+                notes.extend(
+                    all.map(|(_, written)| Note::Info(format!("{written}: no effect, {reason}"))),
+                );
             }
         }
         if !settings.tls.enabled && !self.tls_options.is_empty() {
             let names = self.tls_options.join(", ");
-            notes.push(format!("-o {names}: without -Z connections are not encrypted"));
+            let note = format!("-o {names}: without -Z connections are not encrypted");
+            notes.push(Note::Warning(note));
         }
         notes
     }

@@ -5,6 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use terrace::admin;
+use terrace_cache::Note;
 
 /// Connections of the admin page where clients leave none.
 const ADMIN_CONNECTIONS_MIN: u32 = 16;
@@ -20,7 +21,7 @@ pub(crate) fn allow_descriptors(
     connections: u32,
     threads: u32,
     tiers: usize,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<Note>, Failure> {
     let wanted = u64::from(connections) + own_descriptors(threads, tiers);
     if raise_descriptors(wanted) {
         return Ok(None);
@@ -31,7 +32,7 @@ pub(crate) fn allow_descriptors(
     let advice = too_few_descriptors(connections, have, most, wanted);
     let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
     match most > 0 && have >= connections.into() && setrlimit(Resource::Nofile, all).is_ok() {
-        true => Ok(Some(format!("warning: {advice}"))),
+        true => Ok(Some(Note::Warning(advice))),
         false => Err(Failure::system(advice)),
     }
 }
@@ -109,21 +110,31 @@ pub(crate) fn take_file_size_signal() -> Result<(), Failure> {
     }
 }
 
+/// Has SIGHUP, which asks a server to read files again, end no start: until the server obeys it, there is nothing to
+/// read again.
+pub(crate) fn outlive_hangup() -> Result<(), Failure> {
+    match signal_hook::flag::register(nix::libc::SIGHUP, Arc::default()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::system(format!("SIGHUP can't be handled: {error}"))),
+    }
+}
+
 /// A warning where the kernel has no huge pages to give.
-pub(crate) fn without_huge_pages() -> Option<String> {
+pub(crate) fn without_huge_pages() -> Option<Note> {
     const SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
     let modes = std::fs::read_to_string(SWITCH).unwrap_or_default();
     let gives = modes.contains("[madvise]") || modes.contains("[always]");
-    (!gives).then(|| {
-        format!("warning: -L: no huge pages: the kernel gives none; write `madvise` to {SWITCH}")
-    })
+    let warning =
+        || format!("-L: no huge pages: the kernel gives none; write `madvise` to {SWITCH}");
+    (!gives).then(|| Note::Warning(warning()))
 }
 
 /// Locks memory; what went wrong comes back as a warning, as in memcached.
-pub(crate) fn lock_memory() -> Option<String> {
+pub(crate) fn lock_memory() -> Option<Note> {
     use rustix::mm::{MlockAllFlags, mlockall};
     let error = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE).err()?;
-    Some(format!("warning: -k: memory is not locked: {error}; raise `ulimit -l` or leave -k out"))
+    let warning = format!("-k: memory is not locked: {error}; raise `ulimit -l` or leave -k out");
+    Some(Note::Warning(warning))
 }
 
 #[cfg(test)]

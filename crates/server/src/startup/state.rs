@@ -14,7 +14,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace::settings::Settings;
-use terrace_cache::{OpenError, StateFile, is_in_memory};
+use terrace_cache::{Note, OpenError, StateFile, is_in_memory};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The tmpfs that every Linux has.
@@ -32,7 +32,7 @@ pub(crate) struct Chosen {
     pub(crate) path: Option<PathBuf>,
     /// See [`terrace_cache::Config::boot`].
     pub(crate) boot: [u8; 16],
-    pub(crate) lines: Vec<String>,
+    pub(crate) lines: Vec<Note>,
 }
 
 impl Chosen {
@@ -78,14 +78,15 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen,
             "state: none, since {why}: only a clean stop comes back warm; write --state DIR with a \
              folder on a tmpfs that has room"
         );
-        return Ok(without(vec![line]));
+        return Ok(without(vec![Note::Warning(line)]));
     }
     let (path, file) = match left {
         Some(path) => (path.clone(), open_left(&path).map_err(|error| failure(&path, error))?),
         None => make_in(folder, &stem, created).map_err(|error| failure(folder, error))?,
     };
     lock(&file).map_err(|error| failure(&path, error))?;
-    let lines = [format!("state: {}", path.display())].into_iter().chain(doubt).collect();
+    let line = Note::Info(format!("state: {}", path.display()));
+    let lines = [line].into_iter().chain(doubt).collect();
     let file = Some(Arc::new(StateFile::new(file, Some(path.clone()))));
     Ok(Chosen { file, path: Some(path), boot, lines })
 }
@@ -188,7 +189,7 @@ fn lock(file: &File) -> io::Result<()> {
 
 /// The kernel's boot id. Where it can't be read, one that was never there before, so that no state of another boot is
 /// taken for one of this; and a line that says so.
-fn boot_id(path: &Path) -> io::Result<([u8; 16], Option<String>)> {
+fn boot_id(path: &Path) -> io::Result<([u8; 16], Option<Note>)> {
     if let Some(id) = std::fs::read_to_string(path).ok().as_deref().and_then(id_of) {
         return Ok((id, None));
     }
@@ -196,7 +197,7 @@ fn boot_id(path: &Path) -> io::Result<([u8; 16], Option<String>)> {
     getrandom(&mut id, GetRandomFlags::empty())?;
     let line =
         format!("state: not trusted after a restart, since {} can't be read", path.display());
-    Ok((id, Some(line)))
+    Ok((id, Some(Note::Warning(line))))
 }
 
 /// 32 hexadecimal digits, with dashes between them.
@@ -215,7 +216,7 @@ mod tests {
         let path = dir.path().join("boot_id");
         let unknown = || {
             let (id, line) = boot_id(&path).unwrap();
-            assert!(line.is_some_and(|line| line.contains("not trusted")));
+            assert!(line.is_some_and(|line| line.text().contains("not trusted")));
             id
         };
         let missing = [unknown(), unknown()];

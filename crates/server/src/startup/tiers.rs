@@ -6,14 +6,16 @@ use std::fs;
 use std::sync::Arc;
 use terrace::server::DRIVE_PATIENCE;
 use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
+use terrace_cache::Note;
 use terrace_device::{Device, FileDevice, Opened, TimedDevice, open_queue};
+use tracing::info;
 
 /// The opened drives and what the operator should know of each.
 pub(crate) struct Tiers {
     pub(crate) devices: Vec<Arc<dyn Device>>,
     /// The same for the cache's own work, which waits for its transfers.
     pub(crate) in_background: Vec<Arc<dyn Device>>,
-    pub(crate) lines: Vec<String>,
+    pub(crate) lines: Vec<Note>,
 }
 
 /// Opens and locks every drive; so many threads are to work with each in the background.
@@ -28,21 +30,25 @@ pub(crate) fn open(
         if settings.on_mismatch == OnMismatch::Refuse {
             refuse_growth(spec, had)?;
         }
+        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > had) {
+            let (path, bytes) = (spec.path.display(), display_bytes(bytes));
+            info!("tier {path}: reserving {bytes} of its file system");
+        }
         let is_foreign = &terrace_cache::is_foreign;
         let open = || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign);
         let device = created.by(&spec.path, open).map_err(Failure::system)?;
+        let label = device.label().to_owned();
         let size = display_bytes(device.geometry().bytes);
         let below = if spec.is_below && !tiers.devices.is_empty() { ", below" } else { "" };
-        tiers.lines.push(format!("tier ssd: {}, {size}{below}", device.label()));
-        tiers.lines.extend(device.notes().iter().map(|note| format!("  note: {note}")));
+        let mut note = |text: String| tiers.lines.push(Note::Info(format!("tier {label}: {text}")));
+        note(format!("ssd, {size}{below}"));
+        device.notes().iter().for_each(|text| note(text.clone()));
         if let Some(bytes) = spec.bytes.filter(|&bytes| bytes < had) {
             let (had, unused) = (display_bytes(had), display_bytes(had - bytes));
-            tiers
-                .lines
-                .push(format!("  note: the file takes {had}, of which {unused} are not used"));
+            note(format!("the file takes {had}, of which {unused} are not used"));
         }
         if let Some(depth) = spec.read_depth {
-            tiers.lines.push(format!("  profile: {depth} reads in flight to begin with"));
+            note(format!("profile: {depth} reads in flight to begin with"));
         }
         let device: Arc<dyn Device> = Arc::new(device);
         tiers.in_background.push(in_background(settings, background_threads, &device)?);
@@ -88,11 +94,13 @@ fn refuse_growth(spec: &TierSpec, had: u64) -> Result<(), Failure> {
 }
 
 /// Tries the engine that the workers are going to use, and says which it is.
-fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<String, Failure> {
+fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<Note, Failure> {
     match open_queue(devices, wanted, 1) {
-        Ok(Opened { engine, fallback: None, .. }) => Ok(format!("I/O engine: {engine}")),
+        Ok(Opened { engine, fallback: None, .. }) => {
+            Ok(Note::Info(format!("I/O engine: {engine}")))
+        }
         Ok(Opened { engine, fallback: Some(error), .. }) => {
-            Ok(format!("I/O engine: {engine}, because io_uring is not to be had: {error}"))
+            Ok(Note::Warning(format!("I/O engine: {engine}, since io_uring can't be had: {error}")))
         }
         Err(error) => Err(Failure::system(format!(
             "--io-engine {wanted}: {error}; write pool, or auto for whatever works"

@@ -9,13 +9,13 @@ mod stream;
 pub use config::{Configs, TlsError};
 pub(crate) use stream::{Decrypted, TlsStream};
 
-use crate::say;
 use crate::settings::{ListenTls, TlsSettings};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::warn;
 
 /// Certificates that are turned away within this time after a line are counted in the next one.
 const LOG_EVERY: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ impl Counters {
             0 => String::new(),
             more => format!(" ({more} more since the last line)"),
         };
-        say::error(format_args!("client {}: TLS certificate refused: {reason}{more}", client()));
+        warn!("client {}: TLS certificate refused: {reason}{more}", client());
     }
 }
 

@@ -4,6 +4,7 @@ use crate::commands::executor::Executor;
 use std::sync::atomic::Ordering;
 use terrace_cache::LimitError;
 use terrace_protocol::{number_u64, reply};
+use tracing::warn;
 
 /// What memcached takes for bytes instead of megabytes.
 const MEGABYTES_MAX: u64 = 1_000_000_000;
@@ -34,7 +35,7 @@ pub(super) fn execute(executor: &Executor<'_>, arguments: &[&[u8]]) -> &'static 
                 LimitError::TooHigh { most } => format!(" ({} MiB)", most >> 20),
                 LimitError::NoRoom => String::new(),
             };
-            shared.log(0, || format!("cache_memlimit {megabytes}: {error}{bound}"));
+            warn!("cache_memlimit {megabytes}: {error}{bound}");
             b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n"
         }
     }

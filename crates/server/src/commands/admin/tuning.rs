@@ -7,6 +7,7 @@ use crate::commands::listing::Listing;
 use crate::commands::listing::keys::{self, Style};
 use crate::server::shared::Shared;
 use terrace_protocol::{AdminKind, number_i32, number_u32, reply};
+use tracing::info;
 
 const BAD_LINE: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 const BAD_CLASS: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
@@ -38,7 +39,7 @@ pub(super) fn execute(
         _ => return reply::ERROR,
     };
     if answer == reply::OK && shared.knobs.is_news(command) {
-        shared.log(0, || format!("{command}: accepted without effect: {reason}"));
+        info!("{command}: accepted without effect: {reason}");
     }
     answer
 }

@@ -2,7 +2,6 @@
 
 use super::{READS, RETRY_AFTER, Worker, reads};
 use crate::commands::executor::{RECOVERY_PATIENCE, Unfinished};
-use crate::say;
 use crate::server::chunks::ChunkRead;
 use crate::server::connection::Connection;
 use crate::server::context::Context;
@@ -13,6 +12,7 @@ use std::io;
 use std::time::Instant;
 use terrace_cache::Checked;
 use terrace_device::{AlignedBuf, Engine};
+use tracing::warn;
 
 impl Worker {
     /// The system refuses io_uring after all, such as by a filter of system calls that came later or
@@ -25,10 +25,7 @@ impl Worker {
         self.engine = opened.engine;
         self.cx.reads.move_to(opened.queue);
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
-        say::error(format_args!(
-            "worker {}: reading with threads, since io_uring fails: {error}",
-            self.index
-        ));
+        warn!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
         self.cx.reads.flush(false, |_| false)
     }
 
