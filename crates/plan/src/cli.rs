@@ -1,101 +1,18 @@
-//! `terrace plan`: flags into inputs.
+//! `terrace plan`: prints the answer.
 
-use crate::source::Running;
-use crate::{Data, Drive, Load, Node, Plan, PlanError, Popularity, Prices, Trace};
-use clap::{Parser, ValueEnum};
+use crate::flags::Arguments;
+use crate::{Drive, PlanError};
+use clap::Parser;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-const GIB: f64 = (1_u64 << 30) as f64;
-
-/// Says what a cache needs: DRAM, flash, nodes; how it will do; and what it costs.
-///
-/// With --policy: runs the cache's policy over a trace instead, see `terrace plan --policy --help`.
-#[derive(Parser)]
-#[command(name = "terrace plan")]
-struct Arguments {
-    /// Records to be cached; or --trace, or --server.
-    #[arg(long)]
-    items: Option<f64>,
-    /// Bytes per key.
-    #[arg(long, default_value_t = 20.0)]
-    key_bytes: f64,
-    /// Bytes per value.
-    #[arg(long)]
-    value_bytes: Option<f64>,
-    /// Time to live in seconds.
-    #[arg(long)]
-    ttl: Option<f64>,
-    /// Clients set flags.
-    #[arg(long)]
-    client_flags: bool,
-    /// A trace: CSV of time, object, size, or libcachesim's binary form; .zst too.
-    #[arg(long, conflicts_with_all = ["items", "server"])]
-    trace: Option<String>,
-    /// HOST:PORT of a server that has such data now (memcached or Terrace).
-    #[arg(long, conflicts_with = "items")]
-    server: Option<String>,
-    /// Requests per second.
-    #[arg(long)]
-    rate: Option<f64>,
-    /// Reads per hundred requests.
-    #[arg(long)]
-    get_percent: Option<f64>,
-    /// How popular records are; a trace knows itself.
-    #[arg(long, value_enum, default_value_t = Choice::ZipfMandelbrot)]
-    popularity: Choice,
-    /// Exponent: 1.0 for zipf and 2.5 for zipf-mandelbrot if not given.
-    #[arg(long)]
-    exponent: Option<f64>,
-    /// Offset of zipf-mandelbrot, as a share of the key range.
-    #[arg(long, default_value_t = 0.03)]
-    beta: f64,
-    /// GiB of DRAM per node (-m).
-    #[arg(long, default_value_t = 64.0)]
-    dram: f64,
-    /// A drive class, or a profile written by `terrace probe` (a path that ends with .toml).
-    #[arg(long, default_value = "nvme-read-3.84t")]
-    drive: String,
-    /// Drives per node.
-    #[arg(long, default_value_t = 2)]
-    drives: u32,
-    /// Gbit/s of network per node.
-    #[arg(long, default_value_t = 25.0)]
-    network: f64,
-    /// Cores per node.
-    #[arg(long, default_value_t = 16)]
-    cores: u32,
-    /// Percent of a tier that records may take (--tier-full of the server).
-    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u32).range(10..=90))]
-    tier_full: u32,
-    /// Plan for so many nodes instead of as few as suffice.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    nodes: Option<u32>,
-    /// What a GiB of DRAM costs.
-    #[arg(long, requires = "price_drive", requires = "price_node")]
-    price_dram: Option<f64>,
-    /// What a drive costs.
-    #[arg(long, requires = "price_dram")]
-    price_drive: Option<f64>,
-    /// What a node costs without the two.
-    #[arg(long, requires = "price_dram")]
-    price_node: Option<f64>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Choice {
-    /// All alike.
-    Uniform,
-    /// Zipf's law.
-    Zipf,
-    /// Density 1 / (x + beta)^s, as Facebook's ETC.
-    ZipfMandelbrot,
-}
+const WRONG_USAGE: u8 = 2;
+const NO_PEER: u8 = 3;
 
 /// Runs `terrace plan` with its arguments (the first is the program's name): prints the plan, or with
 /// `--policy` what the policy laboratory finds.
-/// Exit code 2 if there is none.
+/// Exit code 2 for wrong usage, and 3 if the server to be asked does not answer.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
     if crate::lab::is_asked_for(&arguments) {
@@ -108,110 +25,175 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    match arguments.plan() {
-        Ok(plan) => {
+    match told(&arguments) {
+        Ok(text) => {
             // Who does not listen any more needs no plan.
-            let _ = write!(std::io::stdout(), "{plan}");
+            let _ = write!(std::io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("terrace plan: {error}");
-            ExitCode::from(2)
+            let is_server = matches!(error, PlanError::Server { .. });
+            ExitCode::from(if is_server { NO_PEER } else { WRONG_USAGE })
         }
     }
 }
 
-impl Arguments {
-    fn plan(&self) -> Result<Plan, PlanError> {
-        // First: a wrong name is answered with all classes, whatever else is missing.
-        let node = self.node()?;
-        let trace = self.trace.as_deref().map(Trace::read).transpose()?;
-        let running = self.server.as_deref().map(Running::ask).transpose()?;
-        let data = self.data(trace.as_ref(), running)?;
-        let load = Load {
-            per_second: self.rate.or(running.map(|r| r.per_second)).unwrap_or(100_000.0),
-            get_share: self
-                .get_percent
-                .map(|percent| percent / 100.0)
-                .or(running.map(|r| r.get_share))
-                .unwrap_or(0.9),
-        };
-        let popularity = self.popularity()?;
-        let items = data.items;
-        let hits = move |share: f64| match &trace {
-            Some(trace) => trace.hits(share * trace.bytes),
-            None => popularity.hits(share, items),
-        };
-        let prices = match (self.price_dram, self.price_drive, self.price_node) {
-            (Some(dram_gib), Some(drive), Some(node)) => Some(Prices { dram_gib, drive, node }),
-            _ => None,
-        };
-        Plan::new(&data, load, &node, prices, self.nodes, &hits)
+fn told(arguments: &Arguments) -> Result<String, PlanError> {
+    if arguments.classes {
+        return Ok(Drive::classes());
     }
-
-    fn data(&self, trace: Option<&Trace>, running: Option<Running>) -> Result<Data, PlanError> {
-        let key_bytes = self.key_bytes;
-        let payload = trace
-            .map(|trace| trace.bytes / trace.objects)
-            .or(running.map(|running| running.payload_bytes));
-        let items = self.items.or(trace.map(|t| t.objects)).or(running.map(|r| r.items));
-        let value = self.value_bytes.or(payload.map(|payload| (payload - key_bytes).max(0.0)));
-        let (Some(items), Some(value_bytes)) = (items, value) else {
-            let text = "say what is cached: --items and --value-bytes, --trace, or --server";
-            return Err(PlanError::Input(text.into()));
-        };
-        let (ttl_seconds, client_flags) = (self.ttl, self.client_flags);
-        Ok(Data { items, key_bytes, value_bytes, ttl_seconds, client_flags })
-    }
-
-    fn popularity(&self) -> Result<Popularity, PlanError> {
-        let s = self.exponent;
-        let popularity = match self.popularity {
-            Choice::Uniform => Popularity::Uniform,
-            Choice::Zipf => Popularity::Zipf(s.unwrap_or(1.0)),
-            Choice::ZipfMandelbrot => {
-                Popularity::ZipfMandelbrot { s: s.unwrap_or(2.5), beta: self.beta }
-            }
-        };
-        match popularity {
-            Popularity::Zipf(s) if !(s.is_finite() && s >= 0.0) => {
-                Err(PlanError::Input(format!("{s} is not an exponent of Zipf's law")))
-            }
-            Popularity::ZipfMandelbrot { s, beta }
-                if !(s.is_finite() && s > 1.0 && beta.is_finite() && beta > 0.0) =>
-            {
-                let text = "zipf-mandelbrot needs an exponent above 1 and a beta above 0";
-                Err(PlanError::Input(text.into()))
-            }
-            good => Ok(good),
-        }
-    }
-
-    fn node(&self) -> Result<Node, PlanError> {
-        let drive = if self.drive.ends_with(".toml") {
-            Drive::profile(&self.drive)?
-        } else {
-            Drive::class(&self.drive)?
-        };
-        Ok(Node {
-            memory_bytes: self.dram * GIB,
-            drive,
-            drives: f64::from(self.drives),
-            network_bits: self.network * 1e9,
-            cores: f64::from(self.cores),
-            tier_full: f64::from(self.tier_full) / 100.0,
-        })
-    }
+    let answer = arguments.answer()?;
+    Ok(if arguments.json { format!("{:#}\n", answer.json()) } else { answer.to_string() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+
+    fn arguments(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("terrace plan").chain(line.split_whitespace()))
+    }
+
+    fn fails(line: &str) -> String {
+        match arguments(line) {
+            Ok(arguments) => told(&arguments).unwrap_err().to_string(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    fn json(line: &str) -> Value {
+        let text = told(&arguments(&format!("{line} --json")).unwrap()).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    const ITEMS: &str = "--items 1g --value-bytes 200";
 
     #[test]
-    fn a_drive_alone_names_the_classes() {
-        let arguments = Arguments::try_parse_from(["terrace plan", "--drive", "x"]).unwrap();
-        let error = arguments.plan().unwrap_err().to_string();
-        assert!(error.contains("nvme-mixed-1.6t"), "{error}");
+    fn wrong_usage_says_what_to_do() {
+        for (line, part) in [
+            ("", "--items and --value-bytes, --trace, or --server"),
+            ("--drive x", "nvme-mixed-1.6t"),
+            ("--drive nvme-red-3.84t", "did you mean nvme-read-3.84t?"),
+            ("--item 5", "--items"),
+            ("--items 5 --popularity zipff", "'zipf'"),
+            ("--items 5q", "220k"),
+            ("--dram x", "512m"),
+            ("--items 1k --value-bytes 100 -m 1", "give at least -m "),
+            (
+                "--items 1k --value-bytes 100 -m 64 --tier-size 100g",
+                "2 x 100.0 GiB of flash; give at least -m ",
+            ),
+            ("--gets 5 --rate 5", "cannot be used with"),
+            ("--items 1m --value-bytes 100 --tier-size 9t", "larger than its drive"),
+            ("--items 1 --value-bytes 1 --exponent 1", "--exponent above 1"),
+            ("--trace /nonexistent/trace.csv", "/nonexistent/trace.csv"),
+            ("--drive none.toml", "none.toml"),
+        ] {
+            let error = fails(line);
+            assert!(error.contains(part), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_assumed_says_where_it_comes_from() {
+        let told = json(&format!("{ITEMS} --gets 200k --sets 20k --dwpd 3 -m 4096"));
+        let assumed = |name: &str| {
+            let of = &told["assumptions"][name];
+            (of["value"].clone(), of["from"].as_str().unwrap().to_owned())
+        };
+        assert_eq!(assumed("items"), (1e9.into(), "--items".into()));
+        assert_eq!(assumed("key_bytes"), (20.0.into(), "default".into()));
+        assert_eq!(assumed("requests_per_second"), (220e3.into(), "--gets, --sets".into()));
+        assert_eq!(assumed("memory_bytes"), (4294967296.0.into(), "-m".into()));
+        assert_eq!(assumed("drive").0["drive_writes_per_day"], 3.0);
+        assert_eq!(assumed("ttl_seconds").0, Value::Null);
+        // Flags that are counted otherwise say the same.
+        let same =
+            json(&format!("{ITEMS} --rate 220000 --get-percent 90.90909090909091 --dram 4g"));
+        assert_eq!(
+            told["assumptions"]["get_share"]["value"],
+            same["assumptions"]["get_share"]["value"]
+        );
+        assert_eq!(told["proposal"]["arguments"], same["proposal"]["arguments"]);
+    }
+
+    #[test]
+    fn the_proposal_is_a_slice_of_the_drives() {
+        let told = json(&format!("{ITEMS} --dram 16 --path /dev/nvme1n1"));
+        let proposal = &told["proposal"];
+        let arguments: Vec<_> =
+            proposal["arguments"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
+        let ["-m", "16384", "-t", "16", "--tier", tier] = arguments[..] else {
+            panic!("{arguments:?}");
+        };
+        let size = tier.strip_prefix("ssd:/dev/nvme1n1:").and_then(|size| size.strip_suffix('g'));
+        let size: f64 = size.unwrap().parse().unwrap();
+        // 1e9 records of 232 bytes, 17 to a page of 4096, in 80 % of it.
+        assert!((280.0..360.0).contains(&size), "{size}");
+        assert_eq!(proposal["tiers"][0]["bytes"], size * f64::from(1 << 30));
+        assert!(proposal["toml"].as_str().unwrap().contains(tier));
+        // All of a drive has no size, all of a file has.
+        let all = json(&format!("{ITEMS} --dram 64 --drives 2 --path /dev/a --tier-size all"));
+        let command = all["proposal"]["command"].as_str().unwrap();
+        assert!(command.contains("--tier ssd:/dev/a --tier ssd:DEV2"), "{command}");
+        let file = json(&format!("{ITEMS} --dram 64 --path /data/a --tier-size all"));
+        let command = file["proposal"]["command"].as_str().unwrap();
+        assert!(command.ends_with("--tier ssd:/data/a:3662109m"), "{command}");
+    }
+
+    /// A memcached that answers `stats` with these rows.
+    fn answering(rows: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+            let _ = lines.next();
+            let _ = socket.write_all(rows.as_bytes());
+            let _ = lines.next();
+            let _ = socket.write_all(b"END\r\n");
+        });
+        address
+    }
+
+    #[test]
+    fn a_running_server_is_planned_with_what_it_says() {
+        let day = "STAT uptime 86400\r\nSTAT curr_items 1000000\r\nSTAT bytes 276000000\r\nSTAT cmd_get 9000000000\r\n\
+                   STAT cmd_set 1000000000\r\nSTAT limit_maxbytes 8589934592\r\nSTAT evictions 0\r\nEND\r\n";
+        let address = answering(day);
+        let told = json(&format!("--server {address}"));
+        assert_eq!(told["assumptions"]["value_bytes"]["value"], 200.0);
+        assert_eq!(told["proposal"]["memory_bytes"], 8_589_934_592_u64);
+        assert_eq!(told["assumptions"]["items"]["from"], address);
+        assert_eq!(told["warnings"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_fresh_server_is_planned_with_a_warning_or_says_what_is_missing() {
+        let fresh = "STAT uptime 60\r\nSTAT curr_items 0\r\nSTAT bytes 0\r\nSTAT cmd_get 0\r\nSTAT cmd_set 0\r\nEND\r\n";
+        let error = fails(&format!("--server {}", answering(fresh)));
+        assert!(error.contains("holds no items yet"), "{error}");
+        let address = answering(fresh);
+        let told = json(&format!("--server {address} {ITEMS}"));
+        assert_eq!(told["assumptions"]["requests_per_second"]["from"], "default");
+        let [warning] = &told["warnings"].as_array().unwrap()[..] else { panic!("{told}") };
+        assert!(warning.as_str().unwrap().contains("has been up for 60 s"), "{warning}");
+    }
+
+    #[test]
+    fn a_server_that_can_not_be_asked_says_why() {
+        let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = fails(&format!("--server {unused}"));
+        assert!(error.contains("refused") && error.contains("write HOST:PORT"), "{error}");
+        let address = answering("ERROR\r\n");
+        let error = fails(&format!("--server {address}"));
+        assert!(error.contains("is it memcached?"), "{error}");
+        let address = answering("CLIENT_ERROR unauthenticated\r\n");
+        let error = fails(&format!("--server {address}"));
+        assert!(error.contains("asks for a password"), "{error}");
     }
 }

@@ -20,6 +20,11 @@ pub enum PlanError {
     #[error(transparent)]
     Trace(#[from] terrace_trace::TraceError),
     /// The server that was to be asked did not answer.
-    #[error(transparent)]
-    Server(#[from] terrace_load::LoadError),
+    #[error("--server {address}: {why}")]
+    Server {
+        /// Where it should be.
+        address: String,
+        /// What happened, and what to do.
+        why: String,
+    },
 }

@@ -2,7 +2,7 @@
 
 use crate::PlanError;
 
-const PAGE: f64 = 4096.0;
+pub(crate) const PAGE: f64 = 4096.0;
 const PAGE_HEADER: f64 = 40.0;
 /// Records up to this size don't straddle pages.
 const WHOLE_BYTES_MAX: f64 = 256.0;
@@ -36,8 +36,6 @@ const SEGMENTS_PER_SHARD_MAX: f64 = 2048.0 * 0.9;
 /// Flash for which there is one more shard, if memory allows, and the bounds of a segment.
 const BYTES_PER_SHARD: f64 = 67_108_864.0;
 const SEGMENT_BYTES: (f64, f64) = (262_144.0, 67_108_864.0);
-/// Steps of the search for a tier that is small enough.
-const FLASH_STEP: f64 = 1.01;
 /// Header of a record in DRAM, and what blocks lose at their ends and to records that were replaced.
 const DRAM_HEADER: f64 = 16.0;
 const DRAM_BLOCKS: f64 = 1.05;
@@ -45,19 +43,29 @@ const DRAM_BLOCKS: f64 = 1.05;
 const DRAM_TABLE: f64 = 64.0 / 7.0 / 0.7;
 /// Segments per shard whose records may wait in DRAM to be written.
 const BUFFERED_SEGMENTS: f64 = 3.0;
-/// Of `-m`, what background work keeps free; and the same in blocks, a quarter of a segment each.
-const SPARE_SHARE: f64 = 1.0 / 64.0;
+/// Blocks, a quarter of a segment each, that outlive the process hold those: a sixteenth more, one per shard that is
+/// open, and the reserve of background work. Copies of hot records lie in others.
+const SURVIVING: f64 = 1.0 + 1.0 / 16.0;
+/// The reserve is this part of all blocks, within bounds, the lower of which is a thirty-second of a small memory.
 const RESERVE_SHARE: f64 = 1.0 / 128.0;
 const RESERVE_BLOCKS: (f64, f64) = (4.0, 64.0);
+const RESERVE_SHARE_MAX: f64 = 1.0 / 32.0;
+/// Of the others so many reserves are kept free, and this share of `-m`; the same share counts what is read.
 const RESERVES: f64 = 3.0;
+const SPARE_SHARE: f64 = 1.0 / 64.0;
+const SKETCH_SHARE: f64 = 1.0 / 64.0;
+/// The newest pages of a kill log, those that are written next, and the state's own pages.
+const LOG_BYTES: f64 = 96.0 * PAGE;
 const BLOCK_BYTES_MAX: f64 = 524_288.0;
 /// Threads of background work, each with memory of its own, if that is in an eighth of `-m` and they can merge.
 const WORKERS: f64 = 2.0;
 const WORKERS_SHARE: f64 = 1.0 / 8.0;
-/// Segments that one of them holds whole: one to write, one to read, and those that it merges, which are
-/// 3 to 8 within a thirty-second of its part of `-m`; none where three take more than a sixteenth.
+/// Segments that one of them holds whole: one to write, one to read, and those that it merges. These are as many as
+/// lie within a thirty-second of its part of `-m`, or five within a sixteenth, and eight at most; none where three take
+/// more than a sixteenth.
 const WORK_SEGMENTS: f64 = 2.0;
 const MERGED_SEGMENTS: (f64, f64) = (3.0, 8.0);
+const MERGED_ENOUGH: f64 = 5.0;
 const MERGED_SHARE: f64 = 1.0 / 32.0;
 const MERGED_SHARE_MAX: f64 = 1.0 / 16.0;
 /// What is listed of the records of a segment that is merged, for each of its bytes: for every 100 of them an entry of
@@ -155,19 +163,6 @@ impl Layout {
         })
     }
 
-    /// How much of `flash_bytes` can be a tier with so much memory: all, or as much as a server starts with. All
-    /// of it too where no tier is small enough.
-    pub fn usable(data: &Data, flash_bytes: f64, memory_bytes: f64) -> f64 {
-        let mut flash = flash_bytes;
-        while let Ok(layout) = Self::new(data, flash, memory_bytes) {
-            if layout.memory_needed(0.0) <= memory_bytes {
-                return flash;
-            }
-            flash /= FLASH_STEP;
-        }
-        flash_bytes
-    }
-
     /// The `-m` that so many records need, with nothing left for copies of hot ones: index and buffers,
     /// and the index of one shard once more, since it grows into a new one while the old one serves.
     pub fn memory_needed(&self, records: f64) -> f64 {
@@ -251,14 +246,19 @@ fn power_above(x: f64) -> f64 {
 fn buffers(data: &Data, segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
     let block = (segment_bytes / 4.0).min(BLOCK_BYTES_MAX);
     let (least, most) = RESERVE_BLOCKS;
-    let reserve = (memory_bytes * RESERVE_SHARE).clamp(least * block, most * block);
+    let blocks = memory_bytes / block;
+    let least = (blocks * RESERVE_SHARE_MAX).clamp(1.0, least);
+    let reserve = (blocks * RESERVE_SHARE).clamp(least, most) * block;
     let waiting = (shards * segment_bytes * BUFFERED_SEGMENTS).min(memory_bytes / 2.0);
     let table = waiting / (data.record_bytes() + DRAM_HEADER) * DRAM_TABLE * TABLE_GROWN;
-    waiting
+    waiting * SURVIVING
+        + shards * block
+        + reserve
         + table
         + RESERVES * reserve
-        + memory_bytes * SPARE_SHARE
+        + memory_bytes * (SPARE_SHARE + SKETCH_SHARE)
         + work(segment_bytes, shards, memory_bytes)
+        + LOG_BYTES
 }
 
 /// Bytes that background work takes.
@@ -273,7 +273,10 @@ fn work(segment_bytes: f64, shards: f64, memory_bytes: f64) -> f64 {
 fn merged_segments(segment_bytes: f64, memory_bytes: f64) -> f64 {
     let (least, most) = MERGED_SEGMENTS;
     let within = |share: f64| (memory_bytes * share / segment_bytes).floor();
-    if within(MERGED_SHARE_MAX) < least { 0.0 } else { within(MERGED_SHARE).clamp(least, most) }
+    match within(MERGED_SHARE_MAX) {
+        few if few < least => 0.0,
+        enough => within(MERGED_SHARE).clamp(enough.min(MERGED_ENOUGH), most),
+    }
 }
 
 /// How many fit, and the bytes that their page tables and directories take in DRAM.
@@ -337,19 +340,6 @@ mod tests {
             let layout = Layout::new(&SHORT, 2980.0 * 1024.0 * mib, memory * mib).unwrap();
             assert_eq!(layout.memory_needed(1e6) <= memory * mib, starts, "{memory}");
         }
-    }
-
-    #[test]
-    fn of_large_drives_so_much_is_used_as_the_memory_starts_with() {
-        // With 4 GiB there are 256 shards, each with numbers for 1843 segments of 4 MiB.
-        let gib = f64::from(1 << 30);
-        let usable = |flash: f64, memory: f64| Layout::usable(&SHORT, flash * gib, memory * gib);
-        let part = usable(2980.0, 4.0) / gib;
-        assert!((1824.0..=1843.2).contains(&part), "{part}");
-        assert_eq!(usable(1800.0, 4.0), 1800.0 * gib);
-        assert_eq!(usable(2980.0, 8.4), 2980.0 * gib);
-        // No tier is small enough.
-        assert_eq!(usable(2980.0, 1e-6), 2980.0 * gib);
     }
 
     #[test]

@@ -1,26 +1,32 @@
 //! The model: from data, load and nodes to how many nodes there must be and what they do.
 
-use crate::layout::INDEX_SHARE_MAX;
-use crate::peers::{extstore_dram_bytes, memcached_item_bytes};
-use crate::{Data, Drive, Layout, PlanError, network};
+use crate::latency::{of_drive, of_processor};
+use crate::layout::{INDEX_SHARE_MAX, PAGE};
+use crate::{Data, Drive, Latency, Layout, LeastMemory, PlanError, network, slice};
 
 /// Live bytes a tier is planned for unless told otherwise; above this share the server counts it as full.
 pub const TIER_FULL: f64 = 0.8;
 /// Of what a drive, a network or a processor can do, what is planned for.
-const LOAD_MAX: f64 = 0.7;
+pub(crate) const LOAD_MAX: f64 = 0.7;
 /// Drive reads per hit on flash, and per miss.
 const READS_PER_HIT: f64 = 1.01;
 const READS_PER_MISS: f64 = 0.002;
 /// Processor time per request in seconds at one request in flight per connection, from DRAM and
 /// from flash; pipelines and multigets need less.
-const CPU_DRAM: f64 = 10e-6;
+pub(crate) const CPU_DRAM: f64 = 10e-6;
 const CPU_FLASH: f64 = 19e-6;
 /// Where the search for the least memory begins, and its steps at most.
 const MEMORY_LEAST: f64 = (1 << 20) as f64;
 const MEMORY_STEP: f64 = 1.01;
+/// Rows of the table of what DRAM answers, besides the first.
+const ROWS_MAX: usize = 5;
 /// A search beyond so many nodes has no sensible answer.
 const NODES_MAX: u32 = 100_000;
+/// Limits that are looked for by their names.
+const DRIVE_WRITES: &str = "drive writes";
+const DRIVE_ENDURANCE: &str = "drive endurance";
 const DAY: f64 = 86_400.0;
+const MIB: f64 = (1 << 20) as f64;
 
 /// Requests of all clients together.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +35,17 @@ pub struct Load {
     pub per_second: f64,
     /// Share of them that read, 0 to 1; the others store.
     pub get_share: f64,
+}
+
+/// How much of each drive becomes a tier.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TierSize {
+    /// As much as the records need, and more where the drive would wear out else: less needs less DRAM.
+    Needed,
+    /// All of it, or as much as a server with the node's DRAM takes.
+    Whole,
+    /// So many bytes.
+    Bytes(f64),
 }
 
 /// One machine.
@@ -40,6 +57,8 @@ pub struct Node {
     pub drive: Drive,
     /// How many of them.
     pub drives: f64,
+    /// What of each is a tier.
+    pub tier: TierSize,
     /// Network, in bits per second and direction.
     pub network_bits: f64,
     /// Cores for the server.
@@ -92,12 +111,20 @@ pub struct Plan {
     pub flash_used_bytes: f64,
     /// All flash that is a tier.
     pub flash_bytes: f64,
-    /// The least `-m` with which a tier can be all of a node's drives, where it is but a part of them.
+    /// Bytes of each drive that are a tier.
+    pub tier_bytes: f64,
+    /// What a server with such tiers asks for.
+    pub asked: LeastMemory,
+    /// The least `-m` with which tiers can be all of a node's drives, where there is too little DRAM for more.
     pub whole_memory_bytes: Option<f64>,
     /// Share of reads answered from DRAM (with ideal knowledge, or the trace's recency).
     pub dram_hits: f64,
     /// Share of reads answered from flash.
     pub flash_hits: f64,
+    /// Times of GETs that DRAM answers, network aside; none where requests only queue.
+    pub dram_latency: Option<Latency>,
+    /// Times of those that flash answers; none as well where the drive's are not known.
+    pub flash_latency: Option<Latency>,
     /// Processor time per request in microseconds.
     pub cpu_us: f64,
     /// Reads per second of each drive.
@@ -124,6 +151,8 @@ pub struct Plan {
     pub same_money: Option<SameMoney>,
     /// Cost of the three: Terrace, memcached, extstore.
     pub costs: Option<[f64; 3]>,
+    /// Bytes of `-m` with the share of reads that DRAM answers then, the least first.
+    pub by_memory: Vec<(f64, f64)>,
     /// Why DRAM alone would serve better; empty if it would not.
     pub stay_in_dram: Vec<String>,
     /// What was asked for.
@@ -159,17 +188,23 @@ impl Plan {
         hits: &dyn Fn(f64) -> f64,
     ) -> Result<Self, PlanError> {
         check(data, load, node, prices)?;
-        let all = node.drives * node.drive.capacity_bytes;
-        let flash = Layout::usable(data, all, node.memory_bytes);
-        let model = Model { data, load, node, flash, hits };
+        slice::check(node)?;
+        let largest = slice::largest(node);
+        let model = Model { data, load, node, largest, hits };
         let mut plan = match nodes {
             Some(nodes) => model.with(f64::from(nodes.max(1)))?,
             None => model.enough()?,
         };
-        plan.least_memory_bytes = model.least_memory(flash, plan.live_items / plan.nodes)?;
-        if flash < all {
-            plan.whole_memory_bytes = Some(model.least_memory(all, 0.0)?);
+        let asked = |tier_bytes| LeastMemory::of(tier_bytes, node);
+        plan.asked = asked(plan.tier_bytes)?;
+        let flash = plan.tier_bytes * node.drives;
+        let least = model.least_memory(flash, plan.live_items / plan.nodes)?;
+        plan.least_memory_bytes = least.max(plan.asked.starts as f64 * MIB);
+        if plan.tier_bytes >= largest && largest < node.drive.capacity_bytes {
+            let whole = asked(node.drive.capacity_bytes)?;
+            plan.whole_memory_bytes = Some(whole.starts as f64 * MIB);
         }
+        plan.by_memory = model.by_memory(&plan)?;
         model.compare(&mut plan, prices);
         Ok(plan)
     }
@@ -177,6 +212,12 @@ impl Plan {
     /// The scarcest resource.
     pub fn binding(&self) -> Limit {
         self.limits[0]
+    }
+
+    /// Whether drives are written more than they are planned for.
+    fn wears(&self) -> bool {
+        let writes = |limit: &&Limit| [DRIVE_WRITES, DRIVE_ENDURANCE].contains(&limit.name);
+        self.limits.iter().filter(writes).any(|limit| limit.used > 1.0)
     }
 }
 
@@ -205,6 +246,13 @@ fn check(data: &Data, load: Load, node: &Node, prices: Option<Prices>) -> Result
     if !sane(data.value_bytes) || !sane(load.per_second) || !(0.0..=1.0).contains(&load.get_share) {
         return Err(PlanError::Input("value bytes, rate or share of reads is no amount".into()));
     }
+    if let TierSize::Bytes(bytes) = node.tier
+        && !(bytes.is_finite() && bytes > 0.0 && bytes <= node.drive.capacity_bytes)
+    {
+        let text =
+            "a tier is larger than its drive; say less of it, or name a larger class (--drive)";
+        return Err(PlanError::Input(text.into()));
+    }
     if node.tier_full > 1.0 {
         return Err(PlanError::Input("a tier can't be more than full".into()));
     }
@@ -214,13 +262,13 @@ fn check(data: &Data, load: Load, node: &Node, prices: Option<Prices>) -> Result
     Ok(())
 }
 
-struct Model<'a> {
-    data: &'a Data,
-    load: Load,
-    node: &'a Node,
-    /// Bytes of a node's drives that are its tier.
-    flash: f64,
-    hits: &'a dyn Fn(f64) -> f64,
+pub(crate) struct Model<'a> {
+    pub(crate) data: &'a Data,
+    pub(crate) load: Load,
+    pub(crate) node: &'a Node,
+    /// Bytes of a drive that can be a tier.
+    largest: f64,
+    pub(crate) hits: &'a dyn Fn(f64) -> f64,
 }
 
 impl Model<'_> {
@@ -249,14 +297,45 @@ impl Model<'_> {
     }
 
     fn with(&self, nodes: f64) -> Result<Plan, PlanError> {
-        let Self { data, load, node, flash, .. } = *self;
+        let node = self.node;
+        match node.tier {
+            TierSize::Whole => return self.with_tiers(nodes, self.largest),
+            TierSize::Bytes(bytes) => return self.with_tiers(nodes, bytes),
+            TierSize::Needed => {}
+        }
+        let mut bytes = slice::needed(self.data, node, self.live() / nodes, self.largest)?;
+        loop {
+            let plan = self.with_tiers(nodes, bytes)?;
+            if bytes >= self.largest || !plan.wears() {
+                return Ok(plan);
+            }
+            bytes = slice::next(bytes, self.largest);
+        }
+    }
+
+    /// Records that live at the same time: no more than were stored within a time to live.
+    fn live(&self) -> f64 {
+        let sets = self.load.per_second * (1.0 - self.load.get_share);
+        let alive = self.data.ttl_seconds.filter(|_| sets > 0.0).map(|ttl| sets * ttl);
+        alive.map_or(self.data.items, |alive| self.data.items.min(alive))
+    }
+
+    /// With so many bytes of each drive.
+    fn with_tiers(&self, nodes: f64, tier_bytes: f64) -> Result<Plan, PlanError> {
+        let Self { data, load, node, .. } = *self;
+        let flash = tier_bytes * node.drives;
         let layout = Layout::new(data, flash, node.memory_bytes)?;
         let sets = load.per_second * (1.0 - load.get_share);
         let gets = load.per_second * load.get_share;
-        // No more can be alive than was stored within a time to live.
-        let alive = data.ttl_seconds.filter(|_| sets > 0.0).map(|ttl| sets * ttl);
-        let live = alive.map_or(data.items, |alive| data.items.min(alive));
-        let room = layout.capacity(flash) * self.node.tier_full;
+        let live = self.live();
+        let room = layout.capacity(flash) * node.tier_full;
+        let most = match node.tier {
+            TierSize::Bytes(_) => room,
+            TierSize::Needed | TierSize::Whole => {
+                let flash = self.largest * node.drives;
+                Layout::new(data, flash, node.memory_bytes)?.capacity(flash) * node.tier_full
+            }
+        };
         let by_index = node.memory_bytes * INDEX_SHARE_MAX / layout.index_bytes_per_record;
         let held = (live / nodes).min(room).min(by_index);
         let index = held * layout.index_bytes_per_record;
@@ -279,16 +358,20 @@ impl Model<'_> {
         let requests = [gets * all_hits, gets * (1.0 - all_hits), sets].map(|rate| rate / nodes);
         let network = network::bytes(data, requests);
 
+        let busy = cpu / nodes / node.cores;
+        // Longer reads are as many pages of a drive's.
+        let pages = (layout.read_bytes / PAGE).max(1.0);
+        let page_reads = drive_reads * pages;
         let rated = node.drive.drive_writes_per_day;
         let mut limits = vec![
             Limit {
                 name: "DRAM (index and buffers)",
                 used: layout.memory_needed(live / nodes) / node.memory_bytes,
             },
-            Limit { name: "flash capacity", used: live / nodes / room },
-            Limit { name: "drive reads", used: drive_reads / node.drive.read_iops / LOAD_MAX },
+            Limit { name: "flash capacity", used: live / nodes / most },
+            Limit { name: "drive reads", used: page_reads / node.drive.read_iops / LOAD_MAX },
             Limit {
-                name: "drive writes",
+                name: DRIVE_WRITES,
                 used: written / node.drive.write_bytes_per_second / LOAD_MAX,
             },
             Limit {
@@ -296,10 +379,10 @@ impl Model<'_> {
                 // The direction that carries more.
                 used: network.0.max(network.1) * 8.0 / node.network_bits / LOAD_MAX,
             },
-            Limit { name: "processor", used: cpu / nodes / node.cores / LOAD_MAX },
+            Limit { name: "processor", used: busy / LOAD_MAX },
         ];
         if let Some(rated) = rated {
-            limits.push(Limit { name: "drive endurance", used: per_day / rated });
+            limits.push(Limit { name: DRIVE_ENDURANCE, used: per_day / rated });
         }
         limits.sort_by(|a, b| b.used.total_cmp(&a.used));
         Ok(Plan {
@@ -310,12 +393,16 @@ impl Model<'_> {
             index_bytes: index * nodes,
             buffer_bytes: layout.buffer_bytes * nodes,
             least_memory_bytes: 0.0,
+            asked: LeastMemory { starts: 0, fills: 0 },
             whole_memory_bytes: None,
             hot_bytes: hot * nodes,
             flash_used_bytes: layout.flash_for(held, 1.0) * nodes,
             flash_bytes: flash * nodes,
+            tier_bytes,
             dram_hits,
             flash_hits,
+            dram_latency: of_processor(CPU_DRAM, busy),
+            flash_latency: of_drive(&node.drive, page_reads, pages, of_processor(CPU_FLASH, busy)),
             cpu_us: cpu / load.per_second.max(f64::MIN_POSITIVE) * 1e6,
             drive_reads,
             drive_write_bytes: written,
@@ -331,6 +418,7 @@ impl Model<'_> {
             extstore: (0.0, 0.0),
             same_money: None,
             costs: None,
+            by_memory: Vec::new(),
             stay_in_dram: Vec::new(),
             load,
             node: node.clone(),
@@ -352,53 +440,20 @@ impl Model<'_> {
         }
     }
 
-    /// Fills in the peers and the verdict.
-    fn compare(&self, plan: &mut Plan, prices: Option<Prices>) {
-        let Self { data, load, node, .. } = *self;
-        let served = load.per_second * CPU_DRAM / node.cores / LOAD_MAX;
-        let nodes_for = |bytes: f64| (bytes / node.memory_bytes).max(served).ceil().max(1.0);
-        let in_dram = plan.live_items * memcached_item_bytes(data);
-        plan.memcached = (nodes_for(in_dram), in_dram);
-        let headers = plan.live_items * extstore_dram_bytes(data);
-        plan.extstore = (nodes_for(headers).max(plan.nodes), headers);
-        if let Some(prices) = prices {
-            let dram = prices.node + prices.dram_gib * node.memory_bytes / f64::from(1 << 30);
-            let with_drives = dram + prices.drive * node.drives;
-            let costs =
-                [plan.nodes * with_drives, plan.memcached.0 * dram, plan.extstore.0 * with_drives];
-            plan.costs = Some(costs);
-            let nodes = if dram > 0.0 { (costs[0] / dram).floor() } else { plan.memcached.0 };
-            let capacity_items = nodes * node.memory_bytes / memcached_item_bytes(data);
-            let share = capacity_items.min(plan.live_items) / data.items;
-            plan.same_money = Some(SameMoney { nodes, capacity_items, hits: (self.hits)(share) });
-        }
-        plan.stay_in_dram = self.reasons(plan);
-    }
-
-    fn reasons(&self, plan: &Plan) -> Vec<String> {
-        let mut reasons = Vec::new();
-        if let Some([terrace, memcached, _]) = plan.costs
-            && memcached <= terrace
-        {
-            reasons.push(format!("DRAM alone costs {memcached:.0}, with flash it is {terrace:.0}"));
-        }
-        if plan.memcached.0 <= 1.0 {
-            reasons.push("all of it fits into the DRAM of one node".into());
-        } else if plan.memcached.0 <= plan.nodes {
-            let nodes = plan.memcached.0;
-            reasons.push(format!("memcached needs no more nodes ({nodes:.0}) with all in DRAM"));
-        }
-        if let Some(years) = plan.life_years
-            && years < self.node.drive.warranty_years
-        {
-            reasons.push(format!("these drives would be worn out after {years:.1} years"));
-        }
-        if let Some(ttl) = self.data.ttl_seconds
-            && plan.live_items * self.data.dram_bytes() < plan.hot_bytes
-        {
-            reasons.push(format!("with a time to live of {ttl:.0} s nothing needs to leave DRAM"));
-        }
-        reasons
+    /// What DRAM answers with the least `-m`, and with others up to twice that of the node.
+    fn by_memory(&self, plan: &Plan) -> Result<Vec<(f64, f64)>, PlanError> {
+        let least = (plan.least_memory_bytes / MIB).ceil() * MIB;
+        let most = self.node.memory_bytes * 2.0;
+        let others = std::iter::successors(Some(most), |memory| Some(memory / 2.0));
+        let mut all: Vec<_> =
+            others.take_while(|memory| *memory > least * 1.1).take(ROWS_MAX).collect();
+        all.push(least);
+        let hits = |memory_bytes| {
+            let node = Node { memory_bytes, ..self.node.clone() };
+            let plan = Model { node: &node, ..*self }.with_tiers(plan.nodes, plan.tier_bytes)?;
+            Ok((memory_bytes, plan.dram_hits))
+        };
+        all.into_iter().rev().map(hits).collect()
     }
 }
 
@@ -417,7 +472,8 @@ mod tests {
         let drive = Drive::class("nvme-read-3.84t").unwrap();
         let memory_bytes = 64.0 * GIB;
         let (network_bits, cores, tier_full) = (25e9, 16.0, TIER_FULL);
-        Node { memory_bytes, drive, drives: 2.0, network_bits, cores, tier_full }
+        let tier = TierSize::Needed;
+        Node { memory_bytes, drive, drives: 2.0, tier, network_bits, cores, tier_full }
     }
 
     fn reasons(data: &Data, load: Load, prices: Option<Prices>) -> Vec<String> {
@@ -461,7 +517,8 @@ mod tests {
         let writes = Load { per_second: 1e5, get_share: 0.5 };
         let [most, less] = [0.8, 0.6].map(|tier_full| {
             // Enough for the index of all that the drives hold.
-            let node = Node { tier_full, memory_bytes: 512.0 * GIB, ..node() };
+            let tier = TierSize::Whole;
+            let node = Node { tier_full, tier, memory_bytes: 512.0 * GIB, ..node() };
             Plan::new(&data(1e11), writes, &node, None, Some(1), &|share| share).unwrap()
         });
         assert!((less.capacity_items / most.capacity_items - 0.75).abs() < 1e-9);
@@ -473,23 +530,53 @@ mod tests {
 
     #[test]
     fn drives_too_large_for_the_memory_are_used_in_part() {
-        let small = Node { memory_bytes: 4.0 * GIB, ..node() };
+        let small = Node { memory_bytes: 4.0 * GIB, tier: TierSize::Whole, ..node() };
         let plan =
             |items, node| Plan::new(&data(items), READS, node, None, None, &|share| share).unwrap();
         let few = plan(1e6, &small);
         assert_eq!(few.nodes, 1.0);
         assert!(says(&few.stay_in_dram, "DRAM of one node"));
-        assert!(few.flash_bytes < 1844.0 * GIB && few.least_memory_bytes <= 4.0 * GIB);
+        assert!(few.flash_bytes < 1900.0 * GIB && few.least_memory_bytes <= 4.0 * GIB);
         let whole = few.whole_memory_bytes.unwrap();
-        assert_eq!(whole, 16.0 * GIB);
         let told = few.to_string();
         assert!(told.contains("of each drive") && told.contains("all of it takes -m"), "{told}");
         // What a part can't hold takes more nodes.
         assert!(plan(2e10, &small).nodes > 3.0);
-        let enough = Node { memory_bytes: whole, ..node() };
+        let enough = Node { memory_bytes: whole, ..small.clone() };
         let all = plan(1e6, &enough);
         assert_eq!(all.flash_bytes, 2.0 * 3.84e12);
-        assert!(all.whole_memory_bytes.is_none() && !all.to_string().contains("of each drive"));
+        assert!(all.whole_memory_bytes.is_none() && !all.to_string().contains("all of it takes"));
+        let little = Node { memory_bytes: whole * 0.98, ..small.clone() };
+        assert!(plan(1e6, &little).flash_bytes < all.flash_bytes);
+    }
+
+    #[test]
+    fn no_more_of_drives_is_a_tier_than_the_records_need() {
+        let plan = |load, node: &Node| {
+            Plan::new(&data(5e9), load, node, None, Some(1), &|share| share).unwrap()
+        };
+        let slice = plan(READS, &node());
+        assert!(slice.capacity_items >= 5e9 * 1.03, "{}", slice.capacity_items);
+        assert!(slice.flash_bytes < 2.0 * 3.84e12 / 8.0, "{}", slice.flash_bytes);
+        let all = plan(READS, &Node { tier: TierSize::Whole, ..node() });
+        assert!(slice.least_memory_bytes < all.least_memory_bytes);
+        assert!(slice.hot_bytes >= all.hot_bytes);
+        // A tier that is hardly full is written less.
+        let writes = Load { per_second: 1.5e6, get_share: 0.5 };
+        let larger = plan(writes, &node());
+        assert!(larger.flash_bytes > slice.flash_bytes * 1.2, "{}", larger.flash_bytes);
+        assert!(larger.flash_bytes >= all.flash_bytes || !larger.wears());
+        // More of it is answered by more DRAM, from the least on to twice the node's.
+        let (memory, hits): (Vec<_>, Vec<_>) = slice.by_memory.iter().copied().unzip();
+        assert!(memory.is_sorted() && hits.is_sorted() && hits[0] < hits[memory.len() - 1]);
+        assert!(memory[0] >= slice.least_memory_bytes && memory.contains(&node().memory_bytes));
+        let planned = slice.by_memory.iter().find(|(memory, _)| *memory == node().memory_bytes);
+        assert_eq!(planned.map(|(_, hits)| *hits), Some(slice.dram_hits));
+        let named = plan(READS, &Node { tier: TierSize::Bytes(1000.0 * GIB), ..node() });
+        assert_eq!(named.flash_bytes, 2000.0 * GIB);
+        let too_large = Node { tier: TierSize::Bytes(4e12), ..node() };
+        let error = Plan::new(&data(1.0), READS, &too_large, None, None, &|share| share);
+        assert!(error.unwrap_err().to_string().contains("larger than its drive"));
     }
 
     #[test]

@@ -1,9 +1,60 @@
-//! The plan as a table.
+//! The answer as text: what is assumed, what to run, what to expect.
 
-use crate::{Node, Plan, SameMoney};
+use crate::answer::Answer;
+use crate::{Latency, LeastMemory, Node, Plan, SameMoney};
 use std::fmt;
 
 const MIB: f64 = (1 << 20) as f64;
+const DAY: f64 = 86_400.0;
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { assumptions, plan, proposal, sizes, warnings } = self;
+        writeln!(f, "assumed")?;
+        for assumption in assumptions {
+            writeln!(f, "  {:<24}{}   ({})", assumption.label, assumption.text, assumption.from)?;
+        }
+        writeln!(f, "\nrun, on {}", nodes(plan.nodes))?;
+        writeln!(f, "  {}", proposal.command())?;
+        writeln!(f, "or write into a file for --config")?;
+        for line in proposal.toml().lines() {
+            writeln!(f, "  {line}")?;
+        }
+        write!(f, "\nexpected\n{plan}")?;
+        let hits = plan
+            .by_memory
+            .iter()
+            .map(|(memory, hits)| format!("-m {:.0} {:.1} %", memory / MIB, hits * 100.0));
+        writeln!(f, "\nhits from DRAM by -m\n  {}", hits.collect::<Vec<_>>().join("   "))?;
+        writeln!(
+            f,
+            "\nleast -m of a server with such tiers (a server with less ends, or warns)\n\
+             {:<26}full of {} B   full of {} B",
+            "  tiers",
+            LeastMemory::STARTS_RECORD_BYTES,
+            LeastMemory::FILLS_RECORD_BYTES
+        )?;
+        for (at, (size, least)) in sizes.iter().enumerate() {
+            let tiers = format!("{:.0} x {}", plan.node.drives, bytes(*size));
+            let mark = if at == 0 { "   <- proposed" } else { "" };
+            writeln!(f, "  {tiers:<24}{:>14}{:>16}{mark}", least.starts, least.fills)?;
+        }
+        if !warnings.is_empty() {
+            writeln!(f)?;
+        }
+        warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
+}
+
+fn nodes(number: f64) -> String {
+    if number == 1.0 { "one node".into() } else { format!("each of {number:.0} nodes") }
+}
+
+fn latency(of: Option<Latency>, unknown: &str) -> String {
+    of.map_or(unknown.into(), |Latency { p50_us, p99_us }| {
+        format!("{p50_us:.0} us, {p99_us:.0} us")
+    })
+}
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,12 +86,11 @@ impl fmt::Display for Plan {
             "flash, all nodes",
             format!("{} of {}", bytes(self.flash_used_bytes), bytes(self.flash_bytes)),
         )?;
-        if let Some(memory) = self.whole_memory_bytes {
-            let part = bytes(self.flash_bytes / self.nodes / self.node.drives);
-            let all = bytes(self.node.drive.capacity_bytes);
-            let memory = (memory / MIB).ceil();
-            row("  of each drive", format!("{part} of {all}; all of it takes -m {memory:.0}"))?;
-        }
+        let all_takes = self.whole_memory_bytes.map_or(String::new(), |memory| {
+            format!("; all of it takes -m {:.0}", (memory / MIB).ceil())
+        });
+        let (part, all) = (bytes(self.tier_bytes), bytes(self.node.drive.capacity_bytes));
+        row("  of each drive", format!("{part} of {all}{all_takes}"))?;
         row(
             "hits",
             format!(
@@ -50,11 +100,17 @@ impl fmt::Display for Plan {
                 self.flash_hits * 100.0
             ),
         )?;
+        let queues = "requests only queue: too much is asked of it";
+        row("GET from DRAM, p50, p99", latency(self.dram_latency, queues))?;
+        let is_known = self.node.drive.read_us_p99.is_some();
+        let unknown = if is_known { queues } else { "the drive's is unknown" };
+        row("GET from flash, p50, p99", latency(self.flash_latency, unknown))?;
         row("processor per request", format!("{:.1} us, without pipelines", self.cpu_us))?;
         let (into, out) = self.network_bytes;
         row("network per node", format!("{}/s in, {}/s out, at most", bytes(into), bytes(out)))?;
         row("reads per drive", format!("{}/s", count(self.drive_reads)))?;
-        row("written per drive", format!("{}/s", bytes(self.drive_write_bytes)))?;
+        let (rate, day) = (self.drive_write_bytes, self.drive_write_bytes * DAY);
+        row("written per drive", format!("{}/s, {} a day", bytes(rate), bytes(day)))?;
         row(
             "write amplification",
             format!(
@@ -119,12 +175,24 @@ fn kind(node: &Node) -> String {
     )
 }
 
-fn bytes(amount: f64) -> String {
+/// `amount` of bytes with a unit.
+pub(crate) fn bytes(amount: f64) -> String {
     scaled(amount, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-fn count(amount: f64) -> String {
+/// A number as people say it.
+pub(crate) fn count(amount: f64) -> String {
     scaled(amount, 1000.0, &["", "thousand", "million", "billion"])
+}
+
+/// Seconds with a unit.
+pub(crate) fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 2.0 * DAY => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} days", s / DAY),
+    }
 }
 
 fn scaled(mut amount: f64, step: f64, units: &[&str]) -> String {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 pub(crate) use terrace_e2e::skip;
 use terrace_e2e::{Server, is_terrace};
 use terrace_load::{Client, Plan as Requests, Process, Report, Sizes, Workload, run};
-use terrace_plan::{Data, Drive, Load, Node, Plan, TIER_FULL};
+use terrace_plan::{Data, Drive, Load, Node, Plan, TIER_FULL, TierSize};
 
 pub(crate) const MIB: f64 = (1 << 20) as f64;
 pub(crate) const MEMORY: f64 = 16.0 * MIB;
@@ -33,7 +33,12 @@ impl Measured {
     /// With more flags.
     pub(crate) fn start_with(flags: &str, memory_bytes: f64, flash_bytes: f64) -> Self {
         let (memory, flash) = (memory_bytes / MIB, flash_bytes / MIB);
-        Self(Server::start(&format!("-m {memory} --tier ssd:DIR/tier:{flash}m {flags}")))
+        Self::of(&format!("-m {memory} --tier ssd:DIR/tier:{flash}m {flags}"))
+    }
+
+    /// With these flags only.
+    pub(crate) fn of(flags: &str) -> Self {
+        Self(Server::start(flags))
     }
 
     /// A counter of `stats tiers`, by its name or the end of it.
@@ -124,7 +129,8 @@ pub(crate) fn plan_on(
 ) -> Plan {
     let drive = Drive { capacity_bytes, ..Drive::class("nvme-read-1.92t").expect("a class") };
     let (network_bits, cores, tier_full) = (1e10, 1.0, TIER_FULL);
-    let node = Node { memory_bytes, drive, drives: 1.0, network_bits, cores, tier_full };
+    let (drives, tier) = (1.0, TierSize::Whole);
+    let node = Node { memory_bytes, drive, drives, tier, network_bits, cores, tier_full };
     Plan::new(data, load, &node, None, Some(1), hits).expect("a plan")
 }
 

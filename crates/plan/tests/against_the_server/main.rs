@@ -3,6 +3,7 @@
 mod common;
 mod memcached;
 mod network;
+mod proposal;
 mod trace;
 mod wear;
 
