@@ -145,6 +145,57 @@ mod tests {
         assert!(command.ends_with("--tier ssd:/data/a:3662109m"), "{command}");
     }
 
+    fn documentation() -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/plan.md");
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn documentation_shows_what_is_printed() {
+        let line = format!("{ITEMS} --gets 450k --sets 50k");
+        let text = told(&arguments(&line).unwrap()).unwrap();
+        assert!(
+            documentation().contains(&format!("terrace plan {line}` prints\n\n```text\n{text}```")),
+            "{text}"
+        );
+    }
+
+    /// Names of an object and of those within, lists included.
+    fn names(value: &Value, all: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                all.push(name.clone());
+                names(value, all);
+            }),
+            Value::Array(values) => values.iter().for_each(|value| names(value, all)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_name_of_the_json_is_documented_and_every_documented_name_is_there() {
+        let told = json(&format!("{ITEMS} --price-dram 4 --price-drive 400 --price-node 3k"));
+        let mut all = Vec::new();
+        names(&told, &mut all);
+        let text = documentation();
+        let (_, rest) = text.split_once("## JSON").unwrap();
+        let (section, _) = rest.split_once("\n## ").unwrap();
+        let (_, table) = section.split_once("|---|---|").unwrap();
+        let documented: Vec<_> = table.split('`').skip(1).step_by(2).collect();
+        for name in &all {
+            assert!(
+                documented.contains(&name.as_str()) || ["value", "from"].contains(&name.as_str()),
+                "{name}"
+            );
+        }
+        let is_name = |word: &&&str| {
+            word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        };
+        for name in documented.iter().filter(is_name) {
+            assert!(all.iter().any(|there| there == name) || *name == "default", "{name}");
+        }
+    }
+
     /// A memcached that answers `stats` with these rows.
     fn answering(rows: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

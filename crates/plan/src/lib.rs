@@ -17,6 +17,7 @@ mod json;
 mod lab;
 mod latency;
 mod layout;
+mod memory;
 mod network;
 mod peers;
 mod plan;

@@ -15,11 +15,6 @@ const READS_PER_MISS: f64 = 0.002;
 /// from flash; pipelines and multigets need less.
 pub(crate) const CPU_DRAM: f64 = 10e-6;
 const CPU_FLASH: f64 = 19e-6;
-/// Where the search for the least memory begins, and its steps at most.
-const MEMORY_LEAST: f64 = (1 << 20) as f64;
-const MEMORY_STEP: f64 = 1.01;
-/// Rows of the table of what DRAM answers, besides the first.
-const ROWS_MAX: usize = 5;
 /// A search beyond so many nodes has no sensible answer.
 const NODES_MAX: u32 = 100_000;
 /// Limits that are looked for by their names.
@@ -267,7 +262,7 @@ pub(crate) struct Model<'a> {
     pub(crate) load: Load,
     pub(crate) node: &'a Node,
     /// Bytes of a drive that can be a tier.
-    largest: f64,
+    pub(crate) largest: f64,
     pub(crate) hits: &'a dyn Fn(f64) -> f64,
 }
 
@@ -321,7 +316,7 @@ impl Model<'_> {
     }
 
     /// With so many bytes of each drive.
-    fn with_tiers(&self, nodes: f64, tier_bytes: f64) -> Result<Plan, PlanError> {
+    pub(crate) fn with_tiers(&self, nodes: f64, tier_bytes: f64) -> Result<Plan, PlanError> {
         let Self { data, load, node, .. } = *self;
         let flash = tier_bytes * node.drives;
         let layout = Layout::new(data, flash, node.memory_bytes)?;
@@ -423,37 +418,6 @@ impl Model<'_> {
             load,
             node: node.clone(),
         })
-    }
-
-    /// The least `-m` with which a node holds `records`, as many of them as so much flash can. Segments,
-    /// shards and buffers follow from memory in steps, so that it is looked for from below.
-    fn least_memory(&self, flash: f64, records: f64) -> Result<f64, PlanError> {
-        let mut memory = MEMORY_LEAST;
-        loop {
-            let layout = Layout::new(self.data, flash, memory)?;
-            let held = records.min(layout.capacity(flash) * self.node.tier_full);
-            let needed = layout.memory_needed(held);
-            if needed <= memory {
-                return Ok(memory);
-            }
-            memory = needed.ceil().min(memory * MEMORY_STEP);
-        }
-    }
-
-    /// What DRAM answers with the least `-m`, and with others up to twice that of the node.
-    fn by_memory(&self, plan: &Plan) -> Result<Vec<(f64, f64)>, PlanError> {
-        let least = (plan.least_memory_bytes / MIB).ceil() * MIB;
-        let most = self.node.memory_bytes * 2.0;
-        let others = std::iter::successors(Some(most), |memory| Some(memory / 2.0));
-        let mut all: Vec<_> =
-            others.take_while(|memory| *memory > least * 1.1).take(ROWS_MAX).collect();
-        all.push(least);
-        let hits = |memory_bytes| {
-            let node = Node { memory_bytes, ..self.node.clone() };
-            let plan = Model { node: &node, ..*self }.with_tiers(plan.nodes, plan.tier_bytes)?;
-            Ok((memory_bytes, plan.dram_hits))
-        };
-        all.into_iter().rev().map(hits).collect()
     }
 }
 
