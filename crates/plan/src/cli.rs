@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A memcached that answers `stats` with these rows.
+    /// A memcached that answers `stats` with these rows, or hangs up without any.
     fn answering(rows: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -204,6 +204,9 @@ mod tests {
             let (mut socket, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
             let _ = lines.next();
+            if rows.is_empty() {
+                return;
+            }
             let _ = socket.write_all(rows.as_bytes());
             let _ = lines.next();
             let _ = socket.write_all(b"END\r\n");
@@ -243,6 +246,8 @@ mod tests {
         let address = answering("ERROR\r\n");
         let error = fails(&format!("--server {address}"));
         assert!(error.contains("is it memcached?"), "{error}");
+        let error = fails(&format!("--server {}", answering("")));
+        assert!(error.contains("closed the connection"), "{error}");
         let address = answering("CLIENT_ERROR unauthenticated\r\n");
         let error = fails(&format!("--server {address}"));
         assert!(error.contains("asks for a password"), "{error}");

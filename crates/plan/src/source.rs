@@ -3,6 +3,7 @@
 use crate::PlanError;
 use crate::show::{count, time};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use terrace_load::{Address, Client, LoadError};
 
 /// What memcached counts to the bytes of an item besides key and value.
@@ -120,6 +121,14 @@ fn why(error: LoadError) -> String {
             format!(
                 "it asks for a password ({text}); say --items, --value-bytes, --gets and --sets instead"
             )
+        }
+        LoadError::Io(error)
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+        {
+            "it takes connections and does not answer; is it memcached, and without TLS?".into()
+        }
+        LoadError::Closed(_) => {
+            "it closed the connection unanswered; is it memcached, and without TLS?".into()
         }
         LoadError::Reply(text) => format!("it answers `stats` with {text:?}; is it memcached?"),
         error => error.to_string(),

@@ -1,5 +1,6 @@
 //! A server to compare the model with, and the load it gets.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 pub(crate) use terrace_e2e::skip;
 use terrace_e2e::{Server, is_terrace};
@@ -39,6 +40,11 @@ impl Measured {
     /// With these flags only.
     pub(crate) fn of(flags: &str) -> Self {
         Self(Server::start(flags))
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address()
     }
 
     /// A counter of `stats tiers`, by its name or the end of it.

@@ -68,10 +68,22 @@ fn a_server_does_what_its_plan_says() {
         let [hot, fresh] = ["records_hot", "records_fresh"].map(|name| server.tier(name));
         let table = server.tier("memory_dram_table") * hot / (hot + fresh);
         let copies = server.tier("memory_hot") + table;
-        let planned = number(&expected["memory"]["hot_bytes"]);
-        let rest = memory_bytes - planned;
-        near("DRAM for copies", planned, copies, 0.1);
+        let room = number(&expected["memory"]["hot_bytes"]);
+        let rest = memory_bytes - room;
+        near("DRAM for copies", room, copies, 0.1);
         near("-m for as many copies", memory_bytes, rest + copies, 0.1);
+
+        // What the server says of itself leads to the same plan, with a word on how young it is.
+        let asked = planned(&format!("--server {} --key-bytes {KEY} --drives 1", server.address()));
+        let assumed = |name: &str| number(&asked["assumptions"][name]["value"]);
+        near("records that it tells", records as f64, assumed("items"), 0.001);
+        near("bytes of a value that it tells", value, assumed("value_bytes"), 0.01);
+        assert_eq!(assumed("memory_bytes"), memory_bytes);
+        let warnings = asked["warnings"].as_array().expect("a list");
+        assert!(
+            warnings.iter().any(|w| w.as_str().is_some_and(|w| w.contains("has been up"))),
+            "{warnings:?}"
+        );
     }
 }
 
