@@ -59,7 +59,7 @@ fn printed_arguments_and_printed_file_are_what_was_planned() {
         let flags = [data, flags].concat();
         let [by_line, by_file] = proposed(&flags);
         assert_eq!(by_line, by_file, "{flags:?}");
-        assert_eq!(by_line.notes, Vec::<String>::new(), "nothing that is not looked at");
+        assert_eq!(by_line.notes, [], "nothing that is not looked at");
         assert_eq!(by_line.memory_bytes, memory_mib << 20, "{flags:?}");
         assert_eq!(by_line.threads, threads, "{flags:?}");
         let named: Vec<_> = by_line.tiers.iter().map(|tier| tier.path.clone()).collect();
