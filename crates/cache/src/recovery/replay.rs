@@ -244,8 +244,9 @@ impl Kills<'_> {
             let name = position << FINGERPRINT_BITS | rest;
             Word::KillLike { slot: self.slot, name }.to_bits()
         };
-        let first = like(position.saturating_sub(self.width), 0);
-        let last = like((position + self.width).min(u32::MAX.into()), FINGERPRINT);
+        let reach = self.width.saturating_sub(1);
+        let first = like(position.saturating_sub(reach), 0);
+        let last = like((position + reach).min(u32::MAX.into()), FINGERPRINT);
         let from = self.likes.partition_point(|&like| like < first);
         let mut near = self.likes[from..].iter().take_while(|&&like| like <= last);
         near.any(|like| like & FINGERPRINT == fingerprint)
@@ -302,6 +303,9 @@ fn nonsense() -> io::Error {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::kill_log::word::short;
+    use crate::records::key::Name;
+    use crate::segments::packing::{Item, defer_equal_names};
 
     /// Two segments that count, of which the second is to end with the first, which was not committed again.
     const CUT_SHORT: [Word; 7] = [
@@ -334,6 +338,46 @@ mod tests {
         assert!(found[&1].is_committed && !found[&0].is_to_be_said_again);
         let found = replay(&[&CUT_SHORT[..], &later[2..]].concat()).segments;
         assert!(!found.contains_key(&1), "where that is what the commit says");
+    }
+
+    /// Records that differ in no more than what words keep of a name are not sealed together, so that the word of one
+    /// never takes another along.
+    #[test]
+    fn a_word_for_a_record_leaves_its_twins_alone() {
+        const WIDTH: u32 = 1 << 20;
+        let name = |pos, fingerprint| Name { pos, fingerprint };
+        // Twins at the same position, in the same bucket, and just beyond it; in what is kept, or only in the rest.
+        let names = [
+            name(7, 0x0005),
+            name(7, 0x0205),
+            name(7, 0x7e05),
+            name(7, 0x0006),
+            name(WIDTH - 1, 0x0405),
+            name(WIDTH + 7, 0x0605),
+            name(WIDTH + 7, 0x0606),
+        ];
+        let mut items: Vec<_> = names.iter().map(|&name| Item::new(name, b"", ())).collect();
+        let later = defer_equal_names(&mut items, WIDTH);
+        let sealed: Vec<_> = items.iter().map(|item| item.name).collect();
+        assert_eq!(sealed, [names[0], names[3], names[5], names[6]]);
+        assert_eq!(later.len(), names.len() - sealed.len());
+        let place = Word::Place { slot: 0, shard: 0, number: 0 };
+        let segment = [Word::Begin { slot: 0, seq: 1 }, place, Word::Commit { slot: 0 }];
+        for &killed in &sealed {
+            let name = short(killed);
+            let words = [Word::Kill { slot: 0, name }, Word::KillAll { shard: 0, name }];
+            for word in words {
+                let found = replay(&[&segment[..], &[word]].concat());
+                let kills = found.kills(0, &found.segments[&0], WIDTH);
+                let void: Vec<_> = sealed.iter().filter(|&&name| kills.void(short(name))).collect();
+                assert_eq!(void, [&killed], "{word:?}");
+            }
+            // Of this only its bucket is known, which may have been as wide as at the seal.
+            let found = replay(&[&segment[..], &[Word::KillLike { slot: 0, name }]].concat());
+            let kills = found.kills(0, &found.segments[&0], WIDTH);
+            let void: Vec<_> = sealed.iter().filter(|&&name| kills.void(short(name))).collect();
+            assert_eq!(void, [&killed], "like {name:x}");
+        }
     }
 
     #[test]
@@ -371,8 +415,8 @@ mod tests {
         assert!(
             kills(7).name(name(u32::MAX.into(), 5)) && !kills(8).void(name(u32::MAX.into(), 5))
         );
-        assert!(kills(7).void(name(90, 5)) && kills(7).void(name(110, 5)), "within the width");
-        assert!(!kills(7).void(name(89, 5)) && !kills(7).void(name(111, 5)), "beyond it");
+        assert!(kills(7).void(name(91, 5)) && kills(7).void(name(109, 5)), "within the width");
+        assert!(!kills(7).void(name(90, 5)) && !kills(7).void(name(110, 5)), "beyond it");
         assert!(!kills(7).void(name(100, 4)) && !kills(8).void(name(100, 5)));
         assert!(kills(8).void(name(50, 1)), "what began before");
         assert!(!kills(9).void(name(50, 1)), "what began since");
