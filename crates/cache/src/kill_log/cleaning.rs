@@ -42,6 +42,12 @@ impl KillLog {
         self.slots_left(slots) < SLOTS_LEFT
     }
 
+    /// Whether the last slot that it may take is full: nothing more is written before cleaning gives one back.
+    pub(super) fn is_out_of_slots(&self, slots: &Slots) -> bool {
+        let is_full = self.get(LogField::Spilled).is_multiple_of(self.pages_per_slot(slots));
+        is_full && self.slots_left(slots) <= 1
+    }
+
     /// Whether what counts is nearly all that the log has slots for. Kills count until their segment is taken
     /// back, so that this is what makes them fewer.
     pub(crate) fn is_long(&self, slots: &Slots) -> bool {
@@ -50,7 +56,8 @@ impl KillLog {
         self.live_words() * LONG.1 > words_max * LONG.0 && !self.has_failed()
     }
 
-    /// Whether requests have to leave the last slots to background work.
+    /// Notes whether requests have to leave the last slots to background work: whenever slots were taken or given, since
+    /// requests take some themselves to make what they say durable. By who writes, so that the last to note is right.
     pub(super) fn note_slots_left(&self, slots: &Slots) {
         let holds_back = self.slots_left(slots) < SLOTS_HELD_BACK;
         self.holds_back.store(holds_back, Ordering::Relaxed);
@@ -84,10 +91,13 @@ impl KillLog {
                 words.extend(bits.filter_map(|(at, bits)| Some((at, Word::from_bits(bits)?))));
                 (page, last) = (page + 1, read.checksum);
             }
+            if words.iter().any(|&(at, word)| self.is_half_done(at, word)) {
+                return false;
+            }
             match self.say_what_counts(&words, slots, locked) {
                 Some(more) => said += more,
                 // The oldest slot stays; to say something twice does no harm.
-                None => return false,
+                None => return self.put_off(slots),
             }
         }
         let words = per_slot * PAGE_WORDS;
@@ -100,17 +110,23 @@ impl KillLog {
         self.drop_oldest_slot(tail, last, slots)
     }
 
-    /// Says again what still counts of some words; how many. `None` if one of them can't be judged yet, or the
-    /// ring has no room.
+    /// There is no room for what counts, or a drive does not take it. Says whether something came of it: where only
+    /// cleaning would make room, requests would wait for ever. Now they don't, but the next start must be cold.
+    fn put_off(&self, slots: &Slots) -> bool {
+        let is_stuck = self.is_out_of_slots(slots);
+        if is_stuck {
+            self.fail();
+        }
+        is_stuck
+    }
+
+    /// Says again what still counts of some words; how many. `None` if the ring has no room.
     fn say_what_counts(
         &self,
         words: &[(u64, Word)],
         slots: &Slots,
         locked: &Locked<'_>,
     ) -> Option<u64> {
-        if words.iter().any(|&(at, word)| self.is_half_done(at, word)) {
-            return None;
-        }
         let counts = |&(at, word): &(u64, Word)| {
             self.still_counts(at, word)?;
             Some((self.shard_of(word)?, at, word))
@@ -147,7 +163,7 @@ impl KillLog {
     /// The oldest slot says nothing any more that counts.
     fn drop_oldest_slot(&self, tail: u64, last: u32, slots: &Slots) -> bool {
         if self.keeps_directory() && self.make_durable(slots).is_err() {
-            return false;
+            return self.put_off(slots);
         }
         crash_point("log: said again");
         let slot = self.slot_of(tail, slots);
@@ -160,6 +176,7 @@ impl KillLog {
             let mut writer = crate::lock(&self.writer);
             self.field(LogField::Tail).store(tail + self.pages_per_slot(slots), Ordering::Release);
             (writer.is_listed, writer.tail_link) = (false, last);
+            self.note_slots_left(slots);
         }
         crash_point("log: tail moved");
         if self.keeps_directory() && self.rewrite_directory(slots).is_err() {
@@ -308,6 +325,36 @@ mod tests {
         log.commit(SLOT);
         assert!(log.clean(&slots, &|_, act| act()));
         assert!(replay(&log, &slots).segments[&SLOT].is_committed);
+    }
+
+    /// Makes kills durable, each with a page of its own, until `ends` says so or it does not work.
+    fn kill_durably(log: &KillLog, slots: &Slots, ends: impl Fn() -> bool) -> bool {
+        while !ends() {
+            log.kill(SLOT, NAME);
+            if log.make_durable(slots).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn requests_leave_slots_to_cleaning_while_no_background_work_looks() {
+        let (log, slots) = a_log_with_a_kill();
+        let log = log.within(Some(10));
+        assert!(kill_durably(&log, &slots, || !log.has_room()), "they wait before it fails");
+        assert!(log.maintain(&slots, true, &|_, act| act()));
+        assert!(log.has_room() && !log.has_failed());
+    }
+
+    #[test]
+    fn a_log_that_cleaning_has_no_slot_for_is_given_up() {
+        let (log, slots) = a_log_with_a_kill();
+        let log = log.within(Some(10));
+        assert!(!kill_durably(&log, &slots, || false));
+        assert!(!log.has_room());
+        while log.maintain(&slots, true, &|_, act| act()) {}
+        assert!(log.has_room() && log.has_failed());
     }
 
     /// Its end is said in so many words only later.

@@ -351,13 +351,14 @@ impl KillLog {
             crash_point("log: pages written");
             writer.link = link;
             self.retire_pages(writer, from, to);
+            self.note_slots_left(slots);
             worked = true;
         }
     }
 
     /// Takes a slot for the pages from `page` on.
     fn take_slot(&self, writer: &mut Writer, page: u64, slots: &Slots) -> bool {
-        if self.slots_left(slots) <= 1 {
+        if self.is_out_of_slots(slots) {
             return false;
         }
         let Some(slot) = slots.take_for_log(self.tier) else { return false };

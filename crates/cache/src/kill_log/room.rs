@@ -49,7 +49,6 @@ impl KillLog {
             }
             return false;
         }
-        self.note_slots_left(slots);
         let spilled = self.is_crowded() && self.spill(slots).unwrap_or(false);
         (may_clean && self.clean(slots, locked)) || spilled
     }
@@ -84,7 +83,7 @@ impl KillLog {
 
     /// Readies the ring of an earlier process: places that were taken and never written are filled,
     /// and pages beyond the last are zeros.
-    pub(crate) fn mend_ring(&self) {
+    pub(crate) fn mend_ring(&self, slots: &Slots) {
         let (spilled, head) = (self.get(LogField::Spilled), self.get(LogField::Head));
         for page in spilled..spilled + self.state.ring_pages() {
             let words = self.state.log_page(self.tier.into(), page);
@@ -98,5 +97,6 @@ impl KillLog {
             }
         }
         self.reusable.store(spilled, Ordering::Release);
+        self.note_slots_left(slots);
     }
 }

@@ -369,7 +369,7 @@ fn logged(
         let newest = newest_directory(device, mount.set().set).map_err(failed)?;
         newest.iter().for_each(|newest| log.continue_directory(newest));
         replays.push(read_log(log, &slots).map_err(failed)?);
-        log.mend_ring();
+        log.mend_ring(&slots);
     }
     if state.as_ref().is_some_and(|state| state.loss().is_any()) {
         return Err("a part of the state was gone before it was read".to_owned());
