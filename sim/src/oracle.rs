@@ -153,15 +153,16 @@ impl Oracle {
         Ok(found)
     }
 
-    /// Nothing was found. `is_final`: and nothing can be found later, unless it is stored.
+    /// Nothing was found. `is_final`: and nothing can be found later, unless it is stored. What has expired was there
+    /// perhaps, and still is.
     pub(crate) fn miss(&mut self, key: u32, now: u32, is_final: bool) -> Missed {
         let entry = &mut self.entries[key as usize];
         let is_gone = |state: &State| state.as_ref().is_none_or(|version| version.is_expired(now));
         if !entry.now.iter().any(is_gone) {
             return Missed::Lost;
         }
-        if is_final && entry.now.len() > 1 {
-            entry.now = vec![None];
+        if is_final {
+            entry.now.retain(is_gone);
         }
         Missed::Rightly
     }
