@@ -19,16 +19,24 @@ fn set(client: &mut Client, n: u64) {
     assert!(client.set_large(&key(n), CHUNKS, CHUNK_BYTES), "{n}");
 }
 
-/// Stores chunks `from` to `to` of an item.
+/// Stores some chunks of an item.
 fn upload(client: &mut Client, item: ItemId, chunks: std::ops::Range<u32>) {
+    let chunk = vec![9; client.cache.inline_bytes_max().min(CHUNK_BYTES as usize)];
     for index in chunks {
-        let chunk = [9; CHUNK_BYTES as usize];
         while !matches!(
             client.session.store_chunk(item, index, &chunk, client.now),
             Update::Done { .. }
         ) {
             client.settle();
         }
+    }
+}
+
+/// Leaves so many items with their first chunk.
+fn begin_uploads(client: &mut Client, items: u32) {
+    for _ in 0..items {
+        let item = client.session.begin_item();
+        upload(client, item, 0..1);
     }
 }
 
@@ -110,6 +118,39 @@ fn chunks_without_an_owner_are_removed_without_tiers() {
     let mut client = open(&left);
     search(&mut client);
     assert_items(&client, 5..20);
+}
+
+/// Of segments so small that chunks lie in pages as all records do, none says that there are large items.
+#[test]
+fn chunks_in_pages_of_segments_without_manifests_are_found() {
+    let mut config = config();
+    config.tuning.segment_bytes = Some(32 << 10);
+    let mut machine = Machine::new(config);
+    begin_uploads(&mut machine.client, 400);
+    machine.client.settle();
+    assert!(stats(&machine.client).tiers[0].segment_writes > 0);
+    machine = machine.crash();
+    search(&mut machine.client);
+    assert_eq!(stats(&machine.client).records, 0);
+}
+
+/// There are none on the tiers when the search begins, and those of a shard are there when it comes to that.
+#[test]
+fn chunks_that_are_sealed_during_a_search_are_found() {
+    let mut config = config();
+    config.tuning.shards = Some(4);
+    let mut machine = Machine::new(config);
+    begin_uploads(&mut machine.client, 60);
+    machine = machine.crash();
+    machine.recover();
+    let client = &mut machine.client;
+    assert!(client.cache.maintain(client.now));
+    assert_eq!(stats(client).tiers[0].segment_writes, 0);
+    for n in 0..1000 {
+        assert!(client.set(&key(n), &[7; 1000]));
+    }
+    search(client);
+    assert_eq!(stats(client).records, 1000);
 }
 
 /// A table for 512 items looks at a part of them in each pass.

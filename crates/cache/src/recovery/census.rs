@@ -22,6 +22,7 @@ use crate::platform::quiesce::{Guard, Participant};
 use crate::reclaim::items::{self, Large};
 use crate::reclaim::{self, Keeps, Unreadable, Victim};
 use crate::records::manifest::{ItemId, Run};
+use crate::segments::layout::PACKED_MAX;
 use crate::segments::segment::Sealed;
 use crate::shard::{Locked, Shard};
 use std::collections::{HashMap, HashSet};
@@ -145,7 +146,7 @@ impl Census {
         let room = engine.pool.budget.limit() / MEMORY_SHARE / ITEM_BYTES;
         pass.items_max = room.max(1) as usize;
         pass.done = vec![false; engine.shards.len()];
-        pass.reads_all = engine.shards.iter().any(has_large_items);
+        pass.reads_all = may_have_large_items(engine);
         pass.number += 1;
         self.waiting.store(engine.shards.len(), Ordering::Relaxed);
         self.is_under_way.store(true, Ordering::Release);
@@ -160,12 +161,24 @@ impl Census {
         if self.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
+        if !pass.reads_all && may_have_large_items(engine) {
+            // They were sealed meanwhile, and some may have left their block before that was looked at.
+            let sample = pass.sample;
+            pass.samples.push(sample);
+            return self.begin_next(&mut pass, engine);
+        }
         let orphans = pass.orphans(engine.next_item.load(Ordering::Relaxed));
         let chunks: u64 = orphans.iter().map(|run| u64::from(run.chunks)).sum();
         self.orphaned_chunks.fetch_add(chunks, Ordering::Relaxed);
         engine.discard_runs(orphans.into_iter());
         self.begin_next(&mut pass, engine);
     }
+}
+
+/// Whether large items may be on the tiers. Where a whole chunk is long enough to lie in an extent, that tells.
+fn may_have_large_items(engine: &Engine) -> bool {
+    let are_packed = engine.geometry.inline_bytes_max() as usize <= PACKED_MAX;
+    are_packed || engine.shards.iter().any(has_large_items)
 }
 
 fn has_large_items(shard: &Shard) -> bool {
