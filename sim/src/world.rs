@@ -299,9 +299,10 @@ impl World {
         }
         cx.tally.clean_stops += u64::from(all);
         if !all {
-            // The next start is as after a crash.
+            // The next start is as after a crash. The end of a strict log that drives lied about is in the state only.
             let Blow::Stop { reboots, state_is_lost } = cx.crash.blow() else { return };
-            let blow = match reboots {
+            let needs_state = cx.scenario.trouble.lies && cx.scenario.is_strict();
+            let blow = match reboots && !needs_state {
                 true => Blow::Power { drives: Crash::KeepAll, state_is_lost },
                 false => Blow::Process { state_is_lost },
             };
