@@ -6,7 +6,6 @@
 //! undone. Then several states are possible until one of them is seen; from there on it is that one.
 
 use crate::value::describe;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use terrace_cache::{Body, Manifest, Record};
 
@@ -257,17 +256,21 @@ impl Oracle {
         self.entries.iter().enumerate().filter_map(live)
     }
 
-    /// Records that a cache must hold which has let go of none, and those that any may hold: expired records stay
-    /// until something comes across them.
-    pub(crate) fn records(&self, now: u32) -> RangeInclusive<u64> {
+    /// Records that a cache must hold which has let go of none.
+    pub(crate) fn least_records(&self, now: u32) -> u64 {
         let must = |state: &State| {
             let live = state.as_ref().filter(|version| !version.is_expired(now));
             live.filter(|version| !version.is_hollow).map_or(0, |version| version.records())
         };
-        let may = |state: &State| state.as_ref().map_or(0, |version| version.records());
-        let least = self.entries.iter().filter_map(|entry| entry.now.iter().map(must).min());
-        let most = self.entries.iter().filter_map(|entry| entry.now.iter().map(may).max());
-        least.sum()..=most.sum()
+        self.entries.iter().filter_map(|entry| entry.now.iter().map(must).min()).sum()
+    }
+
+    /// Records that a cache may hold of a key that was just looked up: expired ones stay until something comes across
+    /// them.
+    pub(crate) fn most_records_of(&self, key: u32, is_found: bool, now: u32) -> u64 {
+        let states = self.entries[key as usize].now.iter().flatten();
+        let may_be = states.filter(|version| is_found || version.is_expired(now));
+        may_be.map(|version| version.records()).max().unwrap_or(0)
     }
 
     /// Whether nothing else has happened to the key since it was in this state.

@@ -467,15 +467,24 @@ impl World {
             return;
         }
         let session = life.cache.session();
+        let mut records = 0;
         for key in 0..cx.oracle.keys() {
-            if peek(&session, cx, key) == Some(false) {
-                cx.miss(key, "the last look");
-            }
+            let is_found = peek(&session, cx, key) == Some(true);
             if cx.failure.is_some() {
                 return;
             }
+            if !is_found {
+                cx.miss(key, "the last look");
+            }
+            records += cx.oracle.most_records_of(key, is_found, cx.latest);
         }
         let stats = life.cache.stats();
+        cx.is_hurt();
+        if stats.records > records && !cx.was_broken {
+            // Such as chunks of an item that is gone.
+            let all = stats.records;
+            cx.fail(0, format!("{all} records are there, and what was found has {records}"));
+        }
         cx.tally.evictions = stats.evictions;
         if cx.scenario.ample && !cx.is_hurt() && stats.evictions > 0 {
             cx.fail(0, format!("{} evictions, and there is room", stats.evictions));
