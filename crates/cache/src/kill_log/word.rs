@@ -56,12 +56,7 @@ pub(crate) fn abroad(seq: u64) -> u64 {
 /// What a word keeps of a name. No two records of one segment share it: see
 /// [`crate::segments::packing::defer_equal_names`].
 pub(crate) fn short(name: Name) -> u64 {
-    u64::from(name.pos) << FINGERPRINT_BITS | kept_fingerprint(name)
-}
-
-/// What a word keeps of the fingerprint of a name.
-pub(crate) fn kept_fingerprint(name: Name) -> u64 {
-    u64::from(name.fingerprint) & FINGERPRINT
+    u64::from(name.pos) << FINGERPRINT_BITS | u64::from(name.fingerprint) & FINGERPRINT
 }
 
 /// What it keeps of the fingerprint, in the lowest bits.

@@ -1,6 +1,6 @@
 //! Packing: where the records of a segment lie in it, and what it looks like as bytes.
 
-use crate::kill_log::word::kept_fingerprint;
+use crate::kill_log::word::short;
 use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::segments::layout::{
@@ -81,9 +81,9 @@ fn last_expiry<S>(items: &[Item<'_, S>]) -> u32 {
     if each.clone().any(|expires| expires == 0) { 0 } else { each.max().unwrap_or(0) }
 }
 
-/// Takes out all but the first of records that could come to share bucket and what words of the log keep of a
-/// fingerprint, for a later segment. So (name, segment) means one record at every size of the index, and a word of the
-/// log names one record. Answers what it took.
+/// Takes out all but the first of records that could come to share bucket and fingerprint, or that a word of the log
+/// could not tell apart, for a later segment. So (name, segment) means one record at every size of the index, and after
+/// a start. Answers what it took.
 pub(crate) fn defer_equal_names<'g, S>(
     items: &mut Vec<Item<'g, S>>,
     width: u32,
@@ -102,11 +102,11 @@ pub(crate) fn defer_equal_names<'g, S>(
     items.extract_if(first.., is_taken).collect()
 }
 
-/// Whether a name could come to share bucket and the kept part of the fingerprint with one of those before it, which
-/// are in order.
+/// Whether a name could come to share bucket and fingerprint with one of those before it, which are in order, or shares
+/// with it what words of the log keep.
 fn clashes(name: Name, before: impl DoubleEndedIterator<Item = Name>, width: u32) -> bool {
     let mut near = before.rev().take_while(|other| name.pos - other.pos < width);
-    near.any(|other| kept_fingerprint(other) == kept_fingerprint(name))
+    near.any(|other| other.fingerprint == name.fingerprint || short(other) == short(name))
 }
 
 /// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.
