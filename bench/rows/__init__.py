@@ -1,7 +1,7 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
 from . import (
-    capacity, cpu, flash_gets, generator, hit_ratio, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    capacity, cpu, eviction, flash_gets, generator, hit_ratio, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
     speed_instructions, speed_latency, speed_scaling, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
@@ -27,7 +27,7 @@ SPEED = {
 
 # Measured only if named: a minute, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more
 # than two hours.
-LONG = {"stalls", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", "hit-ratio", *SPEED}
+LONG = {"stalls", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", "hit-ratio", "eviction", "used", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -49,6 +49,8 @@ ROWS = {
     "traces": traces.traces,
     "ladder": ladder.ladder,
     "hit-ratio": hit_ratio.hit_ratio,
+    "eviction": eviction.fills,
+    "used": eviction.used,
     "restart": restart.restart,
     "killlog": restart.kill_log,
     "strict": restart.strict,

@@ -225,6 +225,29 @@ fn tier_levels_evict_oldest() {
     }
 }
 
+/// Used once, a record outlives others that were stored with it and never used, and goes all the same in the end.
+#[test]
+fn dram_keeps_longer_what_was_used_once() {
+    const OLD: u64 = 200;
+    let fill = Fill { value: 1000, ..DRAM };
+    let (mut client, worth) = (fill.open(), fill.memory / fill.value as u64);
+    let old = |n: u64| format!("old:{n}").into_bytes();
+    for n in 0..OLD {
+        assert!(client.set(&old(n), &vec![n as u8; fill.value]));
+    }
+    for n in (0..OLD).step_by(2) {
+        assert!(client.get(&old(n)).is_some());
+    }
+    let there = |client: &mut Client, first: u64| {
+        (first..OLD).step_by(2).filter(|&n| client.get_as(&old(n), Access::Peek).is_some()).count()
+    };
+    // Turns of what is evicted: a few records less than the memory's worth.
+    fill.store_all(&mut client, worth * 2, |_, _| ());
+    assert_eq!((there(&mut client, 0), there(&mut client, 1)), (OLD as usize / 2, 0));
+    fill.store_all(&mut client, worth * 5, |_, _| ());
+    assert_eq!(there(&mut client, 0), 0);
+}
+
 #[test]
 fn dram_keeps_what_is_used() {
     for used in [Use::Read, Use::Replace] {

@@ -37,6 +37,9 @@ const REST: u32 = 64;
 /// Eviction may move more than half of a block, and make up for it with later ones, up to this part of all blocks: records
 /// that are in use may lie in blocks one behind the other, as the pieces of a large item do.
 const USED_PART: u64 = 4;
+/// Eviction passes a record by that was used, and then so many times more: it stays four times as long without
+/// another use as one that was never used.
+const PASSES: u16 = 3;
 /// A block is open for no longer than until this part of all blocks was taken since, so that the records of one block were
 /// stored within that.
 const OPEN_PART: u64 = 25;
@@ -58,7 +61,10 @@ pub(crate) struct Compaction {
 /// What to do with a live record of a block that is being emptied.
 #[derive(PartialEq, Eq)]
 enum Fate {
+    /// It moves on as it is.
     Move,
+    /// It moves on with these marks of [`mark::USED`] and [`mark::PASSES`].
+    Pass(u16),
     Drop,
     /// A copy is to be written to a higher rung of the ladder than its original is on.
     Raise,
@@ -213,9 +219,9 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     weights
 }
 
-/// Without tiers: empties the oldest block of all shards; records used since last looked at move on
-/// (CLOCK, Corbató 1968), the others are lost. However much was used, about as much is freed as is moved, and `ahead`
-/// is what was moved beyond that.
+/// Without tiers: empties the oldest block of all shards; records used since last looked at move on, as those do that
+/// were used before and have [`PASSES`] left (CLOCK, Corbató 1968), the others are lost. However much was used, about a
+/// third of what is moved is freed, and `ahead` is what was moved beyond that.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
     let (pool, block_bytes) = (&engine.pool, u64::from(engine.geometry.block_bytes));
     let has_none = pool.arena.available(&pool.budget, pool.place_for(Lane::Fresh)) == 0;
@@ -228,7 +234,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
     let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
     in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
         let Some(&block) = locked.state.fresh.full.front() else { return false };
-        *ahead = ahead.saturating_sub(block_bytes / 2);
+        *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
         // Of what is dropped, the chunks go along.
         let drop = |record: &Record<'_>| {
             engine.discard_chunks_of(record);
@@ -236,11 +242,12 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
         };
         let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
             let after = *ahead + u64::from(resident.footprint());
-            if !resident.has(mark::USED) || record.is_expired(now) || after > most {
+            let Some(passes) = passes(resident) else { return drop(record) };
+            if record.is_expired(now) || after > most {
                 return drop(record);
             }
             *ahead = after;
-            Fate::Move
+            Fate::Pass(passes)
         };
         if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
             // There is no block to move to; emptying this one gives the first.
@@ -248,6 +255,15 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
         }
         true
     })
+}
+
+/// What marks a record has once eviction has passed it by; `None` if it does not.
+fn passes(resident: &Resident<'_>) -> Option<u16> {
+    let passes = resident.header.mark.load(Ordering::Relaxed) & mark::PASSES;
+    match resident.has(mark::USED) {
+        true => Some(PASSES * mark::PASS),
+        false => passes.checked_sub(mark::PASS),
+    }
 }
 
 /// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
@@ -358,9 +374,17 @@ fn take_out(
         locked.forget(name.pos, resident, at);
         return true;
     }
+    let marks = resident.header.mark.load(Ordering::Relaxed);
     let moved = match fate(resident, record) {
-        Fate::Move => relocate(locked, lane, resident).map(|addr| (addr, lane)),
-        Fate::Raise => relocate(locked, Lane::Fresh, resident).map(|addr| (addr, Lane::Fresh)),
+        Fate::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
+        Fate::Pass(passes) => {
+            let marks = marks & !(mark::USED | mark::PASSES) | passes;
+            relocate(locked, lane, resident, marks).map(|addr| (addr, lane))
+        }
+        Fate::Raise => {
+            let to = Lane::Fresh;
+            relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
+        }
         Fate::Drop => {
             // No restart may bring the original back: who deletes its key finds nothing by then.
             if lane == Lane::Fresh {
@@ -417,18 +441,18 @@ pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
     }
 }
 
-/// Copies a record to a lane's open block, as unused.
-pub(crate) fn relocate(
+/// Copies a record to a lane's open block, with these marks but for what follows from the lane.
+fn relocate(
     locked: &mut Locked<'_>,
     lane: Lane,
     resident: &Resident<'_>,
+    marks: u16,
 ) -> Result<Addr, NoBlock> {
-    let marks = resident.header.mark.load(Ordering::Relaxed) & !(mark::USED | mark::VOID);
     let marks = match lane {
         Lane::Hot => marks | mark::HOT,
         Lane::Fresh if resident.has(mark::HOT) => marks & !mark::HOT | mark::REINSERTED,
         Lane::Fresh => marks,
-    };
+    } & !mark::VOID;
     let stamp = Stamp {
         mark: marks,
         accessed: resident.header.accessed.load(Ordering::Relaxed),

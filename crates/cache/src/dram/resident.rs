@@ -68,6 +68,10 @@ pub(crate) mod mark {
     pub(crate) const INHERITED: u16 = 256;
     /// Took the place of a sealed record that its request had read, or was [`REWRITTEN`] when it was passed over.
     pub(crate) const CHANGED: u16 = 512;
+    /// Without tiers: how many times eviction may still pass the record by though it was not used, see
+    /// [`crate::dram::eviction`].
+    pub(crate) const PASSES: u16 = 3 * PASS;
+    pub(crate) const PASS: u16 = 1024;
     /// The key was used before this record is sealed: read, or rewritten.
     pub(crate) const USED_BEFORE: u16 = FETCHED | REWRITTEN | CHANGED;
 }
