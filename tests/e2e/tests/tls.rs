@@ -210,11 +210,14 @@ fn clients_show_certificates_where_they_must() {
         ("-o ssl_ca_cert=DIR/ca.pem,ssl_verify_mode=2", "", false, false),
         ("-o ssl_ca_cert=DIR/ca.pem,ssl_verify_mode=1", "", true, false),
         ("-o ssl_ca_cert=DIR/ca.pem", "mtls:", false, false),
+        // Where no authority vouches for any, none gets in.
+        ("", "mtls:", false, false),
+        ("-o ssl_verify_mode=2", "", false, false),
         ("-o ssl_ca_cert=DIR/ca.pem,ssl_verify_mode=2", "btls:", true, true),
     ] {
         let mut server = TlsServer::start(more, prefix);
         let known = Some(&server.authority);
-        assert!(server.connect(known).is_ok(), "{more} {prefix}");
+        assert_eq!(server.connect(known).is_ok(), more.contains("ssl_ca_cert"), "{more} {prefix}");
         assert_eq!(server.connect(None).is_ok(), without, "{more} {prefix}");
         assert_eq!(server.connect(Some(&stranger)).is_ok(), with_strange, "{more} {prefix}");
         if !with_strange {

@@ -215,7 +215,7 @@ impl Settings {
     }
 
     /// Whether clients of some listener must show certificates.
-    fn asks_for_certificates(&self) -> bool {
+    pub(super) fn asks_for_certificates(&self) -> bool {
         let default = self.listen_tls();
         let mut asked = self.listen.iter().map(|listen| listen.tls.unwrap_or(default));
         match self.listen.is_empty() {
@@ -238,18 +238,12 @@ impl Settings {
             return Err(UsageError::conflict("-l", "btls: and mtls: need TLS; write -Z too"));
         }
         if self.tls.enabled {
-            self.check_tls(asks(ListenTls::Mutual))?;
+            self.check_tls()?;
         }
         if self.udp_port != Port::Off && self.asks_for_passwords() {
             return Err(UsageError::conflict(
                 "-U",
                 "datagrams carry no password; leave -U, -S or -Y out",
-            ));
-        }
-        if self.udp_port != Port::Off && self.asks_for_certificates() {
-            return Err(UsageError::conflict(
-                "-U",
-                "datagrams show no certificate; leave -U out, or -o ssl_verify_mode=2 and mtls:",
             ));
         }
         match &self.admin {
@@ -264,7 +258,7 @@ impl Settings {
         }
     }
 
-    fn check_tls(&self, asks_for_mutual: bool) -> Result<(), UsageError> {
+    fn check_tls(&self) -> Result<(), UsageError> {
         if self.tls.chain.is_none() {
             return Err(UsageError::conflict(
                 "-Z",
@@ -273,11 +267,6 @@ impl Settings {
         }
         if self.tls.key.is_none() {
             return Err(UsageError::conflict("-Z", "there is no key; write -o ssl_key=FILE"));
-        }
-        let verifies = self.tls.verify != Verify::None || asks_for_mutual;
-        if verifies && self.tls.ca.is_none() {
-            let reason = "no CA vouches for clients; write -o ssl_ca_cert=FILE too";
-            return Err(UsageError::conflict("-o ssl_verify_mode or mtls:", reason));
         }
         Ok(())
     }

@@ -331,6 +331,16 @@ impl Settings {
             let note = "-o ssl_verify_mode=1: clients are not asked, since ssl_ca_cert names no CA";
             self.notes.push(Note::Warning(note.into()));
         }
+        if self.tls.enabled && self.asks_for_certificates() && self.tls.ca.is_none() {
+            let note = "-o ssl_verify_mode or mtls: each client is turned away where a certificate is needed, since no \
+                        CA vouches for any; write -o ssl_ca_cert=FILE";
+            self.notes.push(Note::Warning(note.into()));
+        }
+        if self.udp_port != Port::Off && self.asks_for_certificates() {
+            self.udp_port = Port::Off;
+            let note = "-U: not listened on, since datagrams show no certificate, and clients are asked for one";
+            self.notes.push(Note::Warning(note.into()));
+        }
         if self.listens_on_nothing() {
             let note = "-p 0: no client gets in; write a port or -s FILE";
             self.notes.push(Note::Warning(note.into()));

@@ -169,13 +169,29 @@ fn flags_that_need_another_are_noted_without_it() {
 fn datagrams_show_no_certificate() {
     const TLS: &str = "-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_ca_cert=/a -U 1";
     for more in ["-o ssl_verify_mode=2", "-l mtls:127.0.0.1", "-o ssl_verify_mode=3 -l ::1"] {
-        let error = invoke(&format!("{TLS} {more}")).unwrap_err();
-        assert_eq!(error.exit_code(), 64, "{more}");
-        assert!(error.to_string().starts_with("-U: datagrams show no certificate"), "{error}");
+        let s = settings(&format!("{TLS} {more}"));
+        assert_eq!(s.udp_port, Port::Off, "{more}");
+        assert!(
+            s.notes.iter().any(|note| note.text().starts_with("-U: not listened on")),
+            "{more}"
+        );
     }
     for more in ["", "-o ssl_verify_mode=1", "-o ssl_verify_mode=2 -l notls:127.0.0.1"] {
-        settings(&format!("{TLS} {more}"));
+        assert_eq!(settings(&format!("{TLS} {more}")).udp_port, Port::At(1), "{more}");
     }
+}
+
+#[test]
+fn certificates_that_no_authority_vouches_for_are_warned_of() {
+    const TLS: &str = "-Z -o ssl_chain_cert=/c,ssl_key=/k";
+    for more in ["-o ssl_verify_mode=2", "-l mtls:127.0.0.1"] {
+        let note = &settings(&format!("{TLS} {more}")).notes[0];
+        assert!(
+            matches!(note, Note::Warning(text) if text.contains("ssl_ca_cert=FILE")),
+            "{note:?}"
+        );
+    }
+    assert!(settings(&format!("{TLS} -l notls:127.0.0.1 -o ssl_verify_mode=2")).notes.is_empty());
 }
 
 #[test]
@@ -419,8 +435,6 @@ fn errors_say_what_to_write() {
         ("-U x", "a port is a number"),
         ("-Z", "write -o ssl_chain_cert=FILE"),
         ("-Z -o ssl_chain_cert=/c", "write -o ssl_key=FILE"),
-        ("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2", "write -o ssl_ca_cert=FILE"),
-        ("-Z -o ssl_chain_cert=/c,ssl_key=/k -l mtls:h", "write -o ssl_ca_cert=FILE"),
         ("-l btls:h", "write -Z too"),
         ("-o ssl_keyformat=ENGINE", "write PEM or DER"),
         ("-o ssl_verify_mode=4", "the mode is a number from 0 to 3"),

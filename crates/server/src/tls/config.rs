@@ -1,5 +1,6 @@
 //! From files to what rustls needs.
 
+use super::no_authority::NoAuthority;
 use super::{ciphers, files};
 use crate::settings::{ListenTls, TlsSettings};
 use rustls::crypto::CryptoProvider;
@@ -34,8 +35,10 @@ impl TlsError {
 /// One configuration for each way that a listener may ask for.
 pub struct Configs {
     basic: Arc<ServerConfig>,
-    /// Where there is a CA: client certificates are asked for, and needed.
-    mutual: Option<[Arc<ServerConfig>; 2]>,
+    /// Client certificates are asked for: checked if shown.
+    asked: Arc<ServerConfig>,
+    /// They are needed.
+    needed: Arc<ServerConfig>,
 }
 
 impl Configs {
@@ -43,27 +46,31 @@ impl Configs {
     pub(crate) fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let provider = Arc::new(provider(settings.ciphers.as_deref())?);
         let config = |verifier| server_config(settings, &provider, verifier);
-        let mutual = match &settings.ca {
-            None => None,
+        let basic = config(None)?;
+        let (asked, needed) = match &settings.ca {
+            None => {
+                let needed = Arc::new(NoAuthority(Arc::clone(&provider)));
+                (Arc::clone(&basic), config(Some(needed))?)
+            }
             Some(ca) => {
                 let roots = Arc::new(roots(ca)?);
                 let asked = verifier(ca, &roots, &provider, true)?;
                 let needed = verifier(ca, &roots, &provider, false)?;
-                Some([config(Some(asked))?, config(Some(needed))?])
+                (config(Some(asked))?, config(Some(needed))?)
             }
         };
-        Ok(Self { basic: config(None)?, mutual })
+        Ok(Self { basic, asked, needed })
     }
 
     /// The configuration for connections of such a listener; `None` if they aren't encrypted.
     pub(crate) fn of(&self, tls: ListenTls) -> Option<Arc<ServerConfig>> {
-        let mutual = self.mutual.as_ref();
-        match tls {
-            ListenTls::Off => None,
-            ListenTls::Basic => Some(Arc::clone(&self.basic)),
-            ListenTls::Asked => mutual.map(|[asked, _]| Arc::clone(asked)),
-            ListenTls::Mutual => mutual.map(|[_, needed]| Arc::clone(needed)),
-        }
+        let config = match tls {
+            ListenTls::Off => return None,
+            ListenTls::Basic => &self.basic,
+            ListenTls::Asked => &self.asked,
+            ListenTls::Mutual => &self.needed,
+        };
+        Some(Arc::clone(config))
     }
 }
 

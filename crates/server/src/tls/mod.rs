@@ -3,6 +3,7 @@
 mod ciphers;
 mod config;
 mod files;
+mod no_authority;
 mod refused;
 mod stream;
 
