@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
-use terrace_e2e::{Client, free_port, is_terrace, program, skip, spawn_with, value_of, wait_until};
+use terrace_e2e::{Client, free_port, is_terrace, skip, spawn_with, value_of, wait_until};
 
 fn others(test: &str) -> bool {
     if !is_terrace() {
