@@ -108,8 +108,8 @@ pub(crate) struct Engine {
     pub(crate) kept_ahead: AtomicU64,
     /// Chunks whose item is gone.
     pub(crate) doomed: Mutex<Doomed>,
-    /// `-m` with which records of [`sizing::RECORD_BYTES_WARNED`] fill the tiers.
-    pub(crate) filling_mebibytes: u64,
+    /// `-m` with which records of [`sizing::RECORD_BYTES_WARNED`] fill the tiers, if any is enough.
+    pub(crate) filling_mebibytes: Option<u64>,
     /// Bytes that do not change: staging buffers, state, logs.
     pub(crate) fixed_bytes: u64,
 }
@@ -307,7 +307,7 @@ impl Engine {
             clock_floor,
             flush_due,
             no_room: AtomicBool::new(false),
-            filling_mebibytes: sizing::least_mebibytes(config, sizing::RECORD_BYTES_WARNED),
+            filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
             hangs: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             kept_ahead: AtomicU64::new(0),

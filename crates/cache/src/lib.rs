@@ -60,6 +60,7 @@ pub use recovery::crash::set_crash_hook;
 #[doc(hidden)]
 pub use recovery::media::read_media;
 pub use recovery::mount::is_foreign;
+pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 pub use recovery::state::{StateFile, is_in_memory};
 pub use request::ahead::Intent;
 pub use request::probe::Probe;

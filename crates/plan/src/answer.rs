@@ -11,10 +11,13 @@ use crate::{
     Data, Drive, LeastMemory, Load, Node, Plan, PlanError, Popularity, Prices, TierSize, Trace,
 };
 use serde_json::{Value, json};
+use terrace_cache::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 
 const MIB: f64 = (1_u64 << 20) as f64;
 /// Rows of the table of `-m`.
 const ROWS_MAX: usize = 8;
+/// Its columns, as in README.md.
+pub(crate) const RECORD_BYTES: [u64; 4] = [RECORD_BYTES_REFUSED, 1024, RECORD_BYTES_WARNED, 100];
 const DEFAULT: &str = "default";
 
 /// One input.
@@ -33,9 +36,25 @@ pub(crate) struct Answer {
     pub(crate) assumptions: Vec<Assumption>,
     pub(crate) plan: Plan,
     pub(crate) proposal: Proposal,
-    /// Bytes of each tier, and what a server with such tiers asks for.
-    pub(crate) sizes: Vec<(f64, LeastMemory)>,
+    pub(crate) sizes: Sizes,
     pub(crate) warnings: Vec<String>,
+}
+
+/// The least `-m` by tiers and records.
+pub(crate) struct Sizes {
+    /// What one of the records that are planned for takes of a tier.
+    pub(crate) record_bytes: u64,
+    /// The tiers that are proposed stand first.
+    pub(crate) rows: Vec<SizesRow>,
+}
+
+/// The least `-m` of a server with tiers of one size, in MiB.
+pub(crate) struct SizesRow {
+    pub(crate) tier_bytes: f64,
+    /// With which records of each of [`RECORD_BYTES`] fill them.
+    pub(crate) of: Vec<u64>,
+    /// With which a server starts, and those that are planned for fill them.
+    pub(crate) of_these: u64,
 }
 
 /// What was read besides flags.
@@ -79,7 +98,7 @@ impl Arguments {
         });
         warnings.extend(doubts(&plan, &data, memory));
         let proposal = Proposal::new(&plan, &data, self.tier_full, self.cores, &self.path);
-        Ok(Answer { assumptions, proposal, sizes: sizes(&plan)?, warnings, plan })
+        Ok(Answer { assumptions, proposal, sizes: Sizes::new(&plan, &data)?, warnings, plan })
     }
 
     fn drive(&self) -> Result<Drive, PlanError> {
@@ -342,7 +361,7 @@ fn doubts(plan: &Plan, data: &Data, memory: u64) -> Vec<String> {
             "the server will warn at its start: with less than -m {} its index has no room for tiers full of records of \
              {} bytes; these are of {:.0}, and {} of them need -m {:.0}",
             plan.asked.fills,
-            LeastMemory::FILLS_RECORD_BYTES,
+            RECORD_BYTES_WARNED,
             data.payload_bytes(),
             count(plan.live_items / plan.nodes),
             (plan.least_memory_bytes / MIB).ceil(),
@@ -351,11 +370,20 @@ fn doubts(plan: &Plan, data: &Data, memory: u64) -> Vec<String> {
     doubts
 }
 
-/// The tier that is proposed, larger ones, and the whole drive.
-fn sizes(plan: &Plan) -> Result<Vec<(f64, LeastMemory)>, PlanError> {
-    let (node, drive) = (&plan.node, plan.node.drive.capacity_bytes);
-    let larger = std::iter::successors(Some(plan.tier_bytes), |bytes| Some(bytes * 2.0));
-    let larger = larger.take_while(|bytes| *bytes < drive).take(ROWS_MAX - 1);
-    let of = |bytes| Ok((bytes, LeastMemory::of(bytes, node)?));
-    larger.chain([drive]).map(of).collect()
+impl Sizes {
+    /// Of the tier that is proposed, larger ones, and the whole drive.
+    fn new(plan: &Plan, data: &Data) -> Result<Self, PlanError> {
+        let (node, drive) = (&plan.node, plan.node.drive.capacity_bytes);
+        let record_bytes = data.record_bytes().ceil() as u64;
+        let larger = std::iter::successors(Some(plan.tier_bytes), |bytes| Some(bytes * 2.0));
+        let larger = larger.take_while(|bytes| *bytes < drive).take(ROWS_MAX - 1);
+        let row = |tier_bytes| {
+            let least = |record_bytes| LeastMemory::full_of(record_bytes, tier_bytes, node);
+            let starts = least(RECORD_BYTES_REFUSED)?;
+            let of = RECORD_BYTES.into_iter().map(least).collect::<Result<_, PlanError>>()?;
+            Ok(SizesRow { tier_bytes, of, of_these: least(record_bytes)?.max(starts) })
+        };
+        let rows = larger.chain([drive]).map(row).collect::<Result<_, PlanError>>()?;
+        Ok(Self { record_bytes, rows })
+    }
 }

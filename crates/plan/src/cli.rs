@@ -145,6 +145,22 @@ mod tests {
         assert!(command.ends_with("--tier ssd:/data/a:3662109m"), "{command}");
     }
 
+    #[test]
+    fn least_memory_is_told_for_the_records_that_are_planned_for() {
+        let least = |value_bytes: u32| {
+            let told = json(&format!("--items 1m --value-bytes {value_bytes} --key-bytes 20"));
+            assert_eq!(told["expected"]["record_bytes"], value_bytes + 32);
+            told["memory_by_tier"][0].clone()
+        };
+        for record_bytes in [100, 512, 1024] {
+            let row = least(record_bytes - 32);
+            assert_eq!(row["these_records"], row[format!("records_of_{record_bytes}_bytes")]);
+        }
+        // A server does not start with what is enough for larger ones.
+        let row = least(20_000);
+        assert_eq!(row["these_records"], row["records_of_4096_bytes"]);
+    }
+
     fn documentation() -> String {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/plan.md");
         std::fs::read_to_string(path).unwrap()

@@ -1,7 +1,7 @@
 //! The answer as one JSON object. Its form is documented in docs/plan.md: names stay, new ones may come.
 
-use crate::answer::Answer;
-use crate::{Latency, LeastMemory};
+use crate::Latency;
+use crate::answer::{Answer, RECORD_BYTES, SizesRow};
 use serde_json::{Map, Value, json};
 
 const MIB: u64 = 1 << 20;
@@ -18,15 +18,22 @@ impl Answer {
                 "memory_bytes": memory,
                 "dram_hit_ratio": hits,
             })).collect::<Vec<_>>(),
-            "memory_by_tier": self.sizes.iter().map(|(bytes, least)| json!({
-                "drives": plan.node.drives,
-                "tier_bytes": bytes,
-                "records_of_4096_bytes": least.starts * MIB,
-                "records_of_512_bytes": least.fills * MIB,
-            })).collect::<Vec<_>>(),
+            "memory_by_tier": self.sizes.rows.iter().map(|row| self.least(row)).collect::<Vec<_>>(),
             "stay_in_dram": plan.stay_in_dram,
             "warnings": self.warnings,
         })
+    }
+
+    fn least(&self, row: &SizesRow) -> Value {
+        let mut told = json!({
+            "drives": self.plan.node.drives,
+            "tier_bytes": row.tier_bytes,
+            "these_records": row.of_these * MIB,
+        });
+        for (record_bytes, least) in RECORD_BYTES.iter().zip(&row.of) {
+            told[format!("records_of_{record_bytes}_bytes")] = json!(least * MIB);
+        }
+        told
     }
 
     fn assumed(&self) -> Value {
@@ -57,6 +64,7 @@ impl Answer {
         let (into, out) = plan.network_bytes;
         json!({
             "live_records": plan.live_items,
+            "record_bytes": self.sizes.record_bytes,
             "room_for_records": plan.capacity_items,
             "hit_ratio": hits,
             "dram_hit_ratio": plan.dram_hits,
@@ -92,7 +100,3 @@ impl Answer {
 fn latency(of: Option<Latency>) -> Value {
     of.map_or(Value::Null, |latency| json!({ "p50": latency.p50_us, "p99": latency.p99_us }))
 }
-
-/// The names of the columns say these sizes.
-const _: () =
-    assert!(LeastMemory::STARTS_RECORD_BYTES == 4096 && LeastMemory::FILLS_RECORD_BYTES == 512);

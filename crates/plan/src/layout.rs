@@ -98,7 +98,8 @@ impl Data {
         self.key_bytes + self.value_bytes
     }
 
-    fn record_bytes(&self) -> f64 {
+    /// What one record takes on a tier.
+    pub(crate) fn record_bytes(&self) -> f64 {
         let expiry = if self.ttl_seconds.is_some() { 4.0 } else { 0.0 };
         let flags = if self.client_flags { 4.0 } else { 0.0 };
         let wide = if self.value_bytes > 65_535.0 { 2.0 } else { 0.0 };

@@ -57,6 +57,7 @@ impl Model<'_> {
 mod tests {
     use super::*;
     use crate::{Data, Drive, LeastMemory, Load, TIER_FULL, TierSize};
+    use terrace_cache::RECORD_BYTES_WARNED;
 
     const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -69,7 +70,7 @@ mod tests {
             let node = Node { memory_bytes, drive, drives, tier, network_bits, cores, tier_full };
             // With headers they are of 512 bytes.
             let (key_bytes, value_bytes) = (20.0, 480.0);
-            let items = gib * GIB * tier_full / LeastMemory::FILLS_RECORD_BYTES as f64;
+            let items = gib * GIB * tier_full / RECORD_BYTES_WARNED as f64;
             let data =
                 Data { items, key_bytes, value_bytes, ttl_seconds: None, client_flags: false };
             let load = Load { per_second: 1.0, get_share: 1.0 };

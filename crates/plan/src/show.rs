@@ -1,7 +1,7 @@
 //! The answer as text: what is assumed, what to run, what to expect.
 
-use crate::answer::Answer;
-use crate::{Latency, LeastMemory, Node, Plan, SameMoney};
+use crate::answer::{Answer, RECORD_BYTES};
+use crate::{Latency, Node, Plan, SameMoney};
 use std::fmt;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -26,18 +26,17 @@ impl fmt::Display for Answer {
             .iter()
             .map(|(memory, hits)| format!("-m {:.0} {:.1} %", memory / MIB, hits * 100.0));
         writeln!(f, "\nhits from DRAM by -m\n  {}", hits.collect::<Vec<_>>().join("   "))?;
-        writeln!(
-            f,
-            "\nleast -m of a server with such tiers (a server with less ends, or warns)\n\
-             {:<26}full of {} B   full of {} B",
-            "  tiers",
-            LeastMemory::STARTS_RECORD_BYTES,
-            LeastMemory::FILLS_RECORD_BYTES
-        )?;
-        for (at, (size, least)) in sizes.iter().enumerate() {
-            let tiers = format!("{:.0} x {}", plan.node.drives, bytes(*size));
+        writeln!(f, "\nleast -m of a server, by the bytes of the records that fill its tiers")?;
+        write!(f, "{:<24}", "  tiers")?;
+        for record_bytes in RECORD_BYTES {
+            write!(f, "{:>10}", format!("{record_bytes} B"))?;
+        }
+        writeln!(f, "{:>16}", format!("these, {} B", sizes.record_bytes))?;
+        for (at, row) in sizes.rows.iter().enumerate() {
+            write!(f, "  {:<22}", format!("{:.0} x {}", plan.node.drives, bytes(row.tier_bytes)))?;
+            row.of.iter().try_for_each(|least| write!(f, "{least:>10}"))?;
             let mark = if at == 0 { "   <- proposed" } else { "" };
-            writeln!(f, "  {tiers:<24}{:>14}{:>16}{mark}", least.starts, least.fills)?;
+            writeln!(f, "{:>16}{mark}", row.of_these)?;
         }
         if !warnings.is_empty() {
             writeln!(f)?;

@@ -4,39 +4,42 @@ use crate::{Node, PlanError};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use terrace_cache::{Cache, Config, OpenError, Tier};
+use terrace_cache::{Config, RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED, Tier};
 use terrace_device::{AlignedBuf, Device, Geometry};
 
 /// The least `-m` for tiers, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeastMemory {
-    /// With less a server does not start: records of [`LeastMemory::STARTS_RECORD_BYTES`] fill the tiers.
+    /// With less a server does not start: records of [`RECORD_BYTES_REFUSED`] fill the tiers.
     pub starts: u64,
-    /// With less it warns: records of [`LeastMemory::FILLS_RECORD_BYTES`] fill the tiers.
+    /// With less it warns: records of [`RECORD_BYTES_WARNED`] fill the tiers.
     pub fills: u64,
 }
 
 /// Threads of background work, each with memory of its own: a server has one for so many cores, within bounds.
 const CORES_PER_BACKGROUND: f64 = 4.0;
 const BACKGROUND: (f64, f64) = (2.0, 4.0);
-/// What a server names where no memory is enough, in MiB.
-const NO_MEMORY: u64 = 1 << 30;
 /// Drives have blocks of so many bytes.
 const BLOCK_BYTES: u32 = 4096;
 /// Steps of the search for tiers that are small enough.
 const STEP: f64 = 1.01;
 
 impl LeastMemory {
-    /// See [`LeastMemory::starts`].
-    pub const STARTS_RECORD_BYTES: u64 = 4096;
-    /// See [`LeastMemory::fills`].
-    pub const FILLS_RECORD_BYTES: u64 = 512;
-
     /// For tiers of so many bytes, one on each drive of a node.
     ///
     /// # Errors
     /// Tiers that a server refuses whatever its memory is.
     pub fn of(tier_bytes: f64, node: &Node) -> Result<Self, PlanError> {
+        let [starts, fills] = [RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED]
+            .map(|record_bytes| Self::full_of(record_bytes, tier_bytes, node));
+        Ok(Self { starts: starts?, fills: fills? })
+    }
+
+    /// With which records that take `record_bytes` of a tier fill such tiers, whether a server starts with it or not.
+    ///
+    /// # Errors
+    /// As [`LeastMemory::of`].
+    pub fn full_of(record_bytes: u64, tier_bytes: f64, node: &Node) -> Result<u64, PlanError> {
         let bytes = tier_bytes as u64 / u64::from(BLOCK_BYTES) * u64::from(BLOCK_BYTES);
         let tiers = (0..node.drives as u64).map(|_| Tier::new(Arc::new(Nowhere(bytes)))).collect();
         let (least, most) = BACKGROUND;
@@ -44,29 +47,13 @@ impl LeastMemory {
             tiers,
             full_percent: (node.tier_full * 100.0).round() as u32,
             background_threads: (node.cores / CORES_PER_BACKGROUND).clamp(least, most) as usize,
-            // Too little for any tier, so that it says how much is enough.
-            ..Config::new(1)
+            ..Config::new(0)
         };
-        match Cache::open(config) {
-            Err(OpenError::Config(text)) => match Self::told(&text) {
-                Some(least) if least.starts < NO_MEMORY => Ok(least),
-                Some(_) => Err(PlanError::Input(format!(
-                    "tiers of {tier_bytes:.0} bytes are too small or too large for a server"
-                ))),
-                None => Err(PlanError::Input(text)),
-            },
-            Err(error) => Err(PlanError::Input(error.to_string())),
-            Ok(_) => Err(PlanError::Input("a cache of one byte was opened".into())),
-        }
-    }
-
-    /// What a start says of tiers that there is too little memory for names both.
-    fn told(text: &str) -> Option<Self> {
-        let (_, advice) = text.split_once("; give at least ")?;
-        let (starts, rest) = advice.split_once(" MiB (-m), and ")?;
-        let (fills, rest) = rest.split_once(" MiB ")?;
-        rest.contains(&format!(" {} bytes", Self::FILLS_RECORD_BYTES)).then_some(())?;
-        Some(Self { starts: starts.parse().ok()?, fills: fills.parse().ok()? })
+        config.least_mebibytes(record_bytes).ok_or_else(|| {
+            PlanError::Input(format!(
+                "tiers of {tier_bytes:.0} bytes are too small or too large for a server"
+            ))
+        })
     }
 
     /// How much of each drive a server of this node takes for a tier: all of it, or as much as it starts with. All of
@@ -75,8 +62,9 @@ impl LeastMemory {
         let drive = node.drive.capacity_bytes;
         let memory = (node.memory_bytes / 1_048_576.0) as u64;
         let steps = std::iter::successors(Some(drive), |bytes| Some(bytes / STEP));
-        let mut known = steps.map_while(|bytes| Some((bytes, Self::of(bytes, node).ok()?)));
-        known.find(|(_, least)| least.starts <= memory).map_or(drive, |(bytes, _)| bytes)
+        let starts = |bytes| Self::full_of(RECORD_BYTES_REFUSED, bytes, node).ok();
+        let mut known = steps.map_while(|bytes| Some((bytes, starts(bytes)?)));
+        known.find(|(_, starts)| *starts <= memory).map_or(drive, |(bytes, _)| bytes)
     }
 }
 
@@ -124,21 +112,27 @@ mod tests {
         Node { memory_bytes, drive, drives: 1.0, tier, network_bits: 1e9, cores: 16.0, tier_full }
     }
 
-    /// Its columns for 4 KiB and 512 B, which the cache's own test holds.
+    /// The cache's own test holds the table to what the cache says.
     #[test]
     fn table_of_the_readme_says_the_same() {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
         let readme = std::fs::read_to_string(readme).unwrap();
-        let rows = readme.lines().filter_map(|line| {
-            let mut cells = line.strip_prefix("| ")?.split(" | ");
-            let tier = cells.next()?.strip_suffix(" GiB")?.parse::<f64>().ok()?;
-            let sizes: Vec<u64> = cells.filter_map(|cell| cell.parse().ok()).collect();
-            (sizes.len() >= 3).then(|| (tier, sizes[0], sizes[2]))
-        });
         let mut count = 0;
-        for (tier, starts, fills) in rows {
-            let least = LeastMemory::of(tier * GIB, &node(GIB, GIB)).unwrap();
-            assert_eq!(least, LeastMemory { starts, fills }, "{tier} GiB");
+        for line in readme.lines() {
+            let told = || {
+                let (tier, cells) = line.strip_prefix("| ")?.split_once(" GiB | ")?;
+                let cells = cells.strip_suffix(" |")?.split(" | ").map(|cell| cell.parse().ok());
+                Some((tier.parse::<f64>().ok()?, cells.collect::<Option<Vec<u64>>>()?))
+            };
+            let Some((tier, cells)) = told() else { continue };
+            let node = node(GIB, GIB);
+            let least = |bytes| LeastMemory::full_of(bytes, tier * GIB, &node).unwrap();
+            assert_eq!(
+                [RECORD_BYTES_REFUSED, 1024, RECORD_BYTES_WARNED, 100].map(least),
+                cells[..]
+            );
+            let LeastMemory { starts, fills } = LeastMemory::of(tier * GIB, &node).unwrap();
+            assert_eq!([starts, fills], [cells[0], cells[2]]);
             count += 1;
         }
         assert!(count >= 6, "{count} rows in README.md");

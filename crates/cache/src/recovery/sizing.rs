@@ -15,9 +15,9 @@ use crate::tiers::slots::segments_on;
 /// Bytes of the index for each record: entries of 28 bits at a load of 88 %.
 const INDEX_BYTES_PER_RECORD: u64 = 4;
 /// An index that has no room for a tier full of records of this size is refused: its tier would hardly be used.
-pub(crate) const RECORD_BYTES_REFUSED: u64 = 4096;
+pub const RECORD_BYTES_REFUSED: u64 = 4096;
 /// The operator is warned where it has no room for records of this size.
-pub(crate) const RECORD_BYTES_WARNED: u64 = 512;
+pub const RECORD_BYTES_WARNED: u64 = 512;
 /// Memory is named that has room for one record in so many more: it is foretold to 10 %.
 const MARGIN: u64 = 8;
 /// More mebibytes of memory, as a power of two, than any machine has.
@@ -42,34 +42,48 @@ pub(crate) fn check(config: &Config, geometry: &Geometry) -> Result<(), OpenErro
 
 /// What there is to do where memory is too little.
 pub(crate) fn explain(config: &Config) -> OpenError {
-    OpenError::Config(format!(
-        "{} MiB of memory are too few for tiers of {} MiB; give at least {} MiB (-m), and {} MiB to fill them with \
-         records of {RECORD_BYTES_WARNED} bytes",
-        config.memory_bytes >> 20,
-        capacity(config) >> 20,
-        least_mebibytes(config, RECORD_BYTES_REFUSED),
-        least_mebibytes(config, RECORD_BYTES_WARNED),
-    ))
+    let (memory, tiers) = (config.memory_bytes >> 20, capacity(config) >> 20);
+    let least =
+        [RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED].map(|bytes| config.least_mebibytes(bytes));
+    OpenError::Config(match least {
+        [Some(starts), Some(fills)] => format!(
+            "{memory} MiB of memory are too few for tiers of {tiers} MiB; give at least {starts} MiB (-m), and {fills} \
+             MiB to fill them with records of {RECORD_BYTES_WARNED} bytes"
+        ),
+        _ => format!(
+            "no memory is enough for tiers of {tiers} MiB: they are too small, or too large"
+        ),
+    })
 }
 
-/// The least mebibytes of memory with which records of this size fill the tiers; 2^30 where none are enough.
-pub(crate) fn least_mebibytes(config: &Config, record_bytes: u64) -> u64 {
-    let is_enough = |mib: u64| {
-        let config = Config { memory_bytes: mib << 20, ..config.clone() };
-        let records = records(&config, record_bytes);
-        let room = Geometry::derive(&config).map(|geometry| room(&config, &geometry));
-        room.is_ok_and(|room| room >= records + records / MARGIN)
-    };
-    let doubled = (0..MEMORY_BITS_MAX).map(|bits| 1 << bits).find(|&mib| is_enough(mib));
-    let (mut enough, mut little) = (doubled.unwrap_or(1 << MEMORY_BITS_MAX), 0);
-    while enough - little > 1 {
-        let middle = little.midpoint(enough);
-        match is_enough(middle) {
-            true => enough = middle,
-            false => little = middle,
+impl Config {
+    /// The least memory in MiB (`-m`) with which records fill the tiers up to `full_percent`; each record takes
+    /// `record_bytes` of a tier, key and header included. `None` where no memory is enough: the tiers are too small for
+    /// their segments, or larger than any index. `memory_bytes` is not looked at.
+    ///
+    /// [`Cache::open`](crate::Cache::open) refuses new tiers with less than for [`RECORD_BYTES_REFUSED`], and warns
+    /// with less than for [`RECORD_BYTES_WARNED`].
+    ///
+    /// # Panics
+    /// Where `record_bytes` is 0.
+    pub fn least_mebibytes(&self, record_bytes: u64) -> Option<u64> {
+        let is_enough = |mib: u64| {
+            let config = Self { memory_bytes: mib << 20, ..self.clone() };
+            let records = records(&config, record_bytes);
+            let room = Geometry::derive(&config).map(|geometry| room(&config, &geometry));
+            room.is_ok_and(|room| room >= records + records / MARGIN)
+        };
+        let mut enough = (0..MEMORY_BITS_MAX).map(|bits| 1 << bits).find(|&mib| is_enough(mib))?;
+        let mut little = enough / 2;
+        while enough - little > 1 {
+            let middle = little.midpoint(enough);
+            match is_enough(middle) {
+                true => enough = middle,
+                false => little = middle,
+            }
         }
+        Some(enough)
     }
-    enough
 }
 
 /// Records for which the index will have room.
@@ -188,12 +202,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn least_memory_of_tiers_that_no_memory_is_enough_for_is_unknown() {
+        assert_eq!(config(64, 1).least_mebibytes(RECORD_BYTES_REFUSED), None);
+        let error = explain(&config(64, 1)).to_string();
+        assert!(error.contains("no memory is enough for tiers of 1 MiB"), "{error}");
+        // What it is asked with changes nothing.
+        let least = [1, 1 << 20].map(|memory| config(memory, 2048).least_mebibytes(1024));
+        assert_eq!(least, [Some(21); 2]);
+    }
+
     /// The table of README.md says what the server would.
     #[test]
     fn table_of_sizes_is_that_of_the_readme() {
         let row = |tier_gib: u64| {
             let config = config(64, tier_gib << 10);
-            let least = |record_bytes| least_mebibytes(&config, record_bytes);
+            let least = |record_bytes| config.least_mebibytes(record_bytes).unwrap();
             let cells = [RECORD_BYTES_REFUSED, 1024, RECORD_BYTES_WARNED, 100].map(least);
             let cells: Vec<_> = cells.iter().map(u64::to_string).collect();
             format!("| {tier_gib} GiB | {} |", cells.join(" | "))

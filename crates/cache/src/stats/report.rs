@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Cache {
     /// Records that lost their places because the index had no room, and the mebibytes of memory with which records of
-    /// 512 bytes would fill the tiers.
-    pub fn evictions_by_index(&self) -> (u64, u64) {
+    /// 512 bytes would fill the tiers, if any are enough.
+    pub fn evictions_by_index(&self) -> (u64, Option<u64>) {
         let evictions = &self.engine.pool.counters.evictions_index;
         (evictions.load(Ordering::Relaxed), self.engine.filling_mebibytes)
     }
@@ -211,12 +211,13 @@ impl Engine {
         ))];
         let wanted = full / RECORD_BYTES_WARNED;
         if records < wanted {
+            let enough = self.filling_mebibytes;
             lines.push(Note::Warning(format!(
                 "index: room for about {} records, where {} of {RECORD_BYTES_WARNED} bytes fill the tiers: records of \
-                 that size leave a part of the tiers unused; write -m {} to fill them",
+                 that size leave a part of the tiers unused{}",
                 rounded(records),
                 rounded(wanted),
-                self.filling_mebibytes,
+                enough.map_or(String::new(), |enough| format!("; write -m {enough} to fill them")),
             )));
         }
         lines

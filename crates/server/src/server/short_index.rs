@@ -1,7 +1,7 @@
 //! Says in the log when the index evicts records that the tiers have room for.
 
 use std::time::{Duration, Instant};
-use terrace_cache::Cache;
+use terrace_cache::{Cache, RECORD_BYTES_WARNED};
 use tracing::warn;
 
 /// The warning comes this often at most.
@@ -22,9 +22,11 @@ impl ShortIndex {
         if evicted == self.told || !is_due {
             return;
         }
+        let advice = enough.map_or(String::new(), |enough| {
+            format!("; restart with -m {enough}, where records of {RECORD_BYTES_WARNED} bytes fill the tiers")
+        });
         warn!(
-            "index: full while the tiers have room, {} records were evicted for it; restart with -m {enough}, where \
-             records of 512 bytes fill the tiers",
+            "index: full while the tiers have room, {} records were evicted for it{advice}",
             evicted - self.told
         );
         (self.told, self.at) = (evicted, Some(Instant::now()));
