@@ -4,11 +4,12 @@ mod common;
 
 use common::machine::{Machine, Remains, config, key};
 use std::sync::Arc;
-use terrace_cache::{Config, StateFile, WriteRate};
+use terrace_cache::{Config, StateFile, TierStats, WriteRate};
 
 const SEGMENT: u64 = 64 << 10;
 /// A segment a second.
 const RATE: u64 = SEGMENT;
+const DAY: u32 = 86_400;
 
 fn thrifty() -> Config {
     let mut config = config();
@@ -123,13 +124,36 @@ fn what_a_drive_writes_besides_counts() {
         machine.client.cache.set_amplification(0, amplification);
         machine.client.settle();
         overload(&mut machine, 40);
-        (written(&machine), machine.client.cache.stats().tiers.remove(0))
+        let at_once = written(&machine);
+        let life = |machine: &Machine| machine.client.cache.stats().tiers[0].life_years;
+        assert_eq!(life(&machine), None, "of 40 seconds");
+        machine.client.now += DAY - 41;
+        machine.client.settle();
+        assert_eq!(life(&machine), None, "of a second less than a day");
+        machine.client.now += 1;
+        machine.client.settle();
+        (at_once, machine.client.cache.stats().tiers.remove(0))
     };
     let ((plain, before), (twice, after)) = (run(1.0), run(2.0));
     assert!(twice * 2 <= 42 * RATE && twice * 2 > 30 * RATE, "{twice} bytes");
     assert!(plain > twice * 3 / 2, "{plain} and {twice} bytes");
     assert_eq!(after.amplification, Some(2.0));
-    assert!(before.life_years < after.life_years * 1.3, "{before:#?} {after:#?}");
+    let years = |tier: &TierStats| tier.life_years.expect("a day has been seen");
+    assert!(years(&before) < years(&after) * 1.3, "{before:#?} {after:#?}");
+    // What was written in a day, its size 1,826 times.
+    let a_day = (before.written_bytes + before.log_written_bytes) as f64;
+    let by_hand = before.capacity_bytes as f64 * 1826.25 / (a_day * 365.25);
+    assert!((years(&before) / by_hand - 1.0).abs() < 1e-3, "{} years, {by_hand}", years(&before));
+}
+
+#[test]
+fn life_of_a_drive_that_is_not_written_is_unknown() {
+    let mut machine = Machine::new(thrifty());
+    machine.client.settle();
+    machine.client.now += 10 * DAY;
+    machine.client.settle();
+    let tier = machine.client.cache.stats().tiers.remove(0);
+    assert_eq!((tier.written_bytes + tier.log_written_bytes, tier.life_years), (0, None));
 }
 
 #[test]

@@ -179,6 +179,9 @@ impl Sources<'_> {
         let mean = told.map(|r| format!("{}, mean of {}", r.address, crate::show::time(r.uptime)));
         let mean = mean.unwrap_or_default();
         let known = told.and_then(|r| Some((r.per_second()?, r.get_share()?)));
+        let are_sets_said =
+            flags.sets.is_some() || flags.rate.is_some() && flags.get_percent.is_some();
+        let is_usual = are_sets_said || known.is_none() || told.is_some_and(Running::is_usual);
         let (load, from) = if flags.gets.is_some() || flags.sets.is_some() {
             let (known_gets, known_sets) =
                 known.map_or((0.0, 0.0), |(all, gets)| (all * gets, all * (1.0 - gets)));
@@ -192,7 +195,7 @@ impl Sources<'_> {
                 (Some(_), None) => "--gets; no --sets".to_owned(),
                 (None, _) => "--sets; no --gets".to_owned(),
             };
-            (Load { per_second: all, get_share }, [from.clone(), from])
+            (Load { per_second: all, get_share, is_usual }, [from.clone(), from])
         } else {
             let share = flags.get_percent;
             let per_second = flags.rate.or(known.map(|(all, _)| all));
@@ -205,10 +208,11 @@ impl Sources<'_> {
             let load = Load {
                 per_second: per_second.unwrap_or(PER_SECOND),
                 get_share: get_share.unwrap_or(GET_SHARE),
+                is_usual,
             };
             (load, [from(flags.rate, "--rate"), from(share, "--get-percent")])
         };
-        let Load { per_second, get_share } = load;
+        let Load { per_second, get_share, .. } = load;
         let rate = format!("{}/s", count(per_second));
         self.assume(["requests_per_second", "requests"], per_second, rate, &from[0]);
         let share = format!("{:.1} % of them", get_share * 100.0);

@@ -243,6 +243,28 @@ mod tests {
     }
 
     #[test]
+    fn drives_of_a_server_have_years_from_a_day_of_uptime_on() {
+        let young = "STAT uptime 86399\r\nSTAT curr_items 1000000\r\nSTAT bytes 276000000\r\nSTAT cmd_get 9000000000\r\n\
+                     STAT cmd_set 1000000000\r\nEND\r\n";
+        let years = |rows: &'static str, flags: &str| {
+            let line = format!("--server {} {flags}", answering(rows));
+            json(&line)["expected"]["each_drive"]["life_years"].clone()
+        };
+        for flags in ["", "--gets 10k", "--rate 10k", "--get-percent 50"] {
+            assert_eq!(years(young, flags), Value::Null, "{flags}");
+        }
+        // What is said is taken for usual.
+        for flags in ["--sets 10k", "--rate 10k --get-percent 50"] {
+            assert!(years(young, flags).as_f64().unwrap() > 0.0, "{flags}");
+        }
+        let line = format!("--server {}", answering(young));
+        let text = told(&arguments(&line).unwrap()).unwrap();
+        assert!(text.contains("; years until worn out are told of a server that"), "{text}");
+        let day: &'static str = young.replace("86399", "86400").leak();
+        assert!(years(day, "").as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
     fn a_fresh_server_is_planned_with_a_warning_or_says_what_is_missing() {
         let fresh = "STAT uptime 60\r\nSTAT curr_items 0\r\nSTAT bytes 0\r\nSTAT cmd_get 0\r\nSTAT cmd_set 0\r\nEND\r\n";
         let error = fails(&format!("--server {}", answering(fresh)));

@@ -73,7 +73,7 @@ mod tests {
             let items = gib * GIB * tier_full / RECORD_BYTES_WARNED as f64;
             let data =
                 Data { items, key_bytes, value_bytes, ttl_seconds: None, client_flags: false };
-            let load = Load { per_second: 1.0, get_share: 1.0 };
+            let load = Load { per_second: 1.0, get_share: 1.0, is_usual: true };
             let model =
                 Model { data: &data, load, node: &node, largest: gib * GIB, hits: &|share| share };
             let least = model.least_memory(gib * GIB, items).unwrap() / MIB;

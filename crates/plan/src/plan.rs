@@ -30,6 +30,9 @@ pub struct Load {
     pub per_second: f64,
     /// Share of them that read, 0 to 1; the others store.
     pub get_share: f64,
+    /// Whether usual days are like that: it was said, or is the mean of a day at least. Else nobody knows how long a
+    /// drive lasts.
+    pub is_usual: bool,
 }
 
 /// How much of each drive becomes a tier.
@@ -134,7 +137,7 @@ pub struct Plan {
     pub drive_writes_per_day: f64,
     /// Bytes that a drive may be written in all, as its maker allows; none if unknown.
     pub endurance_bytes: Option<f64>,
-    /// Years until it was; none if that is unknown, or nothing is written.
+    /// Years until it was; none if that or the usual load is unknown, or nothing is written.
     pub life_years: Option<f64>,
     /// Each resource of a node, the scarcest first.
     pub limits: Vec<Limit>,
@@ -406,7 +409,7 @@ impl Model<'_> {
             drive_writes_per_day: per_day,
             endurance_bytes: node.drive.endurance_bytes(),
             life_years: rated
-                .filter(|_| per_day > 0.0)
+                .filter(|_| per_day > 0.0 && load.is_usual)
                 .map(|rated| rated * node.drive.warranty_years / per_day),
             limits,
             memcached: (0.0, 0.0),
@@ -448,7 +451,7 @@ mod tests {
         reasons.iter().any(|reason| reason.contains(part))
     }
 
-    const READS: Load = Load { per_second: 100_000.0, get_share: 0.99 };
+    const READS: Load = Load { per_second: 100_000.0, get_share: 0.99, is_usual: true };
 
     #[test]
     fn much_data_and_few_writes_want_flash() {
@@ -469,7 +472,7 @@ mod tests {
 
     #[test]
     fn drives_that_would_wear_out_are_told() {
-        let writes = Load { per_second: 5e6, get_share: 0.0 };
+        let writes = Load { per_second: 5e6, get_share: 0.0, is_usual: true };
         let plan = Plan::new(&data(5e9), writes, &node(), None, Some(1), &|share| share).unwrap();
         assert!(plan.life_years.unwrap() < 5.0);
         assert!(says(&plan.stay_in_dram, "worn out"));
@@ -478,7 +481,7 @@ mod tests {
 
     #[test]
     fn less_of_a_tier_holds_fewer_records_and_wears_it_less() {
-        let writes = Load { per_second: 1e5, get_share: 0.5 };
+        let writes = Load { per_second: 1e5, get_share: 0.5, is_usual: true };
         let [most, less] = [0.8, 0.6].map(|tier_full| {
             // Enough for the index of all that the drives hold.
             let tier = TierSize::Whole;
@@ -526,7 +529,7 @@ mod tests {
         assert!(slice.least_memory_bytes < all.least_memory_bytes);
         assert!(slice.hot_bytes >= all.hot_bytes);
         // A tier that is hardly full is written less.
-        let writes = Load { per_second: 1.5e6, get_share: 0.5 };
+        let writes = Load { per_second: 1.5e6, get_share: 0.5, is_usual: true };
         let larger = plan(writes, &node());
         assert!(larger.flash_bytes > slice.flash_bytes * 1.2, "{}", larger.flash_bytes);
         assert!(larger.flash_bytes >= all.flash_bytes || !larger.wears());
@@ -546,7 +549,7 @@ mod tests {
     #[test]
     fn what_expires_soon_stays_in_dram() {
         // No more are alive than were stored within a time to live.
-        let load = Load { per_second: 1e6, get_share: 0.5 };
+        let load = Load { per_second: 1e6, get_share: 0.5, is_usual: true };
         let short = Data { ttl_seconds: Some(60.0), ..data(5e9) };
         let plan = Plan::new(&short, load, &node(), None, Some(1), &|share| share).unwrap();
         assert_eq!(plan.live_items, 500_000.0 * 60.0);

@@ -119,6 +119,9 @@ impl fmt::Display for Plan {
         )?;
         let life = match (self.endurance_bytes, self.life_years) {
             (None, _) => "; endurance unknown".into(),
+            (Some(_), None) if !self.load.is_usual => {
+                "; years until worn out are told of a server that is up for a day".into()
+            }
             (Some(_), None) => "; never worn out".into(),
             (Some(bytes), Some(years)) => {
                 format!("; {years:.1} years until worn out by {:.2} PB written", bytes / 1e15)

@@ -12,6 +12,8 @@ const PORT: u16 = 11211;
 /// Counters of less time, or of fewer requests, say little of a usual day.
 const HOUR: f64 = 3600.0;
 const MILLION: f64 = 1e6;
+/// Of less, what is written on a usual day is unknown.
+const DAY: f64 = 24.0 * HOUR;
 
 /// What `stats` tells, of any memcached server.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,6 +88,11 @@ impl Running {
     pub(crate) fn get_share(&self) -> Option<f64> {
         let requests = self.gets + self.sets;
         (requests > 0.0).then(|| self.gets / requests)
+    }
+
+    /// Whether rates of usual days are like its own.
+    pub(crate) fn is_usual(&self) -> bool {
+        self.uptime >= DAY
     }
 
     /// Why its counters may not stand for what is planned. Rates that were said, and records, are not doubted.

@@ -113,6 +113,10 @@ fn metrics_agree_with_stats() {
 
     let status = body(port, "/status");
     assert!(status.contains("\"cmd_set\":") && status.contains("\"tier:0:device\":\""), "{status}");
+    // Of less than a day, how long a drive lasts cannot be told.
+    assert!(status.contains("\"tier:0:life_years\":null"), "{status}");
+    assert!(!metrics.keys().any(|name| name.starts_with("terrace_tier_life_years")), "{metrics:?}");
+    assert_eq!(client.stats("tiers")["tier:0:life_years"], "unknown");
     assert_eq!(body(port, "/healthz"), "ok\n");
     assert_eq!(body(port, "/readyz"), "ready\n");
     assert_eq!(body(port, "/readyz?recovered"), "ready\n");

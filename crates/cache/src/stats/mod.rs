@@ -149,9 +149,9 @@ pub struct TierStats {
     pub let_go_bytes: u64,
     /// Bytes that the drive writes per byte that it is sent, as it says itself, if it does.
     pub amplification: Option<f64>,
-    /// Years until the drive has been written its size once a day for five years, at the rate since
-    /// the start.
-    pub life_years: f64,
+    /// Years until the drive has been written its size once a day for five years, at the rate since the start. `None`
+    /// until the process has run for a day, and as long as nothing was written.
+    pub life_years: Option<f64>,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
     /// Records that came down from the rung above.

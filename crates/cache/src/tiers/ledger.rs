@@ -19,7 +19,8 @@ use terrace_policy::{Gear, WriteBudget};
 
 /// What a drive is taken to bear where it does not say: a full write a day for five years.
 const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
-const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+const SECONDS_PER_DAY: f64 = 86_400.0;
+const SECONDS_PER_YEAR: f64 = 365.25 * SECONDS_PER_DAY;
 
 /// What earlier runs left of the budgets.
 pub(crate) struct Carried {
@@ -227,8 +228,10 @@ impl Ledger {
             tier.amplification = account.amplification();
             let sent = (tier.written_bytes + tier.log_written_bytes) as f64;
             let written = sent * tier.amplification.unwrap_or(1.0);
-            let per_year = written / seconds.max(1.0) * SECONDS_PER_YEAR;
-            tier.life_years = tier.capacity_bytes as f64 * WRITES_OF_LIFE / per_year.max(1.0);
+            // Of less than a day, what is written in a year cannot be told.
+            tier.life_years = (seconds >= SECONDS_PER_DAY && written > 0.0).then(|| {
+                tier.capacity_bytes as f64 * WRITES_OF_LIFE / (written / seconds * SECONDS_PER_YEAR)
+            });
         }
     }
 }

@@ -114,7 +114,7 @@ fn hot_records_take_the_dram_that_was_planned() {
     let measured = (server.tier("memory_hot") + table) / hot;
     near("DRAM bytes of a hot record", data.dram_bytes(), measured, 0.15);
 
-    let read_only = Load { per_second: 1000.0, get_share: 1.0 };
+    let read_only = Load { per_second: 1000.0, get_share: 1.0, is_usual: true };
     let plan = plan(&Data { items: records as f64, ..data }, read_only, MEMORY, &|share| share);
     near("DRAM bytes for hot records", plan.hot_bytes, server.tier("memory_hot") + table, 0.1);
 }
@@ -138,7 +138,7 @@ fn hits_and_reads_of_each_tier_are_as_planned() {
     assert_eq!((report.wrong, report.misses), (0, 0));
 
     let model = |share| Model::ZipfMandelbrot { s: ETC.0, beta: ETC.1 }.hits(share, records as f64);
-    let load = Load { per_second: report.requests_per_second, get_share: 1.0 };
+    let load = Load { per_second: report.requests_per_second, get_share: 1.0, is_usual: true };
     let plan = plan(&Data { items: records as f64, ..data }, load, LITTLE, &model);
     let dram = 1.0 - flash / report.hits as f64;
     println!("hits from DRAM: at best {:.3}, server {dram:.3}", plan.dram_hits);
@@ -177,7 +177,7 @@ fn no_more_are_alive_than_a_time_to_live_lets() {
     // Stored steadily with a time to live: those of its last seconds are there, and fit into DRAM.
     const RATE: f64 = 4000.0;
     let data = Data { ttl_seconds: Some(6.0), items: 50_000.0, ..data(20.0, 80.0) };
-    let load = Load { per_second: RATE, get_share: 0.0 };
+    let load = Load { per_second: RATE, get_share: 0.0, is_usual: true };
     let plan = plan(&data, load, MEMORY, &|share| share);
     assert!(plan.stay_in_dram.iter().any(|reason| reason.contains("nothing needs to leave DRAM")));
     let server = Measured::start(MEMORY, FLASH);
@@ -208,7 +208,7 @@ fn the_least_memory_holds_the_records_and_half_of_it_does_not() {
     let data = data(20.0, 80.0);
     let room = Layout::new(&data, FLASH, MEMORY).expect("records fit").capacity(FLASH);
     let records = (room * 0.78) as u64;
-    let load = Load { per_second: 1000.0, get_share: 1.0 };
+    let load = Load { per_second: 1000.0, get_share: 1.0, is_usual: true };
     let plan = plan(&Data { items: records as f64, ..data }, load, MEMORY, &|share| share);
     let least = (plan.least_memory_bytes / MIB).ceil() * MIB;
     assert!(least < MEMORY / 2.0, "{least} is that of the memory that was given");
@@ -262,7 +262,7 @@ fn a_request_takes_no_more_of_a_processor_than_planned() {
         let costs = seeds.map(|seed| server.cost(&Requests { seed, ..gets.clone() }));
         let used = costs.fold(f64::INFINITY, f64::min);
         let flash = (from_flash() - before.0) / (all() - before.1);
-        let load = Load { per_second: 1.0, get_share: 1.0 };
+        let load = Load { per_second: 1.0, get_share: 1.0, is_usual: true };
         let data = Data { items: records as f64, ..data };
         let plan = plan_on(flash_bytes, &data, load, memory, &|share| share);
         println!(

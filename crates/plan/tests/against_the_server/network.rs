@@ -81,7 +81,7 @@ fn bytes_on_the_network_are_no_more_than_planned() {
         let [into, out, packets] = [0, 1, 2].map(|at| (after[at] - before[at]) / number as f64);
 
         let get_share = if stores { 0.0 } else { 1.0 };
-        let load = Load { per_second: 1.0, get_share };
+        let load = Load { per_second: 1.0, get_share, is_usual: true };
         let data = Data { items: records, ..data };
         let plan = plan_on(FLASH, &data, load, MEMORY, &|share| share);
         let planned = plan.network_bytes.0 + plan.network_bytes.1;

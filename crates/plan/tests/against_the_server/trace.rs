@@ -37,7 +37,7 @@ fn a_trace_is_answered_as_planned() {
     let items = trace.objects;
     let value = trace.bytes / items - KEY_BYTES as f64;
     let data = Data { items, ..data(KEY_BYTES as f64, value) };
-    let load = Load { per_second: 1000.0, get_share: 1.0 };
+    let load = Load { per_second: 1000.0, get_share: 1.0, is_usual: true };
     let plan = plan(&data, load, LITTLE, &|share| trace.hits(share * trace.bytes));
 
     let server = Measured::start(LITTLE, FLASH);

@@ -24,7 +24,7 @@ fn written(server: &Measured, requests: Requests) -> (Report, f64) {
 
 /// The plan for that many stores per second.
 fn planned(data: &Data, records: u64, report: &Report) -> Plan {
-    let load = Load { per_second: report.requests_per_second, get_share: 0.0 };
+    let load = Load { per_second: report.requests_per_second, get_share: 0.0, is_usual: true };
     plan(&Data { items: records as f64, ..*data }, load, MEMORY, &|share| share)
 }
 

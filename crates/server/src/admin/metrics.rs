@@ -210,7 +210,7 @@ const METRICS: &[Metric] = &[
     metric("tier_write_budget_bytes_per_second", Gauge, "tier", "what the drive may be written on average; 0 without a limit", &["tier:budget_bytes_per_second"], |v, s| tiers(v, s, |t| t.budget_bytes_per_second)),
     metric("tier_write_budget_balance_bytes", Gauge, "tier", "what of it was saved up, over restarts too and a week's worth at most; negative when overdrawn", &["tier:budget_balance_bytes"], |v, s| tier_floats(v, s, |t| Some(t.budget_balance_bytes as f64))),
     metric("tier_device_amplification", Gauge, "tier", "bytes that the drive writes per byte that it is sent, as it says itself; only of NVMe drives that say so", &["tier:device_amplification"], |v, s| tier_floats(v, s, |t| t.amplification)),
-    metric("tier_life_years", Gauge, "tier", "years until the drive has written its size 1,826 times (once a day for five years), at the rate since the start", &["tier:life_years"], |v, s| tier_floats(v, s, |t| Some(t.life_years))),
+    metric("tier_life_years", Gauge, "tier", "years until the drive has written its size 1,826 times (once a day for five years), at the rate since the start; absent until the server has run for a day and written something", &["tier:life_years"], |v, s| tier_floats(v, s, |t| t.life_years)),
     metric("tier_let_go_records_total", Counter, "tier", "records that left DRAM unwritten, by the gear or for want of budget", &["tier:let_go_records"], |v, s| tiers(v, s, |t| t.let_go_records)),
     metric("tier_let_go_bytes_total", Counter, "tier", "bytes of those", &["tier:let_go_bytes"], |v, s| tiers(v, s, |t| t.let_go_bytes)),
     metric("tier_rung", Gauge, "tier", "the tier's rung on the ladder, 0 for the fastest", &["tier:rung"], |v, s| tiers(v, s, |t| t.rung.into())),
@@ -265,7 +265,7 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
          `--admin ADDR:PORT` (or a path, for a Unix socket) serves them at `/metrics`, besides\n\
-         `/status` (all of `stats` and `stats tiers` as JSON), `/healthz`, `/readyz`, and\n\
+         `/status` (all of `stats` and `stats tiers` as JSON, null for what is unknown yet), `/healthz`, `/readyz`, and\n\
          `/readyz?recovered`, which is 503 until all records are back after a start. Any other\n\
          address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
          16 characters) readers send as `Authorization: Bearer TOKEN`; `/healthz` and `/readyz`\n\

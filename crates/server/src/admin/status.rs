@@ -26,8 +26,11 @@ fn object(lines: &[u8]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Numbers stay numbers.
+/// Numbers stay numbers, and what is unknown is null.
 fn literal(value: &str) -> String {
+    if value == tiers::UNKNOWN {
+        return "null".to_owned();
+    }
     let digits = value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let is_plain = digits && !value.starts_with('.') && !value.ends_with('.');
     match value.parse::<f64>() {
@@ -65,6 +68,7 @@ mod tests {
     fn rows_become_members() {
         let lines = b"STAT a 1\r\nSTAT b 1.5\r\nSTAT c 1.6.45\r\nSTAT d \"x\\ y\r\nSTAT e 007\r\n";
         assert_eq!(object(lines), r#"{"a":1,"b":1.5,"c":"1.6.45","d":"\"x\\ y","e":"007"}"#);
+        assert_eq!(object(b"STAT a unknown\r\n"), r#"{"a":null}"#);
         assert_eq!(text("\u{1}"), r#""\u0001""#);
         assert_eq!(literal("18446744073709551615"), r#""18446744073709551615""#);
     }

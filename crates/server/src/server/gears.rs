@@ -31,11 +31,10 @@ impl Gears {
             let gear = tier.gear;
             if *told != gear {
                 let way = if gear > *told { "less" } else { "more" };
-                let years = tier.life_years;
-                info!(
-                    "tier {at}: gear {gear:?}, writes and keeps {way} than before; written as since the \
-                     start the drive lasts {years:.1} years"
-                );
+                let life = tier.life_years.map_or(String::new(), |years| {
+                    format!("; written as since the start the drive lasts {years:.1} years")
+                });
+                info!("tier {at}: gear {gear:?}, writes and keeps {way} than before{life}");
                 *told = gear;
             }
         }

@@ -97,6 +97,9 @@ const TIER_ROWS: &[TierRow] = &[
     ("let_go_bytes", |t| t.let_go_bytes),
 ];
 
+/// The value of a row that cannot be told yet; `/status` has null for it.
+pub(crate) const UNKNOWN: &str = "unknown";
+
 const PERCENTILES: &[(&str, f64)] =
     &[("read_us_p50", 0.5), ("read_us_p99", 0.99), ("read_us_p999", 0.999)];
 
@@ -113,7 +116,7 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         }
         row("gear", &gear(tier));
         row("budget_balance_bytes", &tier.budget_balance_bytes);
-        row("life_years", &format!("{:.1}", tier.life_years));
+        row("life_years", &life(tier));
         if let Some(factor) = tier.amplification {
             row("device_amplification", &format!("{factor:.3}"));
         }
@@ -143,6 +146,11 @@ fn gear(tier: &TierStats) -> &'static str {
         Gear::C => "C",
         Gear::D => "D",
     }
+}
+
+/// Years that the drive lasts; a word that no parser takes for a number while they are unknown.
+fn life(tier: &TierStats) -> String {
+    tier.life_years.map_or_else(|| UNKNOWN.to_owned(), |years| format!("{years:.1}"))
 }
 
 /// DRAM of index, page tables and segment table for each live record.
