@@ -27,7 +27,7 @@ pub(crate) enum By {
 }
 
 impl By {
-    fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             By::Block => "block size",
             By::InFlight => "requests in flight",
@@ -72,6 +72,11 @@ impl Kind {
     }
 
     pub(crate) fn title(self) -> String {
+        format!("{} by {}", self.what(), self.by.words())
+    }
+
+    /// What is done, whatever changes meanwhile.
+    pub(crate) fn what(self) -> String {
         let access = if self.access == Access::Random { "random" } else { "sequential" };
         let operation = if self.operation == Operation::Read { "reads" } else { "writes" };
         let of = match (self.by, self.access) {
@@ -79,7 +84,7 @@ impl Kind {
             (_, Access::Random) => " of 4 KiB",
             (_, Access::Sequential) => " of 1 MiB",
         };
-        format!("{access} {operation}{of} by {}", self.by.words())
+        format!("{access} {operation}{of}")
     }
 }
 

@@ -94,7 +94,10 @@ fn a_new_file_and_dram_are_measured_side_by_side_and_nothing_is_left_behind() {
         assert_eq!((by("inflight"), by("block"), by("shared"), by("own")), (4, 4, shared, 4));
         for series in series {
             let title = series["title"].as_str().expect("a title");
-            assert!(told.contains(title) && svg.contains(title), "{title}");
+            assert!(told.contains(title), "{title}");
+            let (what, by) = title.split_once(" by ").expect("two parts");
+            assert!(svg.contains(&format!(">{what}</text>")), "{what}");
+            assert!(svg.contains(&format!(">{by}</text>")), "{by}");
             let points = series["points"].as_array().expect("points");
             let at_once: Vec<_> =
                 points.iter().map(|point| point["concurrency"].as_u64()).collect();
@@ -108,6 +111,11 @@ fn a_new_file_and_dram_are_measured_side_by_side_and_nothing_is_left_behind() {
         }
         assert_eq!(medium["mixed"].as_array().map(Vec::len), Some(4));
     }
+    // Bandwidth and latency of all kinds, sensitivity of those that are not by block, reads beside writers three times;
+    // no file of DRAM is shared. And the legend.
+    let curves = (16 * 2 + 12 + 3) + (12 * 2 + 8 + 3) + 2;
+    assert_eq!(svg.matches("<polyline").count(), curves);
+    assert_eq!(svg.matches(">writers of 1 MiB blocks</text>").count(), 3);
 }
 
 #[test]
