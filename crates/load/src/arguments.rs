@@ -146,7 +146,7 @@ pub(crate) struct Arguments {
     /// stands for a folder of the server's own, {socket} for the path of a Unix socket to listen on;
     /// without it, -l 127.0.0.1 -p -1 are added.
     #[arg(long, value_name = "COMMAND", requires = "seconds",
-        conflicts_with_all = ["pid", "server", "search", "html", "warm_up", "window", "tls", "tls_ca"])]
+        conflicts_with_all = ["pid", "server", "search", "warm_up", "window", "tls", "tls_ca"])]
     pub(crate) compare: Option<String>,
     /// Terrace's command for --compare; `terrace` without a path is this program.
     #[arg(long, value_name = "COMMAND", default_value = "terrace -m 1024 -t 1")]

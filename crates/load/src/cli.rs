@@ -77,6 +77,13 @@ fn compared(arguments: &Arguments, peer: &str) -> Result<Comparison, LoadError> 
     }
 }
 
+/// Writes a page where one is asked for.
+fn keep(arguments: &Arguments, page: impl FnOnce() -> String) -> Result<(), LoadError> {
+    let Some(path) = &arguments.html else { return Ok(()) };
+    std::fs::write(path, page())
+        .map_err(|error| LoadError::Plan(format!("{}: {error}", path.display())))
+}
+
 /// Prints what was found; gives back whether it is as it should be.
 fn report(arguments: &Arguments) -> Result<bool, LoadError> {
     cores::keep_to(&arguments.cpus)?;
@@ -91,6 +98,7 @@ fn report(arguments: &Arguments) -> Result<bool, LoadError> {
             true => print(format_args!("{}\n", serde_json::json!(comparison))),
             false => print(&comparison),
         }
+        keep(arguments, || html::comparison(&comparison))?;
         return Ok(comparison.wrong() == 0);
     }
     let series = measure(arguments)?;
@@ -101,12 +109,9 @@ fn report(arguments: &Arguments) -> Result<bool, LoadError> {
         (true, _) => print(format_args!("{}\n", serde_json::json!(series))),
         (false, _) => print(&series),
     }
-    if let Some(path) = &arguments.html {
-        let plans = arguments.plans(&Address::parse(&arguments.server)?)?;
-        let title = plans.first().map(series::told).unwrap_or_default();
-        let written = std::fs::write(path, html::page(&title, &series));
-        written.map_err(|error| LoadError::Plan(format!("{}: {error}", path.display())))?;
-    }
+    let plans = arguments.plans(&Address::parse(&arguments.server)?)?;
+    let title = plans.first().map(series::told).unwrap_or_default();
+    keep(arguments, || html::page(&title, &series))?;
     let is_good = series.is_good();
     series.failure.map_or(Ok(is_good), Err)
 }

@@ -14,31 +14,33 @@ use std::time::Duration;
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
     /// How they were started: Terrace, the peer.
-    commands: [String; 2],
+    pub(crate) commands: [String; 2],
     /// What was sent.
-    load: String,
+    pub(crate) load: String,
     /// Turns that each had.
-    rounds: usize,
-    rows: Vec<Row>,
+    pub(crate) rounds: usize,
+    pub(crate) rows: Vec<Row>,
     /// Wrong values of both, in all turns.
-    wrong: [u64; 2],
+    pub(crate) wrong: [u64; 2],
     /// The first of them.
-    examples: Vec<String>,
+    pub(crate) examples: Vec<String>,
 }
 
 /// One quantity: medians over the rounds, and the rounds' ratios of Terrace to the peer.
 #[derive(Debug, Serialize)]
-struct Row {
-    what: &'static str,
-    values: [Option<f64>; 2],
-    ratio: Option<Spread>,
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) values: [Option<f64>; 2],
+    pub(crate) ratio: Option<Spread>,
+    /// Round by round, where each has a value.
+    pub(crate) by_round: Option<[Vec<f64>; 2]>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 impl Comparison {
@@ -104,9 +106,9 @@ impl<'s> Side<'s> {
         Ok(Totals { usage, drives: Drives::of(&self.plan)?.unwrap_or_default() })
     }
 
-    fn median(&self, of: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
-        let values: Option<Vec<f64>> = self.reports.iter().map(of).collect();
-        Some(spread(values?)?.median)
+    /// What every report has; `None` where one lacks it.
+    fn values(&self, of: fn(&Report) -> Option<f64>) -> Option<Vec<f64>> {
+        self.reports.iter().map(of).collect()
     }
 }
 
@@ -145,15 +147,19 @@ pub(crate) fn compare(
 }
 
 fn rows(sides: &[Side<'_>; 2], after: [Totals; 2]) -> Vec<Row> {
-    let by_round = |what, of: fn(&Report) -> Option<f64>| Row {
-        what,
-        values: [0, 1].map(|at: usize| sides[at].median(of)),
-        ratio: ratio(&sides[0].reports, &sides[1].reports, of),
+    let by_round = |what, of: fn(&Report) -> Option<f64>| {
+        let all = sides.each_ref().map(|side| side.values(of));
+        let median = |values: &Option<Vec<f64>>| Some(spread(values.clone()?)?.median);
+        let values = all.each_ref().map(median);
+        let [ours, theirs] = all;
+        let by_round = ours.zip(theirs).map(|(ours, theirs)| [ours, theirs]);
+        Row { what, values, ratio: by_round.as_ref().and_then(ratio), by_round }
     };
     let in_all = |what, of: fn(&Side<'_>, Totals) -> Option<f64>| Row {
         what,
         values: [0, 1].map(|at: usize| of(&sides[at], after[at])),
         ratio: None,
+        by_round: None,
     };
     vec![
         by_round("requests/s", |report| Some(report.requests_per_second)),
@@ -192,9 +198,8 @@ fn per_request(side: &Side<'_>, count: u64) -> Option<f64> {
     (requests > 0).then(|| count as f64 / requests as f64)
 }
 
-fn ratio(ours: &[Report], theirs: &[Report], of: fn(&Report) -> Option<f64>) -> Option<Spread> {
-    let ratios = ours.iter().zip(theirs).map(|(ours, theirs)| Some(of(ours)? / of(theirs)?));
-    spread(ratios.collect::<Option<Vec<f64>>>()?)
+fn ratio([ours, theirs]: &[Vec<f64>; 2]) -> Option<Spread> {
+    spread(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
 }
 
 /// `None` of nothing, and of what is no number.
@@ -214,7 +219,7 @@ impl fmt::Display for Comparison {
         writeln!(f, "Terrace  {}\npeer     {}", self.commands[0], self.commands[1])?;
         writeln!(f, "{}; {} rounds each, by turns", self.load, self.rounds)?;
         writeln!(f, "{:<36} {:>12} {:>12}  ratio (least to most)", "", "Terrace", "peer")?;
-        for Row { what, values, ratio } in &self.rows {
+        for Row { what, values, ratio, .. } in &self.rows {
             let shown = |value: Option<f64>| value.map_or("-".into(), number);
             write!(f, "{what:<36} {:>12} {:>12}", shown(values[0]), shown(values[1]))?;
             match ratio {
@@ -229,7 +234,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
         small if small < 10.0 => format!("{value:.3}"),

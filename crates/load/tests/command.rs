@@ -61,10 +61,15 @@ fn a_series_has_a_point_for_each_setting_and_a_page() {
     assert!(points.iter().all(|point| point["hits"].as_u64() > Some(0) && point["wrong"] == 0));
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
-    // Four curves for each number of connections, along their depths.
-    assert_eq!(page.matches("<polyline").count(), 8);
+    // Four curves for each number of connections, along their depths, and as many names.
+    assert_eq!(page.matches("<polyline").count(), 16);
     assert!(page.contains("<h2>2 connections</h2>") && page.contains("<h2>4 connections</h2>"));
-    assert!(!page.contains("http"), "nothing is fetched");
+    assert!(fetches_nothing(&page));
+}
+
+/// The name of SVG's elements is no address.
+fn fetches_nothing(page: &str) -> bool {
+    !page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains("http")
 }
 
 #[test]
@@ -189,6 +194,8 @@ fn a_page_that_cannot_be_written_is_told_before_anything_is_sent() {
 fn two_servers_are_compared_by_turns() {
     let Some(_) = Memcached::start("two_servers_are_compared_by_turns", &[]) else { return };
     let dir = tempfile::tempdir().unwrap();
+    let pages = tempfile::tempdir().unwrap();
+    let page = pages.path().join("<page>.html");
     let extstore = "memcached -m 64 -o ext_page_size=8,ext_wbuf_size=2,ext_path={dir}/ext:64m";
     let compared = bench(&[
         "mixed",
@@ -206,6 +213,8 @@ fn two_servers_are_compared_by_turns() {
         "--dir",
         dir.path().to_str().unwrap(),
         "--json",
+        "--html",
+        page.to_str().unwrap(),
     ]); // fmt: skip
     let compared = json(&compared);
     assert_eq!(compared["wrong"], serde_json::json!([0, 0]));
@@ -219,6 +228,24 @@ fn two_servers_are_compared_by_turns() {
     assert!(row("drive reads per request")["values"][0].is_null(), "it has no drive");
     assert_eq!(row("drive reads per request")["values"][1], 0.0);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "all folders are gone");
+    assert_eq!(rate["by_round"][1].as_array().unwrap().len(), 3);
+
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+    assert!(fetches_nothing(&page));
+    // Both servers stand beside each other in each row of the table, and in each chart.
+    for row in rows {
+        let what = row["what"].as_str().unwrap();
+        let cells = page.split_once(&format!("<tr><th>{what}</th>")).expect(what).1;
+        let cells = cells.split_once("</tr>").unwrap().0;
+        assert_eq!(cells.matches("<td>").count(), 4, "{what}: {cells}");
+    }
+    let charts = rows.iter().filter(|row| !row["by_round"].is_null()).count();
+    assert!(charts >= 5, "{charts}");
+    assert_eq!(page.matches("<polyline").count(), charts * 2 + 2);
+    for command in compared["commands"].as_array().unwrap() {
+        assert!(page.contains(&format!("<code>{}</code>", command.as_str().unwrap())));
+    }
 }
 
 #[test]
