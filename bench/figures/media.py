@@ -17,8 +17,9 @@ inferred by `terrace probe` from the same points: those of its knee, and the mos
 medium that goes on giving its maximum has 0; the more a crowd takes away, the larger. As the lanes are
 inferred, curves tell how a medium changes with a crowd, not which medium is better. Top: random reads of
 4 KiB, by how many are in flight (of DRAM, by how many threads copy), and by processes of which each waits
-for its own. Bottom: sequential writes of 1 MiB by processes with a file each, and all on one file (DRAM:
-memory of their own only, {own} MiB each). The drive is that of the tree, {size} MiB of it, read past the page cache; DRAM is
+for its own; at the right sequential writes of 1 MiB by processes with a file each, and all on one file (DRAM:
+memory of their own only, {own} MiB each). Middle: s of the same. Bottom: random reads of 4 KiB, 8 in flight, beside
+writers of 1 MiB. The drive is that of the tree, {size} MiB of it, read past the page cache; DRAM is
 {size} MiB of memory, half of it read and half of it written.
 """
 KINDS = [
@@ -27,6 +28,19 @@ KINDS = [
     ("write", "sequential", "own", "processes, a file each"),
     ("write", "sequential", "shared", "processes, one file"),
 ]
+
+# Of random reads beside writers: what is drawn, how it is found, how it lies.
+BESIDE = [
+    ("reads/s", lambda mixed, _: mixed["reads"]["per_second"], "log"),
+    ("of the reads/s alone", lambda mixed, first: mixed["reads"]["per_second"] / first["per_second"], "linear"),
+    ("99 % latency, us", lambda mixed, _: mixed["reads"]["p99_us"], "log"),
+    ("written, MB/s", lambda mixed, _: _written(mixed), "log"),
+]
+
+
+def _written(mixed):
+    writes = mixed["writes"]
+    return writes and writes["per_second"] * writes["block_bytes"] / 1e6
 
 
 def measure(quick):
@@ -66,13 +80,25 @@ def _line(found, kind, value):
     return lines
 
 
+def _beside(found, value):
+    lines = []
+    for medium in found["media"]:
+        first = medium["mixed"][0]["reads"] if medium["mixed"] else None
+        points = [(mixed["writers"], value(mixed, first)) for mixed in medium["mixed"]]
+        lines.append((medium["name"], [point for point in points if point[1] is not None]))
+    return lines
+
+
 def draw(found, path):
     titles = [f"{access} {operation}s" for operation, access, _, _ in KINDS]
-    figure, rows = plot.grid([titles, [f"sensitivity, {title}" for title in titles]], width=4.2)
+    below = [f"sensitivity, {title}" for title in titles]
+    figure, rows = plot.grid([titles, below, ["random reads beside writers"] * len(BESIDE)], width=4.2)
     megabytes = lambda p, _: p["per_second"] * p["block_bytes"] / 1e6
-    for kind, top, bottom in zip(KINDS, *rows):
+    for kind, top, bottom in zip(KINDS, *rows[:2]):
         plot.curves(top, _line(found, kind, megabytes), kind[3], "MB/s", x_scale="log", y_scale="log")
         plot.curves(bottom, _line(found, kind, lambda _, s: s), kind[3], "s", x_scale="log")
+    for panel, (name, value, scale) in zip(rows[2], BESIDE):
+        plot.curves(panel, _beside(found, value), "writers of 1 MiB", name, y_scale=scale)
     plot.save(figure, path)
 
 

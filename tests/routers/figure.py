@@ -17,9 +17,9 @@ def draw(outcomes, path):
                 lines.append((NAMES[kind], [*_points(seen)]))
         plot.curves(panel, lines, "seconds since the node was killed", "share of reads that hit", zero=False)  # fmt: skip
         seen = outcomes.get(("terrace", ring)) or outcomes[("memcached", ring)]
-        for at, text in ((0, "killed"), (seen.back_at - seen.killed_at, "back")):
-            panel.axvline(at, color="#888888", linestyle="--", linewidth=0.8)
-            panel.text(at, 0.62, f" {text}", fontsize=8, color="#555555")
+        back = seen.back_at - seen.killed_at
+        for at, text, dashes in ((0, "node killed", "--"), (back, "node back", ":")):
+            panel.axvline(at, color="#555555", linestyle=dashes, linewidth=1, label=text)
         panel.set_ylim(0.6, 1.02)
     plot.save(drawing, path)
 
