@@ -54,8 +54,9 @@ fn document(title: &str, body: &str) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n\
          <style>body{{font:15px/1.5 sans-serif;max-width:76em;margin:2em auto;padding:0 1em}}\
          pre{{background:#f4f4f4;padding:1em;overflow-x:auto}}svg{{max-width:100%;height:auto}}\
-         th,td{{text-align:right;padding:.2em .8em;border-bottom:1px solid #ddd}}\
-         th:first-child{{text-align:left}}code{{overflow-wrap:anywhere}}</style></head>\n\
+         table{{border-collapse:collapse;display:block;overflow-x:auto}}\
+         th,td{{text-align:right;white-space:nowrap;padding:.2em .8em;border-bottom:1px solid #ddd}}\
+         th:first-child{{text-align:left}}code{{white-space:normal;overflow-wrap:anywhere}}</style></head>\n\
          <body><h1>{title}</h1>\n{body}</body></html>\n"
     )
 }
