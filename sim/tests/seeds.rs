@@ -9,11 +9,16 @@ const FOUND: [u64; 28] = [
     674, 701, 726, 1126, 1260, 1372, 2271, 5299, 12207,
 ];
 
+/// The same with ladders.
+const FOUND_WITH_LADDERS: [u64; 1] = [505942];
+
 #[test]
 fn seeds_that_found_something_find_nothing_more() {
-    for seed in FOUND {
-        let outcome = run(seed, Options::default());
-        assert!(outcome.failure.is_none(), "seed {seed}: {:#?}", outcome.failure);
+    let with_ladders = Options { is_ladder: true, ..Options::default() };
+    let plain = FOUND.map(|seed| (seed, Options::default()));
+    for (seed, options) in plain.into_iter().chain(FOUND_WITH_LADDERS.map(|s| (s, with_ladders))) {
+        let outcome = run(seed, options);
+        assert!(outcome.failure.is_none(), "seed {seed}, {options:?}: {:#?}", outcome.failure);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::segments::pick::Wanted;
 use crate::segments::seal::{self, Outcome};
 use crate::tiers::admission::{self, Sifted};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// A round over as many segments as a rung has gains something if so much is stored there meanwhile: one part of the
@@ -51,25 +52,29 @@ impl Sealing {
     }
 }
 
-/// What was done on a rung since enough places were free, or something was gained.
+/// What was done on a rung since something was gained. Enough free places are no gain by themselves: what was taken back
+/// may wait in DRAM, and takes the same places once it is sealed.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Segments taken back.
     segments: u32,
-    /// Bytes that were alive at first.
+    /// Bytes that were alive there and in the write buffers, at most.
     live: u64,
-    /// Bytes that had been stored there by then.
+    /// Bytes that had been stored there when it began.
     stored: u64,
 }
 
 impl Round {
     /// Begins a new one where this one has gained something.
     fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
-        let (live, stored) = (engine.live_bytes_on(rung), engine.stored_bytes_on(rung));
+        let waiting = engine.pool.counters.fresh_bytes.load(Ordering::Relaxed);
+        let (live, stored) = (engine.live_bytes_on(rung) + waiting, engine.stored_bytes_on(rung));
+        self.live = self.live.max(live);
         let has_died = !engine.evicts && live + engine.seal_bytes() <= self.live;
         // Who sets without a pause takes each place that is gained at once.
         let has_let_in = stored >= self.stored + engine.capacity_of(rung) / ROUND_LETS_IN;
-        if is_enough || has_died || has_let_in && !self.is_over(engine, rung) {
+        let has_gained = if self.is_over(engine, rung) { is_enough } else { has_let_in };
+        if has_died || has_gained {
             *self = Self { segments: 0, live, stored };
         }
     }
