@@ -1,5 +1,6 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
+use crate::OpenError;
 use crate::config::{Config, Durability, Tuning};
 use crate::crew::{self, Crew};
 use crate::dram::hot::Origin;
@@ -29,37 +30,6 @@ use crate::tiers::slots::TierStore;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// Why a cache could not be opened; the text says what to change.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The configuration contradicts itself or the devices.
-    #[error("{0}")]
-    Config(String),
-    /// The tiers' buffers would take more than half of the memory.
-    #[error("the memory is too little for the buffers of the tiers")]
-    TooLittleMemory,
-    /// The tiers can't be recovered, and the operator wants no cold start then.
-    #[error("{0}; wipe the tiers, or start with --on-mismatch cold")]
-    Mismatch(String),
-    /// A device holds something that is not Terrace's; it was not written.
-    #[error("{device}: holds data that Terrace did not write; give an empty file or wipe it first")]
-    Foreign {
-        /// The device's label.
-        device: String,
-    },
-    /// A device could not be read or written at start.
-    #[error("{device}: {source}")]
-    Device {
-        /// The device's label.
-        device: String,
-        /// What the device answered.
-        source: io::Error,
-    },
-    /// No address space, or no random seed.
-    #[error("the system refused memory or randomness: {0}")]
-    System(#[from] io::Error),
-}
 
 /// The cache; shared by all workers.
 pub struct Cache {
@@ -124,6 +94,15 @@ impl Cache {
         let engine = crate::recovery::start::start(&config)?;
         let crew = Crew::new(&config, &engine);
         Ok(Arc::new(Self { engine, crew }))
+    }
+
+    /// Reads the first pages of the tiers, writes nothing, and says what an opening costs that finds tiers which do not
+    /// fit, and goes on.
+    ///
+    /// # Errors
+    /// As [`Cache::open`] for what can be seen there.
+    pub fn inspect(config: &Config) -> Result<Option<Note>, OpenError> {
+        Ok(crate::recovery::start::inspect(config)?.cost)
     }
 
     /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Change, Config, Durability, Evidence, Lookup, StateFile, Tuning, set_crash_hook,
+    Access, Cache, Change, Config, Durability, Evidence, Lookup, OpenError, StateFile, Tier,
+    Tuning, set_crash_hook,
 };
 use terrace_device::Device;
 
@@ -478,13 +479,28 @@ fn a_missing_or_swapped_drive_starts_cold() {
     client.settle();
     assert!(client.cache.close(client.now, &|| true));
     drop(client);
-    let cases: [(Vec<Arc<RamDevice>>, &str); 4] = [
-        (vec![a.copy()], "is one of 2 tiers"),
-        (vec![b.copy(), a.copy()], "restore the order"),
-        (vec![a.copy(), RamDevice::new(4 << 20)], "is new"),
-        (vec![a.copy(), b.grown(5 << 20)], "another size"),
+    let config_of = |devices: &[Arc<RamDevice>]| Config {
+        tiers: as_devices(devices).into_iter().map(Tier::new).collect(),
+        ..config()
+    };
+    let order = Cache::open(config_of(&[b.clone(), a.clone()])).map(|_| ()).unwrap_err();
+    assert!(matches!(&order, OpenError::Order { order, .. } if *order == [1, 0]), "{order:?}");
+    let new = || RamDevice::new(4 << 20);
+    let cases: [(Vec<Arc<RamDevice>>, &str, &str); 6] = [
+        (vec![a.copy()], "is one of 2 tiers", "what 1 tier holds, up to 3.9 MiB"),
+        (vec![a.copy(), new()], "is new", "what 1 tier holds, up to 3.9 MiB"),
+        (vec![a.copy(), b.grown(5 << 20)], "another size", "what 2 tiers hold, up to 7."),
+        (vec![a.copy(), a.copy()], "is given twice", "what 2 tiers hold"),
+        (
+            vec![a.copy(), b.copy(), new()],
+            "is one of 2 tiers",
+            "give no other tiers than ram, ram, in",
+        ),
+        (vec![new(), b.copy(), a.copy()], "is new", "give no other tiers than ram, ram, in"),
     ];
-    for (devices, why) in cases {
+    for (devices, why, cost) in cases {
+        let said = Cache::inspect(&config_of(&devices)).unwrap().unwrap();
+        assert!(said.text().contains(why) && said.text().contains(cost), "{said}");
         let client = Client::open(Config { state: state(), ..config() }, as_devices(&devices));
         assert!(client.cache.notes()[0].text().contains(why), "{:?}", client.cache.notes());
         while client.cache.recover() {}

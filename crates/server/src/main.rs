@@ -18,7 +18,7 @@ use terrace::server::{self, Listener, Signals};
 use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
 use terrace::{log, say};
-use terrace_cache::{Cache, Config, Note, Tier, WriteRate};
+use terrace_cache::{Cache, Config, Note, OpenError, Tier, WriteRate};
 use terrace_device::Device;
 use tracing::{error, info, warn};
 
@@ -180,7 +180,16 @@ fn open_cache(
         },
         ..Config::new(memory_bytes)
     };
-    Cache::open(config).map_err(|error| chosen.failure(error))
+    let failure = |error| match error {
+        OpenError::Order { order, .. } => Failure::system(format!(
+            "the tiers are in another order than in their set; nothing was written; give the tiers in the order of their \
+             set: {}",
+            startup::tiers::in_order(&settings.tiers, &order)
+        )),
+        error => chosen.failure(error),
+    };
+    log::notes(&Cache::inspect(&config).map_err(failure)?);
+    Cache::open(config).map_err(failure)
 }
 
 /// Unless it is told, one for every two workers, and for every four cores: a record that is written and moved once more

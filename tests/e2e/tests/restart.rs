@@ -244,6 +244,56 @@ fn another_size_starts_cold_and_another_memory_warm() {
     assert_eq!(found(&server), 0);
 }
 
+/// The flags of a start with these tiers, each of 96 MiB.
+fn with_tiers(names: &[&str]) -> String {
+    let tier = |name: &&str| format!(" --tier ssd:DIR/{name}:96m");
+    format!("-m 32 -t 2{}", names.iter().map(tier).collect::<String>())
+}
+
+#[test]
+fn a_set_in_another_order_is_never_erased() {
+    if !needs_terrace("a_set_in_another_order_is_never_erased") {
+        return;
+    }
+    let server = filled(&format!("{} --on-mismatch refuse", with_tiers(&["a", "b"])));
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    let refused = Server::try_start(&with_tiers(&["b", "a"]), Arc::clone(&dir));
+    let failed = refused.err().expect("it is refused");
+    assert_eq!(failed.code, Some(71), "{}", failed.output);
+    let folder = dir.path().display();
+    let flags = format!("set: --tier ssd:{folder}/a:96m --tier ssd:{folder}/b:96m\n");
+    assert!(failed.output.contains(&flags), "{}", failed.output);
+    let server = start(&with_tiers(&["a", "b"]), &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+}
+
+#[test]
+fn a_tier_more_and_a_larger_one_say_what_they_cost_before() {
+    if !needs_terrace("a_tier_more_and_a_larger_one_say_what_they_cost_before") {
+        return;
+    }
+    let cost_of = |flags: &str, cost: &str| {
+        let server = filled(&with_tiers(&["a", "b"]));
+        let dir = Arc::clone(&server.dir);
+        assert_eq!(server.stop(), Some(0));
+        let server = start(flags, &dir);
+        // By their times: they are read from two pipes.
+        let output = server.output();
+        let mut lines: Vec<_> = output.lines().collect();
+        lines.sort_unstable();
+        let output = lines.join("\n");
+        let at = |text: &str| output.find(text).unwrap_or_else(|| panic!("{text}: {output}"));
+        assert!(at(cost) < at("COLD START"), "{output}");
+        assert_eq!(found(&server), 0);
+        output
+    };
+    cost_of(&with_tiers(&["a", "b", "c"]), "erases what 2 tiers hold, up to 19");
+    let larger = with_tiers(&["a", "b"]).replace("b:96m", "b:128m");
+    let output = cost_of(&larger, "b: grows from 96 MiB to 128 MiB; this start erases");
+    assert!(output.find("this start erases") < output.find("reserving"), "{output}");
+}
+
 #[test]
 fn files_are_for_their_owner_only() {
     if !needs_terrace("files_are_for_their_owner_only") {

@@ -6,6 +6,7 @@ pub(crate) mod crash;
 pub(crate) mod find;
 pub(crate) mod lost;
 pub(crate) mod media;
+mod members;
 pub(crate) mod mount;
 pub(crate) mod recover;
 pub(crate) mod replay;

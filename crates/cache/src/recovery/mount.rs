@@ -6,10 +6,14 @@ use crate::config::{Config, Durability, OnMismatch, Tuning};
 use crate::geometry::Geometry;
 use crate::note::Note;
 use crate::platform::random::Random;
+use crate::recovery::members;
 use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
 use crate::tiers::slots::segments_on;
 use std::io;
 use terrace_device::{AlignedBuf, Device};
+
+/// Bytes of a tier's first page.
+pub const FIRST_PAGE: usize = PAGE;
 
 /// What the tiers turned out to be.
 pub(crate) struct Mount {
@@ -30,6 +34,8 @@ pub(crate) struct Mount {
     pub(crate) random: Random,
     /// Lines for the log.
     pub(crate) notes: Vec<Note>,
+    /// If the tiers do not fit: what it costs to go on.
+    pub(crate) cost: Option<Note>,
 }
 
 impl Mount {
@@ -48,22 +54,25 @@ impl Mount {
         });
         let balances = pages.iter().map(balance_of).collect();
         let mut random = Random::new(config.tuning.seed, epoch)?;
-        let warm = match common(config, &pages) {
-            Ok(found) => found,
-            Err(why) => {
-                refuse_if_asked(config, &why)?;
-                notes.push(cold(&why.to_string()));
-                None
-            }
+        if let Some(order) = members::right_order(&pages) {
+            let label = |at: usize| config.tiers[at].device.label().to_owned();
+            let labels = order.iter().map(|&at| label(at)).collect();
+            return Err(OpenError::Order { order, labels });
+        }
+        let mut cost = None;
+        let mut give_up = |why: String| {
+            refuse_if_asked(config, &why)?;
+            cost = members::cost(config, &pages, &why);
+            notes.push(cold(&why));
+            Ok::<_, OpenError>(None)
         };
-        let warm = match warm.map(|found| (found, Geometry::derive(&found.adjust(config)))) {
-            Some((found, Ok(geometry))) => Some((found, geometry)),
-            Some((_, Err(why))) => {
-                refuse_if_asked(config, &why.to_string())?;
-                notes.push(cold(&why.to_string()));
-                None
-            }
-            None => None,
+        let warm = match common(config, &pages) {
+            Ok(None) => None,
+            Ok(Some(found)) => match Geometry::derive(&found.adjust(config)) {
+                Ok(geometry) => Some((found, geometry)),
+                Err(why) => give_up(why.to_string())?,
+            },
+            Err(why) => give_up(why)?,
         };
         let boot = boot_words(config.boot);
         let strict = config.durability == Durability::Power;
@@ -104,6 +113,7 @@ impl Mount {
                 balances,
                 random,
                 notes,
+                cost,
             });
         };
         let common = Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
@@ -112,19 +122,40 @@ impl Mount {
             _ => 0,
         });
         let (log_pages, found) = (log_pages.collect(), Some(found));
-        Ok(Self { geometry, common, found, epochs, missed, log_pages, balances, random, notes })
+        Ok(Self {
+            geometry,
+            common,
+            found,
+            epochs,
+            missed,
+            log_pages,
+            balances,
+            random,
+            notes,
+            cost,
+        })
     }
 
     /// Gives up what was found: the set is new from here on.
     pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
         refuse_if_asked(config, why)?;
         self.notes.push(cold(why));
+        self.begin_anew();
+        Ok(())
+    }
+
+    /// The same where no start could do better, whatever the operator wants.
+    pub(crate) fn give_up(&mut self, why: &str) {
+        self.notes.push(Note::Warning(format!("COLD START: {why}; what the tiers held is gone")));
+        self.begin_anew();
+    }
+
+    fn begin_anew(&mut self) {
         self.found = None;
         self.common.set = self.random.next() | 1;
         self.common.next_seq = (self.random.next() >> 24) + 1;
         self.common.next_item = self.random.next();
         self.common.flush_due = 0;
-        Ok(())
     }
 
     /// The superblock of a tier.
@@ -176,6 +207,11 @@ pub(crate) fn boot_words(boot: [u8; 16]) -> [u64; 2] {
 /// Whether the first page of a tier, or what there is of it, says that somebody else wrote it.
 pub fn is_foreign(page: &[u8]) -> bool {
     Superblock::decode(page) == FirstPage::Foreign
+}
+
+/// Whether the first page of a tier says that it is one of a set.
+pub fn is_member(page: &[u8; FIRST_PAGE]) -> bool {
+    matches!(Superblock::decode(page), FirstPage::Ours(_))
 }
 
 fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
@@ -249,7 +285,8 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
         let first = *first.get_or_insert(*superblock);
         if !(VERSION_MIN..=VERSION).contains(&superblock.version) {
             return Err(format!(
-                "{label}: was written in format {}; this program reads {}",
+                "{label}: was written in format {}, and this program reads {}; start the version that wrote it to keep \
+                 what it holds",
                 superblock.version,
                 formats_read()
             ));
@@ -267,10 +304,7 @@ fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, St
             ));
         }
         if usize::from(superblock.tier) != at {
-            return Err(format!(
-                "{label}: was tier {} of its set, and is now tier {at}; restore the order",
-                superblock.tier
-            ));
+            return Err(format!("{label}: is given twice, and another tier of its set is not"));
         }
         if superblock.segment_bytes == 0
             || !superblock.segment_bytes.is_multiple_of(PAGE as u32)

@@ -67,15 +67,21 @@ enum Past {
     Tiers,
 }
 
-/// Opens everything and begins recovery.
-pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
-    let mut mount = Mount::inspect(config).map_err(|error| match error {
+/// Looks at the tiers, and writes nothing.
+pub(crate) fn inspect(config: &Config) -> Result<Mount, OpenError> {
+    let mount = Mount::inspect(config).map_err(|error| match error {
         OpenError::TooLittleMemory => sizing::explain(config),
         error => error,
     })?;
     if mount.found.is_none() {
         sizing::check(config, &mount.geometry)?;
     }
+    Ok(mount)
+}
+
+/// Opens everything and begins recovery.
+pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
+    let mut mount = inspect(config)?;
     let layout = layout(config, &mount.geometry);
     let identity = |mount: &Mount| Identity {
         set: if config.tiers.is_empty() { 1 } else { mount.set().set },
@@ -116,7 +122,8 @@ fn refuse_before_erasing(
         return Ok(());
     };
     let why = match cold_without_state(config, mount, &found) {
-        Some(why) => Some(why),
+        Some(Doubt::Lost(_)) => None,
+        Some(Doubt::Mismatch(why)) => Some(why),
         None => {
             // For what is said of logs, not for records.
             let layout = Layout { blocks: 0, ..identity.layout };
@@ -177,8 +184,11 @@ fn judge(
                 )?;
             }
         }
-    } else if let Some(why) = cold_without_state(config, mount, &found) {
-        mount.go_cold(config, &why)?;
+    } else if let Some(doubt) = cold_without_state(config, mount, &found) {
+        match doubt {
+            Doubt::Lost(why) => mount.give_up(why),
+            Doubt::Mismatch(why) => mount.go_cold(config, &why)?,
+        }
     } else {
         let state = if is_kept { state.erase(&identity(mount))? } else { state };
         match find_logs(config, mount, &state, found.clean) {
@@ -203,21 +213,28 @@ fn judge(
     Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
 }
 
+/// Why what lies on the tiers can't be trusted.
+enum Doubt {
+    /// No other start could: it need not be refused.
+    Lost(&'static str),
+    Mismatch(String),
+}
+
 /// Why what lies on the tiers can't be trusted where the state of its last run is not to be had; none if it can.
-fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<String> {
+fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<Doubt> {
     if mount.missed.is_some() || found.tells_all() {
-        return mount.missed.clone();
+        return mount.missed.clone().map(Doubt::Mismatch);
     }
-    let why = match boot_words(config.boot) == found.boot {
-        true => {
+    Some(match boot_words(config.boot) == found.boot {
+        true => Doubt::Mismatch(
             "the state of the last run is missing (see --state), or too large for this -m; stop the server by SIGTERM before \
              its state or its machine goes"
-        }
-        false => {
-            "the machine was restarted without a clean stop; stop the server by SIGTERM before, or write --durability strict"
-        }
-    };
-    Some(why.to_owned())
+                .to_owned(),
+        ),
+        false => Doubt::Lost(
+            "the machine was restarted without a clean stop; stop the server by SIGTERM before, or write --durability strict",
+        ),
+    })
 }
 
 /// What a new state begins with.

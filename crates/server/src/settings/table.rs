@@ -119,7 +119,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before", Tiers, Set(tier)),
     flag("", "state", "DIR", "/dev/shm", "where the file lies that makes a crash come back warm: a folder on a tmpfs", Tiers, Set(state_dir)),
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
-    flag("", "on-mismatch", "WHAT", "cold", "tiers that can't be recovered: cold starts empty, refuse does not start", Tiers, Set(on_mismatch)),
+    flag("", "on-mismatch", "WHAT", "cold", "tiers that do not fit: cold erases what they hold, refuse does not start", Tiers, Set(on_mismatch)),
     flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),
     flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
     flag("", "gear", "LETTER", "a", "what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none", Tiers, Set(gear)),

@@ -3,10 +3,12 @@
 use super::Failure;
 use super::created::Created;
 use std::fs;
+use std::io::Read;
 use std::sync::Arc;
+use terrace::log;
 use terrace::server::DRIVE_PATIENCE;
 use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
-use terrace_cache::Note;
+use terrace_cache::{FIRST_PAGE, Note, is_member};
 use terrace_device::{Device, FileDevice, Opened, TimedDevice, open_queue};
 use tracing::info;
 
@@ -27,8 +29,9 @@ pub(crate) fn open(
     let mut tiers = Tiers { devices: Vec::new(), in_background: Vec::new(), lines: Vec::new() };
     for spec in &settings.tiers {
         let had = file_bytes(spec);
-        if settings.on_mismatch == OnMismatch::Refuse {
-            refuse_growth(spec, had)?;
+        match settings.on_mismatch {
+            OnMismatch::Refuse => refuse_growth(spec, had)?,
+            OnMismatch::Cold => log::notes(&cost_of_growth(spec, had)),
         }
         if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > had) {
             let (path, bytes) = (spec.path.display(), display_bytes(bytes));
@@ -93,6 +96,42 @@ fn refuse_growth(spec: &TierSpec, had: u64) -> Result<(), Failure> {
     }
 }
 
+/// The same as a warning, where what the file holds may go.
+fn cost_of_growth(spec: &TierSpec, had: u64) -> Option<Note> {
+    let bytes = spec.bytes.filter(|&bytes| bytes > had)?;
+    let mut page = [0; FIRST_PAGE];
+    fs::File::open(&spec.path).ok()?.read_exact(&mut page).ok()?;
+    is_member(&page).then(|| {
+        Note::Warning(format!(
+            "tier {}: grows from {} to {}; this start erases what the tiers hold; to keep that, leave the size out",
+            spec.path.display(),
+            display_bytes(had),
+            display_bytes(bytes)
+        ))
+    })
+}
+
+/// The flags that give the tiers in the order of their set: each with its size, and as far below as it was given, or its
+/// place was where else the first one would be below another.
+pub(crate) fn in_order(tiers: &[TierSpec], order: &[usize]) -> String {
+    let is_first_below = order.first().is_some_and(|&at| tiers[at].is_below);
+    let flag = |(place, &at): (usize, &usize)| {
+        let TierSpec { path, bytes, is_below, .. } = &tiers[at];
+        let size = bytes.map(|bytes| format!(":{}", size_flag(bytes))).unwrap_or_default();
+        let is_below = if is_first_below { tiers[place].is_below } else { *is_below };
+        let below = if is_below { ",below" } else { "" };
+        format!("--tier ssd:{}{size}{below}", path.display())
+    };
+    order.iter().enumerate().map(flag).collect::<Vec<_>>().join(" ")
+}
+
+/// A size as `--tier` takes it.
+fn size_flag(bytes: u64) -> String {
+    let units = [(30, "g"), (20, "m"), (10, "k")];
+    let unit = units.iter().find(|(bits, _)| bytes.is_multiple_of(1 << bits));
+    unit.map_or_else(|| bytes.to_string(), |(bits, name)| format!("{}{name}", bytes >> bits))
+}
+
 /// Tries the engine that the workers are going to use, and says which it is.
 fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<Note, Failure> {
     match open_queue(devices, wanted, 1) {
@@ -105,5 +144,28 @@ fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<Note, Failure
         Err(error) => Err(Failure::system(format!(
             "--io-engine {wanted}: {error}; write pool, or auto for whatever works"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_another_order_can_be_copied() {
+        let tier = |path: &str, bytes, is_below| TierSpec {
+            path: path.into(),
+            bytes,
+            read_depth: None,
+            is_below,
+        };
+        let [a, b] = [tier("/a", Some(400 << 30), false), tier("/b", Some(1000), false)];
+        assert_eq!(in_order(&[a.clone(), b], &[1, 0]), "--tier ssd:/b:1000 --tier ssd:/a:400g");
+        let below = |path| tier(path, None, true);
+        assert_eq!(
+            in_order(&[a.clone(), below("/b")], &[1, 0]),
+            "--tier ssd:/b --tier ssd:/a:400g,below"
+        );
+        assert_eq!(in_order(&[below("/b"), a], &[1, 0]), "--tier ssd:/a:400g --tier ssd:/b,below");
     }
 }
