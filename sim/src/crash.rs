@@ -87,6 +87,8 @@ impl CrashPlan {
             Blow::Stop { state_is_lost, .. } => (Some(Crash::KeepAll), state_is_lost),
             Blow::Power { drives, state_is_lost } => (Some(drives), state_is_lost),
         };
+        // A stop that came to its end leaves a page of it, or is killed before it has removed the rest.
+        let is_stopped = matches!(self.blow.get(), Blow::Stop { .. }) && !devices.is_empty();
         let seeds = (0u64..).map(|at| self.seed.get() ^ at << 32);
         let copy = |(device, seed): (&Arc<SimDevice>, u64)| match power {
             Some(how) => device.crashed_copy(how, seed),
@@ -95,6 +97,7 @@ impl CrashPlan {
         let devices: Vec<_> = devices.iter().zip(seeds).map(copy).collect();
         let state = match state_is_lost {
             true => StateFile::volatile(),
+            false if is_stopped && !self.seed.get().is_multiple_of(4) => state.retired(),
             false => state.snapshot(),
         };
         let Ok(state) = state else { return };

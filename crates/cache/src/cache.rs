@@ -168,10 +168,17 @@ impl Cache {
 
     /// Stops cleanly: writes all records to the tiers and marks them so, for as long as `goes_on` says
     /// yes. Says whether it came to the end; if not, the next start is as after a crash. No request
-    /// may come after this.
+    /// may come after this. What it wrote out is not kept in the state any more, which goes but for a page.
     pub fn close(&self, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
         self.engine.note_time(now);
-        self.crew.seal_all(&self.engine, now, goes_on) && goes_on() && self.engine.write_clean()
+        let all = self.crew.seal_all(&self.engine, now, goes_on);
+        let is_clean = all && goes_on() && self.engine.write_clean();
+        let is_on_tiers = is_clean && self.engine.has_tiers();
+        if let Some(state) = self.engine.pool.state.as_ref().filter(|_| is_on_tiers) {
+            // A state that stays is as good, and only takes memory.
+            let _ = state.retire();
+        }
+        is_clean
     }
 
     /// A session for one worker thread.

@@ -61,9 +61,9 @@ pub use records::record::{Body, NewRecord, NewValue, Record};
 pub use recovery::crash::set_crash_hook;
 #[doc(hidden)]
 pub use recovery::media::read_media;
-pub use recovery::mount::{FIRST_PAGE, is_foreign, is_member};
+pub use recovery::mount::{FIRST_PAGE, is_foreign, is_member, set_of};
 pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
-pub use recovery::state::{StateFile, is_in_memory};
+pub use recovery::state::{RETIRED, StateFile, StateOwner, is_in_memory};
 pub use request::ahead::Intent;
 pub use request::probe::Probe;
 pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadPlan, Session};

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::machine::{Machine, config, key, value};
+use common::machine::{Machine, Remains, config, key, value};
 use std::sync::Arc;
 use terrace_cache::{Cache, Config, Durability, OnMismatch, OpenError, Tier};
 use terrace_device::Device;
@@ -102,4 +102,64 @@ fn refused_and_started(durability: Durability) {
     for n in 0..3000 {
         assert_eq!(machine.client.get(&key(n)).map(|found| found.value), Some(value(n, 1)), "{n}");
     }
+}
+
+/// A machine that was stopped cleanly twice, and what the first stop and the second one left.
+fn stopped_twice() -> (Machine, [Remains; 2]) {
+    let stop = |machine: Machine, version: u64| {
+        let mut machine = machine;
+        machine.recover();
+        assert!((0..2000).all(|n| machine.client.set(&key(n), &value(n, version))));
+        machine.client.settle();
+        machine.stop_cleanly();
+        let state = Arc::new(machine.state.retired().expect("memory"));
+        let remains = Remains { state, ..machine.remains() };
+        (machine, remains)
+    };
+    let (machine, first) = stop(Machine::new(config()), 1);
+    let (machine, second) = (machine.again(first.copy()), first);
+    let (machine, third) = stop(machine, 2);
+    (machine, [second, third])
+}
+
+fn assert_holds(machine: &Machine, version: Option<u64>) {
+    machine.recover();
+    for n in 0..2000 {
+        let expected = version.map(|version| value(n, version));
+        assert_eq!(machine.client.get(&key(n)).map(|found| found.value), expected, "{n}");
+    }
+    assert_eq!(machine.client.cache.notes().is_empty(), version.is_some());
+}
+
+/// What a clean stop leaves of the state is enough to know an older copy of the tier, whatever `-m` is by then.
+#[test]
+fn an_older_copy_of_a_tier_is_cold_after_a_clean_stop() {
+    let (machine, [first, second]) = stopped_twice();
+    let machine = machine.again(second.copy());
+    assert_holds(&machine, Some(2));
+    let older = || Remains { device: first.device.copy(), ..second.copy() };
+    let machine = machine.again(older());
+    assert_holds(&machine, None);
+    let memory_bytes = 2 * config().memory_bytes;
+    let machine = Machine::start(Config { memory_bytes, ..config() }, older(), [1; 16]);
+    assert_holds(&machine, None);
+}
+
+/// The page of an older stop, and the state of a crash before, say nothing against a tier that is newer.
+#[test]
+fn an_older_state_is_not_believed() {
+    let (machine, [first, second]) = stopped_twice();
+    let newer = Remains { device: second.device.copy(), ..first.copy() };
+    let machine = machine.again(newer);
+    assert_holds(&machine, Some(2));
+    let crashed = machine.remains();
+    let machine = machine.again(Remains { device: second.device.copy(), ..crashed.copy() });
+    assert_holds(&machine, None);
+    // The state of a crash, beside the tier as the stop after left it.
+    let machine = machine.again(crashed.copy());
+    machine.recover();
+    machine.stop_cleanly();
+    let stopped = machine.remains();
+    let machine = machine.again(Remains { state: crashed.state, ..stopped });
+    assert_holds(&machine, Some(2));
 }

@@ -103,7 +103,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let admin = Admin::bind(settings, admin_connections).map_err(Failure::system)?;
     let mut created = Created::default();
     let tiers = tiers::open(settings, background_threads(settings), &mut created)?;
-    let state = state::open(settings, &mut created)?;
+    let state = state::open(settings, &tiers.devices, &mut created)?;
     server::survive_lost_state().map_err(|error| Failure::system(format!("SIGBUS: {error}")))?;
     let opened = open_cache(settings, &tiers.in_background, &state);
     if state.may_be_needed() {

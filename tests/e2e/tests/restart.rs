@@ -56,6 +56,16 @@ fn state_file(dir: &TempDir) -> PathBuf {
     paths.find(|path| path.extension().is_some_and(|e| e == "state")).expect("a state file")
 }
 
+/// Removes what a clean stop leaves of the state: a page.
+fn remove_page(dir: &TempDir) {
+    let entries = std::fs::read_dir(state_dir(dir.path())).expect("a directory");
+    let paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let [page] = &paths[..] else { panic!("{paths:?}") };
+    assert_eq!(page.extension().and_then(|e| e.to_str()), Some("epoch"));
+    assert_eq!(page.metadata().expect("a file").len(), 4096);
+    std::fs::remove_file(page).expect("removed");
+}
+
 #[test]
 fn a_clean_stop_is_warm_even_without_the_state() {
     if !needs_terrace("a_clean_stop_is_warm_even_without_the_state") {
@@ -67,7 +77,7 @@ fn a_clean_stop_is_warm_even_without_the_state() {
     let server = start(FLAGS, &dir);
     assert_eq!(found(&server), RECORDS);
     assert_eq!(server.stop(), Some(0));
-    std::fs::remove_file(state_file(&dir)).expect("removed");
+    remove_page(&dir);
     let server = start(FLAGS, &dir);
     assert_eq!(found(&server), RECORDS, "{}", server.output());
     assert!(!server.output().to_lowercase().contains("cold"), "{}", server.output());
@@ -82,7 +92,7 @@ fn a_start_that_fails_late_costs_nothing() {
     let server = filled(FLAGS);
     let dir = Arc::clone(&server.dir);
     assert_eq!(server.stop(), Some(0));
-    std::fs::remove_file(state_file(&dir)).expect("removed");
+    remove_page(&dir);
     let wrong = [("MEMCACHED_PORT_FILENAME", "DIR/none/ports")];
     let failed = Server::try_start_with(FLAGS, Arc::clone(&dir), &wrong);
     assert_eq!(failed.err().and_then(|failed| failed.code), Some(71));
@@ -115,7 +125,7 @@ fn whatever_stops_it_it_is_warm_with_and_without_memcacheds_flag_for_it() {
         way(&server);
         assert_eq!(server.ended(), Some(0), "way {number}");
         // It is sealed, not only kept in the state.
-        std::fs::remove_file(state_file(&dir)).expect("removed");
+        remove_page(&dir);
         server = start(&flags, &dir);
         assert_eq!(found(&server), RECORDS, "way {number}: {}", server.output());
     }
@@ -315,8 +325,72 @@ fn a_stop_without_time_is_like_a_crash() {
     let server = filled(flags);
     let dir = Arc::clone(&server.dir);
     assert_eq!(server.stop(), Some(0));
+    state_file(&dir);
     let server = start(flags, &dir);
     assert_eq!(found(&server), RECORDS);
+}
+
+/// A drive that is mounted elsewhere, or has another number.
+#[test]
+fn a_renamed_tier_is_warm_after_a_kill() {
+    if !needs_terrace("a_renamed_tier_is_warm_after_a_kill") {
+        return;
+    }
+    let dir = filled(FLAGS).kill();
+    let state = state_file(&dir);
+    std::fs::rename(dir.path().join("tier"), dir.path().join("moved")).expect("renamed");
+    let server = start(&FLAGS.replace("DIR/tier", "DIR/moved"), &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
+    assert_eq!(state_file(&dir), state);
+}
+
+#[test]
+fn an_older_copy_of_a_tier_is_not_believed() {
+    if !needs_terrace("an_older_copy_of_a_tier_is_not_believed") {
+        return;
+    }
+    let server = filled(FLAGS);
+    let dir = Arc::clone(&server.dir);
+    let [tier, copy] = ["tier", "copy"].map(|name| dir.path().join(name));
+    assert_eq!(server.stop(), Some(0));
+    std::fs::copy(&tier, &copy).expect("room");
+    let server = start(FLAGS, &dir);
+    server.client().check("delete key5\r\n", "DELETED\r\n");
+    assert_eq!(server.stop(), Some(0));
+    std::fs::rename(&copy, &tier).expect("renamed");
+    let server = start(FLAGS, &dir);
+    assert!(server.output().contains("COLD START: the tiers hold an older content"));
+    assert_eq!(found(&server), 0);
+}
+
+#[test]
+fn a_state_whose_tier_is_gone_is_named() {
+    if !needs_terrace("a_state_whose_tier_is_gone_is_named") {
+        return;
+    }
+    let dir = filled(FLAGS).kill();
+    let orphan = state_file(&dir);
+    std::fs::remove_file(dir.path().join("tier")).expect("removed");
+    let server = start(FLAGS, &dir);
+    let rm = format!("rm {}\n", orphan.display());
+    assert!(server.output_with("listening").contains(&rm), "{}", server.output());
+    assert_eq!(found(&server), 0);
+    std::fs::remove_file(orphan).expect("it is still there");
+}
+
+/// It has nothing else.
+#[test]
+fn without_tiers_the_state_stays() {
+    if !needs_terrace("without_tiers_the_state_stays") {
+        return;
+    }
+    let flags = "-m 64 --state DIR";
+    let server = filled(flags);
+    let dir = Arc::clone(&server.dir);
+    assert_eq!(server.stop(), Some(0));
+    state_file(&dir);
+    let server = start(flags, &dir);
+    assert_eq!(found(&server), RECORDS, "{}", server.output());
 }
 
 /// A build whose format has the next version reads what this one wrote; this one does not read what

@@ -10,6 +10,7 @@ use crate::recovery::members;
 use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
 use crate::tiers::slots::segments_on;
 use std::io;
+use std::sync::Arc;
 use terrace_device::{AlignedBuf, Device};
 
 /// Bytes of a tier's first page.
@@ -212,6 +213,14 @@ pub fn is_foreign(page: &[u8]) -> bool {
 /// Whether the first page of a tier says that it is one of a set.
 pub fn is_member(page: &[u8; FIRST_PAGE]) -> bool {
     matches!(Superblock::decode(page), FirstPage::Ours(_))
+}
+
+/// The set that tiers are of, as the first one says that is of any: what their state is found by. `None` if all are new.
+pub fn set_of(devices: &[Arc<dyn Device>]) -> Option<u64> {
+    devices.iter().find_map(|device| match first_page(device.as_ref()) {
+        Ok(FirstPage::Ours(page)) => Some(page.set),
+        _ => None,
+    })
 }
 
 fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {

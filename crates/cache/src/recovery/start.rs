@@ -20,7 +20,9 @@ use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, read_log};
 use crate::recovery::sizing;
-use crate::recovery::state::{Field, Identity, Layout, LogField, State, StateFile};
+use crate::recovery::state::{
+    Field, Header, Identity, Layout, LogField, State, StateFile, StateOwner,
+};
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
@@ -84,7 +86,7 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut mount = inspect(config)?;
     let layout = layout(config, &mount.geometry);
     let identity = |mount: &Mount| Identity {
-        set: if config.tiers.is_empty() { 1 } else { mount.set().set },
+        set: if config.tiers.is_empty() { StateOwner::NO_TIERS } else { mount.set().set },
         boot: boot_words(config.boot),
         layout,
     };
@@ -101,8 +103,13 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
         let (opened, is_kept) = match State::kept(&file, &of_past)? {
             Some(kept) => (kept, true),
             None => {
-                refuse_before_erasing(config, &mount, &wanted)?;
-                (State::anew(file, &wanted)?, false)
+                let header = file.header_of_set(&wanted)?;
+                let is_ahead = |header: Header| header.is_ahead_of(mount.epochs);
+                match mount.found.is_some() && header.is_some_and(is_ahead) {
+                    true => mount.go_cold(config, &why_behind(&mount))?,
+                    false => refuse_before_erasing(config, &mount, &wanted)?,
+                }
+                (State::anew(file, &identity(&mount))?, false)
             }
         };
         let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
@@ -133,6 +140,12 @@ fn refuse_before_erasing(
         }
     };
     why.map_or(Ok(()), |why| refuse_if_asked(config, &why))
+}
+
+/// What to say of tiers that the state is ahead of.
+fn why_behind(mount: &Mount) -> String {
+    let older = "the tiers hold an older content than the state; give the tiers of the last run";
+    mount.missed.clone().unwrap_or_else(|| older.to_owned())
 }
 
 /// Decides what can be trusted, and readies the state for it.
@@ -166,14 +179,7 @@ fn judge(
                 state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
                 return Ok((state, Past::Process));
             }
-            None => {
-                let older = || {
-                    "the tiers hold an older content than the state; give the tiers of the last run"
-                        .to_owned()
-                };
-                let why = mount.missed.clone().unwrap_or_else(older);
-                mount.go_cold(config, &why)?;
-            }
+            None => mount.go_cold(config, &why_behind(mount))?,
             Some(tier) => {
                 let label = config.tiers[tier].device.label();
                 mount.go_cold(

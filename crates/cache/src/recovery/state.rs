@@ -10,9 +10,12 @@
 //! All numbers are in the machine's own byte order, since the bytes never leave it.
 
 use crate::platform::mapped::{Loss, SharedMap};
-pub use crate::recovery::state_file::{StateFile, is_in_memory};
+pub use crate::recovery::state_file::{RETIRED, StateFile, is_in_memory};
+use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -29,6 +32,47 @@ const SLOTS_PER_WORD: usize = 2;
 const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS);
 /// Words per tier before its ring of log pages.
 const TIER_WORDS: usize = 8 * PAGE_WORDS;
+
+/// Whose a state file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateOwner {
+    /// The set of tiers, see [`crate::set_of`]; of a cache without tiers [`StateOwner::NO_TIERS`].
+    pub set: u64,
+    /// Starts of that set, at least, by the time of the state.
+    pub epoch: u64,
+}
+
+#[expect(clippy::host_endian_bytes, reason = "the bytes never leave the machine")]
+impl StateOwner {
+    /// The set of a cache without tiers.
+    pub const NO_TIERS: u64 = 1;
+
+    /// What the first page of a state file says; `None` if it is none.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn of(file: &File) -> io::Result<Option<Self>> {
+        let mut page = [0; PAGE];
+        match file.read_exact_at(&mut page, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let (words, _) = page.as_chunks::<8>();
+        let word = |at: usize| u64::from_ne_bytes(words[at]);
+        let epoch = word(Field::Epoch as usize).max(word(Field::Told as usize));
+        Ok((word(0) == MAGIC).then_some(Self { set: word(1 + SET_AT), epoch }))
+    }
+
+    /// A first page that says so, for tests of who looks for states.
+    pub fn page(self) -> Vec<u8> {
+        let mut page = vec![0; PAGE];
+        let words = [(0, MAGIC), (1 + SET_AT, self.set), (Field::Epoch as usize, self.epoch)];
+        for (at, word) in words {
+            page[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        page
+    }
+}
 
 impl StateFile {
     /// Whether tiers may have been told of the state that is here. Without it they would be cold from then on.
@@ -57,6 +101,17 @@ impl StateFile {
         let layout = Layout { blocks: header.blocks, ..identity.layout };
         let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
         Ok(is_of_it.then_some(header))
+    }
+
+    /// The same of this set and boot, however it is laid out.
+    pub(crate) fn header_of_set(&self, identity: &Identity) -> io::Result<Option<Header>> {
+        let Some(head) = self.head()? else { return Ok(None) };
+        let (words, wanted) = (head.words(), identity.words());
+        let is_same = |at: usize| words[1 + at].load(Ordering::Relaxed) == wanted[at];
+        let is_of_it = words[0].load(Ordering::Acquire) == MAGIC
+            && is_same(SET_AT)
+            && BOOT_AT.into_iter().all(is_same);
+        Ok(is_of_it.then(|| Header::of(words)))
     }
 }
 
@@ -95,8 +150,10 @@ impl Layout {
     }
 }
 
-/// Words of an [`Identity`], and which of them is the number of blocks.
+/// Words of an [`Identity`], and which of them are the set, the boot and the number of blocks.
 const IDENTITY_WORDS: usize = 9;
+const SET_AT: usize = 1;
+const BOOT_AT: Range<usize> = 2..4;
 const BLOCKS_AT: usize = 7;
 
 /// Whose the state is and when it is good: compared as a whole.
@@ -257,6 +314,11 @@ impl State {
     /// Of several threads that have seen a loss one settles it.
     pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
         crate::lock(&self.settling)
+    }
+
+    /// The tiers hold all that it holds, and say so. See [`StateFile::retire`].
+    pub(crate) fn retire(&self) -> io::Result<()> {
+        self.file.retire()
     }
 
     /// No start is to believe it any more.

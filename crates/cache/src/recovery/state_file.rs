@@ -9,13 +9,16 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The file systems that keep files in memory: tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 /// What `stat` counts blocks of a file in, whatever its file system does.
 const STAT_BLOCK: u64 = 512;
+
+/// What the name of a state ends in that a clean stop left, in the place of what it ended in before.
+pub const RETIRED: &str = "epoch";
 
 /// The file that survives the process. One running cache at a time may use it; the caller
 /// that opens it must hold a lock on it. It must lie in memory ([`is_in_memory`]): nothing of it has a checksum, so that damage
@@ -59,6 +62,40 @@ impl StateFile {
         Ok(copy)
     }
 
+    /// A copy as a clean stop leaves it that wrote everything to the tiers: see [`StateFile::retire`].
+    ///
+    /// # Errors
+    /// There is no memory for it, or the file can't be read.
+    pub fn retired(&self) -> io::Result<Self> {
+        let copy = Self::volatile()?;
+        let mut page = [0; PAGE];
+        self.file.read_exact_at(&mut page, 0)?;
+        copy.file.write_all_at(&page, 0)?;
+        Ok(copy)
+    }
+
+    /// Nothing of the state is needed any more but its first page, which knows an older copy of a tier from the one that
+    /// was stopped: that page takes the place of the file, under another name. Does nothing where the file has no name.
+    /// Steps:
+    ///
+    /// 1. The page is written beside the file. A crash leaves both, and the next start takes the file.
+    /// 2. The file's name is removed.
+    pub(super) fn retire(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let mut page = [0; PAGE];
+        self.file.read_exact_at(&mut page, 0)?;
+        let beside = path.with_extension(RETIRED);
+        let make = || File::options().write(true).create_new(true).mode(0o600).open(&beside);
+        let made = make().or_else(|error| match error.kind() {
+            // A crash may have left it.
+            io::ErrorKind::AlreadyExists => std::fs::remove_file(&beside).and_then(|()| make()),
+            _ => Err(error),
+        });
+        made?.write_all_at(&page, 0)?;
+        self.remove_name();
+        Ok(())
+    }
+
     pub(super) fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
@@ -76,6 +113,11 @@ impl StateFile {
     pub(super) fn forget(&self) {
         // Where one of these is refused, the other does.
         let _ = self.file.write_all_at(&[0; PAGE], 0);
+        self.remove_name();
+    }
+
+    /// Removes the name if it still is this file's.
+    fn remove_name(&self) {
         let own = self.file.metadata().map(|meta| (meta.dev(), meta.ino()));
         if let (Some(path), Ok(own)) = (&self.path, own) {
             let named = path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));

@@ -1,8 +1,8 @@
 //! Where the bytes lie that outlive the process (`--state`).
 //!
 //! The state lies in memory, on a tmpfs: a disk that dies would take the process with it, one that rots would have
-//! wrong values served, and whatever is written there would wear it. The file is found again by the path of the first
-//! tier, so that several servers on one machine each have their own.
+//! wrong values served, and whatever is written there would wear it. Its first page names the set of tiers that it is of:
+//! by that it is found again, wherever the tiers are by then, and several servers on one machine each have their own.
 
 use super::Failure;
 use super::created::Created;
@@ -13,9 +13,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use terrace::settings::Settings;
-use terrace_cache::{Note, OpenError, StateFile, is_in_memory};
-use xxhash_rust::xxh3::xxh3_64;
+use terrace_cache::{Note, OpenError, RETIRED, StateFile, StateOwner, display_bytes, is_in_memory};
+use terrace_device::Device;
 
 /// The tmpfs that every Linux has.
 const TMPFS: &str = "/dev/shm";
@@ -23,8 +24,16 @@ const TMPFS: &str = "/dev/shm";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
 const ROOM_FACTOR: u64 = 2;
-/// What names of state files end in.
-const EXTENSION: &str = ".state";
+/// What names of state files begin with, and end in.
+const PREFIX: &str = "terrace";
+const EXTENSION: &str = "state";
+/// What `stat` counts blocks of a file in.
+const STAT_BLOCK: u64 = 512;
+/// How often a file is tried to be locked, and the pause after each.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// No orphan is named that takes no more.
+const ORPHAN_BYTES: u64 = 4096;
 
 /// The state, and what the operator should know of it.
 pub(crate) struct Chosen {
@@ -59,7 +68,11 @@ impl Chosen {
 }
 
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
-pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen, Failure> {
+pub(crate) fn open(
+    settings: &Settings,
+    devices: &[Arc<dyn Device>],
+    created: &mut Created,
+) -> Result<Chosen, Failure> {
     let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;
     let without = |lines| Chosen { file: None, path: None, boot, lines };
     if settings.tiers.is_empty() && settings.state_dir.is_none() {
@@ -69,8 +82,12 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen,
     let failure = |path: &Path, error: io::Error| {
         Failure::system(format!("--state: {}: {error}", path.display()))
     };
-    let stem = stem(settings);
-    let left = left_in(folder, &stem);
+    let set = match settings.tiers.is_empty() {
+        true => Some(StateOwner::NO_TIERS),
+        false => terrace_cache::set_of(devices),
+    };
+    let Found { left, orphans } = find(folder, set);
+    let orphans = orphans.iter().map(Orphan::note);
     if let Some(why) =
         reason_against(folder, settings, left.is_some()).map_err(|error| failure(folder, error))?
     {
@@ -78,15 +95,16 @@ pub(crate) fn open(settings: &Settings, created: &mut Created) -> Result<Chosen,
             "state: none, since {why}: only a clean stop comes back warm; write --state DIR with a \
              folder on a tmpfs that has room"
         );
-        return Ok(without(vec![Note::Warning(line)]));
+        return Ok(without([Note::Warning(line)].into_iter().chain(orphans).collect()));
     }
     let (path, file) = match left {
         Some(path) => (path.clone(), open_left(&path).map_err(|error| failure(&path, error))?),
-        None => make_in(folder, &stem, created).map_err(|error| failure(folder, error))?,
+        None => make_in(folder, created).map_err(|error| failure(folder, error))?,
     };
     lock(&file).map_err(|error| failure(&path, error))?;
+    let path = named_as_used(path);
     let line = Note::Info(format!("state: {}", path.display()));
-    let lines = [line].into_iter().chain(doubt).collect();
+    let lines = [line].into_iter().chain(doubt).chain(orphans).collect();
     let file = Some(Arc::new(StateFile::new(file, Some(path.clone()))));
     Ok(Chosen { file, path: Some(path), boot, lines })
 }
@@ -112,30 +130,84 @@ fn reason_against(
     Ok((!has_room).then(|| format!("{name} has no room for {} MiB", needed >> 20)))
 }
 
-/// What the names of the state files of these tiers begin with.
-fn stem(settings: &Settings) -> String {
-    let path = settings.tiers.first().map(|tier| &tier.path);
-    let path = path.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-    match path {
-        Some(path) => format!("terrace-{:016x}", xxh3_64(path.as_os_str().as_encoded_bytes())),
-        None => "terrace".to_owned(),
+/// What earlier runs left in a folder.
+struct Found {
+    /// The state of the set.
+    left: Option<PathBuf>,
+    orphans: Vec<Orphan>,
+}
+
+/// A state that no running server uses, and that is of other tiers than those that are given.
+#[derive(Debug, PartialEq, Eq)]
+struct Orphan {
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Orphan {
+    fn note(&self) -> Note {
+        let (path, bytes) = (self.path.display(), display_bytes(self.bytes));
+        Note::Warning(format!(
+            "state {path}: {bytes} of a server that does not run; unless it is to start again: rm {path}"
+        ))
     }
 }
 
-/// The file that an earlier run left in a folder.
-fn left_in(folder: &Path, stem: &str) -> Option<PathBuf> {
-    let is_named = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let middle = name.and_then(|name| name.strip_prefix(stem)?.strip_suffix(EXTENSION));
-        middle.is_some_and(|middle| middle.is_empty() || middle.starts_with('.'))
-    };
-    let is_left = |path: &PathBuf| path.symlink_metadata().is_ok_and(|meta| is_ours(&meta));
-    let paths = folder.read_dir().ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    // The one that every user looks for first, if there are several.
-    paths.filter(is_named).filter(is_left).min_by_key(|path| path.as_os_str().len())
+/// Looks through the states that this user has in a folder. Of several of one set, the one that knows the latest start is
+/// its state, and a whole one before what a clean stop leaves; where two are equal in that, one is a copy, and neither
+/// is believed.
+fn find(folder: &Path, set: Option<u64>) -> Found {
+    let mut own = Vec::new();
+    let mut orphans = Vec::new();
+    let entries = folder.read_dir().into_iter().flatten();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        // What can't be read is no state of ours.
+        let Some(state) = Some(&path).filter(|path| is_named(path)).and_then(|p| open_left(p).ok())
+        else {
+            continue;
+        };
+        let owner = StateOwner::of(&state).ok().flatten();
+        let is_whole = path.extension().is_some_and(|extension| extension == EXTENSION);
+        match owner.filter(|owner| Some(owner.set) == set) {
+            Some(owner) => own.push(((owner.epoch, is_whole), path)),
+            None => orphans.extend(orphan(path, &state, owner)),
+        }
+    }
+    own.sort();
+    let is_copied = own.iter().rev().map(|(rank, _)| rank).take(2).is_sorted_by(|a, b| a == b);
+    if own.len() > 1 && is_copied {
+        own.clear();
+    }
+    let left = own.pop().map(|(_, path)| path);
+    Found { left, orphans }
 }
 
-/// Opens what [`left_in`] found.
+/// Whether a state is an orphan that is worth a line: a page is not, and a cache without tiers has nothing else.
+fn orphan(path: PathBuf, state: &File, owner: Option<StateOwner>) -> Option<Orphan> {
+    let bytes = state.metadata().ok()?.blocks() * STAT_BLOCK;
+    let is_kept = owner.is_some_and(|owner| owner.set == StateOwner::NO_TIERS);
+    let is_orphan = bytes > ORPHAN_BYTES && !is_kept && try_lock(state);
+    is_orphan.then_some(Orphan { path, bytes })
+}
+
+/// Whether a file has the name of a state.
+fn is_named(path: &Path) -> bool {
+    let has_extension =
+        path.extension().is_some_and(|extension| extension == EXTENSION || extension == RETIRED);
+    let name = path.file_name().and_then(|name| name.to_str());
+    has_extension && name.is_some_and(|name| name.starts_with(PREFIX))
+}
+
+/// Gives what a clean stop left the name of a state that is in use, unless another user has taken that.
+fn named_as_used(path: PathBuf) -> PathBuf {
+    let named = path.with_extension(EXTENSION);
+    match named == path || std::fs::rename(&path, &named).is_ok() {
+        true => named,
+        false => path,
+    }
+}
+
+/// Opens a state that an earlier run left.
 fn open_left(path: &Path) -> io::Result<File> {
     let file = options().open(path)?;
     if is_ours(&file.metadata()?) {
@@ -145,21 +217,13 @@ fn open_left(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes a file. Every user can write to a tmpfs, and may have taken the name before: then it gets another one.
-fn make_in(folder: &Path, stem: &str, created: &mut Created) -> io::Result<(PathBuf, File)> {
-    let make = |name: String, created: &mut Created| {
-        let path = folder.join(name);
-        let file = created.by(&path, || options().create_new(true).open(&path))?;
-        io::Result::Ok((path, file))
-    };
-    match make(format!("{stem}{EXTENSION}"), created) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let mut salt = [0; 8];
-            getrandom(&mut salt, GetRandomFlags::empty())?;
-            make(format!("{stem}.{:016x}{EXTENSION}", u64::from_le_bytes(salt)), created)
-        }
-        made => made,
-    }
+/// Makes a file. Every user can write to a tmpfs, and may have taken any name that could be known before.
+fn make_in(folder: &Path, created: &mut Created) -> io::Result<(PathBuf, File)> {
+    let mut name = [0; 8];
+    getrandom(&mut name, GetRandomFlags::empty())?;
+    let path = folder.join(format!("{PREFIX}-{:016x}.{EXTENSION}", u64::from_le_bytes(name)));
+    let file = created.by(&path, || options().create_new(true).open(&path))?;
+    Ok((path, file))
 }
 
 /// How a state file is opened: for its owner alone, and never by way of a link.
@@ -181,10 +245,19 @@ fn has_room(folder: &Path, bytes: u64) -> bool {
     statvfs(folder).is_ok_and(|stat| stat.f_blocks == 0 || stat.f_bavail * stat.f_frsize >= bytes)
 }
 
-/// Has the file for this process alone.
+/// Has the file for this process alone. Other servers that start lock it for a moment, to see whether it is an orphan.
 fn lock(file: &File) -> io::Result<()> {
-    flock(file, FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| io::Error::other("is used by another running server"))
+    for _ in 0..LOCK_TRIES {
+        if try_lock(file) {
+            return Ok(());
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Err(io::Error::other("is used by another running server"))
+}
+
+fn try_lock(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
 /// The kernel's boot id. Where it can't be read, one that was never there before, so that no state of another boot is
@@ -228,46 +301,118 @@ mod tests {
         assert_eq!(known, (std::array::from_fn(|at| at as u8 * 0x11), None));
     }
 
-    /// What `kill -9` leaves behind is taken up again, whatever its name; what others put there is neither used nor in
-    /// the way.
+    /// A folder with states, and what is found there.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        /// Leaves a state of two pages.
+        fn leave(&self, name: &str, set: u64, epoch: u64) -> PathBuf {
+            let path = self.at(name);
+            let mut page = StateOwner { set, epoch }.page();
+            page.resize(2 * page.len(), 7);
+            std::fs::write(&path, page).unwrap();
+            path
+        }
+
+        fn left(&self, set: u64) -> Option<PathBuf> {
+            find(self.0.path(), Some(set)).left
+        }
+
+        fn orphans(&self, set: Option<u64>) -> Vec<PathBuf> {
+            let found = find(self.0.path(), set).orphans;
+            let mut paths: Vec<_> = found.into_iter().map(|orphan| orphan.path).collect();
+            paths.sort();
+            paths
+        }
+    }
+
     #[test]
-    fn the_state_is_what_this_user_left_and_no_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path();
-        let at = |name: &str| folder.join(name);
-        let make = || {
-            let mut created = Created::default();
-            let made = make_in(folder, "terrace-1", &mut created).map(|(path, _)| path);
-            created.keep();
-            made.unwrap()
-        };
-        assert_eq!(left_in(folder, "terrace-1"), None);
-        let first = make();
-        assert_eq!(first, at("terrace-1.state"));
-        assert_eq!(left_in(folder, "terrace-1").as_ref(), Some(&first));
-        assert_eq!(left_in(folder, "terrace"), None, "it is another server's");
+    fn a_state_is_found_by_its_set_whatever_its_name() {
+        let folder = Folder::new();
+        let by_path = folder.leave("terrace-00ff.state", 7, 3);
+        let random = folder.leave("terrace-0123.00ff.state", 8, 3);
+        folder.leave("other.state", 9, 3);
+        assert_eq!(
+            [7, 8, 9].map(|set| folder.left(set)),
+            [Some(by_path.clone()), Some(random), None]
+        );
+        std::fs::rename(&by_path, folder.at("terrace.state")).unwrap();
+        assert_eq!(folder.left(7), Some(folder.at("terrace.state")));
+    }
+
+    #[test]
+    fn the_state_of_the_latest_start_is_taken_and_of_copies_none() {
+        let folder = Folder::new();
+        let first = folder.leave("terrace-1.state", 7, 3);
+        let second = folder.leave("terrace-2.state", 7, 4);
+        let page = folder.leave("terrace-2.epoch", 7, 4);
+        assert_eq!(folder.left(7), Some(second.clone()), "the whole one");
+        std::fs::remove_file(second).unwrap();
+        assert_eq!(folder.left(7), Some(page.clone()), "what the stop left");
+        let third = folder.leave("terrace-3.epoch", 7, 4);
+        assert_eq!(folder.left(7), None, "one is a copy");
+        std::fs::remove_file(third).unwrap();
+        std::fs::remove_file(page).unwrap();
+        assert_eq!(folder.left(7), Some(first));
+    }
+
+    #[test]
+    fn states_of_other_sets_that_nobody_uses_are_orphans() {
+        let folder = Folder::new();
+        let orphan = folder.leave("terrace-1.state", 7, 1);
+        let running = folder.leave("terrace-2.state", 8, 1);
+        folder.leave("terrace-3.state", 9, 1);
+        folder.leave("terrace.state", StateOwner::NO_TIERS, 0);
+        folder.leave("something.state", 10, 1);
+        std::fs::write(folder.at("terrace-4.epoch"), StateOwner { set: 11, epoch: 1 }.page())
+            .unwrap();
+        let torn = folder.at("terrace-5.state");
+        std::fs::write(&torn, [1; 20_000]).unwrap();
+        let file = open_left(&running).unwrap();
+        lock(&file).unwrap();
+        assert_eq!(folder.orphans(Some(9)), [orphan.clone(), torn.clone()]);
+        drop(file);
+        let all = [orphan, running, folder.at("terrace-3.state"), torn];
+        assert_eq!(folder.orphans(None), all);
+        let note = find(folder.0.path(), Some(9)).orphans.remove(0).note();
+        assert!(
+            note.text().ends_with(&format!("rm {}", note.text().split([' ', ':']).nth(1).unwrap()))
+        );
+    }
+
+    #[test]
+    fn what_others_put_there_is_no_state() {
+        let folder = Folder::new();
+        let path = folder.leave("terrace-1.state", 7, 1);
         // Links of both kinds, and what is no file at all.
-        std::fs::rename(&first, at("other")).unwrap();
-        std::os::unix::fs::symlink(at("other"), &first).unwrap();
-        assert_eq!(left_in(folder, "terrace-1"), None);
-        std::fs::remove_file(&first).unwrap();
-        std::fs::hard_link(at("other"), &first).unwrap();
-        assert_eq!(left_in(folder, "terrace-1"), None);
-        assert!(open_left(&first).is_err());
-        std::fs::remove_file(&first).unwrap();
-        std::fs::create_dir(&first).unwrap();
-        assert_eq!(left_in(folder, "terrace-1"), None);
-        let second = make();
-        assert!(second != first, "the name was taken");
-        assert_eq!(left_in(folder, "terrace-1"), Some(second.clone()));
-        assert_eq!(std::fs::metadata(&second).unwrap().mode() & 0o777, 0o600);
+        std::fs::rename(&path, folder.at("other")).unwrap();
+        std::os::unix::fs::symlink(folder.at("other"), &path).unwrap();
+        assert_eq!(folder.left(7), None);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::hard_link(folder.at("other"), &path).unwrap();
+        assert_eq!(folder.left(7), None);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(folder.left(7), None);
+        let mut created = Created::default();
+        let (made, _) = make_in(folder.0.path(), &mut created).unwrap();
+        assert!(is_named(&made));
+        assert_eq!(std::fs::metadata(&made).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]
     fn one_server_at_a_time_has_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut created = Created::default();
-        let (path, file) = make_in(dir.path(), "terrace", &mut created).unwrap();
+        let (path, file) = make_in(dir.path(), &mut created).unwrap();
         lock(&file).unwrap();
         assert!(lock(&open_left(&path).unwrap()).is_err());
     }
