@@ -166,35 +166,6 @@ fn flags_that_need_another_are_noted_without_it() {
 }
 
 #[test]
-fn datagrams_show_no_certificate() {
-    const TLS: &str = "-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_ca_cert=/a -U 1";
-    for more in ["-o ssl_verify_mode=2", "-l mtls:127.0.0.1", "-o ssl_verify_mode=3 -l ::1"] {
-        let s = settings(&format!("{TLS} {more}"));
-        assert_eq!(s.udp_port, Port::Off, "{more}");
-        assert!(
-            s.notes.iter().any(|note| note.text().starts_with("-U: not listened on")),
-            "{more}"
-        );
-    }
-    for more in ["", "-o ssl_verify_mode=1", "-o ssl_verify_mode=2 -l notls:127.0.0.1"] {
-        assert_eq!(settings(&format!("{TLS} {more}")).udp_port, Port::At(1), "{more}");
-    }
-}
-
-#[test]
-fn certificates_that_no_authority_vouches_for_are_warned_of() {
-    const TLS: &str = "-Z -o ssl_chain_cert=/c,ssl_key=/k";
-    for more in ["-o ssl_verify_mode=2", "-l mtls:127.0.0.1"] {
-        let note = &settings(&format!("{TLS} {more}")).notes[0];
-        assert!(
-            matches!(note, Note::Warning(text) if text.contains("ssl_ca_cert=FILE")),
-            "{note:?}"
-        );
-    }
-    assert!(settings(&format!("{TLS} -l notls:127.0.0.1 -o ssl_verify_mode=2")).notes.is_empty());
-}
-
-#[test]
 fn options_without_effect_are_noted() {
     let s = settings("-e /e -o hashpower=20,slab_automove,lru_crawler,modern,ext_threads=4");
     assert_eq!(s.notes.len(), 6, "{:?}", s.notes);
