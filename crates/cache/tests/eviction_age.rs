@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Client, Found, RamDevice, record};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use terrace_cache::{Access, Change, Chunks, Config};
 use terrace_device::Device;
@@ -48,6 +48,12 @@ impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Background threads of one fill that wait for processors behind those of another take segments back late.
+fn alone() -> MutexGuard<'static, ()> {
+    static FILLS: Mutex<()> = Mutex::new(());
+    FILLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -113,6 +119,7 @@ impl Fill {
     }
 
     fn run(&self) -> Left {
+        let _alone = alone();
         let mut client = self.open();
         let worth = self.capacity() / self.value as u64;
         let records = worth * self.turns;
@@ -154,6 +161,7 @@ impl Fill {
     /// Uses `keys` keys, which take `part` of `capacity` bytes, each four times while as much is stored as that, and
     /// counts how often one is lost.
     fn lost_in_use(&self, used: Use, keys: u64, (part, capacity): (f64, u64)) -> u64 {
+        let _alone = alone();
         let mut client = self.open();
         let mean = (capacity as f64 * part / keys as f64) as u64 - 150;
         // From 50 bytes on.
