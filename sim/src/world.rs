@@ -395,8 +395,12 @@ impl World {
         if !cx.scenario.trouble.old_drives {
             return;
         }
-        let is_certain =
-            matches!(blow, Blow::Process { state_is_lost: false }) || cx.devices.len() > 1;
+        let keeps_epoch = matches!(
+            blow,
+            Blow::Process { state_is_lost: false }
+                | Blow::Stop { reboots: false, state_is_lost: false }
+        );
+        let is_certain = keeps_epoch || cx.devices.len() > 1;
         if let (Some(old), true, true) = (self.old.take(), is_certain, cx.random.percent(50)) {
             let at = cx.random.below(old.len() as u64) as usize;
             if let Some(old) = old.into_iter().nth(at) {
