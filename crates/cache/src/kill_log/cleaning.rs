@@ -8,6 +8,7 @@ use super::{KillLog, Locked, PAGE_WORDS, Seat};
 use crate::recovery::crash::crash_point;
 use crate::recovery::state::LogField;
 use crate::tiers::slots::Slots;
+use std::cmp::Reverse;
 use std::io;
 use std::sync::atomic::Ordering;
 use terrace_device::is_unanswered;
@@ -132,8 +133,10 @@ impl KillLog {
             Some((self.shard_of(word)?, at, word))
         };
         let mut words: Vec<_> = words.iter().filter_map(counts).collect();
-        // Their order does not matter: all are of segments that are there.
-        words.sort_unstable_by_key(|&(shard, ..)| shard);
+        // Their order does not matter: all are of segments that are there. What was said several times is said once, since
+        // it counts once: else copies would go round for as long as the log is short of slots.
+        words.sort_unstable_by_key(|&(shard, at, word)| (shard, word.to_bits(), Reverse(at)));
+        words.dedup_by_key(|&mut (shard, _, word)| (shard, word.to_bits()));
         for of_shard in words.chunk_by(|a, b| a.0 == b.0) {
             for some in of_shard.chunks(PAGE_WORDS as usize) {
                 let has_room =
@@ -345,6 +348,20 @@ mod tests {
         assert!(kill_durably(&log, &slots, || !log.has_room()), "they wait before it fails");
         assert!(log.maintain(&slots, true, &|_, act| act()));
         assert!(log.has_room() && !log.has_failed());
+    }
+
+    #[test]
+    fn what_was_said_several_times_is_said_once() {
+        let (log, slots) = a_log();
+        log.begin(SLOT, seat(1));
+        log.commit(SLOT);
+        (0..100).for_each(|_| log.kill(SLOT, NAME));
+        say_more(&log, &slots);
+        let head = log.get(LogField::Head);
+        assert!(log.clean(&slots, &|_, act| act()));
+        // The segment's beginning and place, and the kill.
+        assert_eq!(log.get(LogField::Head) - head, 3);
+        assert!(kills(&replay(&log, &slots)));
     }
 
     #[test]
