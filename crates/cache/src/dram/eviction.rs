@@ -37,8 +37,8 @@ const REST: u32 = 64;
 /// Eviction may move more than half of a block, and make up for it with later ones, up to this part of all blocks: records
 /// that are in use may lie in blocks one behind the other, as the pieces of a large item do.
 const USED_PART: u64 = 4;
-/// Eviction passes a record by that was used, and then so many times more: it stays four times as long without
-/// another use as one that was never used.
+/// Eviction passes a used record by once, and this many times more: it stays four times as long without another use as
+/// a record that was never used.
 const PASSES: u16 = 3;
 /// A block is open for no longer than until this part of all blocks was taken since, so that the records of one block were
 /// stored within that.

@@ -77,10 +77,10 @@ impl Mount {
         };
         let boot = boot_words(config.boot);
         let strict = config.durability == Durability::Power;
-        let Some((found, geometry)) = warm else {
+        let fresh = |random: &mut Random| {
             let geometry = Geometry::derive(config)?;
             let seed = config.tuning.seed.unwrap_or_else(|| random.next());
-            let fresh = Superblock {
+            let superblock = Superblock {
                 version: VERSION,
                 set: random.next() | 1,
                 seed,
@@ -103,26 +103,23 @@ impl Mount {
                 next_item: random.next(),
                 balance: 0,
             };
-            let (common, found, log_pages) = (fresh, None, Vec::new());
-            return Ok(Self {
-                geometry,
-                common,
-                found,
-                epochs,
-                missed,
-                log_pages,
-                balances,
-                random,
-                notes,
-                cost,
-            });
+            Ok::<_, OpenError>((geometry, superblock))
         };
-        let common = Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
-        let log_pages = pages.iter().map(|page| match page {
-            FirstPage::Ours(superblock) => superblock.log_pages,
-            _ => 0,
-        });
-        let (log_pages, found) = (log_pages.collect(), Some(found));
+        let (geometry, common, found, log_pages) = match warm {
+            None => {
+                let (geometry, common) = fresh(&mut random)?;
+                (geometry, common, None, Vec::new())
+            }
+            Some((found, geometry)) => {
+                let common =
+                    Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
+                let log_pages = pages.iter().map(|page| match page {
+                    FirstPage::Ours(superblock) => superblock.log_pages,
+                    _ => 0,
+                });
+                (geometry, common, Some(found), log_pages.collect())
+            }
+        };
         Ok(Self {
             geometry,
             common,
