@@ -13,7 +13,7 @@ run:
 release:
 	scripts/release.sh
 
-# Formatting, lints, and tests with time limits, in about ten minutes once all is built; installs what they need.
+# Formatting, lints, and tests with time limits, in about 13 minutes on two cores; installs what they need.
 test: tools
 	scripts/test.sh
 
