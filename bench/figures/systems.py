@@ -73,7 +73,7 @@ def fill(server, records, slowly=False, **options):
 def in_memory(server):
     """Records that a Terrace has in DRAM: copies of hot ones, and those not yet written out."""
     stats = tiers.of_terrace(server)
-    return stats["records_hot"] + stats["records_fresh"]
+    return stats["records_read_cache"] + stats["records_write_buffer"]
 
 
 # What `stats tiers` accounts for under the limit.
@@ -88,7 +88,7 @@ def fitted(server, records, measure):
     before = tiers.of_terrace(server)
     found = measure()
     after = tiers.of_terrace(server)
-    is_full = after["demotions"] - before["demotions"] > records / 1000
+    is_full = after["read_cache_evictions"] - before["read_cache_evictions"] > records / 1000
     off_mib = round((records - in_memory(server)) * COPY_BYTES / (1 << 20))
     if off_mib == 0 or (off_mib > 0 and not is_full):
         return found, True

@@ -24,7 +24,7 @@ The popularity that MemStac's paper takes from Facebook's ETC: an eighth of the 
 requests. {records:,} records of 20 + 80 bytes; Terrace has them on flash, read past the page cache
 (direct I/O), and copies of the popular ones in DRAM. Its memory is set by `cache_memlimit` so that 3, 5, 7, 10
 and 12.5 % of the records fit besides the index; how many it really had is counted, and is where the points
-stand: copies and what is not yet written out (`records_hot` and `records_fresh` of `stats tiers`; of those that
+stand: copies and what is not yet written out (`records_read_cache` and `records_write_buffer` of `stats tiers`; of those that
 were only filled in, {fresh:,.0f}, which are not the popular ones; stores need room of their own, so that few
 per cent are not to be had with them). memcached has all in DRAM. extstore gets the same limit as `-m` and keeps in it what it must know of each record that it has
 on flash (`ext_item_size=64`); it can't hold all of them, so that what it misses is stored {back_end} us after,
@@ -44,7 +44,7 @@ def measure(quick):
     with systems.on_flash(tier="256m", mib=most, limit_mib=most + GROUP_BESIDES_MIB) as server:
         say(server.command)
         systems.fill(server, records, **RECORD)
-        found["fresh"] = tiers.of_terrace(server)["records_fresh"]
+        found["fresh"] = tiers.of_terrace(server)["records_write_buffer"]
         for number, mix in enumerate(MIXES):
             # Each share finds the copies of the one before: the rarest of them take longest to be known.
             for share in shares if number == 0 else shares[::-1]:

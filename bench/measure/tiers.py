@@ -37,13 +37,13 @@ def dram_for_data(server):
 
 # Where Terrace's DRAM goes: all that `-m` bounds, the program, and the connections' buffers.
 MEMORY = [
-    "memory_sealed_index",
+    "memory_tier_index",
     "memory_page_tables",
     "memory_segment_table",
-    "memory_dram_table",
-    "memory_fresh",
-    "memory_hot",
-    "memory_idle",
+    "memory_dram_index",
+    "memory_write_buffer",
+    "memory_read_cache",
+    "memory_free",
     "memory_staging",
     "memory_program",
     "memory_connections",

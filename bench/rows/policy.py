@@ -142,10 +142,10 @@ def _round(server, records, mix, requests, part=1, **options):
     from_flash = after["tier:hits"] - before["tier:hits"]
     return {
         "share": (report["hits"] - from_flash) / report["hits"],
-        "held": after["records_hot"] / records,
-        "waiting": after["records_fresh"] / records,
+        "held": after["records_read_cache"] / records,
+        "waiting": after["records_write_buffer"] / records,
         "rate": report["requests_per_second"],
-        "promotions": after["promotions"] - before["promotions"],
+        "promotions": after["read_cache_insertions"] - before["read_cache_insertions"],
     }
 
 

@@ -63,11 +63,11 @@ def kill_log(quick):
                 )
                 after = of_terrace(server)
         change = lambda name: after[f"tier:{name}"] - before[f"tier:{name}"]
-        share = change("kill_log_written_bytes") / change("written_bytes")
+        share = change("tombstone_log_written_bytes") / change("written_bytes")
         what = f"kill log, 100 % overwrites of {size}-byte records"
         figures += [
             at_most(f"{what}: bytes written beside segments", share, limit, "{:.4f}"),
-            Figure(f"{what}: place it takes, of the tier", f"{after['tier:kill_log_bytes'] / 2**30:.3f}"),
+            Figure(f"{what}: place it takes, of the tier", f"{after['tier:tombstone_log_bytes'] / 2**30:.3f}"),
         ]
     return figures
 

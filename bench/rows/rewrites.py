@@ -30,14 +30,14 @@ def rewrites(quick):
         stored = MEASURED * records * RECORD
         written = sum(after[row] - before[row] for row in WRITTEN)
         own, by_system = ratio(written, stored), ratio(used.drive_written, stored)
-        waiting = after["records_fresh"] / records
+        waiting = after["records_write_buffer"] / records
         note = f"{by_system:.3f} by /proc/PID/io; {waiting:.1%} of {records:,} records waited in DRAM"
         what = f"overwrites by {name}: bytes written per byte"
         figures.append(at_most(what, max(own, by_system), MOST, "{:.3f}", note))
     return figures
 
 
-WRITTEN = ["tier:written_bytes", "tier:kill_log_written_bytes"]
+WRITTEN = ["tier:written_bytes", "tier:tombstone_log_written_bytes"]
 
 
 def _overwrite(server, records, times, stream):

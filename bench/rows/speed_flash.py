@@ -386,7 +386,7 @@ def _grown(count):
 
 
 def _index_bytes(server):
-    tables = ("memory_sealed_index", "memory_page_tables", "memory_segment_table")
+    tables = ("memory_tier_index", "memory_page_tables", "memory_segment_table")
     stats = server.stats("tiers")
     return sum(stats[name] for name in tables)
 

@@ -110,7 +110,7 @@ def _in_dram(server):
     room = _room(server, requests)
     stats = of_terrace(server)
     share = 1 - (stats["tier:hits"] - before) / requests
-    note = f"copies of {stats['records_hot'] / ETC_RECORDS:.1%} of the records, in the room of {room:.1%}"
+    note = f"copies of {stats['records_read_cache'] / ETC_RECORDS:.1%} of the records, in the room of {room:.1%}"
     return Figure("ETC: GETs that DRAM answers", f"{share:.4f} ({note})")
 
 
@@ -119,7 +119,7 @@ def _room(server, requests):
     short records rather than long ones."""
     load_held(server, "get", requests=requests, connections=24, depth=32, **ETC)
     stats = of_terrace(server)
-    return stats["memory_hot"] / (ETC_RECORDS * stats["tier:live_bytes"] / stats["tier:records"])
+    return stats["memory_read_cache"] / (ETC_RECORDS * stats["tier:live_bytes"] / stats["tier:records"])
 
 
 def _means(ours, theirs, connections, depth, rounds, seconds):

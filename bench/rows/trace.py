@@ -1,4 +1,4 @@
-"""A real trace through a server that holds a tenth of its objects, in each gear."""
+"""A real trace through a server that holds a tenth of its objects, in each write policy."""
 
 import os
 import sys
@@ -18,6 +18,7 @@ COPIES = 4
 KEY_BYTES = 20
 # Of `-m`, the records in DRAM take about a third; found by trying that the whole is a tenth then.
 MEMORY_MIB, TIER_MIB = 6, 12
+POLICIES = ("all-once", "all-twice", "reused-once", "reused-none")
 # Miss ratio at so many flash writes per miss, at most.
 MUST = [(0.200, 1.3), (0.213, 0.45)]
 
@@ -27,18 +28,18 @@ def trace(quick):
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "copies.csv")
     objects, mean = _copies(path, quick)
-    found = {gear: _replay(path, gear, objects, mean) for gear in "abcd"}
-    figures = [_told(gear, *of_gear) for gear, of_gear in found.items()]
+    found = {policy: _replay(path, policy, objects, mean) for policy in POLICIES}
+    figures = [_told(policy, *of_policy) for policy, of_policy in found.items()]
     for misses_most, writes_most in MUST:
         cheap = [(misses, writes) for misses, writes, _ in found.values() if writes <= writes_most]
         best = min(cheap, default=(1, 0))
-        what = f"cluster52: least miss ratio of a gear with at most {writes_most} flash writes per miss"
+        what = f"cluster52: least miss ratio of a write policy with at most {writes_most} flash writes per miss"
         figures.append(at_most(what, best[0], misses_most, "{:.4f}", f"at {best[1]:.2f}"))
     return figures
 
 
-def _told(gear, misses, writes, cached):
-    what = f"cluster52, gear {gear.upper()}: miss ratio, flash writes per miss"
+def _told(policy, misses, writes, cached):
+    what = f"cluster52, {policy}: miss ratio, flash writes per miss"
     return Figure(what, f"{misses:.4f}, {writes:.2f} ({cached:.1%} of the objects at the end)")
 
 
@@ -56,12 +57,12 @@ def _copies(path, quick):
     return len(seen) * COPIES, sum(lengths) / len(lengths)
 
 
-def _replay(path, gear, objects, mean):
-    flags = ["-m", str(MEMORY_MIB), "-t", "1", "--tier", f"ssd:DIR/tier:{TIER_MIB}m", "--gear", gear]
+def _replay(path, policy, objects, mean):
+    flags = ["-m", str(MEMORY_MIB), "-t", "1", "--tier", f"ssd:DIR/tier:{TIER_MIB}m", "--write-policy", policy]
     with terrace(*flags) as server:
         say(server.command)
         report = load(server, "replay", trace=path, connections=COPIES, depth=1, key_bytes=KEY_BYTES)
         stats = of_terrace(server)
     requests, misses = report["hits"] + report["misses"], report["misses"]
-    written = stats["tier:written_bytes"] + stats["tier:kill_log_written_bytes"]
+    written = stats["tier:written_bytes"] + stats["tier:tombstone_log_written_bytes"]
     return ratio(misses, requests), ratio(written / mean, misses), stats["records"] / objects

@@ -72,7 +72,7 @@ def _trace(name, path):
         "for nothing but objects"
     )
     say(f"{name}, {requests:,} requests: {note}")
-    return at_most(f"{name}: misses in gear A, of LRU's with as many bytes", misses / peer, MUST, "{:.3f}", note)
+    return at_most(f"{name}: misses, of LRU's with as many bytes", misses / peer, MUST, "{:.3f}", note)
 
 
 def etc(objects):
@@ -90,9 +90,9 @@ def _etc(scale):
         load(server, "mixed", **how)
         misses = _misses(load(server, "mixed", **how))
         held = 100 * server.stats()["curr_items"] / objects
-    flags = ["--objects", str(objects), "--requests", str(requests), "--cached", f"{held:.3f}", "--gears", "A"]
+    flags = ["--objects", str(objects), "--requests", str(requests), "--cached", f"{held:.3f}", "--write-policies", "all-once"]
     peer = float(re.search(r"LRU +([0-9.]+)", _lab("--stream", "etc", *flags)).group(1))
-    what = f"ETC, {objects:,} objects: misses in gear A, of LRU's with as many objects"
+    what = f"ETC, {objects:,} objects: misses, of LRU's with as many objects"
     note = f"{misses:.4f} and {peer:.4f} with {held:.1f} %"
     say(f"{what}: {note}")
     return at_most(what, misses / peer, MUST, "{:.3f}", note)
@@ -109,7 +109,7 @@ def _sizes(of_all):
 
 
 def _server(memory, tier):
-    server = terrace("-m", str(memory), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m", "--gear", "a")
+    server = terrace("-m", str(memory), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m", "--write-policy", "all-once")
     say(server.command)
     return server
 

@@ -38,12 +38,12 @@ def overload(quick):
     budget = BUDGET_MIB << 20
     most = max(_rates(seen, window), default=0) / budget
     asked = report["requests_per_second"] * RECORD_BYTES / budget
-    note = f"{stats['tier:gear']} at the end" if "tier:gear" in stats else ""
+    note = f"{stats['tier:write_policy']} at the end" if "tier:write_policy" in stats else ""
     latency = report["latency"]
     return [
         at_most(f"bytes at the drive over any {window} s, of the write budget", most, 1.05, "{:.3f}", note),
         Figure("asked for, of the write budget", f"{asked:.1f}"),
-        Figure("records let go", f"{stats['tier:let_go_records']:,}"),
+        Figure("records let go", f"{stats['tier:dropped_records']:,}"),
         Figure("SET meanwhile", f"p50 {latency['p50_us']} us, p99.9 {latency['p999_us']} us"),
     ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def falling(quick):
 def _text(found):
     return (
         f"hits {found['hits']:.4f}, {found['written']:,.0f} bytes/s, p50 {found['p50']:.0f} us, "
-        f"p99 {found['p99']:.0f} us, gear {found['gear']}"
+        f"p99 {found['p99']:.0f} us, policy {found['policy']}"
     )
 
 
@@ -61,5 +61,5 @@ def _measure(server, seconds):
         "written": written,
         "p50": latency["p50_us"],
         "p99": latency["p99_us"],
-        "gear": server.stats("tiers").get("tier:0:gear", ""),
+        "policy": server.stats("tiers").get("tier:0:write_policy", ""),
     }

@@ -73,7 +73,7 @@ impl Context {
         let Some(cache) = self.cache.upgrade() else { return true };
         let stats = cache.stats();
         let has_evicted =
-            stats.evictions > 0 || stats.tiers.iter().any(|tier| tier.let_go_records > 0);
+            stats.evictions > 0 || stats.tiers.iter().any(|tier| tier.dropped_records > 0);
         // Who is full takes places unread, long before anything is evicted.
         let is_full_soon = self.scenario.full_percent < FULL_PERCENT;
         let has_crashed = self.tally.crashes > 0 || self.is_recovering;
@@ -84,7 +84,7 @@ impl Context {
     pub(crate) fn has_lost_some(&self) -> bool {
         let Some(cache) = self.cache.upgrade() else { return true };
         let stats = cache.stats();
-        let let_go: u64 = stats.tiers.iter().map(|tier| tier.let_go_records).sum();
+        let let_go: u64 = stats.tiers.iter().map(|tier| tier.dropped_records).sum();
         self.has_lost
             || stats.evictions + stats.lost_to_collisions + let_go > 0
             || self.scenario.full_percent < FULL_PERCENT

@@ -1,7 +1,7 @@
 //! What a seed decides before a run begins.
 
 use crate::random::Random;
-use terrace_cache::{Config, Durability, FULL_PERCENT, Gear, Tuning, WriteRate};
+use terrace_cache::{Config, Durability, FULL_PERCENT, Tuning, WritePolicy, WriteRate};
 
 /// Kinds of trouble that a run meets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,7 @@ pub(crate) struct Scenario {
     /// Every record expires after so many seconds or little more; 0 for some of them, in their own time.
     pub(crate) lives: u32,
     /// What full tiers write and keep.
-    pub(crate) gear: Gear,
+    pub(crate) write_policy: WritePolicy,
     /// Bytes per second that each tier may be written; `None` without a limit. What a budget does not
     /// allow is let go, whether there is room or not.
     pub(crate) budgets: Vec<Option<f64>>,
@@ -139,7 +139,7 @@ impl Scenario {
             drive_cache_bytes: random.pick(&[64 << 10, 512 << 10, 64 << 20]),
             block_bytes: random.pick(&[512, 4096]),
             lives: 0,
-            gear: Gear::A,
+            write_policy: WritePolicy::AllOnce,
             is_ladder,
             budgets: vec![None; tiers.len()],
             trouble: Trouble::default(),
@@ -154,10 +154,17 @@ impl Scenario {
         scenario
     }
 
-    /// Gears, lives, background threads, the log's slots, how full tiers may be, and budgets for some of them: from a
+    /// WritePolicies, lives, background threads, the log's slots, how full tiers may be, and budgets for some of them: from a
     /// segment in a minute to two in a second.
     fn draw_policy(&mut self, random: &mut Random) {
-        self.gear = random.pick(&[Gear::A, Gear::A, Gear::B, Gear::C, Gear::C, Gear::D]);
+        self.write_policy = random.pick(&[
+            WritePolicy::AllOnce,
+            WritePolicy::AllOnce,
+            WritePolicy::AllTwice,
+            WritePolicy::ReusedOnce,
+            WritePolicy::ReusedOnce,
+            WritePolicy::ReusedNone,
+        ]);
         self.lives = random.pick(&[0, 0, 0, 3, 20]);
         let mut own = Random::new(!self.hash_seed);
         self.background_threads = own.pick(&[1, 1, 2, 4]);
@@ -211,7 +218,7 @@ impl Scenario {
         config.cas = self.cas;
         config.durability = self.durability;
         config.sessions_max = self.connections + 2;
-        config.full_gear = self.gear;
+        config.full_write_policy = self.write_policy;
         config.full_percent = self.full_percent;
         config.background_threads = self.background_threads;
         let rate = |budget: &Option<f64>| match *budget {

@@ -414,7 +414,7 @@ impl Engine {
         for log in &self.pool.logs {
             match log.has_failed() {
                 true if self.is_distrusted.load(Ordering::Acquire) => {}
-                true => return Err(io::Error::other("the invalidation log can't be written")),
+                true => return Err(io::Error::other("the tombstone log can't be written")),
                 false => log.make_durable(&self.pool.slots)?,
             }
         }

@@ -3,7 +3,7 @@
 use crate::recovery::state::StateFile;
 use std::sync::Arc;
 use terrace_device::Device;
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 /// One medium below DRAM.
 #[derive(Clone)]
@@ -91,7 +91,7 @@ pub struct Config {
     /// it, in percent. What is taken back below that is moved, the more of it the higher this is.
     pub full_percent: u32,
     /// What a full tier writes and keeps; a write budget may ask for less.
-    pub full_gear: Gear,
+    pub full_write_policy: WritePolicy,
     /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
     /// tiers never does.
     pub state: Option<Arc<StateFile>>,
@@ -126,7 +126,7 @@ impl Config {
             tiers: Vec::new(),
             write_rates: Vec::new(),
             full_percent: FULL_PERCENT,
-            full_gear: Gear::default(),
+            full_write_policy: WritePolicy::default(),
             state: None,
             boot: [0; 16],
             durability: Durability::default(),

@@ -71,7 +71,7 @@ pub use request::update::{Change, Update};
 pub use stats::dump::{Dump, Listed};
 pub use stats::observer::{Observer, Reclaim};
 pub use stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};
-pub use terrace_policy::Gear;
+pub use terrace_policy::WritePolicy;
 
 /// Locks, and goes on with what a panicking thread left: every critical section leaves its data
 /// consistent at each step that can panic.

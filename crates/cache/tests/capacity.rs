@@ -26,7 +26,7 @@ fn index_and_file_are_used_well_when_full() {
     client.settle();
     let stats = client.cache.stats();
     let (memory, tier) = (&stats.memory, &stats.tiers[0]);
-    let overhead = memory.sealed_index + memory.page_tables + memory.segment_table;
+    let overhead = memory.tier_index + memory.page_tables + memory.segment_table;
     let per_record = overhead as f64 / tier.records as f64;
     let live_share = tier.live_bytes as f64 / FILE as f64;
     let amplification = tier.written_bytes as f64 / tier.stored_payload_bytes as f64;

@@ -158,7 +158,7 @@ fn all_of_dram_is_used_once_the_drive_takes_no_writes() {
     for round in 0..4 {
         fill(&mut client, RECORDS);
         let memory = client.cache.stats().memory;
-        assert!(memory.idle * 4 < memory.fresh, "round {round}: {memory:#?}");
+        assert!(memory.free * 4 < memory.write_buffer, "round {round}: {memory:#?}");
         // They are all used, and go nevertheless.
         (0..RECORDS).for_each(|n| _ = client.get(&key(n)));
     }
@@ -321,7 +321,7 @@ fn the_index_grows_without_a_drive_that_does_not_answer() {
     assert!(sealed.iter().all(|&segments| segments > 4), "{sealed:?}");
     bad.fail_reads.store(true, Ordering::Relaxed);
     bad.fail_writes.store(true, Ordering::Relaxed);
-    let before = client.cache.stats().memory.sealed_index;
+    let before = client.cache.stats().memory.tier_index;
     for n in RECORDS..10 * RECORDS {
         assert!(client.set(&key(n), &[n as u8; 100]), "{n}");
         if n.is_multiple_of(50) {
@@ -330,7 +330,7 @@ fn the_index_grows_without_a_drive_that_does_not_answer() {
         }
     }
     client.settle();
-    assert!(client.cache.stats().memory.sealed_index > 2 * before, "the index had to grow");
+    assert!(client.cache.stats().memory.tier_index > 2 * before, "the index had to grow");
     assert!(client.cache.stats().tiers[1].failed);
     let newest = 10 * RECORDS - 2000..10 * RECORDS;
     for n in newest {

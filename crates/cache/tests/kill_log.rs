@@ -43,8 +43,8 @@ fn segments_are_taken_back_before_the_log_has_no_room_for_more_kills() {
     machine.client.settle();
     let stats = machine.client.cache.stats();
     let tier = &stats.tiers[0];
-    assert!(tier.log_bytes <= u64::from(LOG_SLOTS) << 16, "{stats:#?}");
-    assert!((30_000..100_000).contains(&tier.kills), "{stats:#?}");
+    assert!(tier.tombstone_log_bytes <= u64::from(LOG_SLOTS) << 16, "{stats:#?}");
+    assert!((30_000..100_000).contains(&tier.tombstones), "{stats:#?}");
     assert_eq!(stats.evictions, 0, "{stats:#?}");
 
     let machine = machine.crash();

@@ -56,9 +56,9 @@ fn what_the_upper_tier_has_no_room_for_goes_down_and_nothing_is_lost() {
     let mut machine = ladder(config());
     fill(&mut machine, 0..KEYS, |_, _| {});
     let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
-    assert_eq!((above.rung, below.rung), (0, 1));
-    assert!(above.records > 0 && below.descended_records > KEYS / 2, "{above:?} {below:?}");
-    assert_eq!((above.let_go_records, below.let_go_records), (0, 0));
+    assert_eq!((above.level, below.level), (0, 1));
+    assert!(above.records > 0 && below.demoted_records > KEYS / 2, "{above:?} {below:?}");
+    assert_eq!((above.dropped_records, below.dropped_records), (0, 0));
     let before = reads_below(&machine);
     assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000);
     assert_eq!(reads_below(&machine), before, "what is new is above");
@@ -108,11 +108,14 @@ fn a_clean_stop_lets_entries_go_where_the_index_can_not_grow() {
         }
     }
     let memory = machine.client.cache.stats().memory;
-    assert!(memory.fresh_records > 0 && used(&memory) > memory.limit - (64 << 10), "{memory:?}");
+    assert!(
+        memory.write_buffer_records > 0 && used(&memory) > memory.limit - (64 << 10),
+        "{memory:?}"
+    );
     let before = tiers(&machine).iter().map(|tier| tier.segment_writes).sum::<u64>();
     machine.stop_cleanly();
     let written = tiers(&machine).iter().map(|tier| tier.segment_writes).sum::<u64>() - before;
-    assert!(written <= 40, "{written} segments for {} records", memory.fresh_records);
+    assert!(written <= 40, "{written} segments for {} records", memory.write_buffer_records);
     let machine = machine.crash();
     machine.recover();
     assert_eq!(count_right(&machine, stored - 20..stored), 20, "the newest");
@@ -140,7 +143,7 @@ fn what_the_write_budget_below_does_not_hold_is_let_go() {
     fill(&mut machine, 0..KEYS, |_, _| {});
     let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
     assert!(below.written_bytes <= 2 * below.segment_bytes, "{below:?}");
-    assert!(below.let_go_records > KEYS / 2 && above.let_go_records == 0, "{below:?}");
+    assert!(below.dropped_records > KEYS / 2 && above.dropped_records == 0, "{below:?}");
     assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000, "the newest are above");
 }
 
@@ -172,7 +175,7 @@ fn what_is_read_often_below_comes_up() {
 fn a_damaged_segment_above_is_in_the_way_of_no_other() {
     let mut machine = ladder(config());
     fill(&mut machine, 0..KEYS / 2, |_, _| {});
-    let before = tiers(&machine)[1].descended_records;
+    let before = tiers(&machine)[1].demoted_records;
     assert!(before > 0, "the tier above is full");
     let mut random = Random(11);
     machine.device.tamper(|bytes| {
@@ -185,7 +188,7 @@ fn a_damaged_segment_above_is_in_the_way_of_no_other() {
     fill(&mut machine, KEYS / 2..KEYS, |_, _| {});
     let [above, below] = &tiers(&machine)[..] else { panic!("two tiers") };
     assert!(above.corrupt_pages > 0, "{above:?}");
-    let descended = below.descended_records - before;
+    let descended = below.demoted_records - before;
     assert!(descended > KEYS / 4, "{descended} more went down");
     let reads = reads_below(&machine);
     assert_eq!(count_right(&machine, KEYS - 2000..KEYS), 2000);

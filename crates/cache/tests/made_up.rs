@@ -154,5 +154,5 @@ fn an_index_larger_than_memory_does_not_come_back() {
         }
     });
     assert_eq!(found(&machine), 0, "the checksums of the footers do not fit");
-    assert!(machine.client.cache.stats().memory.sealed_index < 64 << 20);
+    assert!(machine.client.cache.stats().memory.tier_index < 64 << 20);
 }

@@ -5,8 +5,8 @@ mod common;
 use common::{Client, RamDevice, Random, record};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, CacheStats, Change, Config, Evidence, Gear, Lookup, Manifest, NewRecord, NewValue, Run,
-    TierStats, Tuning, WriteRate,
+    Access, CacheStats, Change, Config, Evidence, Lookup, Manifest, NewRecord, NewValue, Run,
+    TierStats, Tuning, WritePolicy, WriteRate,
 };
 
 const MIB: u64 = 1 << 20;
@@ -69,7 +69,7 @@ fn a_scan_leaves_hot_records_in_dram() {
         breathe(&mut client, n);
     }
     let after = client.cache.stats();
-    let promoted = after.promotions - before.promotions;
+    let promoted = after.read_cache_insertions - before.read_cache_insertions;
     assert!(promoted < 1_000, "{promoted} of 100,000 records that were read once");
     assert!(hot_hits(&mut client) > 4_900, "{after:#?}");
     assert_eq!(tier(&client).written_bytes, written, "moving copies writes nothing");
@@ -130,13 +130,13 @@ fn the_manifest_of_a_large_item_is_in_dram_once_it_was_read() {
 }
 
 #[test]
-fn a_full_tier_in_gear_c_is_written_what_was_used_twice_or_came_back() {
-    let run = |gear| {
-        let mut client = client(8, 16, |config| config.full_gear = gear);
+fn a_full_tier_in_write_policy_c_is_written_what_was_used_twice_or_came_back() {
+    let run = |write_policy| {
+        let mut client = client(8, 16, |config| config.full_write_policy = write_policy);
         store(&mut client, 0..60_000, 400);
         client.settle();
         let before = tier(&client);
-        assert!(before.let_go_records == 0 || before.gear == gear, "{before:#?}");
+        assert!(before.dropped_records == 0 || before.write_policy == write_policy, "{before:#?}");
         // One of ten is read, thrice.
         for n in 100_000..300_000 {
             assert!(client.set(&key(n), &vec![n as u8; 400]));
@@ -150,19 +150,19 @@ fn a_full_tier_in_gear_c_is_written_what_was_used_twice_or_came_back() {
         let found = used.filter(|&n| client.get(&key(n)).is_some()).count();
         (tier(&client).written_bytes - before.written_bytes, found, tier(&client))
     };
-    let (all, _, _) = run(Gear::A);
-    let (chosen, found, after) = run(Gear::C);
+    let (all, _, _) = run(WritePolicy::AllOnce);
+    let (chosen, found, after) = run(WritePolicy::ReusedOnce);
     assert!(chosen * 5 < all, "{chosen} of {all} bytes; {after:#?}");
     assert!(found > 850, "{found} of 900 that were used are there; {after:#?}");
-    assert!(after.let_go_records > 150_000, "{after:#?}");
+    assert!(after.dropped_records > 150_000, "{after:#?}");
 }
 
 #[test]
-fn nothing_is_let_go_below_full_whatever_the_gear() {
-    let mut client = client(8, 64, |config| config.full_gear = Gear::D);
+fn nothing_is_let_go_below_full_whatever_the_write_policy() {
+    let mut client = client(8, 64, |config| config.full_write_policy = WritePolicy::ReusedNone);
     store(&mut client, 0..60_000, 400);
     client.settle();
-    assert_eq!(tier(&client).let_go_records, 0);
+    assert_eq!(tier(&client).dropped_records, 0);
     assert!((0..60_000).all(|n| client.get(&key(n)).is_some()));
 }
 
@@ -207,10 +207,10 @@ fn a_tenfold_overload_stays_inside_the_write_budget() {
     }
     let seconds = start.elapsed().as_secs_f64();
     let after = tier(&client);
-    let written = (after.written_bytes + after.log_written_bytes) as f64;
+    let written = (after.written_bytes + after.tombstone_log_written_bytes) as f64;
     assert!(written <= RATE as f64 * seconds * 1.05, "{seconds} s, {after:#?}");
     assert!(written >= RATE as f64 * seconds * 0.8, "{seconds} s, {after:#?}");
-    assert!(after.let_go_records > n / 2, "{n} stored, {after:#?}");
+    assert!(after.dropped_records > n / 2, "{n} stored, {after:#?}");
     assert_eq!(after.budget_bytes_per_second, RATE);
     assert!(client.get(&key(n - 1)).is_some(), "the newest is there");
 }

@@ -73,7 +73,7 @@ fn the_other_drive_takes_what_a_silent_one_does_not() {
     drives[0].fall_silent(SILENT);
     assert_eq!(store(&mut client, 6000..14_000), 8000, "stored beside it");
     let after = client.cache.stats();
-    assert_eq!(after.tiers[0].silent_seconds, 10);
+    assert_eq!(after.tiers[0].unresponsive_seconds, 10);
     // A few may share a fingerprint with what was stored, which can't be told without reading them.
     let records = after.tiers[0].records;
     assert!(records + 10 > before.tiers[0].records, "{records} of {}", before.tiers[0].records);

@@ -21,7 +21,7 @@ fn thrifty() -> Config {
 /// Bytes that the tier was written since the start of the process.
 fn written(machine: &Machine) -> u64 {
     let tier = machine.client.cache.stats().tiers.remove(0);
-    tier.written_bytes + tier.log_written_bytes
+    tier.written_bytes + tier.tombstone_log_written_bytes
 }
 
 fn balance(machine: &Machine) -> i64 {
@@ -141,7 +141,7 @@ fn what_a_drive_writes_besides_counts() {
     let years = |tier: &TierStats| tier.life_years.expect("a day has been seen");
     assert!(years(&before) < years(&after) * 1.3, "{before:#?} {after:#?}");
     // What was written in a day, its size 1,826 times.
-    let a_day = (before.written_bytes + before.log_written_bytes) as f64;
+    let a_day = (before.written_bytes + before.tombstone_log_written_bytes) as f64;
     let by_hand = before.capacity_bytes as f64 * 1826.25 / (a_day * 365.25);
     assert!((years(&before) / by_hand - 1.0).abs() < 1e-3, "{} years, {by_hand}", years(&before));
 }
@@ -153,7 +153,7 @@ fn life_of_a_drive_that_is_not_written_is_unknown() {
     machine.client.now += 10 * DAY;
     machine.client.settle();
     let tier = machine.client.cache.stats().tiers.remove(0);
-    assert_eq!((tier.written_bytes + tier.log_written_bytes, tier.life_years), (0, None));
+    assert_eq!((tier.written_bytes + tier.tombstone_log_written_bytes, tier.life_years), (0, None));
 }
 
 #[test]

@@ -1,17 +1,17 @@
 //! Bytes per day that a drive may be written, and what they leave room for.
 
-use crate::Gear;
+use crate::WritePolicy;
 
 /// Seconds over which a drive's unspent budget is carried.
 const CARRY_SECONDS: f64 = 7.0 * 86_400.0;
-/// The balance is meant to last this many seconds at the present rate of writing, or the gear goes up.
+/// The balance is meant to last this many seconds at the present rate of writing, or the write policy goes up.
 const HORIZON_SECONDS: f64 = 60.0;
-/// Seconds between changes of gear, so that each shows its effect first.
+/// Seconds between changes of write policy, so that each shows its effect first.
 const SETTLE_SECONDS: f64 = 10.0;
 /// Seconds over which the rate of writing is averaged.
 const RATE_SECONDS: f64 = 10.0;
 
-/// A token bucket (Turner, 1986) of bytes that the drive may write, and a gear that makes it last.
+/// A token bucket (Turner, 1986) of bytes that the drive may write, and a write policy that makes it last.
 /// Time comes from the caller, in seconds from any beginning.
 #[derive(Clone, Debug)]
 pub struct WriteBudget {
@@ -21,7 +21,7 @@ pub struct WriteBudget {
     amplification: f64,
     balance: f64,
     rate: f64,
-    gear: Gear,
+    write_policy: WritePolicy,
     seen: f64,
     changed: f64,
 }
@@ -34,7 +34,7 @@ impl WriteBudget {
             amplification: 1.0,
             balance: 0.0,
             rate: 0.0,
-            gear: Gear::A,
+            write_policy: WritePolicy::AllOnce,
             seen: now,
             changed: now,
         }
@@ -72,24 +72,24 @@ impl WriteBudget {
         self.rate += written / RATE_SECONDS;
     }
 
-    /// The gear to write in at this time.
-    pub fn gear(&mut self, now: f64) -> Gear {
+    /// The write policy to write in at this time.
+    pub fn write_policy(&mut self, now: f64) -> WritePolicy {
         self.pass(now);
         if now - self.changed < SETTLE_SECONDS {
-            return self.gear;
+            return self.write_policy;
         }
         let affordable = self.per_second + self.balance.max(0.0) / HORIZON_SECONDS;
         let next = if self.rate > affordable * 0.95 {
-            self.gear.up()
+            self.write_policy.up()
         } else if self.rate < affordable * 0.5 {
-            self.gear.down()
+            self.write_policy.down()
         } else {
             None
         };
-        if let Some(gear) = next {
-            (self.gear, self.changed) = (gear, now);
+        if let Some(write_policy) = next {
+            (self.write_policy, self.changed) = (write_policy, now);
         }
-        self.gear
+        self.write_policy
     }
 
     /// Bytes per second that may be written on average.
@@ -116,13 +116,13 @@ impl WriteBudget {
 mod tests {
     use super::*;
 
-    /// A cache that would write `demand` bytes per second in gear A, and less in higher ones.
-    fn run(demand: f64, seconds: u32, budget: &mut WriteBudget) -> (f64, Gear) {
+    /// A cache that would write `demand` bytes per second in write policy A, and less in higher ones.
+    fn run(demand: f64, seconds: u32, budget: &mut WriteBudget) -> (f64, WritePolicy) {
         const SEGMENT: f64 = 1e6;
         let (mut written, mut due) = (0.0, 0.0);
         for tick in 0..seconds * 100 {
             let now = 1000.0 + f64::from(tick) / 100.0;
-            let share = [1.0, 0.85, 0.35, 0.25][budget.gear(now) as usize];
+            let share = [1.0, 0.85, 0.35, 0.25][budget.write_policy(now) as usize];
             due += demand * share / 100.0;
             while due >= SEGMENT {
                 due -= SEGMENT;
@@ -132,30 +132,30 @@ mod tests {
                 }
             }
         }
-        (written / f64::from(seconds), budget.gear(1000.0 + f64::from(seconds)))
+        (written / f64::from(seconds), budget.write_policy(1000.0 + f64::from(seconds)))
     }
 
     #[test]
     fn any_overload_stays_inside() {
         for overload in [1.5, 5.0, 10.0] {
             let mut budget = WriteBudget::new(40e6, 1000.0);
-            let (rate, gear) = run(40e6 * overload, 600, &mut budget);
+            let (rate, write_policy) = run(40e6 * overload, 600, &mut budget);
             assert!((36e6..=40e6).contains(&rate) || overload < 2.0 && rate > 20e6, "{rate}");
-            assert!(gear > Gear::A, "{overload}: {gear:?}");
+            assert!(write_policy > WritePolicy::AllOnce, "{overload}: {write_policy:?}");
         }
     }
 
     #[test]
     fn a_light_load_is_not_held_back() {
         let mut budget = WriteBudget::of_drive_writes(1.0, 4e12, 1000.0);
-        let (rate, gear) = run(15e6, 300, &mut budget);
-        assert!(rate > 14e6 && gear == Gear::A, "{rate} {gear:?}");
+        let (rate, write_policy) = run(15e6, 300, &mut budget);
+        assert!(rate > 14e6 && write_policy == WritePolicy::AllOnce, "{rate} {write_policy:?}");
     }
 
     #[test]
     fn what_was_not_written_may_be_written_later_but_not_for_ever() {
         let mut budget = WriteBudget::new(1e6, 0.0);
-        budget.gear(30.0 * 86_400.0);
+        budget.write_policy(30.0 * 86_400.0);
         assert_eq!(budget.balance(), 7.0 * 86_400.0 * 1e6);
         budget.set_amplification(2.0);
         budget.note(1_000_000, 30.0 * 86_400.0);

@@ -4,21 +4,21 @@
 //!
 //! - [`Promotion`] compares the frequency of a record that was read from flash (a [`Sketch`]) with
 //!   that of the coldest copies in DRAM (a [`Heat`] each).
-//! - [`Gear`] says what a full tier writes and keeps; a [`Ghost`] remembers what it did not write.
-//! - [`WriteBudget`] moves the gear so that a drive lives as long as it should.
+//! - [`WritePolicy`] says what a full tier writes and keeps; a [`Ghost`] remembers what it did not write.
+//! - [`WriteBudget`] moves the write policy so that a drive lives as long as it should.
 #![forbid(unsafe_code)]
 
 mod budget;
-mod gear;
 mod ghost;
 mod heat;
 mod promotion;
 mod sketch;
 mod worth;
+mod write_policy;
 
 pub use budget::WriteBudget;
-pub use gear::{Gear, Past};
 pub use ghost::Ghost;
 pub use heat::Heat;
 pub use promotion::{Cut, Promotion, Untold, Weights};
 pub use sketch::Sketch;
+pub use write_policy::{Past, UnknownWritePolicy, WritePolicy};

@@ -167,7 +167,7 @@ fn open_cache(
         tiers: tiers(settings, devices),
         write_rates: write_rates(settings),
         full_percent: settings.tier_full_percent,
-        full_gear: settings.gear,
+        full_write_policy: settings.write_policy,
         evict: settings.evict,
         cas: settings.cas,
         item_bytes_max: settings.item_bytes_max,

@@ -153,7 +153,7 @@ fn what_can_not_work_is_refused_at_the_start() {
     for (flags, says) in [
         ("-S", "MEMCACHED_SASL_PWDB"),
         ("-Y /nonexistent/file", "/nonexistent/file"),
-        ("-Y /dev/null", "nobody could use the server"),
+        ("-Y /dev/null", "no client could log in"),
         ("-S -B ascii", "MEMCACHED_SASL_PWDB"),
     ] {
         if !is_terrace() {

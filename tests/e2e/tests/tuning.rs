@@ -13,7 +13,7 @@ fn others(test: &str) -> bool {
 fn dram_in_use(client: &mut terrace_e2e::Client) -> u64 {
     let rows = client.stats("tiers");
     let of = |name: &str| rows.get(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    ["memory_fresh", "memory_hot", "memory_idle"].map(of).iter().sum()
+    ["memory_write_buffer", "memory_read_cache", "memory_free"].map(of).iter().sum()
 }
 
 #[test]

@@ -386,7 +386,7 @@ impl KillLog {
     pub(crate) fn make_durable(&self, slots: &Slots) -> io::Result<()> {
         let wanted = self.get(LogField::Head);
         if self.has_failed() {
-            return Err(io::Error::other("the invalidation log was lost"));
+            return Err(io::Error::other("the tombstone log was lost"));
         }
         let is_durable = || self.durable.load(Ordering::Acquire) >= wanted.max(1);
         if is_durable() {
@@ -438,7 +438,7 @@ impl KillLog {
         directory.encode(&mut image);
         if self.has_failed() {
             // The state was lost while it was read for this.
-            return Err(io::Error::other("the invalidation log was lost"));
+            return Err(io::Error::other("the tombstone log was lost"));
         }
         slots.write_log(self.tier, directory.offset(), &image)?;
         writer.is_listed = true;
@@ -493,7 +493,7 @@ impl KillLog {
         let per_slot = self.pages_per_slot(slots);
         let end = end.min((page / per_slot + 1) * per_slot).min(page + PAGES_PER_READ);
         let damaged = || {
-            let why = "a page of the invalidation log does not check out";
+            let why = "a page of the tombstone log does not check out";
             io::Error::new(io::ErrorKind::InvalidData, why)
         };
         if !self.has_slot(self.slot_of(page, slots)) {

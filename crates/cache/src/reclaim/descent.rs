@@ -1,7 +1,7 @@
 //! Descent: a rung of the ladder that is full lets what is least used of its oldest segments go down.
 //!
 //! What was used since it was written stays, in new segments of the same tier; the rest moves to the next rung
-//! if its gear takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
+//! if its write policy takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
 //! long as there is room below.
 
 use crate::cache::Engine;
@@ -19,7 +19,7 @@ use crate::shard::Locked;
 use crate::tiers::admission::may_write;
 use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 /// Segments' worth of records that may go through DRAM once more because they fill no segment.
 const LEFTOVER_MAX: u64 = 2;
@@ -30,14 +30,14 @@ const FEW: usize = 3;
 struct Plan {
     /// The oldest segments of a tier.
     group: Vec<Sealed>,
-    /// The gear of that tier, which says what stays.
-    gear: Gear,
+    /// The write policy of that tier, which says what stays.
+    write_policy: WritePolicy,
     /// New segments of the same tier, at most; none where its write budget does not hold them.
     stay_max: usize,
     may_stay: bool,
-    /// The tier below, and its gear; none where its write budget does not hold what would come.
+    /// The tier below, and its write policy; none where its write budget does not hold what would come.
     below: u16,
-    takes: Option<Gear>,
+    takes: Option<WritePolicy>,
 }
 
 /// What becomes of a record.
@@ -135,13 +135,13 @@ fn choose(
     let may_descend = may_write(engine, below, group.len());
     let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts);
     is_possible.then(|| Plan {
-        gear: admission.gear(tier, true),
+        write_policy: admission.write_policy(tier, true),
         may_stay: may_write(engine, tier, stay_max + 1),
         stay_max,
         below,
         takes: may_descend.then(|| match engine.evicts {
-            true => admission.gear(below, pool.counters.is_full()),
-            false => Gear::A,
+            true => admission.write_policy(below, pool.counters.is_full()),
+            false => WritePolicy::AllOnce,
         }),
         group,
     })
@@ -168,15 +168,18 @@ impl<'e> Sorter<'e> {
     fn fate(&mut self, locked: &Locked<'_>, uses: u8, item: &Item<'_>, sealed: Sealed) -> Fate {
         let may_stay = self.records > 0 && self.bytes >= item.bytes.len();
         let has_copy = reclaim::has_copy(locked, item.name, sealed);
-        if may_stay && (has_copy || self.plan.gear.keeps(since_seal(uses), false)) {
+        if may_stay && (has_copy || self.plan.write_policy.keeps(since_seal(uses), false)) {
             self.records -= 1;
             self.bytes -= item.bytes.len();
             return Fate::Stay;
         }
         let Some((record, _)) = Record::decode(item.bytes) else { return Fate::Go };
-        let is_taken = |gear| {
+        let is_taken = |write_policy| {
             // A large item is of use only as a whole.
-            gear <= Gear::B || uses > 0 || record.is_chunk || record.is_manifest
+            write_policy <= WritePolicy::AllTwice
+                || uses > 0
+                || record.is_chunk
+                || record.is_manifest
         };
         if self.plan.takes.is_some_and(is_taken) {
             return Fate::Down;

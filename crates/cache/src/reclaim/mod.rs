@@ -1,5 +1,5 @@
 //! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
-//! the fresh lane once more; when full, only those that were used since they were sealed (gear A).
+//! the fresh lane once more; when full, only those that were used since they were sealed (write policy A).
 
 pub(crate) mod descent;
 pub(crate) mod expiry;

@@ -435,7 +435,7 @@ impl<'e> Job<'e> {
             let tier = engine.pool.counters.tier(slot.tier);
             let moved = match slot.tier == self.tier() {
                 true => &tier.reinserted_records,
-                false => &tier.descended_records,
+                false => &tier.demoted_records,
             };
             moved.fetch_add(items.len() as u64, Ordering::Relaxed);
             for batch in items.chunks(BATCH) {

@@ -37,10 +37,10 @@ pub(crate) fn find_log(
     pages: Option<u64>,
 ) -> Result<Found, String> {
     let directory = newest_directory(place.device, place.set).map_err(|why| unreadable(&why))?;
-    let directory = directory.ok_or("the invalidation log's directory is lost")?;
+    let directory = directory.ok_or("the tombstone log's directory is lost")?;
     let per_slot = u64::from(place.segment_bytes) / PAGE as u64;
     if per_slot == 0 || !directory.tail.is_multiple_of(per_slot) {
-        return Err("the invalidation log's directory says what can't be".into());
+        return Err("the tombstone log's directory says what can't be".into());
     }
     let slots_end = directory.tail + directory.slots.len() as u64 * per_slot;
     for (at, &slot) in (directory.tail / per_slot..).zip(&directory.slots) {
@@ -67,14 +67,14 @@ pub(crate) fn find_log(
     }
     match pages {
         Some(pages) if pages != end && !(directory.slots.is_empty() && pages == directory.tail) => {
-            return Err("pages of the invalidation log are lost".into());
+            return Err("pages of the tombstone log are lost".into());
         }
         Some(_) => {}
         None => {
             for page in end + 1..slots_end {
                 if reader.read(page)?.is_some_and(|page| page.header.durable > end) {
                     // Page `end` was durable when this one was written.
-                    return Err("a page of the invalidation log is damaged".into());
+                    return Err("a page of the tombstone log is damaged".into());
                 }
             }
         }
@@ -136,7 +136,7 @@ fn seq_of(page: &Page) -> u64 {
 
 /// What can't be read may be what matters: the older directory, or the pages ahead, are no substitute.
 fn unreadable(why: &io::Error) -> String {
-    format!("the invalidation log can't be read: {why}")
+    format!("the tombstone log can't be read: {why}")
 }
 
 /// The newest directory on a tier, none if there is none of that set.

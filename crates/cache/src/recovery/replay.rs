@@ -296,7 +296,7 @@ pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Replay> {
 }
 
 fn nonsense() -> io::Error {
-    let why = "the invalidation log says what can't be";
+    let why = "the tombstone log says what can't be";
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

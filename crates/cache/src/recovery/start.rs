@@ -184,9 +184,7 @@ fn judge(
                 let label = config.tiers[tier].device.label();
                 mount.go_cold(
                     config,
-                    &format!(
-                        "{label}: did not take the invalidation log before; replace the drive"
-                    ),
+                    &format!("{label}: did not take the tombstone log before; replace the drive"),
                 )?;
             }
         }

@@ -25,7 +25,7 @@ const SPARSE: (u64, u64) = (2, 5);
 /// What becomes of buffers that are nearly full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relief {
-    /// They are not, or it is for the gears to choose.
+    /// They are not, or it is for the write policies to choose.
     NotDue,
     /// A block is free again, and nothing was written.
     Compacted,

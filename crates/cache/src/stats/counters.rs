@@ -61,7 +61,7 @@ counters! {
         log_written_bytes,
         reinserted_records,
         /// That came from a tier above.
-        descended_records,
+        demoted_records,
         expired_segments,
         corrupt_pages,
         read_errors,

@@ -6,7 +6,7 @@ pub(crate) mod observer;
 pub(crate) mod report;
 pub(crate) mod spread;
 
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 /// Everything that `stats`, `stats tiers` and the metrics show of the cache.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct CacheStats {
     pub bytes: u64,
     /// Records ever stored.
     pub stored_total: u64,
-    /// Live records that lost their place to others.
+    /// Live records evicted.
     pub evictions: u64,
     /// Of those, because the index had no room for them, though the tiers had.
     pub evictions_index: u64,
@@ -40,10 +40,10 @@ pub struct CacheStats {
     pub lost_to_collisions: u64,
     /// SETs that had to wait for buffers.
     pub waits: u64,
-    /// Hot copies made, and dropped.
-    pub promotions: u64,
-    /// Hot copies dropped.
-    pub demotions: u64,
+    /// Copies of hot records of tiers made in DRAM.
+    pub read_cache_insertions: u64,
+    /// Such copies dropped.
+    pub read_cache_evictions: u64,
     /// Shards, and those of them whose sealed records are not back yet after a start.
     pub shards: u64,
     /// Shards still to be recovered.
@@ -65,27 +65,27 @@ pub struct CacheStats {
 pub struct MemoryStats {
     /// The cap (`-m`).
     pub limit: u64,
-    /// Buckets of the sealed index and their versions.
-    pub sealed_index: u64,
+    /// The index of records on tiers: buckets and their versions.
+    pub tier_index: u64,
     /// Page tables and extent directories.
     pub page_tables: u64,
     /// Segment table rows.
     pub segment_table: u64,
     /// The exact table of records in DRAM.
-    pub dram_table: u64,
-    /// Blocks with records that are not yet on a drive (write buffers, or the cache itself).
-    pub fresh: u64,
-    /// Blocks with copies of hot flash records.
-    pub hot: u64,
-    /// Blocks that hold nothing at the moment.
-    pub idle: u64,
-    /// Buffers of sealing and reclaim, the state and what belongs to the kill log; without tiers
-    /// also write buffers that are set aside.
+    pub dram_index: u64,
+    /// Blocks with records that are on no tier yet; without tiers, all records.
+    pub write_buffer: u64,
+    /// Blocks with copies of hot records of tiers.
+    pub read_cache: u64,
+    /// Blocks that hold no records.
+    pub free: u64,
+    /// Buffers of segments that are written and reclaimed, the state and the tombstone log; without tiers also
+    /// write buffers that are set aside.
     pub staging: u64,
-    /// Records in fresh blocks.
-    pub fresh_records: u64,
-    /// Hot copies.
-    pub hot_records: u64,
+    /// Records that are on no tier yet.
+    pub write_buffer_records: u64,
+    /// Copies of hot records of tiers.
+    pub read_cache_records: u64,
 }
 
 /// One tier.
@@ -93,8 +93,8 @@ pub struct MemoryStats {
 pub struct TierStats {
     /// The device as the user named it.
     pub label: String,
-    /// Its rung on the ladder, 0 for the fastest.
-    pub rung: u16,
+    /// Its tier level: 0 for the tiers that take new records, one more behind each `,below`.
+    pub level: u16,
     /// Bytes of the device that segments can use.
     pub capacity_bytes: u64,
     /// Live records.
@@ -131,22 +131,22 @@ pub struct TierStats {
     pub written_bytes: u64,
     /// Keys and values that clients stored and that were written here for the first time.
     pub stored_payload_bytes: u64,
-    /// Bytes written for the kill log, which [`TierStats::written_bytes`] does not count.
-    pub log_written_bytes: u64,
-    /// Kills that name a segment which still counts.
-    pub kills: u64,
-    /// Bytes that the kill log takes, on the tier and in the state.
-    pub log_bytes: u64,
+    /// Bytes written to the tombstone log, which [`TierStats::written_bytes`] does not count.
+    pub tombstone_log_written_bytes: u64,
+    /// Tombstones of the log that name a segment in use.
+    pub tombstones: u64,
+    /// Bytes that the tombstone log takes, on the tier and in the state.
+    pub tombstone_log_bytes: u64,
     /// What the tier writes and keeps at present.
-    pub gear: Gear,
+    pub write_policy: WritePolicy,
     /// What the drive may be written on average, in bytes per second; 0 without a limit.
     pub budget_bytes_per_second: u64,
     /// Bytes of that which were saved up; negative when overdrawn.
     pub budget_balance_bytes: i64,
-    /// Records that left DRAM unwritten, by the gear or for want of budget.
-    pub let_go_records: u64,
+    /// Records dropped from DRAM unwritten, by the write policy or for lack of write budget.
+    pub dropped_records: u64,
     /// Bytes of those.
-    pub let_go_bytes: u64,
+    pub dropped_bytes: u64,
     /// Bytes that the drive writes per byte that it is sent, as it says itself, if it does.
     pub amplification: Option<f64>,
     /// Years until the drive has been written its size once a day for five years, at the rate since the start. `None`
@@ -154,8 +154,8 @@ pub struct TierStats {
     pub life_years: Option<f64>,
     /// Records written again by reclaim.
     pub reinserted_records: u64,
-    /// Records that came down from the rung above.
-    pub descended_records: u64,
+    /// Records demoted to this tier from the tier level above.
+    pub demoted_records: u64,
     /// Segments given back unread, since all of their records had expired.
     pub expired_segments: u64,
     /// Pages whose checksum did not fit; each a miss.
@@ -167,7 +167,7 @@ pub struct TierStats {
     /// The device was given up after errors.
     pub failed: bool,
     /// For how many seconds the device has not answered what it was asked; 0 while it answers.
-    pub silent_seconds: u64,
+    pub unresponsive_seconds: u64,
 }
 
 /// Errors of a tier's drive since the start.

@@ -68,20 +68,21 @@ impl Engine {
         let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
         let memory = MemoryStats {
             limit: self.pool.budget.limit(),
-            sealed_index: get(&counters.index_bytes),
+            tier_index: get(&counters.index_bytes),
             page_tables: get(&counters.page_table_bytes),
             segment_table: segments_used * SegmentTable::ROW_BYTES,
-            dram_table: get(&counters.table_bytes),
-            fresh: get(counters.blocks(Lane::Fresh)) * block,
-            hot: get(counters.blocks(Lane::Hot)) * block,
-            idle: self.pool.arena.idle() * block,
+            dram_index: get(&counters.table_bytes),
+            write_buffer: get(counters.blocks(Lane::Fresh)) * block,
+            read_cache: get(counters.blocks(Lane::Hot)) * block,
+            free: self.pool.arena.idle() * block,
             // Blocks that were set aside are told as what they hold.
             staging: self.fixed_bytes - self.pool.arena.prepaid_blocks() * block,
-            fresh_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
-            hot_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
+            write_buffer_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
+            read_cache_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
         };
         CacheStats {
-            records: memory.fresh_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
+            records: memory.write_buffer_records
+                + tiers.iter().map(|tier| tier.records).sum::<u64>(),
             bytes: counters.fresh_bytes.load(Ordering::Relaxed)
                 + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
             memory,
@@ -96,8 +97,8 @@ impl Engine {
             evicted_unfetched: get(&counters.evicted_unfetched),
             lost_to_collisions: get(&counters.collisions),
             waits: get(&counters.waits),
-            promotions: get(&counters.promotions),
-            demotions: get(&counters.demotions),
+            read_cache_insertions: get(&counters.promotions),
+            read_cache_evictions: get(&counters.demotions),
             shards: self.shards.len() as u64,
             has_lost_state: self.has_lost_state(),
             recovering_shards: self.recovery.waiting.load(Ordering::Acquire) as u64,
@@ -134,7 +135,7 @@ impl Engine {
         let footer_bytes = get(&counters.footer_bytes);
         TierStats {
             label: store.device.label().to_owned(),
-            rung: store.rung,
+            level: store.rung,
             capacity_bytes: u64::from(store.segments) * segment_bytes,
             records: counters.records.load(Ordering::Relaxed),
             live_bytes,
@@ -154,17 +155,17 @@ impl Engine {
             segment_writes: get(&counters.segment_writes),
             written_bytes: get(&counters.written_bytes),
             stored_payload_bytes: counters.stored_payload_bytes.load(Ordering::Relaxed),
-            log_written_bytes: get(&counters.log_written_bytes),
-            kills,
-            log_bytes,
+            tombstone_log_written_bytes: get(&counters.log_written_bytes),
+            tombstones: kills,
+            tombstone_log_bytes: log_bytes,
             reinserted_records: get(&counters.reinserted_records),
-            descended_records: get(&counters.descended_records),
+            demoted_records: get(&counters.demoted_records),
             expired_segments: get(&counters.expired_segments),
             corrupt_pages: get(&counters.corrupt_pages),
             read_errors: get(&counters.read_errors),
             write_errors: get(&counters.write_errors),
             failed: store.has_failed(),
-            silent_seconds: store.silence().as_secs(),
+            unresponsive_seconds: store.silence().as_secs(),
             ..TierStats::default()
         }
     }
@@ -181,7 +182,7 @@ impl Engine {
         for tier in &self.pool.slots.tiers {
             let level = match tier.rung {
                 0 => String::new(),
-                rung => format!(", tier level {}", rung + 1),
+                level => format!(", tier level {level}"),
             };
             lines.push(Note::Info(format!(
                 "tier {}: {} segments of {}, full when records take {} % of them{level}",

@@ -1,6 +1,6 @@
 //! What is written to the tiers, and what is let go instead.
 //!
-//! A tier that is full writes and keeps what its [`Gear`] says. A tier with a write budget has a gear of
+//! A tier that is full writes and keeps what its [`WritePolicy`] says. A tier with a write budget has a write policy of
 //! its own besides, which the budget moves (see [`crate::tiers::ledger`]), and what the budget does not allow is
 //! not written at all: its oldest records leave DRAM for nothing. Where neither applies, everything is
 //! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
@@ -23,7 +23,7 @@ use crate::tiers::ledger::Ledger;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use terrace_policy::{Gear, Ghost, Past};
+use terrace_policy::{Ghost, Past, WritePolicy};
 
 /// One part of DRAM in so many is for the names of what was let go.
 const GHOST_SHARE: u64 = 64;
@@ -34,10 +34,10 @@ const BATCH: usize = 64;
 /// Blocks compacted per call at most.
 const COMPACTIONS: usize = 4;
 
-/// The gears of all tiers, and what they let go.
+/// The write policies of all tiers, and what they let go.
 pub(crate) struct Admission {
-    /// The gear of full tiers, at least.
-    full_gear: Gear,
+    /// The write policy of full tiers, at least.
+    full_write_policy: WritePolicy,
     pub(crate) ledger: Ledger,
     let_go: Box<[LetGo]>,
     ghost: Mutex<Ghost>,
@@ -53,11 +53,11 @@ struct LetGo {
 
 impl Admission {
     pub(crate) fn new(config: &Config, ledger: Ledger) -> Self {
-        let is_used = config.full_gear > Gear::B || ledger.has_budgets();
+        let is_used = config.full_write_policy > WritePolicy::AllTwice || ledger.has_budgets();
         let names = if is_used { config.memory_bytes / GHOST_SHARE / GHOST_NAME_BYTES } else { 0 };
         let ghost = Ghost::new(names as usize);
         Self {
-            full_gear: config.full_gear,
+            full_write_policy: config.full_write_policy,
             ledger,
             let_go: config.tiers.iter().map(|_| LetGo::default()).collect(),
             ghost_bytes: ghost.bytes() as u64,
@@ -70,10 +70,10 @@ impl Admission {
         self.ghost_bytes
     }
 
-    /// The gear of a tier at present.
-    pub(crate) fn gear(&self, tier: u16, is_full: bool) -> Gear {
-        let of_budget = self.ledger.gear(tier);
-        if is_full { of_budget.max(self.full_gear) } else { of_budget }
+    /// The write policy of a tier at present.
+    pub(crate) fn write_policy(&self, tier: u16, is_full: bool) -> WritePolicy {
+        let of_budget = self.ledger.write_policy(tier);
+        if is_full { of_budget.max(self.full_write_policy) } else { of_budget }
     }
 
     /// A record of so many bytes is not written to a tier.
@@ -84,12 +84,12 @@ impl Admission {
         let_go.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Adds gears and budgets to what is told of the tiers.
+    /// Adds write policies and budgets to what is told of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
         for ((at, tier), let_go) in (0..).zip(&mut *tiers).zip(&self.let_go) {
-            tier.gear = self.gear(at, is_full);
-            tier.let_go_records = let_go.records.load(Ordering::Relaxed);
-            tier.let_go_bytes = let_go.bytes.load(Ordering::Relaxed);
+            tier.write_policy = self.write_policy(at, is_full);
+            tier.dropped_records = let_go.records.load(Ordering::Relaxed);
+            tier.dropped_bytes = let_go.bytes.load(Ordering::Relaxed);
         }
         self.ledger.show(tiers);
     }
@@ -98,7 +98,7 @@ impl Admission {
 impl Engine {
     /// Whether reclaim keeps a record of a tier, where it may let it go; `uses` as its entry says.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
-        self.pool.admission.gear(tier, true).keeps(since_seal(uses), false) || has_copy()
+        self.pool.admission.write_policy(tier, true).keeps(since_seal(uses), false) || has_copy()
     }
 }
 
@@ -133,11 +133,12 @@ impl Cache {
         self.engine.has_failed_log()
     }
 
-    /// The gear that each tier is in at present.
-    pub fn gears(&self) -> impl Iterator<Item = Gear> {
+    /// The write policy that each tier is in at present.
+    pub fn write_policies(&self) -> impl Iterator<Item = WritePolicy> {
         let pool = &self.engine.pool;
         let is_full = pool.counters.is_full();
-        (0..pool.slots.tiers.len()).map(move |tier| pool.admission.gear(tier as u16, is_full))
+        (0..pool.slots.tiers.len())
+            .map(move |tier| pool.admission.write_policy(tier as u16, is_full))
     }
 }
 
@@ -146,17 +147,18 @@ pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
     engine.pool.admission.ledger.allows(tier, segments as u64 * engine.seal_bytes())
 }
 
-/// Whether gears or budgets choose what is written at present.
+/// Whether write policies or budgets choose what is written at present.
 pub(crate) fn is_choosy(engine: &Engine) -> bool {
     engine.pool.slots.next().is_some_and(|tier| choice(engine, tier).is_some())
 }
 
-/// The gear that chooses, and whether its budget holds a segment; `None` where everything is written.
-fn choice(engine: &Engine, tier: u16) -> Option<(Gear, bool)> {
+/// The write policy that chooses, and whether its budget holds a segment; `None` where everything is written.
+fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
     let admission = &engine.pool.admission;
-    let gear = admission.gear(tier, engine.pool.counters.is_full());
+    let write_policy = admission.write_policy(tier, engine.pool.counters.is_full());
     let may_write = may_write(engine, tier, 1);
-    (engine.evicts && (gear > Gear::B || !may_write)).then_some((gear, may_write))
+    (engine.evicts && (write_policy > WritePolicy::AllTwice || !may_write))
+        .then_some((write_policy, may_write))
 }
 
 /// What is to become of a shard's oldest records.
@@ -172,11 +174,12 @@ pub(crate) enum Sifted {
 pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Sifted {
     // Where no tier takes writes, sealing finds out.
     let next = engine.pool.slots.next();
-    let Some((tier, (gear, may_write))) = next.and_then(|tier| Some((tier, choice(engine, tier)?)))
+    let Some((tier, (write_policy, may_write))) =
+        next.and_then(|tier| Some((tier, choice(engine, tier)?)))
     else {
         return Sifted::Due(Wanted::Due);
     };
-    Sieve { engine, guard, shard: &engine.shards[at], tier, gear, may_write, now }.run()
+    Sieve { engine, guard, shard: &engine.shards[at], tier, write_policy, may_write, now }.run()
 }
 
 /// One pass over the full fresh blocks of a shard.
@@ -185,7 +188,7 @@ struct Sieve<'e> {
     guard: Guard<'e>,
     shard: &'e Shard,
     tier: u16,
-    gear: Gear,
+    write_policy: WritePolicy,
     may_write: bool,
     now: u32,
 }
@@ -304,7 +307,7 @@ impl<'e> Sieve<'e> {
         }
         let uses = crate::dram::hot::Warmth::of(resident).uses();
         let returned = lock(&self.engine.pool.admission.ghost).recall(hash);
-        self.gear.writes(Past { uses, returned })
+        self.write_policy.writes(Past { uses, returned })
     }
 
     /// All records of the oldest block: what was admitted finds no room to be kept together.

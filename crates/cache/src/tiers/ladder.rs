@@ -11,7 +11,7 @@ use crate::reclaim::merge;
 use crate::segments::segment::SegmentTable;
 use crate::tiers::slots::{Slots, TierStore};
 use std::sync::atomic::Ordering;
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 impl Slots {
     /// All rungs, the fastest first.
@@ -64,7 +64,8 @@ impl<'e> Raise<'e> {
         let is_ladder = slots.rungs().count() > 1;
         let may_write = is_ladder
             && !engine.is_short_of_buffers()
-            && (0..slots.tiers.len()).all(|tier| ledger.gear(tier as u16) == Gear::A);
+            && (0..slots.tiers.len())
+                .all(|tier| ledger.write_policy(tier as u16) == WritePolicy::AllOnce);
         let next = if may_write { slots.next() } else { None };
         let rung = next.map(|tier| slots.tiers[usize::from(tier)].rung);
         Self { slots, rung, bytes: engine.geometry.block_bytes / 2 }

@@ -15,7 +15,7 @@ use crate::tiers::slots::{Slots, TierStore};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use terrace_policy::{Gear, WriteBudget};
+use terrace_policy::{WriteBudget, WritePolicy};
 
 /// What a drive is taken to bear where it does not say: a full write a day for five years.
 const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
@@ -44,7 +44,7 @@ pub(crate) struct Ledger {
 struct Account {
     budget: Option<Mutex<WriteBudget>>,
     /// What the budget allows, as a number.
-    gear: AtomicU8,
+    write_policy: AtomicU8,
     /// Bytes written to the tier that the budget knows of.
     noted: AtomicU64,
     /// Bytes that the drive writes per byte that it is sent, as it says itself, as bits of a float;
@@ -88,7 +88,7 @@ impl Account {
         });
         Self {
             budget,
-            gear: AtomicU8::new(Gear::A as u8),
+            write_policy: AtomicU8::new(WritePolicy::AllOnce as u8),
             noted: AtomicU64::new(0),
             amplification: AtomicU64::new(0),
         }
@@ -137,7 +137,7 @@ impl Ledger {
         self.accounts.iter().any(|account| account.budget.is_some())
     }
 
-    /// Tells the budgets what was written since the last call, and moves their gears. To be called by
+    /// Tells the budgets what was written since the last call, and moves their write policies. To be called by
     /// all background work every so often; `now` in unix seconds.
     pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters], now: u32) {
         self.clock.tell(now);
@@ -158,7 +158,7 @@ impl Ledger {
             if new > 0 {
                 budget.note(new, seconds);
             }
-            account.gear.store(budget.gear(seconds) as u8, Ordering::Relaxed);
+            account.write_policy.store(budget.write_policy(seconds) as u8, Ordering::Relaxed);
             let is_spent = !budget.allows(slots.segment_bytes().into(), seconds);
             tier.is_spent.store(is_spent, Ordering::Relaxed);
             let balance = budget.balance() as i64;
@@ -182,9 +182,9 @@ impl Ledger {
     }
 
     /// What the budget of a tier allows.
-    pub(crate) fn gear(&self, tier: u16) -> Gear {
-        let at = self.accounts[usize::from(tier)].gear.load(Ordering::Relaxed);
-        Gear::ALL.get(usize::from(at)).copied().unwrap_or_default()
+    pub(crate) fn write_policy(&self, tier: u16) -> WritePolicy {
+        let at = self.accounts[usize::from(tier)].write_policy.load(Ordering::Relaxed);
+        WritePolicy::ALL.get(usize::from(at)).copied().unwrap_or_default()
     }
 
     /// Whether a tier may be written so many bytes now.
@@ -226,7 +226,7 @@ impl Ledger {
                 tier.budget_balance_bytes = budget.balance() as i64;
             }
             tier.amplification = account.amplification();
-            let sent = (tier.written_bytes + tier.log_written_bytes) as f64;
+            let sent = (tier.written_bytes + tier.tombstone_log_written_bytes) as f64;
             let written = sent * tier.amplification.unwrap_or(1.0);
             // Of less than a day, what is written in a year cannot be told.
             tier.life_years = (seconds >= SECONDS_PER_DAY && written > 0.0).then(|| {

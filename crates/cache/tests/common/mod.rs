@@ -342,6 +342,11 @@ impl Random {
 
 /// Everything that is resident but what lies in a state.
 pub(crate) fn used(memory: &MemoryStats) -> u64 {
-    let indexes = memory.sealed_index + memory.page_tables + memory.segment_table;
-    indexes + memory.dram_table + memory.fresh + memory.hot + memory.idle + memory.staging
+    let indexes = memory.tier_index + memory.page_tables + memory.segment_table;
+    indexes
+        + memory.dram_index
+        + memory.write_buffer
+        + memory.read_cache
+        + memory.free
+        + memory.staging
 }

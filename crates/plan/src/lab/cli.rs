@@ -13,7 +13,7 @@ use crate::{PlanError, Popularity, Trace};
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 /// Runs the cache's policy without I/O over a trace or a made-up stream, beside other policies.
 ///
@@ -58,9 +58,13 @@ struct Arguments {
     /// Print what a least-recently-used cache of so many bytes would miss of the trace, and nothing else.
     #[arg(long, value_name = "SIZE", value_parser = crate::amounts::bytes, requires = "trace")]
     lru_bytes: Option<f64>,
-    /// Gears to run.
-    #[arg(long, default_value = "ABCD")]
-    gears: String,
+    /// Write policies to run.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "all-once,all-twice,reused-once,reused-none"
+    )]
+    write_policies: Vec<WritePolicy>,
     /// Leave the other policies out.
     #[arg(long)]
     alone: bool,
@@ -172,13 +176,13 @@ impl Arguments {
             counters: self.counters,
         };
         let mut rows = Vec::new();
-        for gear in self.gears()? {
-            let mut tiers = Tiers::new(sizes, gear, stream.objects);
+        for &write_policy in &self.write_policies {
+            let mut tiers = Tiers::new(sizes, write_policy, stream.objects);
             if self.stream.is_some() && sizes.flash > stream.objects {
                 tiers.load(scattered(stream.objects));
             }
             let (counts, series) = run(&mut tiers, stream, self.warm_up(stream), self.every);
-            let (name, note) = (format!("gear {gear:?}"), tiers.describe());
+            let (name, note) = (write_policy.to_string(), tiers.describe());
             rows.push(Row { name, counts, series, note });
         }
         if !self.alone {
@@ -221,15 +225,6 @@ impl Arguments {
             row("W-TinyLFU", run(&mut TinyLfu::new(room, objects), stream, warm, every)),
             row("optimum", run(&mut Optimum::new(room, all(), objects), stream, warm, every)),
         ]
-    }
-
-    fn gears(&self) -> Result<Vec<Gear>, PlanError> {
-        let gear = |letter: char| {
-            let found =
-                Gear::ALL.into_iter().find(|gear| format!("{gear:?}") == letter.to_string());
-            found.ok_or_else(|| PlanError::Input(format!("{letter} is none of the gears A to D")))
-        };
-        self.gears.to_uppercase().chars().map(gear).collect()
     }
 
     /// The share of requests for the objects that DRAM would hold if it held the most popular.

@@ -10,7 +10,7 @@ use super::tiers::{Sizes, Tiers};
 use super::tinylfu::TinyLfu;
 use super::{Answer, Policy};
 use crate::Popularity;
-use terrace_policy::Gear;
+use terrace_policy::WritePolicy;
 
 const OBJECTS: u32 = 40_000;
 
@@ -20,7 +20,7 @@ fn all_on_flash(stream: &Stream, dram_percent: f64, every: usize) -> (Counts, Ve
     let fresh = dram / 20;
     let flash = stream.objects * 4 / 3;
     let sizes = Sizes { fresh, copies: dram - fresh, flash, ghost: 0, counters: 8.0 };
-    let mut tiers = Tiers::new(sizes, Gear::A, stream.objects);
+    let mut tiers = Tiers::new(sizes, WritePolicy::AllOnce, stream.objects);
     tiers.load(0..stream.objects as u32);
     let (counts, series) = run(&mut tiers, stream, stream.len() / 2, every);
     (counts, series, tiers.promotions)
@@ -81,7 +81,7 @@ fn requests_that_are_all_alike_replace_few_copies_after_popular_ones() {
         ghost: 0,
         counters: 8.0,
     };
-    let mut tiers = Tiers::new(sizes, Gear::A, popular.objects);
+    let mut tiers = Tiers::new(sizes, WritePolicy::AllOnce, popular.objects);
     tiers.load(0..OBJECTS);
     run(&mut tiers, &popular, 0, 0);
     let before = tiers.promotions;
@@ -115,11 +115,11 @@ fn peers_hold_no_more_than_their_room_and_none_beats_the_optimum() {
 }
 
 #[test]
-fn gears_trade_writes_for_misses() {
+fn write_policies_trade_writes_for_misses() {
     let stream = Stream::make(Kind::Zipf, 20_000, 400_000, 0);
-    let counts = Gear::ALL.map(|gear| {
+    let counts = WritePolicy::ALL.map(|write_policy| {
         let sizes = Sizes { fresh: 100, copies: 100, flash: 1800, ghost: 2000, counters: 8.0 };
-        run(&mut Tiers::new(sizes, gear, stream.objects), &stream, 0, 0).0
+        run(&mut Tiers::new(sizes, write_policy, stream.objects), &stream, 0, 0).0
     });
     let written = counts.map(|counts| counts.written);
     assert!(written.is_sorted_by(|more, less| more > less), "{written:?}");

@@ -3,7 +3,7 @@
 
 use super::{Answer, Object, Policy};
 use std::collections::VecDeque;
-use terrace_policy::{Gear, Ghost, Heat, Past, Promotion, Sketch, Untold, Weights};
+use terrace_policy::{Ghost, Heat, Past, Promotion, Sketch, Untold, Weights, WritePolicy};
 
 /// Sizes, in objects.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ struct Block {
 /// DRAM over flash.
 pub(super) struct Tiers {
     sizes: Sizes,
-    gear: Gear,
+    write_policy: WritePolicy,
     promotion: Promotion,
     untold: Untold,
     ghost: Ghost,
@@ -87,10 +87,10 @@ pub(super) struct Tiers {
 }
 
 impl Tiers {
-    pub(super) fn new(sizes: Sizes, gear: Gear, objects: usize) -> Self {
+    pub(super) fn new(sizes: Sizes, write_policy: WritePolicy, objects: usize) -> Self {
         Self {
             sizes,
-            gear,
+            write_policy,
             promotion: Promotion::new((sizes.copies as f64 * sizes.counters / 2.0) as usize),
             untold: Untold::default(),
             ghost: Ghost::new(sizes.ghost),
@@ -163,7 +163,7 @@ impl Tiers {
         }
     }
 
-    /// Writes a segment of the oldest fresh records; lets go what the gear does not write.
+    /// Writes a segment of the oldest fresh records; lets go what the write policy does not write.
     fn seal(&mut self) {
         let is_full = self.is_full();
         let goal = self.sizes.fresh.saturating_sub(self.segment);
@@ -177,7 +177,7 @@ impl Tiers {
             self.fresh_live -= 1;
             let returned = is_full && !record.is_old && self.ghost.recall(object.into());
             let past = Past { uses: record.early_uses, returned };
-            if is_full && !record.is_old && !self.gear.writes(past) {
+            if is_full && !record.is_old && !self.write_policy.writes(past) {
                 self.ghost.note(object.into());
                 record.place = Place::Nowhere;
                 continue;
@@ -214,7 +214,8 @@ impl Tiers {
             if record.place != Place::Flash || record.stamp != stamp {
                 continue;
             }
-            if keep_left > 0 && (!is_full || self.gear.keeps(record.uses, record.has_copy)) {
+            if keep_left > 0 && (!is_full || self.write_policy.keeps(record.uses, record.has_copy))
+            {
                 keep_left -= 1;
                 if !record.has_copy {
                     record.heat = self.promotion.known(object.into());

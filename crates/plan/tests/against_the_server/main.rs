@@ -87,7 +87,7 @@ fn a_full_tier_holds_what_was_planned() {
     settle(&server);
     let layout = Layout::new(&data, FLASH, MEMORY).expect("records fit");
     near("records of a full tier", layout.capacity(FLASH), server.tier(":records"), 0.05);
-    let index: f64 = ["memory_sealed_index", "memory_page_tables", "memory_segment_table"]
+    let index: f64 = ["memory_tier_index", "memory_page_tables", "memory_segment_table"]
         .map(|name| server.tier(name))
         .iter()
         .sum();
@@ -108,15 +108,20 @@ fn hot_records_take_the_dram_that_was_planned() {
     let workload = Workload::Get(Popularity::Uniform);
     let report = run(&requests(&server, &data, workload, records, 600_000), None).expect("reads");
     assert_eq!((report.wrong, report.misses), (0, 0));
-    let [hot, fresh] = ["records_hot", "records_fresh"].map(|name| server.tier(name));
+    let [hot, fresh] = ["records_read_cache", "records_write_buffer"].map(|name| server.tier(name));
     // The table is of both kinds; each has its share of it.
-    let table = server.tier("memory_dram_table") * hot / (hot + fresh);
-    let measured = (server.tier("memory_hot") + table) / hot;
+    let table = server.tier("memory_dram_index") * hot / (hot + fresh);
+    let measured = (server.tier("memory_read_cache") + table) / hot;
     near("DRAM bytes of a hot record", data.dram_bytes(), measured, 0.15);
 
     let read_only = Load { per_second: 1000.0, get_share: 1.0, is_usual: true };
     let plan = plan(&Data { items: records as f64, ..data }, read_only, MEMORY, &|share| share);
-    near("DRAM bytes for hot records", plan.hot_bytes, server.tier("memory_hot") + table, 0.1);
+    near(
+        "DRAM bytes for hot records",
+        plan.hot_bytes,
+        server.tier("memory_read_cache") + table,
+        0.1,
+    );
 }
 
 #[test]
@@ -197,7 +202,7 @@ fn no_more_are_alive_than_a_time_to_live_lets() {
     assert!(alive <= plan.live_items * 1.1 + late, "{alive} live too long");
     assert!(alive + dead >= plan.live_items * 0.9, "{alive} live too short");
     assert_eq!(server.tier("evictions"), 0.0);
-    assert_eq!(server.tier("memory_hot"), 0.0, "nothing had to come back");
+    assert_eq!(server.tier("memory_read_cache"), 0.0, "nothing had to come back");
 }
 
 #[test]

@@ -65,9 +65,10 @@ fn a_server_does_what_its_plan_says() {
 
         // All that is planned of `-m`: what is left for copies, beside index and buffers.
         let memory_bytes = number(&told["proposal"]["memory_bytes"]);
-        let [hot, fresh] = ["records_hot", "records_fresh"].map(|name| server.tier(name));
-        let table = server.tier("memory_dram_table") * hot / (hot + fresh);
-        let copies = server.tier("memory_hot") + table;
+        let [hot, fresh] =
+            ["records_read_cache", "records_write_buffer"].map(|name| server.tier(name));
+        let table = server.tier("memory_dram_index") * hot / (hot + fresh);
+        let copies = server.tier("memory_read_cache") + table;
         let room = number(&expected["memory"]["hot_bytes"]);
         let rest = memory_bytes - room;
         near("DRAM for copies", room, copies, 0.1);

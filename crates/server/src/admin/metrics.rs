@@ -104,7 +104,7 @@ const METRICS: &[Metric] = &[
         s.one(&[("reason", "too_large")], v.totals.store_too_large);
         s.one(&[("reason", "no_memory")], v.totals.store_no_memory);
     }),
-    metric("store_waits_total", Counter, "", "stores that waited for buffers", &["waits"], |v, s| s.one(&[], v.cache.waits)),
+    metric("store_waits_total", Counter, "", "stores that waited for buffers", &["store_waits"], |v, s| s.one(&[], v.cache.waits)),
     metric("command_duration_seconds", Histogram, "command, served", "from the request to its answer, not counting what stands before it; `served` is dram, or the number of the tier that was read last; those that DRAM answered are counted by every 64th", &[], |v, s| {
         for (command, name) in Command::ALL {
             let places = (0..v.cache.tiers.len()).map(Some);
@@ -128,9 +128,9 @@ const METRICS: &[Metric] = &[
     }),
 
     metric("records", Gauge, "", "live records", &["curr_items", "records"], |v, s| s.one(&[], v.cache.records)),
-    metric("records_in_dram", Gauge, "kind", "records that are on no tier yet (fresh), and copies of those on tiers that are read much (hot)", &["records_fresh", "records_hot"], |v, s| {
-        s.one(&[("kind", "fresh")], v.cache.memory.fresh_records);
-        s.one(&[("kind", "hot")], v.cache.memory.hot_records);
+    metric("records_in_dram", Gauge, "kind", "records that are on no tier yet (write_buffer; without tiers, all), and copies of records of tiers that are read often (read_cache)", &["records_write_buffer", "records_read_cache"], |v, s| {
+        s.one(&[("kind", "write_buffer")], v.cache.memory.write_buffer_records);
+        s.one(&[("kind", "read_cache")], v.cache.memory.read_cache_records);
     }),
     metric("record_bytes", Gauge, "", "keys and values of live records", &["bytes"], |v, s| s.one(&[], v.cache.bytes)),
     metric("records_stored_total", Counter, "", "records ever stored", &["total_items"], |v, s| s.one(&[], v.cache.stored_total)),
@@ -145,19 +145,19 @@ const METRICS: &[Metric] = &[
     metric("expired_misses_total", Counter, "", "misses that met an expired record", &["get_expired"], |v, s| s.one(&[], v.cache.met_expired)),
     metric("expired_unwritten_total", Counter, "", "of the expired records cleared away, never written to a drive", &["expired_unwritten"], |v, s| s.one(&[], v.cache.expired_unwritten)),
     metric("collisions_total", Counter, "", "records taken for others of equal fingerprint that had no room to come back to", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
-    metric("promotions_total", Counter, "", "records of tiers copied into DRAM", &["promotions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.promotions)),
-    metric("demotions_total", Counter, "", "such copies dropped", &["demotions", "moves_to_cold"], |v, s| s.one(&[], v.cache.demotions)),
+    metric("read_cache_insertions_total", Counter, "", "records of tiers copied into DRAM", &["read_cache_insertions", "recache_from_extstore", "moves_to_warm"], |v, s| s.one(&[], v.cache.read_cache_insertions)),
+    metric("read_cache_evictions_total", Counter, "", "such copies dropped", &["read_cache_evictions", "moves_to_cold"], |v, s| s.one(&[], v.cache.read_cache_evictions)),
 
     metric("memory_limit_bytes", Gauge, "", "the cap on memory: -m, or less where the memory cgroup allows less", &["memory_limit"], |v, s| s.one(&[], v.cache.memory.limit)),
     metric("memory_asked_bytes", Gauge, "", "what -m or cache_memlimit asked for", &["limit_maxbytes"], |v, s| s.one(&[], v.shared.memory_asked.load(Relaxed))),
     metric("memory_bytes", Gauge, "use", "where memory goes; `program` is what the program takes by itself, which -m does not count", &[
-        "memory_sealed_index", "memory_page_tables", "memory_segment_table", "memory_dram_table", "memory_fresh", "memory_hot",
-        "memory_idle", "memory_staging", "memory_program", "hash_bytes", "index_bytes_per_record",
+        "memory_tier_index", "memory_page_tables", "memory_segment_table", "memory_dram_index", "memory_write_buffer", "memory_read_cache",
+        "memory_free", "memory_staging", "memory_program", "hash_bytes", "index_bytes_per_record",
     ], |v, s| {
         let m = &v.cache.memory;
         for (name, bytes) in [
-            ("sealed_index", m.sealed_index), ("page_tables", m.page_tables), ("segment_table", m.segment_table),
-            ("dram_table", m.dram_table), ("fresh", m.fresh), ("hot", m.hot), ("idle", m.idle), ("staging", m.staging),
+            ("tier_index", m.tier_index), ("page_tables", m.page_tables), ("segment_table", m.segment_table),
+            ("dram_index", m.dram_index), ("write_buffer", m.write_buffer), ("read_cache", m.read_cache), ("free", m.free), ("staging", m.staging),
             ("program", v.shared.program_bytes),
         ] {
             s.one(&[("use", name)], bytes);
@@ -176,7 +176,7 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
-    metric("tier_silent_seconds", Gauge, "tier", "for how long the device has not answered; 0 while it answers", &["tier:silent_seconds"], |v, s| tiers(v, s, |t| t.silent_seconds)),
+    metric("tier_unresponsive_seconds", Gauge, "tier", "seconds since which the device has not answered; 0 while it answers", &["tier:unresponsive_seconds"], |v, s| tiers(v, s, |t| t.unresponsive_seconds)),
     metric("tier_capacity_bytes", Gauge, "tier", "room for segments", &["tier:capacity_bytes", "extstore_limit_maxbytes"], |v, s| tiers(v, s, |t| t.capacity_bytes)),
     metric("tier_records", Gauge, "tier", "live records", &["tier:records", "extstore_objects_used", "extstore_objects_written"], |v, s| tiers(v, s, |t| t.records)),
     metric("tier_live_bytes", Gauge, "tier", "live records with their headers", &["tier:live_bytes", "extstore_bytes_used"], |v, s| tiers(v, s, |t| t.live_bytes)),
@@ -204,22 +204,22 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_segment_writes_total", Counter, "tier", "segments written", &["tier:segment_writes", "extstore_page_allocs", "extstore_page_reclaims"], |v, s| tiers(v, s, |t| t.segment_writes)),
-    metric("tier_written_bytes_total", Counter, "tier", "bytes written, without the kill log", &["tier:written_bytes", "extstore_bytes_written", "tier:write_amplification"], |v, s| tiers(v, s, |t| t.written_bytes)),
+    metric("tier_written_bytes_total", Counter, "tier", "bytes written, without the tombstone log", &["tier:written_bytes", "extstore_bytes_written", "tier:write_amplification"], |v, s| tiers(v, s, |t| t.written_bytes)),
     metric("tier_stored_payload_bytes_total", Counter, "tier", "keys and values that came from clients and were written for the first time; written bytes divided by these are the write amplification", &["tier:stored_payload_bytes"], |v, s| tiers(v, s, |t| t.stored_payload_bytes)),
-    metric("tier_gear", Gauge, "tier", "what the tier writes and keeps at present: 0 everything to 3 the least (gears A to D)", &["tier:gear"], |v, s| tiers(v, s, |t| t.gear as u64)),
+    metric("tier_write_policy", Gauge, "tier", "the write policy in force: 0 all-once, 1 all-twice, 2 reused-once, 3 reused-none", &["tier:write_policy"], |v, s| tiers(v, s, |t| t.write_policy as u64)),
     metric("tier_write_budget_bytes_per_second", Gauge, "tier", "what the drive may be written on average; 0 without a limit", &["tier:budget_bytes_per_second"], |v, s| tiers(v, s, |t| t.budget_bytes_per_second)),
     metric("tier_write_budget_balance_bytes", Gauge, "tier", "what of it was saved up, over restarts too and a week's worth at most; negative when overdrawn", &["tier:budget_balance_bytes"], |v, s| tier_floats(v, s, |t| Some(t.budget_balance_bytes as f64))),
     metric("tier_device_amplification", Gauge, "tier", "bytes that the drive writes per byte that it is sent, as it says itself; only of NVMe drives that say so", &["tier:device_amplification"], |v, s| tier_floats(v, s, |t| t.amplification)),
     metric("tier_life_years", Gauge, "tier", "years until the drive has written its size 1,826 times (once a day for five years), at the rate since the start; absent until the server has run for a day and written something", &["tier:life_years"], |v, s| tier_floats(v, s, |t| t.life_years)),
-    metric("tier_let_go_records_total", Counter, "tier", "records that left DRAM unwritten, by the gear or for want of budget", &["tier:let_go_records"], |v, s| tiers(v, s, |t| t.let_go_records)),
-    metric("tier_let_go_bytes_total", Counter, "tier", "bytes of those", &["tier:let_go_bytes"], |v, s| tiers(v, s, |t| t.let_go_bytes)),
-    metric("tier_rung", Gauge, "tier", "the tier's rung on the ladder, 0 for the fastest", &["tier:rung"], |v, s| tiers(v, s, |t| t.rung.into())),
-    metric("tier_descended_records_total", Counter, "tier", "records that came down from the rung above", &["tier:descended_records"], |v, s| tiers(v, s, |t| t.descended_records)),
+    metric("tier_dropped_records_total", Counter, "tier", "records dropped from DRAM unwritten, by the write policy or for lack of write budget", &["tier:dropped_records"], |v, s| tiers(v, s, |t| t.dropped_records)),
+    metric("tier_dropped_bytes_total", Counter, "tier", "bytes of those", &["tier:dropped_bytes"], |v, s| tiers(v, s, |t| t.dropped_bytes)),
+    metric("tier_level", Gauge, "tier", "the tier level: 0 for the tiers that take new records, one more behind each `,below`", &["tier:level"], |v, s| tiers(v, s, |t| t.level.into())),
+    metric("tier_demoted_records_total", Counter, "tier", "records demoted to this tier from the tier level above", &["tier:demoted_records"], |v, s| tiers(v, s, |t| t.demoted_records)),
     metric("tier_reinserted_records_total", Counter, "tier", "records that reclaim wrote again", &["tier:reinserted_records", "extstore_compact_rescues"], |v, s| tiers(v, s, |t| t.reinserted_records)),
     metric("tier_expired_segments_total", Counter, "tier", "segments given back unread, since all of their records had expired", &["tier:expired_segments"], |v, s| tiers(v, s, |t| t.expired_segments)),
-    metric("tier_kill_log_written_bytes_total", Counter, "tier", "bytes written for the kill log", &["tier:kill_log_written_bytes"], |v, s| tiers(v, s, |t| t.log_written_bytes)),
-    metric("tier_kill_log_bytes", Gauge, "tier", "room that the kill log takes", &["tier:kill_log_bytes"], |v, s| tiers(v, s, |t| t.log_bytes)),
-    metric("tier_kill_log_kills", Gauge, "tier", "kills in it that still count", &["tier:kill_log_kills"], |v, s| tiers(v, s, |t| t.kills)),
+    metric("tier_tombstone_log_written_bytes_total", Counter, "tier", "bytes written to the tombstone log", &["tier:tombstone_log_written_bytes"], |v, s| tiers(v, s, |t| t.tombstone_log_written_bytes)),
+    metric("tier_tombstone_log_bytes", Gauge, "tier", "bytes that the tombstone log takes", &["tier:tombstone_log_bytes"], |v, s| tiers(v, s, |t| t.tombstone_log_bytes)),
+    metric("tier_tombstones", Gauge, "tier", "tombstones in the log that name a segment in use", &["tier:tombstones"], |v, s| tiers(v, s, |t| t.tombstones)),
     metric("tier_corrupt_pages_total", Counter, "tier", "pages whose checksum did not fit", &["tier:corrupt_pages", "badcrc_from_extstore"], |v, s| tiers(v, s, |t| t.corrupt_pages)),
     metric("tier_errors_total", Counter, "tier, operation", "operations that the device refused", &["tier:read_errors", "tier:write_errors"], |v, s| {
         for (number, tier) in v.cache.tiers.iter().enumerate() {

@@ -51,7 +51,7 @@ pub enum PasswordFileError {
         line: usize,
     },
     /// It has no entry.
-    #[error("{path}: no line of user:password in it, so nobody could use the server")]
+    #[error("{path}: no line of user:password in it, so no client could log in")]
     Empty {
         /// The file.
         path: PathBuf,

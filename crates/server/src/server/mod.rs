@@ -23,7 +23,6 @@ mod drive_errors;
 mod drives;
 mod failures;
 mod faults;
-mod gears;
 mod heartbeat;
 mod inbox;
 mod input;
@@ -52,6 +51,7 @@ mod udp;
 mod upload;
 pub(crate) mod watch;
 mod worker;
+mod write_policies;
 
 pub use faults::survive_lost_state;
 pub use listener::{ListenError, Listener};
@@ -260,7 +260,7 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
             "stopped after {seconds:.1} s; the state was lost while it was in use: the next start is cold"
         ),
         false if cache.is_next_start_cold() => warn!(
-            "stopped after {seconds:.1} s; writing the invalidation log failed: the next start is cold"
+            "stopped after {seconds:.1} s; writing the tombstone log failed: the next start is cold"
         ),
         false => warn!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
@@ -276,7 +276,7 @@ fn recovery_threads(cache: &Cache) -> usize {
 
 fn maintain(shared: &Arc<Shared>) {
     let mut nap = shared.naps.begin(0);
-    let mut gears = gears::Gears::new(&shared.cache);
+    let mut write_policies = write_policies::WritePolicies::new(&shared.cache);
     let mut failures = failures::Failures::default();
     let mut silence = silence::Silence::default();
     let mut drive_errors = drive_errors::DriveErrorLog::default();
@@ -284,7 +284,7 @@ fn maintain(shared: &Arc<Shared>) {
     let mut short_index = short_index::ShortIndex::default();
     let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
-        gears.tell(&shared.cache);
+        write_policies.tell(&shared.cache);
         failures.tell(&shared.cache);
         silence.tell(&shared.cache);
         drive_errors.log(&shared.cache);

@@ -28,7 +28,7 @@ impl Silence {
         let is_cold = cache.is_next_start_cold() && !has_failed && !has_lost_state;
         if is_cold && !std::mem::replace(&mut self.is_next_start_cold, true) {
             error!(
-                "invalidation log: writing it failed; serving continues, the next start will be cold; check the \
+                "tombstone log: writing it failed; serving continues, the next start will be cold; check the \
                  drives of the tiers"
             );
         }

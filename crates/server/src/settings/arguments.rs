@@ -3,6 +3,7 @@
 use super::UsageError;
 use super::assign::{self, Assignment, Target};
 use super::error::nearest;
+use super::renamed::{self, Renamed};
 use super::table::{Action, Flag};
 
 /// What stands on a command line.
@@ -74,14 +75,18 @@ impl CommandLine {
             None => (text, None),
         };
         let flag = assign::long_flag(name, &format!("--{name}"))?;
-        let spelled = format!("--{}", flag.long);
+        let renamed = renamed::find(name);
+        let spelled = match renamed {
+            Some(_) => format!("--{name}"),
+            None => format!("--{}", flag.long),
+        };
         match (flag.argument, attached) {
             // The one flag of memcached's that may have a value, and it does not look at it.
-            (None, Some(_)) if flag.long == "verbose" => self.add(flag, spelled, ""),
+            (None, Some(_)) if flag.long == "verbose" => self.add(flag, renamed, spelled, ""),
             (None, Some(_)) => Err(UsageError::at(&spelled, "takes no value; write it alone")),
-            (None, None) => self.add(flag, spelled, ""),
+            (None, None) => self.add(flag, renamed, spelled, ""),
             (Some(argument), attached) => match attached.or_else(|| rest.next()) {
-                Some(value) => self.add(flag, spelled, value),
+                Some(value) => self.add(flag, renamed, spelled, value),
                 None => Err(UsageError::at(&spelled, format!("write --{} {argument}", flag.long))),
             },
         }
@@ -97,13 +102,13 @@ impl CommandLine {
             let flag = assign::short_flag(letter)?;
             let spelled = format!("-{letter}");
             let Some(argument) = flag.argument else {
-                self.add(flag, spelled, "")?;
+                self.add(flag, None, spelled, "")?;
                 continue;
             };
             let attached = &letters[at + letter.len_utf8()..];
             let attached = (!attached.trim().is_empty()).then_some(attached);
             return match attached.or_else(|| rest.next()) {
-                Some(value) => self.add(flag, spelled, value),
+                Some(value) => self.add(flag, None, spelled, value),
                 None => Err(UsageError::at(&spelled, format!("write -{letter} {argument}"))),
             };
         }
@@ -113,6 +118,7 @@ impl CommandLine {
     fn add(
         &mut self,
         flag: &'static Flag,
+        renamed: Option<&'static Renamed>,
         mut written: String,
         value: &str,
     ) -> Result<(), UsageError> {
@@ -126,7 +132,8 @@ impl CommandLine {
                     written = format!("{written} {value}");
                 }
                 let target = Target::Flag(flag);
-                self.assignments.push(Assignment { target, value: value.to_string(), written });
+                let value = renamed.map_or(value, |renamed| renamed.value(value)).to_string();
+                self.assignments.push(Assignment { target, value, written, renamed });
             }
         }
         Ok(())

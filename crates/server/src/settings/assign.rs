@@ -2,6 +2,7 @@
 
 use super::error::nearest;
 use super::extended::{Effect, Extended, OPTIONS};
+use super::renamed::{self, Renamed};
 use super::table::{Action, FLAGS, Flag};
 use super::{Print, Settings, UsageError};
 use super::{noted, size};
@@ -20,6 +21,8 @@ pub(crate) struct Assignment {
     pub(crate) value: String,
     /// How it was written, for messages.
     pub(crate) written: String,
+    /// It was written under a name that the flag had before.
+    pub(crate) renamed: Option<&'static Renamed>,
 }
 
 impl Assignment {
@@ -45,6 +48,9 @@ impl Assignment {
 
     /// Carries the assignment out; what it asks to print comes back.
     pub(crate) fn apply(&self, settings: &mut Settings) -> Result<Option<Print>, UsageError> {
+        if let Some(renamed) = self.renamed {
+            renamed.warn(&mut settings.notes);
+        }
         let mut note =
             |reason| settings.notes.push(Note::Info(format!("{}: {reason}", self.written)));
         match self.target {
@@ -132,7 +138,7 @@ pub(crate) fn named_option(
         }
         (_, value) => value.unwrap_or_default().to_string(),
     };
-    Ok(Assignment { target: Target::Option(row, name), value, written })
+    Ok(Assignment { target: Target::Option(row, name), value, written, renamed: None })
 }
 
 /// The flag with the long name `name` and no other: a file is written once and read by many versions,
@@ -150,6 +156,7 @@ pub(crate) fn key(name: &str, written: &str) -> Result<&'static Flag, UsageError
 }
 
 fn exact(name: &str) -> Option<&'static Flag> {
+    let name = renamed::find(name).map_or(name, |renamed| renamed.name());
     FLAGS.iter().find(|flag| flag.long == name || flag.long == name.replace('_', "-"))
 }
 

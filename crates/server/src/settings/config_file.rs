@@ -2,6 +2,7 @@
 
 use super::UsageError;
 use super::assign::{self, Assignment, Target};
+use super::renamed;
 use super::table::Action;
 use toml::{Table, Value};
 
@@ -72,10 +73,12 @@ fn flag(key: &str, value: Given, written: &str) -> Result<Vec<Assignment>, Usage
     if matches!(flag.action, Action::Config | Action::Print(_)) {
         return Err(UsageError::at(written, "works on the command line only"));
     }
+    let renamed = renamed::find(key);
     let assignment = |value: String| Assignment {
         target: Target::Flag(flag),
         written: if value.is_empty() { written.into() } else { format!("{written} = {value}") },
-        value,
+        value: renamed.map_or(value.as_str(), |renamed| renamed.value(&value)).to_string(),
+        renamed,
     };
     match (flag.argument, value) {
         (Some(_), Given::Text(text)) if matches!(flag.action, Action::Extended) => {

@@ -11,6 +11,7 @@ mod help;
 mod listeners;
 mod memory;
 mod noted;
+mod renamed;
 mod size;
 mod table;
 #[cfg(test)]
@@ -26,7 +27,7 @@ pub use listeners::{
     AdminAddress, Endpoint, ListenAddress, ListenTls, Port, TlsSettings, Unresolved, Verify,
 };
 pub use memory::{BESIDES_BYTES_MAX, MemoryShares, group_bytes};
-pub use terrace_cache::{Durability, Gear, OnMismatch, WriteRate};
+pub use terrace_cache::{Durability, OnMismatch, WritePolicy, WriteRate};
 use terrace_cache::{FULL_PERCENT, Note};
 pub use terrace_cache::{display_bytes, display_count};
 pub use terrace_device::Engine as IoEngine;
@@ -100,8 +101,8 @@ pub struct Settings {
     pub write_rates: Vec<WriteRate>,
     /// The share of a tier that records take when it is full, in percent (`--tier-full`).
     pub tier_full_percent: u32,
-    /// What a full tier writes and keeps (`--gear`).
-    pub gear: Gear,
+    /// What a full tier writes and keeps (`--write-policy`).
+    pub write_policy: WritePolicy,
     /// Threads that write, merge and take back what is on tiers; `None` for as many as suit workers and cores
     /// (`--background-threads`).
     pub background_threads: Option<u32>,
@@ -189,7 +190,7 @@ impl Default for Settings {
             tiers: Vec::new(),
             write_rates: Vec::new(),
             tier_full_percent: FULL_PERCENT,
-            gear: Gear::A,
+            write_policy: WritePolicy::AllOnce,
             background_threads: None,
             io_engine: IoEngine::Auto,
             log_format: LogFormat::Text,

@@ -1,8 +1,8 @@
 //! The flags: one row each. Parsing, `--help` and docs/flags.md come from here.
 
 use super::{
-    AdminAddress, Durability, Gear, IoEngine, LogFormat, OnMismatch, PasswordFile, Port, Protocol,
-    Settings, address, display_bytes, memory, size, write_rate,
+    AdminAddress, Durability, IoEngine, LogFormat, OnMismatch, PasswordFile, Port, Protocol,
+    Settings, WritePolicy, address, display_bytes, memory, size, write_rate,
 };
 use std::path::PathBuf;
 
@@ -122,7 +122,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "on-mismatch", "WHAT", "cold", "tiers that do not fit: cold erases what they hold, refuse does not start", Tiers, Set(on_mismatch)),
     flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),
     flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
-    flag("", "gear", "LETTER", "a", "what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none", Tiers, Set(gear)),
+    flag("", "write-policy", "NAME", "all-once", "what full tiers admit and reinsert: all-once, all-twice, reused-once, reused-none", Tiers, Set(write_policy)),
     flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
     flag("", "background-threads", "NUM", "2 to 4, by -t and cores", "threads that write and take back what is on drives", Tiers, Set(background_threads)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
@@ -339,15 +339,9 @@ fn tier_full(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.tier_full_percent, size::number(text, 10..=90, "the share")?)
 }
 
-fn gear(s: &mut Settings, text: &str) -> Result<(), String> {
-    let gear = match text {
-        "a" | "A" => Gear::A,
-        "b" | "B" => Gear::B,
-        "c" | "C" => Gear::C,
-        "d" | "D" => Gear::D,
-        _ => return Err("write a, b, c or d".into()),
-    };
-    set(&mut s.gear, gear)
+fn write_policy(s: &mut Settings, text: &str) -> Result<(), String> {
+    let write_policy = text.parse::<WritePolicy>().map_err(|error| error.to_string())?;
+    set(&mut s.write_policy, write_policy)
 }
 
 fn stop_timeout(s: &mut Settings, text: &str) -> Result<(), String> {

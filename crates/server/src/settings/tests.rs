@@ -8,7 +8,7 @@ fn invoke(line: &str) -> Result<Invocation, UsageError> {
     Invocation::parse(&arguments)
 }
 
-fn settings(line: &str) -> Settings {
+pub(super) fn settings(line: &str) -> Settings {
     match invoke(line) {
         Ok(Invocation::Serve(settings)) => *settings,
         other => panic!("{line:?} gave {other:?}"),
@@ -54,7 +54,7 @@ fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
          -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --log-format json --admin /a/s --admin-token-file /t --admin-host A.b. \
-         --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --gear c --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
+         --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --write-policy reused-once --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
     let info = |text: &str| Note::Info(text.into());
     let expected = Settings {
@@ -98,7 +98,7 @@ fn every_common_flag_lands_in_its_field() {
         ],
         write_rates: vec![WriteRate::DrivesPerDay(1.0), WriteRate::Unlimited],
         tier_full_percent: 70,
-        gear: Gear::C,
+        write_policy: WritePolicy::ReusedOnce,
         background_threads: Some(3),
         io_engine: IoEngine::Pool,
         log_format: LogFormat::Json,
@@ -136,7 +136,7 @@ fn every_common_flag_lands_in_its_field() {
 fn flags_that_need_another_are_noted_without_it() {
     for (line, says) in [
         ("--durability strict", "--durability strict: no effect, there is no --tier"),
-        ("--gear a", "--gear a: no effect, there is no --tier"),
+        ("--write-policy all-once", "--write-policy all-once: no effect, there is no --tier"),
         ("--write-budget 1dwpd", "--write-budget 1dwpd: no effect, there is no --tier"),
         ("--tier-full 70", "--tier-full 70: no effect, there is no --tier"),
         ("--admin-token-file /t", "--admin-token-file /t: no effect, there is no --admin"),
@@ -153,7 +153,7 @@ fn flags_that_need_another_are_noted_without_it() {
         assert_eq!(texts, [says], "{line}");
     }
     for line in [
-        "--tier ssd:/a:1g --durability strict --gear c --write-budget 1dwpd --tier-full 70",
+        "--tier ssd:/a:1g --durability strict --write-policy reused-once --write-budget 1dwpd --tier-full 70",
         "--admin 127.0.0.1:1 --admin-token-file /t",
         "--admin 127.0.0.1:1 --admin-host h",
         "--state /s --on-mismatch refuse",
@@ -402,7 +402,7 @@ fn errors_say_what_to_write() {
         ("-S", "-S: set MEMCACHED_SASL_PWDB to a file"),
         ("-Y /nonexistent", "-Y /nonexistent: /nonexistent: No such file"),
         ("--sasl-passwords /nonexistent", "/nonexistent: No such file"),
-        ("-Y /dev/null", "nobody could use the server"),
+        ("-Y /dev/null", "no client could log in"),
         ("-U x", "a port is a number"),
         ("-Z", "write -o ssl_chain_cert=FILE"),
         ("-Z -o ssl_chain_cert=/c", "write -o ssl_key=FILE"),

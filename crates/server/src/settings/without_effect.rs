@@ -11,9 +11,11 @@ type Needs = (&'static [&'static str], &'static str, fn(&Settings) -> bool);
 const NO_TIER: &str = "there is no --tier";
 
 const NEEDS: &[Needs] = &[
-    (&["write-budget", "tier-full", "gear", "background-threads", "io-engine"], NO_TIER, |s| {
-        !s.tiers.is_empty()
-    }),
+    (
+        &["write-budget", "tier-full", "write-policy", "background-threads", "io-engine"],
+        NO_TIER,
+        |s| !s.tiers.is_empty(),
+    ),
     // The state alone is recovered too.
     (&["durability", "on-mismatch"], NO_TIER, |s| !s.tiers.is_empty() || s.state_dir.is_some()),
     (&["admin-token-file"], "there is no --admin", |s| s.admin.is_some()),

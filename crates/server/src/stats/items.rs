@@ -8,13 +8,13 @@ use Source::{Never, Number};
 /// Records in DRAM are memcached's hot and warm ones, those on tiers its cold ones.
 const ITEMS: &[Row] = &[
     ("items:1:number", Number(|v| v.cache.records)),
-    ("items:1:number_hot", Number(|v| v.cache.memory.fresh_records)),
-    ("items:1:number_warm", Number(|v| v.cache.memory.hot_records)),
+    ("items:1:number_hot", Number(|v| v.cache.memory.write_buffer_records)),
+    ("items:1:number_warm", Number(|v| v.cache.memory.read_cache_records)),
     ("items:1:number_cold", Number(|v| v.tiers(|t| t.records))),
     ("items:1:age_hot", Never),
     ("items:1:age_warm", Never),
     ("items:1:age", Never),
-    ("items:1:mem_requested", Number(|v| v.cache.memory.fresh + v.cache.memory.hot)),
+    ("items:1:mem_requested", Number(|v| v.cache.memory.write_buffer + v.cache.memory.read_cache)),
     ("items:1:evicted", Number(|v| v.cache.evictions)),
     ("items:1:evicted_nonzero", Never),
     ("items:1:evicted_time", Never),
@@ -27,8 +27,8 @@ const ITEMS: &[Row] = &[
     ("items:1:crawler_reclaimed", Never),
     ("items:1:crawler_items_checked", Never),
     ("items:1:lrutail_reflocked", Never),
-    ("items:1:moves_to_cold", Number(|v| v.cache.demotions)),
-    ("items:1:moves_to_warm", Number(|v| v.cache.promotions)),
+    ("items:1:moves_to_cold", Number(|v| v.cache.read_cache_evictions)),
+    ("items:1:moves_to_warm", Number(|v| v.cache.read_cache_insertions)),
     ("items:1:moves_within_lru", Never),
     ("items:1:direct_reclaims", Never),
     (
@@ -67,12 +67,12 @@ const SLABS_TOTAL: &[Row] = &[
         "total_malloced",
         Number(|v| {
             let m = &v.cache.memory;
-            m.sealed_index
+            m.tier_index
                 + m.page_tables
                 + m.segment_table
-                + m.dram_table
-                + m.fresh
-                + m.hot
+                + m.dram_index
+                + m.write_buffer
+                + m.read_cache
                 + m.staging
         }),
     ),
@@ -86,7 +86,9 @@ fn chunk_bytes(view: &View<'_>) -> u64 {
 /// Blocks of DRAM and segments of drives that hold records.
 fn bytes_taken(view: &View<'_>) -> u64 {
     let memory = &view.cache.memory;
-    memory.fresh + memory.hot + view.tiers(|tier| tier.segments_used * tier.segment_bytes)
+    memory.write_buffer
+        + memory.read_cache
+        + view.tiers(|tier| tier.segments_used * tier.segment_bytes)
 }
 
 /// Mean records that these have room for.

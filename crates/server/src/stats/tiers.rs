@@ -5,25 +5,25 @@ use super::latency::{Latency, Percentiles};
 use super::view::{Row, Source, View, write, write_rows};
 use Source::{Number, Text};
 use std::sync::Arc;
-use terrace_cache::{Gear, TierStats};
+use terrace_cache::TierStats;
 
 /// Rows of the cache as a whole.
 const ROWS: &[Row] = &[
     ("memory_limit", Number(|v| v.cache.memory.limit)),
-    ("memory_sealed_index", Number(|v| v.cache.memory.sealed_index)),
+    ("memory_tier_index", Number(|v| v.cache.memory.tier_index)),
     ("memory_page_tables", Number(|v| v.cache.memory.page_tables)),
     ("memory_segment_table", Number(|v| v.cache.memory.segment_table)),
-    ("memory_dram_table", Number(|v| v.cache.memory.dram_table)),
-    ("memory_fresh", Number(|v| v.cache.memory.fresh)),
-    ("memory_hot", Number(|v| v.cache.memory.hot)),
-    ("memory_idle", Number(|v| v.cache.memory.idle)),
+    ("memory_dram_index", Number(|v| v.cache.memory.dram_index)),
+    ("memory_write_buffer", Number(|v| v.cache.memory.write_buffer)),
+    ("memory_read_cache", Number(|v| v.cache.memory.read_cache)),
+    ("memory_free", Number(|v| v.cache.memory.free)),
     ("memory_staging", Number(|v| v.cache.memory.staging)),
     ("memory_program", Number(|v| v.shared.program_bytes)),
     ("memory_connections", Number(|v| v.shared.memory.held())),
     ("memory_connections_limit", Number(|v| v.shared.memory.cap())),
     ("records", Number(|v| v.cache.records)),
-    ("records_fresh", Number(|v| v.cache.memory.fresh_records)),
-    ("records_hot", Number(|v| v.cache.memory.hot_records)),
+    ("records_write_buffer", Number(|v| v.cache.memory.write_buffer_records)),
+    ("records_read_cache", Number(|v| v.cache.memory.read_cache_records)),
     ("index_bytes_per_record", Text(index_bytes_per_record)),
     ("evictions", Number(|v| v.cache.evictions)),
     ("evictions_index", Number(|v| v.cache.evictions_index)),
@@ -33,7 +33,7 @@ const ROWS: &[Row] = &[
     ("expired_unwritten", Number(|v| v.cache.expired_unwritten)),
     ("evicted_unfetched", Number(|v| v.cache.evicted_unfetched)),
     ("lost_to_collisions", Number(|v| v.cache.lost_to_collisions)),
-    ("waits", Number(|v| v.cache.waits)),
+    ("store_waits", Number(|v| v.cache.waits)),
     ("recovery", Text(recovery)),
     ("recovery_shards", Number(|v| v.cache.shards)),
     ("recovery_shards_waiting", Number(|v| v.cache.recovering_shards)),
@@ -42,8 +42,8 @@ const ROWS: &[Row] = &[
     ("chunk_search", Text(chunk_search)),
     ("chunk_search_shards_waiting", Number(|v| v.cache.chunk_search_shards_waiting)),
     ("orphaned_chunks", Number(|v| v.cache.orphaned_chunks)),
-    ("promotions", Number(|v| v.cache.promotions)),
-    ("demotions", Number(|v| v.cache.demotions)),
+    ("read_cache_insertions", Number(|v| v.cache.read_cache_insertions)),
+    ("read_cache_evictions", Number(|v| v.cache.read_cache_evictions)),
 ];
 
 /// Whether all that can come back after a start is there.
@@ -71,7 +71,7 @@ const TIER_ROWS: &[TierRow] = &[
     ("segment_bytes", |t| t.segment_bytes),
     ("segments", |t| t.segments),
     ("segments_used", |t| t.segments_used),
-    ("rung", |t| u64::from(t.rung)),
+    ("level", |t| u64::from(t.level)),
     ("hits", |t| t.hits),
     ("false_reads", |t| t.false_reads),
     ("reads", |t| t.reads),
@@ -80,21 +80,21 @@ const TIER_ROWS: &[TierRow] = &[
     ("background_read_bytes", |t| t.background_read_bytes),
     ("segment_writes", |t| t.segment_writes),
     ("written_bytes", |t| t.written_bytes),
-    ("kill_log_written_bytes", |t| t.log_written_bytes),
-    ("kill_log_bytes", |t| t.log_bytes),
-    ("kill_log_kills", |t| t.kills),
+    ("tombstone_log_written_bytes", |t| t.tombstone_log_written_bytes),
+    ("tombstone_log_bytes", |t| t.tombstone_log_bytes),
+    ("tombstones", |t| t.tombstones),
     ("stored_payload_bytes", |t| t.stored_payload_bytes),
     ("reinserted_records", |t| t.reinserted_records),
-    ("descended_records", |t| t.descended_records),
+    ("demoted_records", |t| t.demoted_records),
     ("expired_segments", |t| t.expired_segments),
     ("corrupt_pages", |t| t.corrupt_pages),
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
-    ("silent_seconds", |t| t.silent_seconds),
+    ("unresponsive_seconds", |t| t.unresponsive_seconds),
     ("budget_bytes_per_second", |t| t.budget_bytes_per_second),
-    ("let_go_records", |t| t.let_go_records),
-    ("let_go_bytes", |t| t.let_go_bytes),
+    ("dropped_records", |t| t.dropped_records),
+    ("dropped_bytes", |t| t.dropped_bytes),
 ];
 
 /// The value of a row that cannot be told yet; `/status` has null for it.
@@ -114,7 +114,7 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, value) in TIER_ROWS {
             row(name, &value(tier));
         }
-        row("gear", &gear(tier));
+        row("write_policy", &tier.write_policy);
         row("budget_balance_bytes", &tier.budget_balance_bytes);
         row("life_years", &life(tier));
         if let Some(factor) = tier.amplification {
@@ -138,16 +138,6 @@ pub(crate) fn read_depth(view: &View<'_>, tier: usize) -> u64 {
     view.shared.workers.iter().map(|worker| u64::from(worker.latency.depth(tier))).sum()
 }
 
-/// What the tier writes and keeps at present, see `--gear`.
-fn gear(tier: &TierStats) -> &'static str {
-    match tier.gear {
-        Gear::A => "A",
-        Gear::B => "B",
-        Gear::C => "C",
-        Gear::D => "D",
-    }
-}
-
 /// Years that the drive lasts; a word that no parser takes for a number while they are unknown.
 fn life(tier: &TierStats) -> String {
     tier.life_years.map_or_else(|| UNKNOWN.to_owned(), |years| format!("{years:.1}"))
@@ -156,7 +146,7 @@ fn life(tier: &TierStats) -> String {
 /// DRAM of index, page tables and segment table for each live record.
 fn index_bytes_per_record(view: &View<'_>) -> String {
     let memory = &view.cache.memory;
-    let bytes = memory.sealed_index + memory.page_tables + memory.segment_table;
+    let bytes = memory.tier_index + memory.page_tables + memory.segment_table;
     ratio(bytes, view.cache.records)
 }
 
@@ -167,7 +157,7 @@ fn ratio(of: u64, to: u64) -> String {
 /// The names of all rows; those of a tier begin with `tier:`.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
-    let of_tier = ["device", "gear", "budget_balance_bytes", "life_years"].into_iter();
+    let of_tier = ["device", "write_policy", "budget_balance_bytes", "life_years"].into_iter();
     let of_tier = of_tier.chain([
         "device_amplification",
         "write_amplification",

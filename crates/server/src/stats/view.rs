@@ -61,8 +61,8 @@ impl<'s> View<'s> {
             (&mut cache.evictions_dram, zero.evictions_dram),
             (&mut cache.evicted_unfetched, zero.evicted_unfetched),
             (&mut cache.reclaimed_expired, zero.reclaimed_expired),
-            (&mut cache.promotions, zero.promotions),
-            (&mut cache.demotions, zero.demotions),
+            (&mut cache.read_cache_insertions, zero.read_cache_insertions),
+            (&mut cache.read_cache_evictions, zero.read_cache_evictions),
         ] {
             *count -= zero.min(*count);
         }

@@ -1,21 +1,21 @@
 //! Says in the log when a tier writes and keeps more or less than before.
 
 use std::time::{Duration, Instant};
-use terrace_cache::{Cache, Gear};
+use terrace_cache::{Cache, WritePolicy};
 use tracing::info;
 
 /// Changes are told this often at most: a tier that is just about full changes with every segment.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// What was told last.
-pub(super) struct Gears {
-    told: Vec<Gear>,
+pub(super) struct WritePolicies {
+    told: Vec<WritePolicy>,
     at: Instant,
 }
 
-impl Gears {
+impl WritePolicies {
     pub(super) fn new(cache: &Cache) -> Self {
-        Self { told: cache.gears().collect(), at: Instant::now() }
+        Self { told: cache.write_policies().collect(), at: Instant::now() }
     }
 
     /// To be called every so often.
@@ -24,18 +24,18 @@ impl Gears {
             return;
         }
         self.at = Instant::now();
-        if self.told.iter().copied().eq(cache.gears()) {
+        if self.told.iter().copied().eq(cache.write_policies()) {
             return;
         }
         for (at, (told, tier)) in self.told.iter_mut().zip(cache.stats().tiers).enumerate() {
-            let gear = tier.gear;
-            if *told != gear {
-                let way = if gear > *told { "less" } else { "more" };
+            let write_policy = tier.write_policy;
+            if *told != write_policy {
+                let way = if write_policy > *told { "less" } else { "more" };
                 let life = tier.life_years.map_or(String::new(), |years| {
                     format!("; written as since the start the drive lasts {years:.1} years")
                 });
-                info!("tier {at}: gear {gear:?}, writes and keeps {way} than before{life}");
-                *told = gear;
+                info!("tier {at}: write policy {write_policy}, writes {way} than before{life}");
+                *told = write_policy;
             }
         }
     }
