@@ -81,7 +81,31 @@ exporter() {
         echo "not installed: memcached_exporter; its test is skipped"
 }
 
+# What tests/chart/run checks the chart with; their schemas come with a Python package.
+chart_tools() {
+    local module=tests/chart/tools
+    mkdir -p .cache
+    if command -v go >/dev/null && ! [ .cache/helm -nt "$module/go.sum" ]; then
+        persist go build -C "$module" -o "$PWD/.cache/" helm.sh/helm/v3/cmd/helm \
+            github.com/yannh/kubeconform/cmd/kubeconform >/dev/null 2>&1 ||
+            echo "not installed: helm, kubeconform; tests of the chart are skipped"
+    fi
+    [ -x .cache/promtool ] || command -v promtool >/dev/null || fetch_promtool ||
+        echo "not installed: promtool; tests of alerts and dashboard are skipped"
+}
+
+# Of Debian's package, without the server that would start with it.
+fetch_promtool() {
+    local folder
+    folder=$(mktemp -d)
+    (cd "$folder" && persist apt-get -qq download prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb .) &&
+        cp "$folder/usr/bin/promtool" .cache/promtool
+    rm -rf "$folder"
+    [ -x .cache/promtool ]
+}
+
 packages
 rust_components
 python_clients
 exporter
+chart_tools
