@@ -144,6 +144,7 @@ fn config(dir: &Path, arguments: &[&str], limits: Limits) -> String {
         mount("/dev", "tmpfs", tmpfs, &["nosuid", "mode=755", "size=64k"]),
         mount("/dev/shm", "tmpfs", tmpfs, &["nosuid", "nodev", "mode=1777", &shm]),
         mount("/data", "bind", &dir.join("data"), &["bind"]),
+        mount("/run/terrace", "tmpfs", tmpfs, &["nosuid", "nodev", "mode=1777", "size=528m"]),
         mount("/bin/terrace", "bind", &binary, &["bind", "ro"]),
     ];
     for libraries in ["/lib", "/lib64", "/usr/lib"] {

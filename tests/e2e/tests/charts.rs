@@ -93,7 +93,9 @@ fn argument_lists_of_charts_start_and_serve() {
         }
         let data = dir.path().join("data").display().to_string();
         let arguments = without_listeners(&list.arguments);
-        command.args(arguments.iter().map(|argument| argument.replace("/data", &data)));
+        let here =
+            |argument: &&str| argument.replace("/data", &data).replace("/run/terrace", &data);
+        command.args(arguments.iter().map(here));
         let port = free_port();
         command.args(["-l", "127.0.0.1", "-p", &port.to_string()]);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
