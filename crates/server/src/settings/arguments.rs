@@ -52,11 +52,12 @@ impl CommandLine {
             return Ok(());
         }
         if self.assignments.is_empty() && self.config_files.is_empty() {
-            let meant = nearest(argument, ["serve", "plan", "probe", "bench"].into_iter());
+            let meant =
+                nearest(argument, ["serve", "plan", "probe", "bench", "convert"].into_iter());
             let meant = meant.map_or(String::new(), |word| format!("; did you mean {word}?"));
             let reason = format!(
-                "every setting is a flag, a first word may be serve, plan, probe or bench; `terrace --help` lists \
-                 them{meant}"
+                "every setting is a flag, a first word may be serve, plan, probe, bench or convert; `terrace \
+                 --help` lists them{meant}"
             );
             return Err(UsageError::at(argument, reason));
         }

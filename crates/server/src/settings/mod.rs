@@ -5,6 +5,7 @@ mod address;
 mod arguments;
 mod assign;
 mod config_file;
+mod convert;
 mod error;
 mod extended;
 mod help;
@@ -21,6 +22,7 @@ mod write_rate;
 
 pub use crate::auth::{PasswordFile, PasswordFileError};
 pub use crate::log::LogFormat;
+pub use convert::convert;
 pub use error::UsageError;
 pub use help::{help, markdown};
 pub use listeners::{

@@ -422,7 +422,7 @@ fn errors_say_what_to_write() {
         ("--background-threads 5", "--background-threads 5: the count of background threads"),
         ("--config /nonexistent.toml", "--config /nonexistent.toml: "),
         ("bogus", "bogus: every setting is a flag"),
-        ("bogus", "serve, plan, probe or bench"),
+        ("bogus", "serve, plan, probe, bench or convert"),
         ("plann", "did you mean plan?"),
         ("--tier ssd:/nowhere/a:abc", "write ssd:/nowhere/a:512g"),
         ("-- bogus", "bogus: every setting is a flag"),
