@@ -43,6 +43,8 @@ TERRACE_CRASH_ROUNDS=${TERRACE_CRASH_ROUNDS:-60} on_guided 900 crash --nocapture
 suite routers 300 tests/routers/run --test
 # The Helm chart: linted, validated, and its pod run, warm after a kill and in a new pod.
 suite chart 300 tests/chart/run
+# Every command of README.md and docs/guide, but those that need another machine.
+suite guide 300 tests/guide/run
 # A build that calls its format the next one.
 suite next-format 900 scripts/next-format.sh
 suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "${CARGO_TARGET_DIR:-target}")/next-format/terrace" \

@@ -16,7 +16,7 @@ use terrace_cache::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 const MIB: f64 = (1_u64 << 20) as f64;
 /// Rows of the table of `-m`.
 const ROWS_MAX: usize = 8;
-/// Its columns, as in README.md.
+/// Its columns, as in docs/guide/size.md.
 pub(crate) const RECORD_BYTES: [u64; 4] = [RECORD_BYTES_REFUSED, 1024, RECORD_BYTES_WARNED, 100];
 const DEFAULT: &str = "default";
 

@@ -26,9 +26,9 @@ struct Arguments {
     /// Overwrite what the paths hold.
     #[arg(long)]
     destroy: bool,
-    /// MiB of a new file, and of DRAM. Files for processes take as much again, memory of 32 processes
-    /// four times as much.
-    #[arg(long, default_value_t = 1024)]
+    /// Size of a new file, and of DRAM: MiB, or with a suffix (512m, 4g). Files for processes take as much again,
+    /// memory of 32 processes four times as much.
+    #[arg(long, default_value = "1g", value_parser = size)]
     size: u64,
     /// Seconds per medium for all measurements, filling a new file aside.
     #[arg(long, default_value_t = 60.0)]
@@ -48,6 +48,12 @@ struct Arguments {
     /// Write everything that was measured there.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// Bytes of a size as the server's flags take it, with powers of 1024; a bare number counts MiB.
+fn size(text: &str) -> Result<u64, String> {
+    let config = parse_size::Config::new().with_binary().with_default_factor(1 << 20);
+    config.parse_size(text).map_err(|_| "write MiB, or a size such as 512m or 4g".into())
 }
 
 /// Runs `terrace probe` with its arguments (the first is the program's name). Exit code 2: the arguments are
@@ -114,14 +120,13 @@ impl Arguments {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Medium>, ProbeError> {
-        let bytes = self.size << 20;
         if path.as_os_str() == OsStr::new(DRAM) {
-            let len = usize::try_from(bytes)
-                .map_err(|_| ProbeError::Input(format!("{} MiB is no size", self.size)))?;
+            let len = usize::try_from(self.size)
+                .map_err(|_| ProbeError::Input(format!("{} bytes are no size", self.size)))?;
             return Ok(Box::new(Memory::new(len)));
         }
         tell!("{}: opening (a new file is filled)", path.display());
-        let target = Target::open(path, bytes, self.destroy)?;
+        let target = Target::open(path, self.size, self.destroy)?;
         target.notes.iter().for_each(|note| say!("note: {note}"));
         Ok(Box::new(target))
     }
@@ -141,4 +146,17 @@ impl Arguments {
 
 fn write(file: &Path, text: &str) -> Result<(), ProbeError> {
     std::fs::write(file, text).map_err(ProbeError::io(&file.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn size_counts_mebibytes_without_suffix() {
+        let sizes =
+            ["64", "64m", "64MiB", "1g", "1.5g"].map(|text| size(text).map(|bytes| bytes >> 20));
+        assert_eq!(sizes, [Ok(64), Ok(64), Ok(64), Ok(1024), Ok(1536)]);
+        assert!(size("abc").is_err() && size("").is_err());
+    }
 }

@@ -8,7 +8,7 @@ use terrace_probe::{Access, Profile, Target, read, write};
 
 fn probe(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_terrace-probe"))
-        .args(["--seconds", "2", "--size", "64"])
+        .args(["--seconds", "2", "--size", "64m"])
         .args(words)
         .output()
         .expect("the program runs")
