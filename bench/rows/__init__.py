@@ -61,3 +61,21 @@ ROWS = {
 
 # Names that stand for several rows.
 GROUPS = {"usual": [name for name in ROWS if name not in LONG], "speed": list(SPEED)}
+
+# The parts of docs/measured.md.
+SECTIONS = {
+    "Memory and space": ["capacity", "full", "speed-growth"],
+    "Reads and writes of the drive": ["reads", "writes", "fio", "extstore", "speed-reads", "speed-large"],
+    "What is evicted, and what stays in DRAM": [
+        "eviction", "used", "hit-ratio", "policy", "adaptation", "trace", "traces", "ladder", "speed-popular", "speed-etc",
+    ],
+    "Drive life": ["budget", "budgets", "rewrites", "speed-full"],
+    "Restarts": ["restart", "killlog", "strict"],
+    "Processor time and rates": [
+        "cpu", "speed-instructions", "speed-cpu", "speed-cores", "speed-scaling", "speed-scaling-reads", "sets", "overwrites",
+        "speed-sets", "speed-scaling-sets",
+    ],
+    "Latency": ["speed-latency", "stalls", "speed-idle"],
+    "The load generator": ["generator"],
+}  # fmt: skip
+assert sorted(row for rows in SECTIONS.values() for row in rows) == sorted(ROWS)

@@ -1,0 +1,90 @@
+"""Keeps what was measured, and tells what is stale: one file for each row in bench/results."""
+
+import dataclasses
+import datetime
+import glob
+import hashlib
+import json
+import os
+import subprocess
+
+from measure.figure import Figure
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+RESULTS = os.path.join(ROOT, "bench", "results")
+# What a server's figures depend on.
+SERVER = ["crates/server/src", "crates/protocol/src", "crates/cache/src", "crates/policy/src", "crates/device/src"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A row as it was measured."""
+
+    row: str
+    command: str
+    date: str
+    version: str
+    machine: str
+    sources: str
+    figures: list[Figure]
+
+
+def sources(folders=SERVER):
+    """A hash of the tracked files in `folders`, as they are in the working tree."""
+    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, capture_output=True, check=True)
+    digest = hashlib.sha256()
+    for name in sorted(filter(None, listed.stdout.decode().split("\0"))):
+        path = os.path.join(ROOT, name)
+        if os.path.exists(path):
+            digest.update(name.encode() + b"\0")
+            with open(path, "rb") as file:
+                digest.update(hashlib.sha256(file.read()).digest())
+    return digest.hexdigest()[:16]
+
+
+def version():
+    """The version of the tree, and the commit."""
+    with open(os.path.join(ROOT, "Cargo.toml")) as file:
+        number = next(line.split('"')[1] for line in file if line.startswith("version = "))
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"], cwd=ROOT, capture_output=True, text=True
+    )
+    return f"{number} ({commit.stdout.strip()})" if commit.returncode == 0 else number
+
+
+def machine():
+    """The class of this machine: cores, processor, memory, kernel."""
+    with open("/proc/cpuinfo") as file:
+        models = {line.partition(":")[2].strip() for line in file if line.startswith("model name")}
+    gibibytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
+    kernel = ".".join(os.uname().release.split("-")[0].split(".")[:2])
+    model = " and ".join(sorted(models)) or os.uname().machine
+    return f"{os.cpu_count()} cores, {model}, {gibibytes:.0f} GiB, Linux {kernel}"
+
+
+def write(row, figures):
+    """Keeps the figures of a row, measured in full just now."""
+    os.makedirs(RESULTS, exist_ok=True)
+    result = Result(
+        row, f"bench/run {row}", datetime.date.today().isoformat(), version(), machine(), sources(), figures
+    )
+    with open(os.path.join(RESULTS, f"{row}.json"), "w") as file:
+        json.dump(dataclasses.asdict(result), file, indent=1)
+        file.write("\n")
+
+
+def read():
+    """All results, by row."""
+    found = {}
+    for path in glob.glob(os.path.join(RESULTS, "*.json")):
+        with open(path) as file:
+            kept = json.load(file)
+        kept["figures"] = [Figure(**figure) for figure in kept["figures"]]
+        found[kept["row"]] = Result(**kept)
+    return found
+
+
+def stale(results):
+    """The rows whose sources have changed since they were measured."""
+    now = sources()
+    return sorted(row for row, result in results.items() if result.sources != now)
