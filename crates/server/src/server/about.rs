@@ -9,9 +9,11 @@ pub(crate) enum Kind {
     /// It looks something up.
     #[default]
     Fetch,
-    /// It stores or changes something.
+    /// It stores a value.
     Store,
     Delete,
+    /// It changes what is there: a number, or when it expires.
+    Change,
 }
 
 /// A request, as far as events speak of it.
@@ -26,6 +28,8 @@ pub(crate) struct About {
     pub(crate) value_bytes: u64,
     /// An empty reply means success, and not that the client wants none.
     pub(crate) is_silent_when_done: bool,
+    /// A missing number is created, with that lifetime and that many digits.
+    pub(crate) creates: bool,
 }
 
 impl About {
@@ -37,7 +41,7 @@ impl About {
                 ..Self::store(store.verb, store.value_bytes)
             },
             Request::Delete(_) => Self::of_kind(Kind::Delete, "delete"),
-            Request::Arith(arith) => Self::change(if arith.increments { "incr" } else { "decr" }),
+            Request::Arith(arith) => Self::arith(arith.increments, None, now),
             Request::Touch(touch) => {
                 let ttl = ttl(Expiry::new(touch.exptime, now), now);
                 Self { ttl, ..Self::change("touch") }
@@ -51,12 +55,25 @@ impl About {
         }
     }
 
+    /// Whether it adds to the value that is there.
+    pub(crate) fn extends(self) -> bool {
+        matches!(self.name, "append" | "prepend")
+    }
+
     fn of_kind(kind: Kind, name: &'static str) -> Self {
         Self { kind, name, ..Self::default() }
     }
 
     fn change(name: &'static str) -> Self {
-        Self::of_kind(Kind::Store, name)
+        Self::of_kind(Kind::Change, name)
+    }
+
+    /// A change of a number, which `initial` creates with that expiry.
+    fn arith(increments: bool, initial: Option<(u64, Expiry)>, now: u32) -> Self {
+        let change = Self::change(if increments { "incr" } else { "decr" });
+        let Some((number, expiry)) = initial else { return change };
+        let value_bytes = u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
+        Self { creates: true, ttl: ttl(expiry, now), value_bytes, ..change }
     }
 
     fn store(verb: Verb, value_bytes: u32) -> Self {
@@ -68,7 +85,7 @@ impl About {
             Verb::Prepend => "prepend",
             Verb::Cas(_) => "cas",
         };
-        Self { value_bytes: value_bytes.into(), ..Self::change(name) }
+        Self { value_bytes: value_bytes.into(), ..Self::of_kind(Kind::Store, name) }
     }
 
     fn meta(request: &MetaRequest<'_>, now: u32) -> Self {
@@ -76,9 +93,13 @@ impl About {
         let ttl = ttl(Expiry::new(flags.exptime, now), now);
         match request.command {
             MetaCommand::Get | MetaCommand::Debug => Self::default(),
+            // What is marked as stale is no deletion.
+            MetaCommand::Delete if flags.has(b'I') || flags.has(b'x') => Self::change("md"),
             MetaCommand::Delete => Self::of_kind(Kind::Delete, "md"),
             MetaCommand::Arith => {
-                Self::change(if flags.mode == MetaMode::Decrement { "decr" } else { "incr" })
+                let expiry = Expiry::new(flags.vivify, now);
+                let initial = flags.has(b'N').then_some((flags.initial, expiry));
+                Self::arith(flags.mode != MetaMode::Decrement, initial, now)
             }
             MetaCommand::Set { value_bytes } => {
                 let verb = match flags.mode {
@@ -106,7 +127,10 @@ impl About {
             }
             BinaryCommand::Delete { .. } => Self::of_kind(Kind::Delete, "delete"),
             BinaryCommand::Arith(arith) => {
-                Self::change(if arith.increments { "incr" } else { "decr" })
+                let initial = arith.create;
+                let initial =
+                    initial.map(|(number, exptime)| (number, Expiry::unsigned(exptime, now)));
+                Self::arith(arith.increments, initial, now)
             }
             BinaryCommand::Touch { exptime, .. } => {
                 let ttl = ttl(Expiry::unsigned(*exptime, now), now);

@@ -8,12 +8,13 @@ use super::replies::SlotId;
 use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
 use super::stream::ChunkName;
+use super::watch::Seen;
 use crate::commands::executor::{Executor, Limits};
 use crate::commands::keys::ReadKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_cache::{Probe, Session};
+use terrace_cache::{Key, Probe, Session};
 
 /// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.
 const SPARE_MAX: usize = 256;
@@ -84,6 +85,12 @@ impl Context {
             chunk_bytes_max,
             item_bytes_max,
         }
+    }
+
+    /// What there is of `key` before a command on it, for watchers.
+    #[inline(never)]
+    pub(crate) fn look(&self, key: Key<'_>) -> Seen {
+        Seen::of(&self.session, key, self.now, None)
     }
 
     /// The time, for what is told of operations that wait for drives: to look at the clock for each of them would take

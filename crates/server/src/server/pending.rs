@@ -5,6 +5,7 @@ use super::about::About;
 use super::chunks::ChunkRead;
 use super::replies::SlotId;
 use super::slab::Id;
+use super::watch::Seen;
 use crate::commands::executor::{Executor, Unfinished};
 use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys::{self, ReadKind};
@@ -47,6 +48,8 @@ pub(crate) struct Pending {
     pub(crate) command: Command,
     /// What watchers are told of it.
     pub(crate) about: About,
+    /// What was there of the key when it was executed last, if anything looks at commands.
+    pub(crate) seen: Seen,
     pub(crate) began: Instant,
     /// What is being read; `None` before the first read.
     pub(crate) probe: Option<Box<Probe>>,
@@ -111,6 +114,7 @@ impl Pending {
                 is_write,
                 command: Command::default(),
                 about: About::default(),
+                seen: Seen::default(),
                 began,
                 probe: None,
                 evidence: None,
@@ -148,6 +152,16 @@ impl Pending {
         matches!(self.work, Work::Read(ReadKind::Classic(_)))
     }
 
+    /// Notes what there is of the key before the work is done, see [`Self::execute`].
+    pub(crate) fn look(&mut self, executor: &Executor<'_>, bytes: Option<&[u8]>) {
+        let key = self.key(executor.session);
+        self.seen = Seen::of(executor.session, key, executor.now, self.evidence(bytes));
+    }
+
+    fn evidence<'e>(&'e self, bytes: Option<&'e [u8]>) -> Option<Evidence<'e>> {
+        Some(Evidence { probe: self.probe.as_ref()?, bytes: bytes? })
+    }
+
     /// Does the work with what was read for it, if anything.
     pub(crate) fn execute(
         &self,
@@ -156,10 +170,7 @@ impl Pending {
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
         let key = self.key(executor.session);
-        let evidence = match (&self.probe, bytes) {
-            (Some(probe), Some(bytes)) => Some(Evidence { probe, bytes }),
-            _ => None,
-        };
+        let evidence = self.evidence(bytes);
         let executed = match &self.work {
             Work::Read(kind) => keys::execute(*kind, executor, key, evidence, reply)?,
             Work::Request { bytes, chunks } => {

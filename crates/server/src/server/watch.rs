@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
-use terrace_cache::{Listed, Observer, Reclaim};
+use terrace_cache::{Access, Evidence, Key, Listed, Lookup, Observer, Reclaim, Session};
 
 /// Watchers at once.
 const WATCHERS_MAX: usize = 20;
@@ -70,6 +70,46 @@ impl Reason {
             Self::Error => "error",
             Self::Idle => "idle_timeout",
         }
+    }
+}
+
+/// What a look at a key found, before a command on it was executed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Found {
+        value_bytes: u64,
+        /// Seconds until it expires; 0 for never.
+        ttl: u32,
+    },
+    Expired,
+    Missing,
+    /// A drive would have to be read, which the command itself did not need.
+    #[default]
+    Unknown,
+}
+
+impl Seen {
+    /// Looks at `key` without leaving a trace; `evidence` is what was read for the command.
+    pub(crate) fn of(
+        session: &Session,
+        key: Key<'_>,
+        now: u32,
+        evidence: Option<Evidence<'_>>,
+    ) -> Self {
+        // At time 0 nothing has expired: an expired record is counted by the command alone.
+        match session.get(key, 0, Access::Peek, evidence) {
+            Lookup::Hit(hit) if (1..=now).contains(&hit.record.expires) => Self::Expired,
+            Lookup::Hit(hit) => Self::Found {
+                value_bytes: hit.record.value_bytes(),
+                ttl: hit.record.expires.saturating_sub(now),
+            },
+            Lookup::Miss => Self::Missing,
+            Lookup::Read(_) => Self::Unknown,
+        }
+    }
+
+    fn is_found(self) -> bool {
+        matches!(self, Self::Found { .. })
     }
 }
 
@@ -233,31 +273,76 @@ impl Watchers {
         });
     }
 
-    /// A command on `key` was answered with `reply`.
-    pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
-        let event = |line: &mut Vec<u8>, kind: &str, more: std::fmt::Arguments<'_>| {
-            let _ = write!(line, "type={kind} key=");
-            put_uri(line, key);
-            let _ = write!(line, " {more} clsid=1 cfd={number}");
+    /// A command on `key`, before which its record was as `seen`, was answered with `reply`. As in memcached, every
+    /// command looks its key up first; the line is left out where a plain `set` replaced what no memory tells of.
+    pub(crate) fn tell_command(
+        &self,
+        number: i32,
+        about: About,
+        key: &[u8],
+        seen: Seen,
+        reply: &[u8],
+    ) {
+        let seen = match (seen, about.kind) {
+            (Seen::Unknown, Kind::Fetch) if is_miss(reply) => Seen::Missing,
+            (Seen::Unknown, Kind::Fetch) => Seen::Found { value_bytes: value_bytes(reply), ttl: 0 },
+            _ => seen,
         };
-        let outcome = outcome(reply, about.is_silent_when_done);
-        match about.kind {
-            Kind::Fetch => self.tell(Stream::Fetchers, |line| {
-                let status = if is_miss(reply) { "not_found" } else { "found" };
-                event(line, "item_get", format_args!("status={status}"));
-                let _ = write!(line, " size={}", value_bytes(reply));
-            }),
-            Kind::Delete if outcome == "stored" => self.tell(Stream::Deletions, |line| {
-                event(line, "deleted", format_args!("cmd={}", about.name));
-            }),
-            Kind::Delete => {}
-            Kind::Store => self.tell(Stream::Mutations, |line| {
-                let About { name, ttl, value_bytes, .. } = about;
-                let more = format_args!("status={outcome} cmd={name} ttl={ttl}");
-                event(line, "item_store", more);
-                let _ = write!(line, " size={value_bytes}");
-            }),
+        if seen != Seen::Unknown {
+            self.tell(Stream::Fetchers, |line| {
+                let (status, class, bytes) = match seen {
+                    Seen::Found { value_bytes, .. } => ("found", 1, value_bytes),
+                    Seen::Expired => ("expired", 0, 0),
+                    Seen::Missing | Seen::Unknown => ("not_found", 0, 0),
+                };
+                line.extend_from_slice(b"type=item_get key=");
+                put_uri(line, key);
+                let _ = write!(line, " status={status} clsid={class} cfd={number} size={bytes}");
+            });
         }
+        let outcome = outcome(reply, about, seen);
+        let About { name, ttl, value_bytes, .. } = about;
+        match about.kind {
+            Kind::Delete if outcome == "stored" => self.tell(Stream::Deletions, |line| {
+                line.extend_from_slice(b"type=deleted key=");
+                put_uri(line, key);
+                let size = if let Seen::Found { value_bytes, .. } = seen { value_bytes } else { 0 };
+                let _ = write!(line, " cmd={name} clsid=1 size={size}");
+            }),
+            Kind::Store => {
+                // What is added to keeps its lifetime.
+                let (ttl, before) = match seen {
+                    Seen::Found { value_bytes, ttl } if about.extends() && outcome == "stored" => {
+                        (ttl, value_bytes)
+                    }
+                    _ => (ttl, 0),
+                };
+                self.tell_stored(number, key, (name, outcome), ttl, before + value_bytes);
+            }
+            // What a number is created by is an `add`.
+            Kind::Change if about.creates && !seen.is_found() && outcome == "stored" => {
+                self.tell_stored(number, key, ("add", outcome), ttl, value_bytes);
+            }
+            Kind::Fetch | Kind::Delete | Kind::Change => {}
+        }
+    }
+
+    fn tell_stored(
+        &self,
+        number: i32,
+        key: &[u8],
+        (name, outcome): (&str, &str),
+        ttl: u32,
+        bytes: u64,
+    ) {
+        self.tell(Stream::Mutations, |line| {
+            line.extend_from_slice(b"type=item_store key=");
+            put_uri(line, key);
+            let _ = write!(
+                line,
+                " status={outcome} cmd={name} ttl={ttl} clsid=1 cfd={number} size={bytes}"
+            );
+        });
     }
 }
 
@@ -332,11 +417,19 @@ fn value_bytes(reply: &[u8]) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// What became of a change, in memcached's words; `quiet` where the client wanted no answer.
-fn outcome(reply: &[u8], is_silent_when_done: bool) -> &'static str {
+/// What became of a change, in memcached's words. Where the client wanted no answer, what was `seen` before tells it; or
+/// else it is `quiet`.
+fn outcome(reply: &[u8], about: About, seen: Seen) -> &'static str {
     match reply {
-        [] if is_silent_when_done => "stored",
-        [] => "quiet",
+        [] if about.is_silent_when_done => "stored",
+        [] => match (about.name, seen.is_found()) {
+            ("set", _) | ("add", false) => "stored",
+            ("delete" | "replace" | "append" | "prepend", true) => "stored",
+            (_, _) if seen == Seen::Unknown => "quiet",
+            ("add", true) | ("replace" | "append" | "prepend", false) => "not_stored",
+            ("delete" | "cas", false) => "not_found",
+            _ => "quiet",
+        },
         // A response of the binary protocol, with its status.
         [0x81, _, _, _, _, _, 0, status, ..] => match status {
             0 => "stored",
@@ -360,8 +453,14 @@ fn outcome(reply: &[u8], is_silent_when_done: bool) -> &'static str {
 mod tests {
     use super::*;
 
-    const GET: About =
-        About { kind: Kind::Fetch, name: "", ttl: 0, value_bytes: 0, is_silent_when_done: false };
+    const GET: About = About {
+        kind: Kind::Fetch,
+        name: "",
+        ttl: 0,
+        value_bytes: 0,
+        is_silent_when_done: false,
+        creates: false,
+    };
     const SET: About = About { kind: Kind::Store, name: "set", ttl: 9, value_bytes: 3, ..GET };
 
     fn waker() -> Arc<Waker> {
@@ -377,11 +476,11 @@ mod tests {
     #[test]
     fn watchers_hear_what_they_asked_for_and_no_more() {
         let watchers = Watchers::new(Clock::new(0));
-        watchers.tell_command(5, GET, b"early", b"");
+        watchers.tell_command(5, GET, b"early", Seen::Unknown, b"");
         let gets = watchers.add(Stream::Fetchers as u32, waker()).unwrap();
         let sets = watchers.add(Stream::Mutations as u32, waker()).unwrap();
-        watchers.tell_command(5, GET, b"a b", b"VALUE a 0 17\r\n");
-        watchers.tell_command(5, SET, b"k", b"STORED\r\n");
+        watchers.tell_command(5, GET, b"a b", Seen::Unknown, b"VALUE a 0 17\r\n");
+        watchers.tell_command(5, SET, b"k", Seen::Unknown, b"STORED\r\n");
         let got = heard(&gets);
         assert!(got.starts_with("ts="), "{got}");
         let end = " gid=1 type=item_get key=a%20b status=found clsid=1 cfd=5 size=17\n";
@@ -391,12 +490,12 @@ mod tests {
         drop(sets);
         // Who doesn't listen costs no more than its share, and hears how much it missed.
         for _ in 0..10_000 {
-            watchers.tell_command(5, GET, b"key", b"");
+            watchers.tell_command(5, GET, b"key", Seen::Missing, b"");
         }
         assert!(gets.waiting().lines.len() <= WAITING_BYTES_MAX);
         let skipped = watchers.skipped.load(Ordering::Relaxed);
         assert!(skipped > 0 && !heard(&gets).contains("skipped="));
-        watchers.tell_command(5, GET, b"key", b"");
+        watchers.tell_command(5, GET, b"key", Seen::Missing, b"");
         assert!(heard(&gets).starts_with(&format!("skipped={skipped}\nts=")));
         drop(gets);
         assert_eq!((watchers.count(), watchers.are_there()), (0, false));
@@ -428,9 +527,13 @@ mod tests {
             (&[0x81, 1, 0, 0, 0, 0, 0, 2, 0], "exists"),
             (&[0x81, 1, 0, 0, 0, 0, 0, 0x82, 0], "no_memory"),
         ] {
-            assert_eq!(outcome(reply, false), says);
+            assert_eq!(outcome(reply, About { name: "cas", ..SET }, Seen::Unknown), says);
         }
-        assert_eq!(outcome(b"", true), "stored");
+        let silent = About { is_silent_when_done: true, ..SET };
+        assert_eq!(outcome(b"", silent, Seen::Missing), "stored");
+        let add = About { name: "add", ..SET };
+        assert_eq!(outcome(b"", add, Seen::Found { value_bytes: 1, ttl: 0 }), "not_stored");
+        assert_eq!(outcome(b"", add, Seen::Expired), "stored");
         let hit = [0x81, 0, 0, 1, 4, 0, 0, 0, 0, 0, 0, 9, 0];
         assert_eq!((is_miss(&hit), value_bytes(&hit)), (false, 4));
         assert!(is_miss(&[0x81, 0, 0, 0, 0, 0, 0, 1, 0]));

@@ -59,6 +59,7 @@ impl Prefixes {
             }
             Kind::Store => counts.sets += 1,
             Kind::Delete => counts.deletes += 1,
+            Kind::Change => {}
         }
     }
 

@@ -9,6 +9,7 @@ use crate::server::pending::{Answer, Pending, Work};
 use crate::server::replies::Expected;
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
+use crate::server::watch::Seen;
 use terrace_cache::{Key, Probe};
 use terrace_protocol::reply;
 
@@ -27,13 +28,15 @@ impl Connection {
         if self.conflicts.holds_back(key.hash(), is_write) {
             return Err(Stop::Blocked);
         }
+        let is_looked_at = cx.shared.looks_at_commands();
+        let seen = if is_looked_at { cx.look(key) } else { Seen::Unknown };
         let since = cx.stats.latency.sample();
         let out = self.replies.open();
         let before = out.len();
         let result = run(&cx.executor(), out);
-        if cx.shared.looks_at_commands() && result.is_ok() {
+        if is_looked_at && result.is_ok() {
             let reply = &out[before..];
-            cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), reply);
+            cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), seen, reply);
         }
         let written = out.len() - before;
         self.replies.note_written(written);

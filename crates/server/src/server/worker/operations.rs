@@ -141,6 +141,9 @@ impl Worker {
     /// Executes an operation again; with what was read for it, if that can be used.
     fn resume(&mut self, mut operation: Box<Pending>, evidence: Option<AlignedBuf>) {
         self.reply.clear();
+        if self.cx.shared.looks_at_commands() {
+            operation.look(&self.cx.executor(), evidence.as_deref());
+        }
         let result = operation.execute(&self.cx.executor(), evidence.as_deref(), &mut self.reply);
         let is_late = operation.began.elapsed() >= RECOVERY_PATIENCE;
         if matches!(result, Err(Unfinished::Recovering)) && is_late {
@@ -190,7 +193,8 @@ impl Worker {
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             if is_request && self.cx.shared.looks_at_commands() {
                 let (number, about) = (connection.number(), operation.about);
-                self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
+                let (key, seen) = (&operation.key, operation.seen);
+                self.cx.shared.tell_command(number, about, key, seen, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply, &mut self.cx.runs);
             self.ready.add(connection, operation.connection);
