@@ -19,7 +19,7 @@ const GENERAL: &str = "pid uptime time version pointer_size rusage_user rusage_s
     connection_structures cmd_get cmd_set cmd_flush cmd_touch cmd_meta get_hits get_misses \
     get_expired get_flushed delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits \
     cas_misses cas_hits cas_badval touch_hits touch_misses store_too_large store_no_memory \
-    auth_cmds auth_errors idle_kicks bytes_read bytes_written limit_maxbytes accepting_conns \
+    auth_cmds auth_errors bytes_read bytes_written limit_maxbytes accepting_conns \
     listen_disabled_num threads conn_yields hash_power_level hash_bytes hash_is_expanding \
     slabs_moved lru_crawler_running malloc_fails log_watchers bytes curr_items total_items \
     slab_global_page_pool expired_unfetched evicted_unfetched evicted_active evictions reclaimed \

@@ -50,6 +50,7 @@ fn watchers_are_told_what_happens() {
     assert!(stored.ends_with(" size=5"), "{stored}");
     assert!(event(&mut mutations, "item_store").contains("status=not_stored"));
     assert!(event(&mut mutations, "deleted").contains("key=k%2F1 cmd=delete"));
+    assert!(event(&mut fetchers, "item_get").contains("key=k%2F1 status=not_found"));
     let got = event(&mut fetchers, "item_get");
     assert!(got.contains("key=k%2F1 status=found") && got.ends_with("size=5"), "{got}");
     assert!(event(&mut fetchers, "item_get").contains("key=nothing status=not_found"));

@@ -124,3 +124,72 @@ fn tuning_without_a_counterpart_is_answered_shown_and_noted_once() {
         assert_eq!(told.count(), 1, "{command}: {output}");
     }
 }
+
+/// Options, and the rows of `stats` that memcached 1.6.45 leaves out or shows with them.
+#[test]
+fn stats_have_the_rows_of_the_options_that_are_on() {
+    const CRAWLER: &[&str] = &["lru_crawler_running", "lru_crawler_starts"];
+    const MAINTAINER: &[&str] = &[
+        "direct_reclaims",
+        "evicted_active",
+        "lru_bumps_dropped",
+        "lru_maintainer_juggles",
+        "moves_to_cold",
+        "moves_to_warm",
+        "moves_within_lru",
+    ];
+    const NO_MODERN: &[&str] = &[
+        "rejected_connections",
+        "slab_reassign_busy_deletes",
+        "slab_reassign_busy_items",
+        "slab_reassign_busy_nomem",
+        "slab_reassign_chunk_rescues",
+        "slab_reassign_inline_reclaim",
+        "slab_reassign_last_busy_status",
+        "slab_reassign_rescues",
+        "slab_reassign_running",
+        "slabs_moved",
+    ];
+
+    let rows = |options: &str, of: &str| {
+        let server = Server::start(&format!("-m 64 {options}"));
+        let client = &mut server.client();
+        client.check("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+        client.stats(of).into_keys().collect::<std::collections::BTreeSet<_>>()
+    };
+    let usual = rows("", "");
+    for (options, lacks) in [
+        ("-o no_lru_crawler", [CRAWLER].concat()),
+        ("-o no_lru_maintainer", [MAINTAINER].concat()),
+        ("-o no_lru_crawler,no_lru_maintainer", [CRAWLER, MAINTAINER].concat()),
+        ("-o no_modern", [CRAWLER, MAINTAINER, NO_MODERN].concat()),
+    ] {
+        let mut expected = usual.clone();
+        lacks.iter().for_each(|row| assert!(expected.remove(*row), "{row}"));
+        assert_eq!(rows(options, ""), expected, "{options}");
+    }
+    let mut expected = usual;
+    assert!(expected.insert("idle_kicks".to_string()));
+    assert_eq!(rows("-o idle_timeout=10", ""), expected);
+    let of_queues = rows("-o no_lru_maintainer", "items");
+    assert_eq!((rows("", "items").len(), of_queues.len()), (28, 14));
+}
+
+#[test]
+fn crawls_and_listings_are_counted() {
+    if others("crawls_and_listings_are_counted") {
+        return;
+    }
+    let server = Server::start("-m 64");
+    let client = &mut server.client();
+    for key in ["a", "b", "c"] {
+        assert!(client.set(key, b"value"));
+    }
+    client.check("lru_crawler crawl all\r\n", "OK\r\n");
+    assert_eq!(client.stat("", "lru_crawler_starts"), 1);
+    client.send("lru_crawler metadump all\r\n");
+    while client.try_line().expect("a line") != "END" {}
+    let counted = ["lru_crawler_starts", "crawler_items_checked"].map(|row| client.stat("", row));
+    assert_eq!(counted, [2, 3]);
+    assert_eq!(client.stat("items", "items:1:crawler_items_checked"), 3);
+}

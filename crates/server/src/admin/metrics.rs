@@ -141,7 +141,9 @@ const METRICS: &[Metric] = &[
     }),
     metric("evictions_total", Counter, "", "live records that lost their place", &["evictions", "extstore_objects_evicted"], |v, s| s.one(&[], v.cache.evictions)),
     metric("evictions_unread_total", Counter, "", "those of them that were never read", &["evicted_unfetched"], |v, s| s.one(&[], v.cache.evicted_unfetched)),
-    metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired"], |v, s| s.one(&[], v.cache.reclaimed_expired)),
+    metric("expired_total", Counter, "", "expired records that were cleared away", &["reclaimed", "reclaimed_expired", "crawler_reclaimed"], |v, s| s.one(&[], v.cache.reclaimed_expired)),
+    metric("walks_total", Counter, "", "walks over all records (metadump, mgdump, stats sizes), and requests for a crawl", &["lru_crawler_starts"], |v, s| s.one(&[], v.shared.walks.begun.load(Relaxed))),
+    metric("walked_records_total", Counter, "", "records that these walks looked at", &["crawler_items_checked"], |v, s| s.one(&[], v.shared.walks.records.load(Relaxed))),
     metric("expired_misses_total", Counter, "", "misses that met an expired record", &["get_expired"], |v, s| s.one(&[], v.cache.met_expired)),
     metric("expired_unwritten_total", Counter, "", "of the expired records cleared away, never written to a drive", &["expired_unwritten"], |v, s| s.one(&[], v.cache.expired_unwritten)),
     metric("collisions_total", Counter, "", "records taken for others of equal fingerprint that had no room to come back to", &["lost_to_collisions"], |v, s| s.one(&[], v.cache.lost_to_collisions)),
@@ -301,7 +303,8 @@ mod tests {
     use crate::stats::{general, tiers as tier_stats};
 
     /// Rows that are no measurement.
-    const NO_METRIC: &[&str] = &["pid", "libevent", "pointer_size"];
+    const NO_METRIC: &[&str] =
+        &["pid", "libevent", "pointer_size", "slab_reassign_last_busy_status"];
 
     #[test]
     fn every_row_of_stats_is_shown() {

@@ -78,6 +78,7 @@ pub(crate) const OPTIONS: &[Extended] = &[
     set(&["ssl_min_version"], "NUM", "2", "2 for TLS 1.2, 3 for TLS 1.3; 0 and 1 mean 2, older ones are unsafe", ssl_min_version),
     switch(&["ssl_session_cache"], "off", "let clients resume TLS sessions", |s| s.tls.session_cache = true),
     switch(&["no_maxconns_fast"], "", "above -c, leave new connections waiting", |s| s.refuse_when_full = false),
+    switch(&["no_modern"], "", "no_maxconns_fast; and `stats` and `stats settings` as of a memcached without its newer parts", no_modern),
 
     note(&["ext_page_size", "ext_wbuf_size", "ext_compact_under", "ext_drop_under", "ext_max_frag", "ext_max_sleep"], PAGES),
     note(&["ext_threads", "ext_io_depth"], "workers read drives themselves, many reads at a time"),
@@ -86,7 +87,7 @@ pub(crate) const OPTIONS: &[Extended] = &[
     note(&["slab_reassign", "no_slab_reassign", "slab_automove", "no_slab_automove", "slab_automove_ratio", "slab_automove_window", "slab_automove_freeratio", "slab_sizes", "slab_chunk_max", "no_chunked_items"], SLABS),
     note(&["lru_crawler", "no_lru_crawler", "lru_crawler_sleep", "lru_crawler_tocrawl", "lru_maintainer", "no_lru_maintainer", "hot_lru_pct", "warm_lru_pct", "hot_max_factor", "warm_max_factor", "temporary_ttl", "tail_repair_time"], LRU),
     note(&["watcher_logbuf_size", "worker_logbuf_size"], "log buffers have a fixed size"),
-    note(&["inline_ascii_resp", "no_inline_ascii_resp", "resp_obj_mem_limit", "modern", "no_modern", "sock_cookie_id"], "nothing here depends on it"),
+    note(&["inline_ascii_resp", "no_inline_ascii_resp", "resp_obj_mem_limit", "modern", "sock_cookie_id"], "nothing here depends on it"),
     note(&["ssl_wbuf_size"], "TLS records are as large as what there is to send"),
     note(&["ssl_kernel_tls"], "TLS is spoken by the server itself"),
     note(&["drop_privileges", "no_drop_privileges", "relaxed_privileges"], "no system call filter is set; use the service manager's"),
@@ -102,6 +103,13 @@ fn ext_path(s: &mut Settings, text: &str) -> Result<(), String> {
 fn idle_timeout(s: &mut Settings, text: &str) -> Result<(), String> {
     s.idle_timeout_s = size::leading_number(text, 0..=i32::MAX as u32, "the timeout in seconds")?;
     Ok(())
+}
+
+fn no_modern(s: &mut Settings) {
+    s.refuse_when_full = false;
+    let off = ["slab_reassign", "lru_crawler", "lru_maintainer_thread", "lru_segmented"];
+    s.shown.extend(off.map(|name| (name, "no".to_string())));
+    s.shown.extend([("slab_automove", "0".into()), ("slab_chunk_max", (1 << 20).to_string())]);
 }
 
 fn put<T>(field: &mut T, value: T) -> Result<(), String> {

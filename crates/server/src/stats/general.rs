@@ -94,12 +94,12 @@ pub(crate) const MORE_ROWS: &[Row] = &[
     ("slab_reassign_busy_items", Never),
     ("slab_reassign_busy_deletes", Never),
     ("slab_reassign_busy_nomem", Never),
-    ("slab_reassign_last_busy_status", Never),
+    ("slab_reassign_last_busy_status", Text(|_| "none".into())),
     ("slab_reassign_running", Never),
     ("slabs_moved", Never),
     // memcached's crawler is what lists keys.
     ("lru_crawler_running", Number(|v| u64::from(v.shared.walks.is_busy()))),
-    ("lru_crawler_starts", Never),
+    ("lru_crawler_starts", Number(|v| v.shared.walks.begun.load(Relaxed))),
     ("lru_maintainer_juggles", Never),
     ("malloc_fails", Never),
     ("log_worker_dropped", Never),
@@ -161,8 +161,9 @@ pub(crate) const LAST_ROWS: &[Row] = &[
     ("evicted_active", Never),
     ("evictions", Number(|v| v.cache.evictions)),
     ("reclaimed", Number(|v| v.cache.reclaimed_expired)),
-    ("crawler_reclaimed", Never),
-    ("crawler_items_checked", Never),
+    // Background work frees what has expired; a crawl that is asked for finds nothing left.
+    ("crawler_reclaimed", Number(|v| v.cache.reclaimed_expired)),
+    ("crawler_items_checked", Number(|v| v.shared.walks.records.load(Relaxed))),
     ("lrutail_reflocked", Never),
     ("moves_to_cold", Number(|v| v.cache.read_cache_evictions)),
     ("moves_to_warm", Number(|v| v.cache.read_cache_insertions)),
@@ -175,8 +176,35 @@ pub(crate) const LAST_ROWS: &[Row] = &[
 pub(crate) fn write(out: &mut Vec<u8>, view: &View<'_>) {
     let has_tiers = !view.cache.tiers.is_empty();
     let some = |rows| if has_tiers { rows } else { &[][..] };
-    for rows in [ROWS, some(TIER_ROWS), MORE_ROWS, some(EXTSTORE_ROWS), LAST_ROWS] {
-        super::view::write_rows(out, view, rows);
+    let all = [ROWS, some(TIER_ROWS), MORE_ROWS, some(EXTSTORE_ROWS), LAST_ROWS];
+    let shown = all.into_iter().flatten().filter(|(name, _)| is_shown(view, name));
+    shown.for_each(|row| super::view::write_row(out, view, row));
+}
+
+/// Whether memcached shows a row where it is set up as this server is.
+fn is_shown(view: &View<'_>, name: &str) -> bool {
+    let View { shared, .. } = view;
+    match name {
+        "rejected_connections" => shared.settings.refuse_when_full,
+        "idle_kicks" => shared.settings.idle_timeout_s > 0,
+        "proxy_conn_requests" | "proxy_conn_errors" | "proxy_conn_oom" | "proxy_req_active" => {
+            false
+        }
+        "ssl_new_sessions"
+        | "ssl_handshake_errors"
+        | "ssl_proto_errors"
+        | "time_since_server_cert_refresh" => shared.tls.is_some(),
+        "slabs_moved" => shared.knobs.is_on("slab_reassign"),
+        _ if name.starts_with("slab_reassign_") => shared.knobs.is_on("slab_reassign"),
+        "lru_crawler_running" | "lru_crawler_starts" => shared.knobs.is_on("lru_crawler"),
+        "lru_maintainer_juggles"
+        | "evicted_active"
+        | "moves_to_cold"
+        | "moves_to_warm"
+        | "moves_within_lru"
+        | "direct_reclaims"
+        | "lru_bumps_dropped" => shared.knobs.is_on("lru_maintainer_thread"),
+        _ => true,
     }
 }
 

@@ -2,8 +2,9 @@
 //! that scripts find the numbers where they look for them. A chunk is as long as the mean record, a page
 //! is a mebibyte of DRAM or drive, whatever lies on it.
 
-use super::view::{Row, Source, View, write_rows};
+use super::view::{Row, Source, View, write_row, write_rows};
 use Source::{Never, Number};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Records in DRAM are memcached's hot and warm ones, those on tiers its cold ones.
 const ITEMS: &[Row] = &[
@@ -24,8 +25,8 @@ const ITEMS: &[Row] = &[
     ("items:1:expired_unfetched", Never),
     ("items:1:evicted_unfetched", Number(|v| v.cache.evicted_unfetched)),
     ("items:1:evicted_active", Never),
-    ("items:1:crawler_reclaimed", Never),
-    ("items:1:crawler_items_checked", Never),
+    ("items:1:crawler_reclaimed", Number(|v| v.cache.reclaimed_expired)),
+    ("items:1:crawler_items_checked", Number(|v| v.shared.walks.records.load(Relaxed))),
     ("items:1:lrutail_reflocked", Never),
     ("items:1:moves_to_cold", Number(|v| v.cache.read_cache_evictions)),
     ("items:1:moves_to_warm", Number(|v| v.cache.read_cache_insertions)),
@@ -98,9 +99,18 @@ fn chunks(view: &View<'_>) -> u64 {
 
 /// Writes the answer of `stats items`, without its end.
 pub(crate) fn write_items(out: &mut Vec<u8>, view: &View<'_>) {
-    if view.cache.records > 0 {
-        write_rows(out, view, ITEMS);
+    if view.cache.records == 0 {
+        return;
     }
+    // memcached shows these where its maintainer runs.
+    let is_maintained = view.shared.knobs.is_on("lru_maintainer_thread");
+    let of_queues = |name: &str| {
+        let name = name.trim_start_matches("items:1:");
+        ["number_", "age_", "moves_", "hits_to_"].iter().any(|begin| name.starts_with(begin))
+            || matches!(name, "evicted_active" | "direct_reclaims")
+    };
+    let shown = ITEMS.iter().filter(|(name, _)| is_maintained || !of_queues(name));
+    shown.for_each(|row| write_row(out, view, row));
 }
 
 /// Writes the answer of `stats slabs`, without its end.

@@ -25,6 +25,11 @@ impl Knobs {
         self.turned().values.get(name).cloned()
     }
 
+    /// Whether a switch that is on by default was not turned off.
+    pub(crate) fn is_on(&self, name: &str) -> bool {
+        self.shown(name).as_deref() != Some("no")
+    }
+
     pub(crate) fn set(&self, name: &'static str, value: impl ToString) {
         self.turned().values.insert(name, value.to_string());
     }

@@ -45,7 +45,8 @@ const ROWS: &[Row] = &[
     ("dump_enabled", Text(|v| yes(v.shared.settings.dump_commands))),
     ("hash_algorithm", Text(|_| "xxh3".into())),
     ("lru_maintainer_thread", Text(|_| yes(true))),
-    ("lru_segmented", Text(|_| yes(true))),
+    // As in memcached, it goes with the maintainer.
+    ("lru_segmented", Text(|v| yes(v.shared.knobs.is_on("lru_maintainer_thread")))),
     ("hot_lru_pct", Number(|_| 20)),
     ("warm_lru_pct", Number(|_| 40)),
     ("hot_max_factor", Text(|_| "0.20".into())),

@@ -6,6 +6,7 @@ use crate::commands::executor::Executor;
 use crate::commands::listing::Listing;
 use crate::commands::listing::keys::{self, Style};
 use crate::server::shared::Shared;
+use std::sync::atomic::Ordering;
 use terrace_protocol::{AdminKind, number_i32, number_u32, reply};
 use tracing::info;
 
@@ -121,7 +122,10 @@ fn lru_crawler(shared: &Shared, arguments: &[&[u8]]) -> &'static [u8] {
             Some(items) => turn(shared, "lru_crawler_tocrawl", Some(items)),
             None => BAD_LINE,
         },
-        [b"crawl", classes] if names_classes(classes) => reply::OK,
+        [b"crawl", classes] if names_classes(classes) => {
+            shared.walks.begun.fetch_add(1, Ordering::Relaxed);
+            reply::OK
+        }
         [b"crawl", _] => b"BADCLASS invalid class id\r\n",
         _ => reply::ERROR,
     }

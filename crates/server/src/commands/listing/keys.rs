@@ -36,7 +36,10 @@ pub(crate) fn begin(
 fn list_all(mut dump: Dump, pieces: &Pieces, style: Style, now: u32) -> Result<(), Gone> {
     let mut text = Vec::new();
     loop {
-        let more = dump.step(now, |listed| write_line(&mut text, &listed, style, now));
+        let more = dump.step(now, |listed| {
+            pieces.note_record();
+            write_line(&mut text, &listed, style, now);
+        });
         pieces.send(&text)?;
         text.clear();
         if !more {

@@ -1,6 +1,6 @@
 //! `stats sizes`: how many records there are of which size.
 
-use super::Listing;
+use super::{Listing, Pieces};
 use crate::commands::executor::Executor;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub(crate) fn begin(
     Listing::walk(&shared.cache, &shared.walks, end, move |mut dump, pieces| {
         dump.sample(segments.div_ceil(SEGMENTS_READ));
         let mut answer = Vec::new();
-        for (size, count) in count(&mut dump, now) {
+        for (size, count) in count(&mut dump, pieces, now) {
             put(&mut answer, size, count);
         }
         pieces.send(&answer)
@@ -37,9 +37,10 @@ pub(crate) fn begin(
 }
 
 /// Records by size: of keys and values, rounded up.
-fn count(dump: &mut Dump, now: u32) -> BTreeMap<u64, u64> {
+fn count(dump: &mut Dump, pieces: &Pieces, now: u32) -> BTreeMap<u64, u64> {
     let (mut sealed, mut others) = (BTreeMap::new(), BTreeMap::new());
     let mut note = |listed: terrace_cache::Listed<'_>| {
+        pieces.note_record();
         let record = &listed.record;
         let bytes = record.key.len() as u64 + record.value_bytes();
         let counts = if listed.is_sealed { &mut sealed } else { &mut others };

@@ -4,6 +4,7 @@
 //! for the next client that asks, so that no client can keep the walk from others; its own client is cut off. Until
 //! another client asks, a slow one may take its time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,9 +16,16 @@ pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// A client that takes no piece for this time may be cut off.
 const STALLED_AFTER: Duration = Duration::from_secs(5);
 
-/// The walk of a server that is under way, if there is one. Its lock comes before those of [`Walk`].
+/// The walks of a server: at most one is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Walks(Mutex<Option<Arc<Walk>>>);
+pub(crate) struct Walks {
+    /// The lock comes before those of [`Walk`].
+    current: Mutex<Option<Arc<Walk>>>,
+    /// Walks so far, and requests for a crawl, which finds nothing left to free.
+    pub(crate) begun: AtomicU64,
+    /// Records that walks have looked at so far.
+    pub(crate) records: AtomicU64,
+}
 
 #[derive(Debug)]
 struct Walk {
@@ -59,7 +67,7 @@ impl Walks {
     }
 
     fn begin_at(self: &Arc<Self>, now: Instant) -> Option<(Found, Pieces)> {
-        let mut current = lock(&self.0);
+        let mut current = lock(&self.current);
         match &*current {
             Some(walk) if walk.is_stalled(now) => walk.end(),
             Some(_) => return None,
@@ -69,13 +77,14 @@ impl Walks {
         let walk =
             Arc::new(Walk { pieces: Mutex::new(Some(pieces)), stalled_since: Mutex::default() });
         *current = Some(Arc::clone(&walk));
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let found = Found(Arc::clone(&walk));
         Some((found, Pieces { sender, walk, walks: Arc::clone(self) }))
     }
 
     /// Whether a walk is under way.
     pub(crate) fn is_busy(&self) -> bool {
-        lock(&self.0).is_some()
+        lock(&self.current).is_some()
     }
 }
 
@@ -115,6 +124,11 @@ impl Pieces {
         text.chunks(PIECE_BYTES).try_for_each(|part| self.send_part(part.to_vec()))
     }
 
+    /// Counts a record that was looked at.
+    pub(super) fn note_record(&self) {
+        self.walks.records.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn send_part(&self, part: Vec<u8>) -> Result<(), Gone> {
         let part = match self.sender.try_send(part) {
             Ok(()) => return Ok(()),
@@ -131,7 +145,7 @@ impl Pieces {
 impl Drop for Pieces {
     fn drop(&mut self) {
         // Unless another walk has taken its place.
-        lock(&self.walks.0).take_if(|current| Arc::ptr_eq(current, &self.walk));
+        lock(&self.walks.current).take_if(|current| Arc::ptr_eq(current, &self.walk));
     }
 }
 
