@@ -390,7 +390,8 @@ fn ascii_authentication_comes_first() {
     let mut client = server.connect();
     for (request, answer) in [
         ("get k\r\n", "CLIENT_ERROR unauthenticated\r\n"),
-        ("mn\r\n", "CLIENT_ERROR unauthenticated\r\n"),
+        ("sets k 0 0 8\r\nnext two\r\n", "CLIENT_ERROR authentication failure\r\n"),
+        (" set k 0 0 8\r\n", "CLIENT_ERROR unauthenticated\r\n"),
         ("version\r\n", "CLIENT_ERROR unauthenticated\r\n"),
         ("set k 0 0\r\n", "CLIENT_ERROR unauthenticated\r\n"),
         ("ms k 11\r\n", "CLIENT_ERROR unauthenticated\r\n"),
@@ -405,8 +406,8 @@ fn ascii_authentication_comes_first() {
         client.send(request);
         client.expect(answer);
     }
-    assert_eq!(client.stat("", "auth_cmds"), "2");
-    assert_eq!(client.stat("", "auth_errors"), "1");
+    assert_eq!(client.stat("", "auth_cmds"), "3");
+    assert_eq!(client.stat("", "auth_errors"), "2");
     assert_eq!(client.stat("settings", "auth_enabled_ascii"), passwords.0.path().to_string_lossy());
     // All of it in one piece, and in the smallest ones.
     let stream = b"set k 0 0 11\r\nuser secret\r\nmn\r\n";
@@ -421,8 +422,18 @@ fn ascii_authentication_comes_first() {
     client.expect("CLIENT_ERROR auth token too long\r\nSTORED\r\nMN\r\n");
     let mut client = server.connect();
     client.send([b"set k 0 0 16384\r\n", &[b'x'; 16384][..], b"\r\nmn\r\n"].concat());
-    client
-        .expect("CLIENT_ERROR bad authentication token format\r\nCLIENT_ERROR unauthenticated\r\n");
+    // A line that short ends the connection, as in memcached.
+    client.expect("CLIENT_ERROR bad authentication token format\r\n");
+    assert_eq!(client.receive_to_end(), b"");
+    for short in ["mn\r\n", "quit\r\n", "get\r\n", "\r\n\n", "set k\n"] {
+        let mut client = server.connect();
+        client.send(short);
+        assert_eq!(client.receive_to_end(), b"", "{short:?}");
+    }
+    // So does a value that is no request, behind a token that is too long.
+    let mut client = server.connect();
+    client.send([b"set k 0 0 16385\r\n", &[b'x'; 16385][..], b"\r\nmn\r\n"].concat());
+    assert_eq!(client.receive_to_end(), b"CLIENT_ERROR auth token too long\r\n");
     let mut client = server.connect();
     client.send(vec![b'x'; 2049]);
     assert_eq!(client.receive_to_end(), b"");

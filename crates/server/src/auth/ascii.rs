@@ -6,6 +6,8 @@ use terrace_protocol::{number_u32, reply};
 
 /// A line without an end that is longer than this is no request.
 const LINE_BYTES_MAX: usize = 2048;
+/// A line that is shorter than this before its line feed ends the connection, as in memcached: `quit` and `mn` do.
+const LINE_BYTES_MIN: usize = 6;
 /// The longest value that is looked at.
 const TOKEN_BYTES_MAX: u32 = 16 << 10;
 
@@ -34,6 +36,10 @@ pub(crate) fn attempt(input: &[u8], passwords: &Passwords) -> Attempt {
     let Some(end) = memchr::memchr(b'\n', input) else {
         return if input.len() > LINE_BYTES_MAX { Attempt::Close } else { Attempt::NeedMore(0) };
     };
+    if end < LINE_BYTES_MIN {
+        // memcached looks at three bytes and more.
+        return if input.len() < 3 { Attempt::NeedMore(3) } else { Attempt::Close };
+    }
     let (line, rest) = (&input[..end], &input[end + 1..]);
     let Some(bytes) = token_bytes(line.strip_suffix(b"\r").unwrap_or(line)) else {
         let (reply, outcome) = (reply::UNAUTHENTICATED, Outcome::Other);
@@ -50,11 +56,10 @@ pub(crate) fn attempt(input: &[u8], passwords: &Passwords) -> Attempt {
     Attempt::Done { reply, consumed, outcome }
 }
 
-/// The length of the value, if the line is a `set`. Key, flags and expiry may be anything.
+/// The length of the value, if the line begins as a `set`. Key, flags and expiry may be anything.
 fn token_bytes(line: &[u8]) -> Option<u32> {
-    let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    (words.next() == Some(b"set")).then_some(())?;
-    number_u32(words.nth(3)?)
+    line.starts_with(b"set").then_some(())?;
+    number_u32(line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).nth(4)?)
 }
 
 fn judge(block: &[u8], passwords: &Passwords) -> (&'static [u8], Outcome) {
