@@ -1,8 +1,10 @@
 //! TLS on the real binary, with certificates made for each test.
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::client::WantsClientCert;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -59,22 +61,39 @@ impl Authority {
         by: Option<&Authority>,
         version: &'static rustls::SupportedProtocolVersion,
     ) -> Arc<ClientConfig> {
+        match by {
+            None => Arc::new(self.builder(version).with_no_client_auth()),
+            Some(by) => {
+                let (certificate, key) = by.issue();
+                self.client_with((certificate.der().clone(), &key), version)
+            }
+        }
+    }
+
+    /// The same of a client that shows this certificate and signs with this key, be it the right one or not.
+    fn client_with(
+        &self,
+        (certificate, key): (CertificateDer<'static>, &KeyPair),
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> Arc<ClientConfig> {
+        let builder = self.builder(version);
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let key = builder.crypto_provider().key_provider.load_private_key(key).expect("a key");
+        let certified = CertifiedKey::new(vec![certificate], key);
+        Arc::new(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified))))
+    }
+
+    fn builder(
+        &self,
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> ConfigBuilder<ClientConfig, WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).expect("a CA");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[version])
             .expect("a version")
-            .with_root_certificates(roots);
-        Arc::new(match by {
-            None => builder.with_no_client_auth(),
-            Some(by) => {
-                let (certificate, key) = by.issue();
-                let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
-                let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-                builder.with_client_auth_cert(chain, key).expect("a certificate")
-            }
-        })
+            .with_root_certificates(roots)
     }
 }
 
@@ -89,9 +108,15 @@ struct TlsServer {
 
 impl TlsServer {
     fn start(more: &str, prefix: &str) -> Self {
+        Self::start_with(more, prefix, |_| {})
+    }
+
+    /// `prepare` may put other files in the place of those that are there.
+    fn start_with(more: &str, prefix: &str, prepare: impl FnOnce(&TempDir)) -> Self {
         let authority = Authority::new();
         let dir = Arc::new(TempDir::new().expect("a directory"));
         authority.install(&dir);
+        prepare(&dir);
         let (port, plain) = (free_port(), free_port());
         let flags = format!("{FLAGS} {more} -l {prefix}127.0.0.1:{port},notls:127.0.0.1:{plain}");
         let mut server = match Server::try_start(&flags, dir) {
@@ -227,6 +252,43 @@ fn clients_show_certificates_where_they_must() {
     }
 }
 
+/// A certificate as `openssl req -x509` makes it, marked as an authority's; valid until that year.
+fn of_its_own(until: i32) -> (rcgen::Certificate, KeyPair) {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    let key = KeyPair::generate().expect("a key");
+    (params.self_signed(&key).expect("a certificate"), key)
+}
+
+#[test]
+fn self_signed_client_certificate_is_its_own_authority() {
+    if others("self_signed_client_certificate_is_its_own_authority") {
+        return;
+    }
+    let [known, expired, stranger] = [4000, 2002, 4000].map(of_its_own);
+    let mut server =
+        TlsServer::start_with("-o ssl_ca_cert=DIR/ca.pem,ssl_verify_mode=2", "", |dir| {
+            let authorities = [known.0.pem(), expired.0.pem()].concat();
+            fs::write(dir.path().join("ca.pem"), authorities).expect("a file");
+        });
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for (shown, key, is_let_in) in [
+            (&known.0, &known.1, true),
+            (&expired.0, &expired.1, false),
+            (&stranger.0, &stranger.1, false),
+            // Without its key, a certificate that anybody may have seen.
+            (&known.0, &stranger.1, false),
+        ] {
+            let config = server.authority.client_with((shown.der().clone(), key), version);
+            assert_eq!(connect(server.address, config).is_ok(), is_let_in);
+        }
+    }
+    server.server.output_with("TLS certificate refused: it has expired");
+    server.server.assert_alive();
+}
+
 #[test]
 fn tls_1_2_can_be_refused() {
     if others("tls_1_2_can_be_refused") {
@@ -343,9 +405,11 @@ fn certificates_of_version_1_and_self_signed_ones_are_served() {
         assert!(told.starts_with("VERSION "), "{chain}: {told}");
     }
     // What can't be served is named.
+    run("req -x509 -newkey rsa:5120 -nodes -keyout rsa -out rsa.pem -subj /CN=localhost");
     run("ecparam -name secp521r1 -genkey -noout -out p521");
     run("req -x509 -new -key p521 -out p521.pem -subj /CN=localhost");
     for (key, chain, says) in [
+        ("rsa", "rsa.pem", "an RSA key of 5120 bits can't be used; RSA of 2,048 to 4,096 bits"),
         ("p521", "p521.pem", "an ECDSA key on P-521 can't be used; RSA of 2,048"),
         ("key", "p521.pem", "it is not the key of the certificate"),
     ] {

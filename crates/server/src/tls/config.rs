@@ -1,6 +1,7 @@
 //! From files to what rustls needs.
 
 use super::no_authority::NoAuthority;
+use super::pinned::Pinned;
 use super::{ciphers, files};
 use crate::settings::{ListenTls, TlsSettings};
 use rustls::crypto::CryptoProvider;
@@ -53,9 +54,9 @@ impl Configs {
                 (Arc::clone(&basic), config(Some(needed))?)
             }
             Some(ca) => {
-                let roots = Arc::new(roots(ca)?);
-                let asked = verifier(ca, &roots, &provider, true)?;
-                let needed = verifier(ca, &roots, &provider, false)?;
+                let authorities = authorities(ca)?;
+                let asked = verifier(ca, &authorities, &provider, true)?;
+                let needed = verifier(ca, &authorities, &provider, false)?;
                 (config(Some(asked))?, config(Some(needed))?)
             }
         };
@@ -139,25 +140,33 @@ fn key(settings: &TlsSettings) -> Result<PrivateKeyDer<'static>, TlsError> {
     key.map_err(|reason| TlsError::at("ssl_key", Some(path), reason))
 }
 
-fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
+/// The authorities that vouch for clients.
+struct Authorities {
+    roots: Arc<RootCertStore>,
+    certificates: Vec<CertificateDer<'static>>,
+}
+
+fn authorities(ca: &Path) -> Result<Authorities, TlsError> {
     let failed = |reason: String| TlsError::at("ssl_ca_cert", Some(ca), reason);
     let mut roots = RootCertStore::empty();
-    for certificate in files::certificates(ca).map_err(failed)? {
-        roots.add(certificate).map_err(|error| failed(error.to_string()))?;
+    let certificates = files::certificates(ca).map_err(failed)?;
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| failed(error.to_string()))?;
     }
-    Ok(roots)
+    Ok(Authorities { roots: Arc::new(roots), certificates })
 }
 
 fn verifier(
     ca: &Path,
-    roots: &Arc<RootCertStore>,
+    authorities: &Authorities,
     provider: &Arc<CryptoProvider>,
     may_be_absent: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let builder =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(provider));
+    let roots = Arc::clone(&authorities.roots);
+    let builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
     let builder = if may_be_absent { builder.allow_unauthenticated() } else { builder };
-    builder.build().map_err(|error| TlsError::at("ssl_ca_cert", Some(ca), error))
+    let inner = builder.build().map_err(|error| TlsError::at("ssl_ca_cert", Some(ca), error))?;
+    Ok(Arc::new(Pinned { inner, certificates: authorities.certificates.clone() }))
 }
 
 /// The cryptography, with no other cipher suites than `ciphers` chooses.

@@ -4,6 +4,7 @@ mod ciphers;
 mod config;
 mod files;
 mod no_authority;
+mod pinned;
 mod refused;
 mod stream;
 

@@ -2,6 +2,9 @@
 
 use rustls::{CertificateError, Error};
 
+/// What the library calls a client's certificate that is an authority's.
+const AUTHORITYS_OWN: &str = "CaUsedAsEndEntity";
+
 /// `None` where the error is none of certificates.
 pub(super) fn reason(error: &Error) -> Option<String> {
     let reason = match error {
@@ -25,9 +28,15 @@ pub(super) fn reason(error: &Error) -> Option<String> {
     Some(reason.to_string())
 }
 
+/// Whether all that is wrong with a certificate is that it is marked as an authority's.
+pub(super) fn is_authoritys_own(error: &Error) -> bool {
+    matches!(error, Error::InvalidCertificate(other @ CertificateError::Other(_))
+        if other.to_string().contains(AUTHORITYS_OWN))
+}
+
 fn of_library(text: &str) -> String {
     let known = [
-        ("CaUsedAsEndEntity", "it is an authority's own (basic constraints CA:TRUE)"),
+        (AUTHORITYS_OWN, "it is an authority's own (basic constraints CA:TRUE)"),
         ("UnsupportedCertVersion", "it is of X.509 version 1, and must be of version 3"),
         ("UnsupportedSignatureAlgorithm", "it is signed by an algorithm that is not supported"),
     ];
