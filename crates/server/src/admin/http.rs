@@ -4,10 +4,12 @@
 //!
 //! 1. Its request is awaited for [`REQUEST_PATIENCE`]. While all places are taken, the connection that has waited
 //!    longest in this phase is closed for a new one.
-//! 2. The answer is written for [`ANSWER_PATIENCE`] at least, and twice as long at most.
+//! 2. The answer is written for [`ANSWER_PATIENCE`] at least, and twice as long at most. A [`Stream`] has no such end;
+//!    it is closed within [`STREAM_CHECK`] and [`ANSWER_PATIENCE`] after its source gave it up.
 
+use super::stream::{GivenUp, Stream};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Bytes, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -15,8 +17,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,6 +34,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a request that are read before its end must be there; the least that hyper allows. The page itself
 /// refuses headers above [`super::HEADER_BYTES_MAX`].
 const BUFFER_BYTES: usize = 8 << 10;
+/// How often a stream is checked for being given up.
+const STREAM_CHECK: Duration = Duration::from_secs(1);
 /// How often the accepting loop checks whether the server stops.
 const STOP_CHECK: Duration = Duration::from_millis(200);
 /// How long nothing is accepted after an error such as the end of descriptors.
@@ -40,7 +46,36 @@ const TIMED_OUT: &[u8] =
 
 /// What hyper hands over, and takes back.
 pub(super) type Request = hyper::Request<Incoming>;
-pub(super) type Response = hyper::Response<Full<Bytes>>;
+pub(super) type Response = hyper::Response<Body>;
+
+/// What an answer consists of.
+pub(super) enum Body {
+    Whole(Full<Bytes>),
+    /// It goes on until its source or the reader ends it.
+    Stream(Stream),
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Whole(body) => Pin::new(body).poll_frame(context),
+            Self::Stream(stream) => stream.poll(context).map(|piece| Some(Ok(Frame::data(piece?)))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => body.size_hint(),
+            Self::Stream(_) => SizeHint::default(),
+        }
+    }
+}
 
 /// A bound socket that does not block.
 #[derive(Debug)]
@@ -137,9 +172,14 @@ async fn converse(
     place: Place,
     pages: Rc<impl Pages + 'static>,
 ) {
+    let streams = RefCell::<Option<GivenUp>>::default();
     let answer = async |request| {
         place.has_request();
-        Ok::<_, Infallible>(pages.answer(request).await)
+        let answer = pages.answer(request).await;
+        if let Body::Stream(stream) = answer.body() {
+            *streams.borrow_mut() = Some(stream.given_up());
+        }
+        Ok::<_, Infallible>(answer)
     };
     let service = service_fn(|request| Box::pin(answer(request)));
     let mut connection = http1::Builder::new()
@@ -148,6 +188,12 @@ async fn converse(
         .serve_connection(TokioIo::new(client), service);
     if timeout(REQUEST_PATIENCE, &mut connection).await.is_ok() {
         return;
+    }
+    let given_up = || streams.borrow().as_ref().is_none_or(GivenUp::is_so);
+    while !place.is_waiting() && !given_up() {
+        if timeout(STREAM_CHECK, &mut connection).await.is_ok() {
+            return;
+        }
     }
     // What a client does with an answer, or that it is gone, is its own affair.
     if place.is_waiting() {

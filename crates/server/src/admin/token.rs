@@ -1,5 +1,6 @@
 //! The secret that readers of the page must know.
 
+use ring::hmac;
 use std::io;
 use std::path::Path;
 use subtle::ConstantTimeEq;
@@ -19,6 +20,16 @@ impl Token {
             BYTES_MIN.. => Ok(Self(line.to_vec())),
             _ => Err(io::Error::other(format!("a token has at least {BYTES_MIN} characters"))),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
+    }
+
+    /// What is signed for those who know it is signed with it.
+    pub(super) fn key(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
     }
 
     /// Whether `given` is it. The time that takes depends on the lengths only.

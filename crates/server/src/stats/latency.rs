@@ -186,15 +186,29 @@ impl Percentiles {
         Self { buckets }
     }
 
+    /// Those that came after an earlier sum of the same; all of them if they were reset since.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        let pairs = || self.buckets.iter().zip(&before.buckets);
+        if pairs().any(|(now, before)| now < before) {
+            return Self { buckets: self.buckets.clone() };
+        }
+        Self { buckets: pairs().map(|(now, before)| now - before).collect() }
+    }
+
     /// The time, in microseconds, that `share` (0 to 1) of them took at most; 0 if there are none.
     pub(crate) fn micros(&self, share: f64) -> u64 {
+        self.nanos(share) / 1000
+    }
+
+    /// The same in nanoseconds.
+    pub(crate) fn nanos(&self, share: f64) -> u64 {
         let total: u64 = self.buckets.iter().sum();
         let wanted = (total as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (bucket, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= wanted {
-                return upper_nanos(bucket) / 1000;
+                return upper_nanos(bucket);
             }
         }
         0
@@ -262,6 +276,13 @@ mod tests {
         // 10 us lie between 2^13 and 2^14 ns.
         assert_eq!((all.below_power(13), all.below_power(14), all.count()), (0, 98, 100));
         assert!((0.002_98..0.003_2).contains(&all.seconds()), "{}", all.seconds());
+        (0..5).for_each(|_| workers[0].record(1, Duration::from_micros(1000)));
+        let later = Percentiles::of(workers.iter(), 1);
+        assert_eq!((later.since(&all).count(), later.count()), (5, 105));
+        assert!((1000..1064).contains(&later.since(&all).micros(0.01)));
+        workers.iter().for_each(Latency::reset);
+        workers[0].record(1, Duration::from_micros(10));
+        assert_eq!(Percentiles::of(workers.iter(), 1).since(&later).count(), 1);
         workers.iter().for_each(Latency::reset);
         assert_eq!(Percentiles::of(workers.iter(), 1).micros(0.99), 0);
     }

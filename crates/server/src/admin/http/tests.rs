@@ -12,7 +12,8 @@ impl Pages for Echo {
         while request.uri().path() == "/slow" && !self.is_stopping() {
             sleep(Duration::from_millis(10)).await;
         }
-        Response::new(Full::new(Bytes::from(request.uri().path().to_string())))
+        let path = Bytes::from(request.uri().path().to_string());
+        Response::new(Body::Whole(Full::new(path)))
     }
 
     fn is_stopping(&self) -> bool {
