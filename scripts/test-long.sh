@@ -39,6 +39,8 @@ on_guided 600 real_clients --include-ignored
 TERRACE_E2E_CROWD=10000 on_guided 300 crowd --nocapture
 # 60 of them take about two minutes.
 TERRACE_CRASH_ROUNDS=${TERRACE_CRASH_ROUNDS:-60} on_guided 900 crash --nocapture
+# The live page in a browser: about a minute.
+suite page 300 env TERRACE_E2E_BINARY="$([ -x "$guided" ] && echo "$guided")" tests/page/run
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
 suite routers 300 tests/routers/run --test
 # The Helm chart: linted, validated, and its pod run, warm after a kill and in a new pod.

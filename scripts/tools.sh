@@ -27,6 +27,8 @@ packages() {
     [ -x /usr/sbin/nutcracker ] || missing+=(nutcracker)
     command -v unshare >/dev/null || missing+=(util-linux)
     command -v runc >/dev/null || missing+=(runc)
+    command -v chromium >/dev/null || missing+=(chromium)
+    command -v chromedriver >/dev/null || missing+=(chromium-driver)
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"

@@ -1,7 +1,7 @@
 """The rows of the table, each a function from `quick` to a list of figures."""
 
 from . import (
-    capacity, cpu, eviction, flash_gets, generator, hit_ratio, ladder, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    capacity, cpu, eviction, flash_gets, generator, hit_ratio, ladder, page, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
     speed_instructions, speed_latency, speed_scaling, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
@@ -25,9 +25,9 @@ SPEED = {
     "speed-full": speed_sets.fullness,
 }
 
-# Measured only if named: a minute, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more
+# Measured only if named: a minute, two, an hour, twenty minutes, six, seven, ten or more twice, four (as root), and more
 # than two hours.
-LONG = {"stalls", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", "hit-ratio", "eviction", "used", *SPEED}
+LONG = {"stalls", "page", "policy", "adaptation", "budget", "budgets", "trace", "traces", "ladder", "hit-ratio", "eviction", "used", *SPEED}
 
 # What `bench/run NAME` measures, in the order of the table.
 ROWS = {
@@ -56,6 +56,7 @@ ROWS = {
     "strict": restart.strict,
     "generator": generator.generator,
     "stalls": stalls.stalls,
+    "page": page.page,
     **SPEED,
 }
 

@@ -266,17 +266,28 @@ pub(super) fn text(view: &View<'_>) -> String {
 pub fn markdown() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
-         `--admin ADDR:PORT` (or a path, for a Unix socket) serves them at `/metrics`, besides\n\
-         `/status` (all of `stats` and `stats tiers` as JSON, null for what is unknown yet), `/healthz`, `/readyz`, and\n\
-         `/readyz?recovered`, which is 503 until all records are back after a start. Any other\n\
-         address than a loopback one needs `--admin-token-file FILE`, whose first line (at least\n\
-         16 characters) readers send as `Authorization: Bearer TOKEN`; `/healthz` and `/readyz`\n\
-         answer without it, as probes need it. Without a token file, `Host` must be a literal\n\
-         address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web\n\
-         page whose name leads to 127.0.0.1 must not read them. A connection has one request, of\n\
-         at most 4 KiB and within five seconds. At most 2,000 connections are served at a time\n\
-         (fewer if `ulimit -n` allows fewer besides `-c`); when all are taken, the oldest one\n\
-         without a whole request is closed.\n\n\
+         `--admin ADDR:PORT` (or a path, for a Unix socket) serves a live page at `/`, the metrics at `/metrics`,\n\
+         `/status` (all of `stats` and `stats tiers` as JSON, null for what is unknown yet), `/events` (the same once a\n\
+         second, as server-sent events), `/healthz`, `/readyz`, and `/readyz?recovered`, which is 503 until all records\n\
+         are back after a start.\n\n\
+         ![The live page under load](figures/live-page.png)\n\n\
+         The page is one document that loads nothing else. It shows hit ratio, requests, latency by what answered,\n\
+         evictions by cause, memory by use, and of each tier its state, use, reads, writes, write budget and drive life;\n\
+         figures move once a second and charts hold the last five minutes since it was opened. All rows of `stats` stand\n\
+         at its end. It says since when the server has not answered, and goes on when it does. Figures are gathered once a\n\
+         second for all readers of `/events` together, and not at all without one; 32 may read at a time, and one that\n\
+         takes nothing is closed. `bench/run page` measures what readers cost requests.\n\n\
+         Any other address than a loopback one needs `--admin-token-file FILE`, whose first line (at least 16 characters)\n\
+         readers send as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic with any user. Browsers are asked\n\
+         for it by a form, and get a cookie that is good for 12 hours, for this token and for reading alone; it is HttpOnly\n\
+         and SameSite=Strict, and a restart does not end it. Wrong tokens are answered 20 a second, with wrong passwords of\n\
+         memcached's ports. HTTP is not encrypted: across a network, put a proxy with TLS in front, which passes `Host` on as\n\
+         it came. `/healthz` and `/readyz` answer without the token, as probes need it. Without a token file, `Host` must be\n\
+         a literal address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web page whose name\n\
+         leads to 127.0.0.1 must not read them.\n\n\
+         A connection has one request, of at most 4 KiB and within five seconds. At most 2,000 connections are served at a\n\
+         time (fewer if `ulimit -n` allows fewer besides `-c`); when all are taken, the oldest one without a whole request\n\
+         is closed.\n\n\
          `/healthz` and `/readyz` are about the process: it runs, and clients are answered. Both\n\
          stay 200 when a tier has failed, which is meant: the cache goes on serving from DRAM and\n\
          the other tiers, and to start it anew or take it out of service would lose those too.\n\

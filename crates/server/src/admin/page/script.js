@@ -285,7 +285,7 @@
   const EVICTIONS = [
     ["Tiers full", ofTiers("evictions_tier")],
     ["Index without room", ofTiers("evictions_index")],
-    ["DRAM full", ofTiers("evictions_dram")],
+    ["Dropped from DRAM", ofTiers("evictions_dram")],
   ];
   const TRAFFIC = [
     ["Received", total("bytes_read")],
@@ -301,9 +301,10 @@
     ["Staging", "memory_staging"],
     ["Connections", "memory_connections"],
     ["Program", "memory_program"],
-    ["Free", "memory_free"],
+    ["Free blocks", "memory_free"],
   ];
-  const BESIDE = ["Connections", "Program", "Free"];
+  // Not of what the cache uses.
+  const BESIDE = ["Connections", "Program", "Free blocks"];
 
   const names = (rows) => rows.map(([name]) => name);
   const sums = (rows) => rows.map(([, sum]) => sum);
@@ -338,7 +339,7 @@
     put(byId("request-rate"), now.includes(null) ? "–" : count(now.reduce((sum, value) => sum + value, 0)));
     charts.requests.draw(points(rates(sums(REQUESTS))), now);
     const refused = total("store_too_large", "store_no_memory")(last);
-    put(byId("requests-note"), `Values refused so far: ${count(refused)}; stores that waited for buffers: ${count(number(last.tiers, "store_waits"))}`);
+    put(byId("requests-note"), `So far ${count(refused)} values were refused, ${count(number(last.tiers, "store_waits"))} stores waited`);
   };
 
   const tierNumbers = () => {
@@ -381,10 +382,11 @@
 
   const drawMemory = () => {
     const parts = MEMORY.map(([name, row], at) => [name, number(last.tiers, row) ?? 0, at]);
-    const all = parts.reduce((sum, [, value]) => sum + value, 0);
     const used = parts.reduce((sum, [name, value]) => (BESIDE.includes(name) ? sum : sum + value), 0);
     put(byId("memory-used"), bytes(used));
     const [limit, buffers] = ["memory_limit", "memory_connections_limit"].map((name) => number(last.tiers, name));
+    parts.push(["Not taken yet", Math.max(0, limit - used - number(last.tiers, "memory_free")), 10]);
+    const all = parts.reduce((sum, [, value]) => sum + value, 0);
     put(byId("memory-note"), `of ${bytes(limit)} for the cache (-m); connections may have ${bytes(buffers)} besides`);
     bar(byId("memory-bar"), parts, all, `Memory by use: ${parts.map(([name, value]) => `${name} ${bytes(value)}`).join(", ")}`);
     legend(byId("memory-legend"), parts, bytes);
