@@ -1,5 +1,6 @@
 //! What watchers are told of a request besides its key and how it ended.
 
+use super::watch::Seen;
 use crate::commands::expiry::Expiry;
 use terrace_protocol::{BinaryCommand, MetaCommand, MetaMode, MetaRequest, Request, Verb};
 
@@ -30,6 +31,8 @@ pub(crate) struct About {
     pub(crate) is_silent_when_done: bool,
     /// A missing number is created, with that lifetime and that many digits.
     pub(crate) creates: bool,
+    /// What there was of the key before.
+    pub(crate) seen: Seen,
 }
 
 impl About {

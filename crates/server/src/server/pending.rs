@@ -48,8 +48,6 @@ pub(crate) struct Pending {
     pub(crate) command: Command,
     /// What watchers are told of it.
     pub(crate) about: About,
-    /// What was there of the key when it was executed last, if anything looks at commands.
-    pub(crate) seen: Seen,
     pub(crate) began: Instant,
     /// What is being read; `None` before the first read.
     pub(crate) probe: Option<Box<Probe>>,
@@ -114,7 +112,6 @@ impl Pending {
                 is_write,
                 command: Command::default(),
                 about: About::default(),
-                seen: Seen::default(),
                 began,
                 probe: None,
                 evidence: None,
@@ -155,7 +152,7 @@ impl Pending {
     /// Notes what there is of the key before the work is done, see [`Self::execute`].
     pub(crate) fn look(&mut self, executor: &Executor<'_>, bytes: Option<&[u8]>) {
         let key = self.key(executor.session);
-        self.seen = Seen::of(executor.session, key, executor.now, self.evidence(bytes));
+        self.about.seen = Seen::of(executor.session, key, executor.now, self.evidence(bytes));
     }
 
     fn evidence<'e>(&'e self, bytes: Option<&'e [u8]>) -> Option<Evidence<'e>> {

@@ -10,7 +10,7 @@ use super::listener::Arrival;
 use super::naps::Naps;
 use super::poll::Waker;
 use super::socket::Socket;
-use super::watch::{Seen, Watchers, is_miss};
+use super::watch::{Watchers, is_miss};
 use crate::auth::{Passwords, Throttle};
 use crate::commands::listing::Walks;
 use crate::settings::{ListenTls, Settings};
@@ -145,16 +145,9 @@ impl Shared {
     }
 
     /// A command on `key` was answered with `reply`: tells those who want to know.
-    pub(crate) fn tell_command(
-        &self,
-        number: i32,
-        about: About,
-        key: &[u8],
-        seen: Seen,
-        reply: &[u8],
-    ) {
+    pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
         self.prefixes.note(about.kind, key, !is_miss(reply));
-        self.watchers.tell_command(number, about, key, seen, reply);
+        self.watchers.tell_command(number, about, key, reply);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -273,20 +273,13 @@ impl Watchers {
         });
     }
 
-    /// A command on `key`, before which its record was as `seen`, was answered with `reply`. As in memcached, every
-    /// command looks its key up first; the line is left out where a plain `set` replaced what no memory tells of.
-    pub(crate) fn tell_command(
-        &self,
-        number: i32,
-        about: About,
-        key: &[u8],
-        seen: Seen,
-        reply: &[u8],
-    ) {
-        let seen = match (seen, about.kind) {
+    /// A command on `key` was answered with `reply`. As in memcached, every command looks its key up first; the line is
+    /// left out where a plain `set` replaced what no memory tells of.
+    pub(crate) fn tell_command(&self, number: i32, about: About, key: &[u8], reply: &[u8]) {
+        let seen = match (about.seen, about.kind) {
             (Seen::Unknown, Kind::Fetch) if is_miss(reply) => Seen::Missing,
             (Seen::Unknown, Kind::Fetch) => Seen::Found { value_bytes: value_bytes(reply), ttl: 0 },
-            _ => seen,
+            (seen, _) => seen,
         };
         if seen != Seen::Unknown {
             self.tell(Stream::Fetchers, |line| {
@@ -460,6 +453,7 @@ mod tests {
         value_bytes: 0,
         is_silent_when_done: false,
         creates: false,
+        seen: Seen::Unknown,
     };
     const SET: About = About { kind: Kind::Store, name: "set", ttl: 9, value_bytes: 3, ..GET };
 
@@ -476,11 +470,11 @@ mod tests {
     #[test]
     fn watchers_hear_what_they_asked_for_and_no_more() {
         let watchers = Watchers::new(Clock::new(0));
-        watchers.tell_command(5, GET, b"early", Seen::Unknown, b"");
+        watchers.tell_command(5, GET, b"early", b"");
         let gets = watchers.add(Stream::Fetchers as u32, waker()).unwrap();
         let sets = watchers.add(Stream::Mutations as u32, waker()).unwrap();
-        watchers.tell_command(5, GET, b"a b", Seen::Unknown, b"VALUE a 0 17\r\n");
-        watchers.tell_command(5, SET, b"k", Seen::Unknown, b"STORED\r\n");
+        watchers.tell_command(5, GET, b"a b", b"VALUE a 0 17\r\n");
+        watchers.tell_command(5, SET, b"k", b"STORED\r\n");
         let got = heard(&gets);
         assert!(got.starts_with("ts="), "{got}");
         let end = " gid=1 type=item_get key=a%20b status=found clsid=1 cfd=5 size=17\n";
@@ -490,12 +484,12 @@ mod tests {
         drop(sets);
         // Who doesn't listen costs no more than its share, and hears how much it missed.
         for _ in 0..10_000 {
-            watchers.tell_command(5, GET, b"key", Seen::Missing, b"");
+            watchers.tell_command(5, GET, b"key", b"");
         }
         assert!(gets.waiting().lines.len() <= WAITING_BYTES_MAX);
         let skipped = watchers.skipped.load(Ordering::Relaxed);
         assert!(skipped > 0 && !heard(&gets).contains("skipped="));
-        watchers.tell_command(5, GET, b"key", Seen::Missing, b"");
+        watchers.tell_command(5, GET, b"key", b"");
         assert!(heard(&gets).starts_with(&format!("skipped={skipped}\nts=")));
         drop(gets);
         assert_eq!((watchers.count(), watchers.are_there()), (0, false));

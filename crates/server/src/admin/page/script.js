@@ -460,6 +460,7 @@
       ["Read time since the start", `p50 ${micros(of("read_us_p50"))}`, `p99 ${micros(of("read_us_p99"))}`],
       ["Reads in flight", `${of("read_depth")} at most`, `${digits(of("reads_per_hit"))} reads per hit`],
       ["Errors", count(of("read_errors") + of("write_errors")), `${count(of("corrupt_pages"))} corrupt pages`],
+      ...(of("level") > 0 ? [["Tier level", of("level").toString(), `${count(of("demoted_records"))} records demoted to it`]] : []),
     ]);
   };
 

@@ -9,7 +9,6 @@ use crate::server::pending::{Answer, Pending, Work};
 use crate::server::replies::Expected;
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
-use crate::server::watch::Seen;
 use terrace_cache::{Key, Probe};
 use terrace_protocol::reply;
 
@@ -29,14 +28,16 @@ impl Connection {
             return Err(Stop::Blocked);
         }
         let is_looked_at = cx.shared.looks_at_commands();
-        let seen = if is_looked_at { cx.look(key) } else { Seen::Unknown };
+        if is_looked_at {
+            self.about.seen = cx.look(key);
+        }
         let since = cx.stats.latency.sample();
         let out = self.replies.open();
         let before = out.len();
         let result = run(&cx.executor(), out);
         if is_looked_at && result.is_ok() {
             let reply = &out[before..];
-            cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), seen, reply);
+            cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), reply);
         }
         let written = out.len() - before;
         self.replies.note_written(written);

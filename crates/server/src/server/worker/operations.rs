@@ -193,8 +193,7 @@ impl Worker {
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             if is_request && self.cx.shared.looks_at_commands() {
                 let (number, about) = (connection.number(), operation.about);
-                let (key, seen) = (&operation.key, operation.seen);
-                self.cx.shared.tell_command(number, about, key, seen, &self.reply);
+                self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply, &mut self.cx.runs);
             self.ready.add(connection, operation.connection);
