@@ -6,7 +6,7 @@ use crate::precondition::precondition;
 use crate::search::{Goal, search};
 use crate::server::Server;
 use crate::{Address, Client, LoadError, Plan, Process, Series, cores, html, run, series};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::File;
@@ -114,6 +114,11 @@ fn report(arguments: &Arguments) -> Result<bool, LoadError> {
     keep(arguments, || html::page(&title, &series))?;
     let is_good = series.is_good();
     series.failure.map_or(Ok(is_good), Err)
+}
+
+/// The flags of `terrace bench`, for its manual page and completions of shells.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs with these arguments (the first is the program's name). Exit code 0: all is as it should be; 1: values were

@@ -49,7 +49,7 @@ mod versions;
 mod window;
 
 pub use address::Address;
-pub use cli::main;
+pub use cli::{command, main};
 pub use client::Client;
 pub use error::LoadError;
 pub use plan::{End, Gaps, Plan, Popularity, Protocol, Workload};

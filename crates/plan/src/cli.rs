@@ -2,13 +2,18 @@
 
 use crate::flags::Arguments;
 use crate::{Drive, PlanError};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 const WRONG_USAGE: u8 = 2;
 const NO_PEER: u8 = 3;
+
+/// The flags of `terrace plan`, for its manual page and completions of shells.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
 
 /// Runs `terrace plan` with its arguments (the first is the program's name): prints the plan, or with
 /// `--policy` what the policy laboratory finds.

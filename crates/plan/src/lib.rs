@@ -29,7 +29,7 @@ mod slice;
 mod source;
 mod trace;
 
-pub use cli::main;
+pub use cli::{command, main};
 pub use drive::Drive;
 pub use error::PlanError;
 pub use latency::Latency;

@@ -5,7 +5,7 @@ use crate::medium::Medium;
 use crate::memory::Memory;
 use crate::process::Program;
 use crate::{ProbeError, Target, chart, worker};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -54,6 +54,11 @@ struct Arguments {
 fn size(text: &str) -> Result<u64, String> {
     let config = parse_size::Config::new().with_binary().with_default_factor(1 << 20);
     config.parse_size(text).map_err(|_| "write MiB, or a size such as 512m or 4g".into())
+}
+
+/// The flags of `terrace probe`, for its manual page and completions of shells.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs `terrace probe` with its arguments (the first is the program's name). Exit code 2: the arguments are

@@ -40,7 +40,7 @@ mod target;
 mod worker;
 mod write;
 
-pub use cli::main;
+pub use cli::{command, main};
 pub use error::ProbeError;
 pub use point::{Access, Operation, Point};
 pub use profile::Profile;

@@ -25,7 +25,7 @@ fn spelled(flag: &Flag) -> String {
     format!("{short}--{}{argument}", flag.long)
 }
 
-fn with_default(help: &str, default: &str) -> String {
+pub(super) fn with_default(help: &str, default: &str) -> String {
     match default {
         "" => help.to_string(),
         default => format!("{help} [{default}]"),
@@ -41,7 +41,7 @@ fn row(text: &mut String, left: &str, right: &str) {
     };
 }
 
-fn option_name(option: &Extended) -> String {
+pub(super) fn option_name(option: &Extended) -> String {
     let argument = option.argument.map_or(String::new(), |argument| format!("={argument}"));
     format!("{}{argument}", option.names.join(", "))
 }

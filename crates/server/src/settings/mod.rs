@@ -10,6 +10,8 @@ mod error;
 mod extended;
 mod help;
 mod listeners;
+#[cfg(test)]
+mod manual;
 mod memory;
 mod noted;
 mod renamed;
