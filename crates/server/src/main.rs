@@ -5,6 +5,7 @@
 
 mod startup;
 mod tools;
+mod words;
 
 use startup::created::Created;
 use startup::daemon::{self, Side};
@@ -30,11 +31,11 @@ const BACKGROUND_MAX: usize = 4;
 const MEMORY_RAISED_MAX: u64 = 4;
 
 fn main() -> ExitCode {
-    if let Some(exit) = tools::run() {
+    let words = words::words();
+    if let Some(exit) = tools::run(&words) {
         return exit;
     }
-    let arguments: Vec<_> =
-        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let arguments: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let result = match Invocation::parse(&arguments) {
         Ok(Invocation::Print(what)) => print(what),
         Ok(Invocation::Serve(settings)) => {

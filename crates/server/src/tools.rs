@@ -5,11 +5,9 @@ use std::process::ExitCode;
 use terrace::say;
 use terrace::settings;
 
-/// Runs the tool that the first argument names; `None` if it names none.
-pub(crate) fn run() -> Option<ExitCode> {
-    let mut words = std::env::args_os();
-    words.next();
-    let tool = words.next()?;
+/// Runs the tool that the first of `words` names; `None` if it names none.
+pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
+    let (tool, rest) = words.split_first()?;
     let main: fn(Vec<_>) -> ExitCode = match tool.to_str()? {
         "bench" => terrace_load::main,
         "plan" => terrace_plan::main,
@@ -18,8 +16,8 @@ pub(crate) fn run() -> Option<ExitCode> {
         _ => return None,
     };
     let mut name = OsString::from("terrace ");
-    name.push(&tool);
-    Some(main([name].into_iter().chain(words).collect()))
+    name.push(tool);
+    Some(main([name].into_iter().chain(rest.iter().cloned()).collect()))
 }
 
 /// `terrace convert FILE`.
