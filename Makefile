@@ -1,6 +1,6 @@
 # What people do with the tree. The steps themselves are in scripts/.
 
-.PHONY: run release test test-long test-weekly sim bench figures fmt tools
+.PHONY: run release packages image test test-long test-weekly sim bench figures fmt tools
 
 # Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
 run:
@@ -13,6 +13,11 @@ run:
 release:
 	scripts/release.sh
 
+# target/packages: a Debian package, an RPM, a tar archive with a static binary, a list of all crates, and checksums;
+# takes about ten minutes.
+packages: tools
+	scripts/packages.sh
+
 # Formatting, lints, and tests with time limits, in about 13 minutes on two cores; installs what they need.
 test: tools
 	scripts/test.sh
@@ -22,7 +27,8 @@ test-long: tools
 	scripts/test-long.sh
 
 # What takes hours, before something is called done.
-test-weekly: tools
+test-weekly:
+	scripts/tools.sh arm64
 	scripts/test-weekly.sh
 
 # The whole cache in simulation, seed after seed from FROM on, for so long; see docs/simulator.md.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what tests and benchmarks need: Debian packages where this user may, Rust components, and
 # Python clients in .venv. What can't be had is told here, and skipped by name in the tests.
+# `scripts/tools.sh arm64` installs besides what builds for arm64 and runs that here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,6 +30,16 @@ packages() {
     command -v runc >/dev/null || missing+=(runc)
     command -v chromium >/dev/null || missing+=(chromium)
     command -v chromedriver >/dev/null || missing+=(chromium-driver)
+    # Packages and the container image, and the Debian that they are tried on.
+    command -v rpm >/dev/null || missing+=(rpm)
+    command -v xz >/dev/null || missing+=(xz-utils)
+    command -v debootstrap >/dev/null || missing+=(debootstrap)
+    command -v systemd-nspawn >/dev/null || missing+=(systemd-container)
+    command -v buildah >/dev/null || missing+=(buildah)
+    if [ "$1" = arm64 ]; then
+        command -v aarch64-linux-gnu-gcc >/dev/null || missing+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+        command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
+    fi
     python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return
     echo "installing ${missing[*]}"
@@ -57,6 +68,13 @@ rust_components() {
     # `make release` needs it, and its test.
     scripts/profdata.sh >/dev/null ||
         persist rustup component add llvm-tools >/dev/null 2>&1 || echo "not installed: llvm-tools; the guided build is not tested"
+    # Static binaries.
+    local target targets=("$(uname -m)-unknown-linux-musl")
+    [ "$1" != arm64 ] || targets+=(aarch64-unknown-linux-musl)
+    for target in "${targets[@]}"; do
+        [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] ||
+            persist rustup target add "$target" >/dev/null 2>&1 || echo "not installed: $target; its tests are skipped"
+    done
 }
 
 python_clients() {
@@ -72,15 +90,14 @@ python_clients() {
     cp "$list" .venv/installed.txt
 }
 
-# Prometheus' exporter for memcached, which reads our statistics in a test.
-exporter() {
-    local module=tests/clients/exporter program=.cache/memcached_exporter
+# go_program FOLDER PROGRAM PACKAGE: a program in Go, of the version that the module in FOLDER pins.
+go_program() {
+    local module=$1 program=$2
     command -v go >/dev/null || return 0
-    [ "$program" -nt "$module/go.sum" ] && return
+    [ ".cache/$program" -nt "$module/go.sum" ] && return
     mkdir -p .cache
-    persist go build -C "$module" -o "$PWD/$program" \
-        github.com/prometheus/memcached_exporter/cmd/memcached_exporter >/dev/null 2>&1 ||
-        echo "not installed: memcached_exporter; its test is skipped"
+    persist go build -C "$module" -o "$PWD/.cache/$program" "$3" >/dev/null 2>&1 ||
+        echo "not installed: $program; its tests are skipped"
 }
 
 # What tests/chart/run checks the chart with; their schemas come with a Python package.
@@ -111,3 +128,10 @@ rust_components
 python_clients
 exporter
 chart_tools
+packages "${1:-}"
+rust_components "${1:-}"
+python_clients
+# Prometheus' exporter for memcached, which reads our statistics in a test.
+go_program tests/clients/exporter memcached_exporter github.com/prometheus/memcached_exporter/cmd/memcached_exporter
+# What makes the Debian package and the RPM.
+go_program deploy/package/tools nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm

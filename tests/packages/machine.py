@@ -1,0 +1,241 @@
+"""A small Debian machine under systemd-nspawn, with systemd as its first process, for one test."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+PATIENCE = 60
+CLONE_NEWNET = 0x40000000
+
+
+class Failed(Exception):
+    """A test found something that is not as it must be."""
+
+
+def expect(holds, text):
+    if not holds:
+        raise Failed(text)
+
+
+def wait_for(what, probe, seconds=PATIENCE):
+    """Calls `probe` until it gives back something; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        found = probe()
+        if found:
+            return found
+        expect(time.monotonic() < end, f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+
+
+def mount(*arguments):
+    subprocess.run(["mount", *arguments], check=True)
+
+
+class Machine:
+    """What is written to it lies in memory, over the files of `base`, but for /var/lib/terrace, which is a folder of
+    this machine's drive: tiers are files that are read past the page cache."""
+
+    NUMBER = 0
+
+    def __init__(self, base, megabytes=1024):
+        Machine.NUMBER += 1
+        self.name = f"terrace-test-{os.getpid()}-{Machine.NUMBER}"
+        self.folder = tempfile.mkdtemp(prefix="terrace-packages-")
+        self.drive = tempfile.mkdtemp(prefix="terrace-packages-drive-", dir="/var/tmp")
+        self.root = os.path.join(self.folder, "root")
+        self.process = None
+        self.leader = None
+        memory = os.path.join(self.folder, "memory")
+        os.mkdir(memory)
+        os.mkdir(self.root)
+        mount("-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", self.name, memory)
+        for folder in ("changed", "work"):
+            os.mkdir(os.path.join(memory, folder))
+        layers = f"lowerdir={base},upperdir={memory}/changed,workdir={memory}/work"
+        mount("-t", "overlay", "-o", layers, self.name, self.root)
+        self.memory = memory
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process:
+            for pid in self.processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+        for path in (self.root, self.memory):
+            subprocess.run(["umount", "--lazy", path], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.drive, ignore_errors=True)
+
+    def grow(self, megabytes):
+        mount("-o", f"remount,size={megabytes}m", self.memory)
+
+    def copy(self, file):
+        """Puts a file of this machine into its /srv, and gives back its path there."""
+        path = f"/srv/{os.path.basename(file)}"
+        shutil.copy(file, self.path(path))
+        return path
+
+    def path(self, path):
+        return os.path.join(self.root, path.lstrip("/"))
+
+    def read(self, path):
+        with open(self.path(path)) as file:
+            return file.read()
+
+    def write(self, path, text):
+        with open(self.path(path), "w") as file:
+            file.write(text)
+
+    def exists(self, path):
+        return os.path.lexists(self.path(path))
+
+    # Without systemd: as an image is built.
+
+    def chroot(self, *command):
+        """Exit code and all that was printed."""
+        done = subprocess.run(["chroot", self.root, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, env=self.environment())  # fmt: skip
+        return done.returncode, done.stdout
+
+    @staticmethod
+    def environment():
+        return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+
+    # With systemd.
+
+    def boot(self):
+        self.log = open(os.path.join(self.folder, "console"), "w")
+        command = ["systemd-nspawn", "--quiet", "--directory", self.root, "--machine", self.name, "--boot",
+                   "--register=no", "--keep-unit", "--private-network", "--bind", f"{self.drive}:/var/lib/terrace"]  # fmt: skip
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.leader = wait_for("a first process", lambda: next(iter(self.children()), None))
+        wait_for("systemd", lambda: self.ran("systemctl", "is-system-running")[1].strip() in ("running", "degraded"))
+        return self
+
+    def children(self):
+        """systemd-nspawn's own children: the one is the machine's first process."""
+        expect(self.process.poll() is None, f"systemd-nspawn ended: {self.console()}")
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with contextlib.suppress(FileNotFoundError), open(path) as file:
+            return [int(pid) for pid in file.read().split()]
+        return []
+
+    def processes(self):
+        """All processes of the machine."""
+        if not self.leader:
+            return []
+        try:
+            namespace = os.stat(f"/proc/{self.leader}/ns/pid").st_ino
+        except FileNotFoundError:
+            return []
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{pid}/ns/pid").st_ino == namespace:
+                    found.append(int(pid))
+        return found
+
+    def console(self):
+        with open(os.path.join(self.folder, "console"), errors="replace") as file:
+            return file.read()[-2000:]
+
+    def ran(self, *command):
+        """Exit code, and all that was printed, of a command in the running machine."""
+        entered = ["nsenter", "--target", str(self.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root",
+                   "--wdns=/", *command]  # fmt: skip
+        done = subprocess.run(entered, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False, env=self.environment())  # fmt: skip
+        return done.returncode, done.stdout
+
+    def run(self, *command):
+        """What a command printed that must succeed."""
+        code, output = self.ran(*command)
+        expect(code == 0, f"{' '.join(command)}: exit code {code}: {output}")
+        return output
+
+    def journal(self):
+        return self.ran("journalctl", "--no-pager", "--output=cat", "--unit=terrace")[1]
+
+    def show(self, name):
+        return self.run("systemctl", "show", "--value", f"--property={name}", "terrace").strip()
+
+    def connect(self, port=11211):
+        """A connection to a port of the machine, made in its network."""
+        made = []
+
+        def inside():
+            with open(f"/proc/{self.leader}/ns/net") as network:
+                if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
+                    return
+            with contextlib.suppress(OSError):
+                made.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
+
+        thread = threading.Thread(target=inside)
+        thread.start()
+        thread.join()
+        return made[0] if made else None
+
+    def client(self):
+        return Client(wait_for("a connection", self.connect))
+
+    def listener(self, port):
+        """A socket that takes a port of the machine."""
+        made = []
+
+        def inside():
+            with open(f"/proc/{self.leader}/ns/net") as network:
+                ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET)
+            made.append(socket.create_server(("127.0.0.1", port)))
+
+        thread = threading.Thread(target=inside)
+        thread.start()
+        thread.join()
+        return made[0]
+
+
+class Client:
+    """Enough of memcached's protocol."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.file = connection.makefile("rb")
+
+    def line(self):
+        return self.file.readline().decode().rstrip("\r\n")
+
+    def set(self, key, value):
+        self.connection.sendall(b"set %s 0 0 %d\r\n%s\r\n" % (key.encode(), len(value), value))
+        answer = self.line()
+        expect(answer == "STORED", f"set {key}: {answer}")
+
+    def get(self, key):
+        self.connection.sendall(b"get %s\r\n" % key.encode())
+        head = self.line().split()
+        if head == ["END"]:
+            return None
+        expect(head[:2] == ["VALUE", key], f"get {key}: {head}")
+        value = self.file.read(int(head[3]))
+        self.file.read(2)
+        expect(self.line() == "END", f"get {key}: no end")
+        return value
+
+    def stats(self, group=""):
+        self.connection.sendall(f"stats {group}".strip().encode() + b"\r\n")
+        found = {}
+        while (line := self.line()) != "END":
+            expect(line.startswith("STAT "), f"stats {group}: {line!r}")
+            _, name, value = line.split(" ", 2)
+            found[name] = value
+        return found
