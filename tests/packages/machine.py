@@ -172,37 +172,41 @@ class Machine:
         return self.run("systemctl", "show", "--value", f"--property={name}", "terrace").strip()
 
     def connect(self, port=11211):
-        """A connection to a port of the machine, made in its network."""
-        made = []
-
-        def inside():
-            with open(f"/proc/{self.leader}/ns/net") as network:
-                if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
-                    return
-            with contextlib.suppress(OSError):
-                made.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
-
-        thread = threading.Thread(target=inside)
-        thread.start()
-        thread.join()
-        return made[0] if made else None
+        return connect(self.leader, port)
 
     def client(self):
         return Client(wait_for("a connection", self.connect))
 
     def listener(self, port):
         """A socket that takes a port of the machine."""
-        made = []
+        return in_network_of(self.leader, lambda: socket.create_server(("127.0.0.1", port)))
 
-        def inside():
-            with open(f"/proc/{self.leader}/ns/net") as network:
-                ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET)
-            made.append(socket.create_server(("127.0.0.1", port)))
 
-        thread = threading.Thread(target=inside)
-        thread.start()
-        thread.join()
-        return made[0]
+def in_network_of(pid, action):
+    """What `action` gives back in the network of a process; `None` where either is not there."""
+    made = []
+
+    def inside():
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/ns/net") as network:
+                if ctypes.CDLL(None, use_errno=True).setns(network.fileno(), CLONE_NEWNET) != 0:
+                    return
+            made.append(action())
+
+    # A thread of its own, which ends there.
+    thread = threading.Thread(target=inside)
+    thread.start()
+    thread.join()
+    return made[0] if made else None
+
+
+def connect(pid, port=11211):
+    """A connection to a port on loopback, IPv4 or IPv6, in the network of a process."""
+    for host in ("127.0.0.1", "::1"):
+        made = in_network_of(pid, lambda host=host: socket.create_connection((host, port), timeout=PATIENCE))
+        if made:
+            return made
+    return None
 
 
 class Client:

@@ -110,7 +110,7 @@ class Tests:
             wait_for("a restart", lambda: machine.show("NRestarts") == "1" and pid(machine) not in ("0", before))
             check_all_there(machine, "after kill -9")
             expect(machine.journal().count(" warm: ") == 1, machine.journal())
-            expect("io_uring" in machine.journal(), f"the unit keeps io_uring away: {machine.journal()}")
+            expect("I/O engine: io_uring" in machine.journal(), f"the unit keeps io_uring away: {machine.journal()}")
 
     def taken_ports_are_named(self):
         with self.machine().boot() as machine:
