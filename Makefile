@@ -18,6 +18,11 @@ release:
 packages: tools
 	scripts/packages.sh
 
+# target/image: the container image for amd64 and arm64, an OCI archive; takes about ten minutes.
+image:
+	scripts/tools.sh arm64
+	scripts/image.sh
+
 # Formatting, lints, and tests with time limits, in about 13 minutes on two cores; installs what they need.
 test: tools
 	scripts/test.sh

@@ -51,6 +51,8 @@ suite guide 300 tests/guide/run
 suite next-format 900 scripts/next-format.sh
 suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "${CARGO_TARGET_DIR:-target}")/next-format/terrace" \
     scripts/run-tests terrace-e2e --test restart -- upgrade
-# The packages on a Debian with systemd: a minute, and as much for the Debian and the static binary.
+# The packages on a Debian with systemd, and the image in containers: a minute each, and three for the Debian and the
+# static binary.
 suite packages 900 env TERRACE_PACKAGES_BINARY="$([ ! -x "$guided" ] || echo "$guided")" tests/packages/run
+suite image 600 tests/image/run
 summary test-long
