@@ -38,6 +38,7 @@ machine=$(uname -m)
 lay() {
     local folder=$2 share=$2/share page
     install -D -m 755 "$1" "$folder/bin/terrace"
+    # Names of functions stay, for profiles and for what a panic prints.
     strip --strip-debug "$folder/bin/terrace"
     install -D -m 644 deploy/terrace.toml "$folder/etc/terrace.toml"
     install -D -m 644 deploy/terrace.service "$folder/lib/systemd/system/terrace.service"
@@ -48,8 +49,8 @@ lay() {
     gzip --best --no-name "$share/man/man1/"*.1
     install -D -m 644 deploy/package/completions/terrace.bash "$share/bash-completion/completions/terrace"
     install -D -m 644 deploy/package/completions/terrace.fish "$share/fish/vendor_completions.d/terrace.fish"
-    install -D -m 644 README.md "$share/doc/terrace/README.md"
-    install -D -m 644 LICENSE "$share/doc/terrace/LICENSE"
+    install -d "$share/doc/terrace"
+    install -m 644 README.md CHANGELOG.md LICENSE "$share/doc/terrace/"
 }
 
 # The newest version of glibc that a binary asks for.
