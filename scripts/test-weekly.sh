@@ -33,4 +33,7 @@ suite crash 3600 env TERRACE_CRASH_ROUNDS=300 \
 suite orphans 3600 env TERRACE_ORPHAN_ROUNDS=50 \
     scripts/run-tests --release terrace-e2e --test orphans -- --nocapture
 suite terrace-e2e 3600 scripts/run-tests --release terrace-e2e --test mixed_load
+# Under qemu: no figure, but every path that the other processor takes.
+suite arm64 3600 scripts/arm64.sh
+suite image 1800 tests/image/run --all
 summary test-weekly
