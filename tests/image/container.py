@@ -99,7 +99,7 @@ class Container:
 
     NUMBER = 0
 
-    def __init__(self, image, arguments, command=None, volumes=None, memory=None, errno=None):
+    def __init__(self, image, arguments, command=None, volumes=None, memory=None, errno=None, root=False):
         Container.NUMBER += 1
         self.name = f"terrace-image-{os.getpid()}-{Container.NUMBER}"
         self.bundle = tempfile.mkdtemp(prefix="terrace-image-")
@@ -107,6 +107,12 @@ class Container:
         config = image.configs[here]
         words = [*(command or config["Entrypoint"]), *arguments]
         user, group = (int(number) for number in config["User"].split(":"))
+        capabilities = {}
+        if root:
+            # Of those that Docker gives to root, the two that it takes to become another user.
+            user, group = 0, 0
+            names = ["CAP_SETUID", "CAP_SETGID"]
+            capabilities = {kind: names for kind in ("bounding", "effective", "permitted")}
         mounts = [
             mounted("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
             mounted("/dev", "tmpfs", "tmpfs", "nosuid", "mode=755", "size=65536k"),
@@ -120,7 +126,7 @@ class Container:
             "root": {"path": image.roots[here], "readonly": True},
             "process": {
                 "terminal": False, "user": {"uid": user, "gid": group}, "args": words, "env": config["Env"],
-                "cwd": config.get("WorkingDir") or "/", "capabilities": {}, "noNewPrivileges": True,
+                "cwd": config.get("WorkingDir") or "/", "capabilities": capabilities, "noNewPrivileges": True,
             },
             "mounts": mounts,
             "linux": {

@@ -114,6 +114,16 @@ class Tests:
             expect(container.ended() != 0, "there is a shell")
             expect("terrace --help" in container.output(), f"sh: {container.output()}")
 
+    def root_becomes_a_user_of_the_image(self):
+        for name in ("memcache", "memcached", "terrace", "nobody"):
+            with self.container("-u", name, root=True) as container:
+                container.client()
+                with open(f"/proc/{container.pid()}/status") as file:
+                    [line] = [line for line in file if line.startswith("Uid:")]
+                expect(set(line.split()[1:]) == {"65534" if name == "nobody" else str(USER)}, f"{name}: {line}")
+        with self.container(root=True) as container:
+            expect(container.ended() == 64, f"root without -u: {container.output()}")
+
     def tier_is_read_without_io_uring(self):
         for errno in (None, 1):
             with Volume(USER) as data:
