@@ -35,5 +35,6 @@ suite orphans 3600 env TERRACE_ORPHAN_ROUNDS=50 \
 suite terrace-e2e 3600 scripts/run-tests --release terrace-e2e --test mixed_load
 # Under qemu: no figure, but every path that the other processor takes.
 suite arm64 3600 scripts/arm64.sh
+suite packages 1800 env TERRACE_PACKAGES_SBOM=1 tests/packages/run
 suite image 1800 tests/image/run --all
 summary test-weekly

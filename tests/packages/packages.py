@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import glob
 import hashlib
+import json
 import os
 import shutil
 import socket
@@ -309,6 +310,25 @@ class Tests:
         with open(apart.make("deb", self.version), "rb") as one, open(self.deb(), "rb") as other:
             same = hashlib.sha256(one.read()).digest() == hashlib.sha256(other.read()).digest()
         expect(same, "made again, the package has other bytes")
+
+
+    def bill_of_materials_lists_what_is_built_in(self):
+        tool = os.path.join(TREE, ".cache", "cyclonedx", "bin", "cargo-cyclonedx")
+        if not os.access(tool, os.X_OK) and not os.environ.get("TERRACE_PACKAGES_SBOM"):
+            raise Unavailable("cargo-cyclonedx is not installed; TERRACE_PACKAGES_SBOM=1 has it built in three minutes")
+        folder = os.path.join(self.packages.folder, "sbom")
+        command = [os.path.join(TREE, "scripts", "packages.sh"), "--output", folder, "sbom"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with open(os.path.join(folder, f"terrace-{self.version}.cdx.json")) as file:
+            bill = json.load(file)
+        listed = {(it["name"], it["version"]) for it in bill["components"]}
+        tree = ["cargo", "tree", "--locked", "--package", "terrace", "--edges", "normal", "--prefix", "none"]
+        built = subprocess.run(tree, check=True, stdout=subprocess.PIPE, text=True, cwd=TREE).stdout.splitlines()
+        built = {(words[0], words[1].lstrip("v")) for words in map(str.split, built)} - {("terrace", self.version)}
+        expect(built <= listed, f"not listed: {sorted(built - listed)}")
+        expect(not any(name == "proptest" for name, _ in listed), "what only tests use is listed")
+        unlicensed = [it["name"] for it in bill["components"] if not it.get("licenses")]
+        expect(not unlicensed, f"without a licence: {unlicensed}")
 
 
 def main():
