@@ -1,6 +1,7 @@
 """Runs the container image; see `run`."""
 
 import argparse
+import itertools
 import os
 import struct
 import subprocess
@@ -91,11 +92,10 @@ class Tests:
             print(f"   {architecture}: {size / 1e6:.1f} MB", flush=True)
 
     def argument_lists_of_charts_start_and_serve(self):
-        for number, (title, arguments, settings) in enumerate(charts()):
-            # As arguments of the entry point, behind `memcached`, and with that as the command.
-            way = number % 3
-            words = [*(["memcached"] if way == 1 else []), *arguments]
-            command = ["memcached"] if way == 2 else None
+        # As arguments of the entry point, behind `memcached`, and with that as the command.
+        ways = [([], None), (["memcached"], None), ([], ["memcached"])]
+        for (title, arguments, settings), (words, command) in itertools.product(charts(), ways):
+            words = [*words, *arguments]
             with Volume(USER) as data, self.container(*words, command=command, volumes={"/data": data}) as container:
                 client = container.client()
                 client.set("chart", b"value")
