@@ -108,7 +108,11 @@ case " ${kinds[*]} " in
         [ -n "$static" ] || { scripts/release.sh "$musl" && static=$target/guided/$musl/terrace; }
         ;;
 esac
-debian=$(dpkg --print-architecture 2>/dev/null || echo "$machine")
+case "$machine" in
+    x86_64) debian=amd64 ;;
+    aarch64) debian=arm64 ;;
+    *) debian=$machine ;;
+esac
 for kind in "${kinds[@]}"; do
     case "$kind" in
         deb) package deb "$debian" "terrace_${version}_$debian.deb" ;;
