@@ -20,6 +20,13 @@ TREE = os.path.dirname(os.path.dirname(HERE))
 SETTINGS = "/etc/terrace.toml"
 TIER = "/var/lib/terrace/cache"
 KEYS = 400
+# What bash does at a Tab behind its arguments.
+COMPLETE = """source /usr/share/bash-completion/completions/terrace
+COMP_WORDS=(terrace "$@")
+COMP_CWORD=$#
+_terrace terrace "${@: -1}" "${@: -2:1}"
+echo "${COMPREPLY[@]}"
+"""
 
 
 class Unavailable(Exception):
@@ -101,7 +108,9 @@ class Tests:
             account = machine.run("getent", "passwd", "terrace").strip()
             expect(account.endswith(":/usr/sbin/nologin"), account)
             machine.run("zsh", "-n", "/usr/share/zsh/vendor-completions/_terrace")
-            machine.run("bash", "-n", "/usr/share/bash-completion/completions/terrace")
+            for words in ("--dura", "plan --drives", "serve --tier-f"):
+                completed = machine.run("bash", "-c", COMPLETE, "bash", *words.split()).strip()
+                expect(completed.startswith("--"), f"terrace {words} is completed to {completed!r}")
             make_small(machine)
             started(machine)
             before = pid(machine)
