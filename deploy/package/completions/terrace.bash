@@ -19,6 +19,9 @@ _terrace() {
             terrace,bench)
                 cmd="terrace__subcmd__bench"
                 ;;
+            terrace,convert)
+                cmd="terrace__subcmd__convert"
+                ;;
             terrace,plan)
                 cmd="terrace__subcmd__plan"
                 ;;
@@ -35,7 +38,7 @@ _terrace() {
 
     case "${cmd}" in
         terrace)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --gear --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -231,8 +234,8 @@ _terrace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --gear)
-                    COMPREPLY=($(compgen -W "a b c d" -- "${cur}"))
+                --write-policy)
+                    COMPREPLY=($(compgen -W "all-once all-twice reused-once reused-none" -- "${cur}"))
                     return 0
                     ;;
                 --stop-timeout)
@@ -390,11 +393,11 @@ _terrace() {
                     return 0
                     ;;
                 --extended)
-                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast no_modern" -- "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast no_modern" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -586,6 +589,20 @@ _terrace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        terrace__subcmd__convert)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         terrace__subcmd__plan)
             opts="-m --items --key-bytes --value-bytes --ttl --client-flags --trace --server --rate --get-percent --gets --sets --popularity --exponent --beta --dram --memory-limit --drive --drives --path --dwpd --tier-size --tier-full --network --cores --nodes --price-dram --price-drive --price-node --classes --json"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -755,7 +772,7 @@ _terrace() {
             return 0
             ;;
         terrace__subcmd__serve)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --gear --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -951,8 +968,8 @@ _terrace() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --gear)
-                    COMPREPLY=($(compgen -W "a b c d" -- "${cur}"))
+                --write-policy)
+                    COMPREPLY=($(compgen -W "all-once all-twice reused-once reused-none" -- "${cur}"))
                     return 0
                     ;;
                 --stop-timeout)
@@ -1110,11 +1127,11 @@ _terrace() {
                     return 0
                     ;;
                 --extended)
-                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast no_modern" -- "${cur}"))
                     return 0
                     ;;
                 -o)
-                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast no_modern" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_terrace_global_optspecs
-    string join \n p/port= l/listen= U/udp-port= public-udp Z/enable-ssl s/unix-socket= a/unix-mask= c/conn-limit= b/listen-backlog= B/protocol= R/max-reqs-per-event= Y/auth-file= S/enable-sasl sasl-passwords= m/memory-limit= M/disable-evictions I/max-item-size= C/disable-cas t/threads= k/lock-memory L/enable-largepages tier= state= durability= on-mismatch= write-budget= tier-full= gear= stop-timeout= background-threads= io-engine= A/enable-shutdown F/disable-flush-all X/disable-dumping D/prefix-delimiter= W/disable-watch u/user= d/daemon P/pidfile= r/enable-coredumps log-format= v/verbose admin= admin-token-file= admin-host= config= h/help V/version i/license f/slab-growth-factor= n/slab-min-size= e/memory-file= N/napi-ids= o/extended=
+    string join \n p/port= l/listen= U/udp-port= public-udp Z/enable-ssl s/unix-socket= a/unix-mask= c/conn-limit= b/listen-backlog= B/protocol= R/max-reqs-per-event= Y/auth-file= S/enable-sasl sasl-passwords= m/memory-limit= M/disable-evictions I/max-item-size= C/disable-cas t/threads= k/lock-memory L/enable-largepages tier= state= durability= on-mismatch= write-budget= tier-full= write-policy= stop-timeout= background-threads= io-engine= A/enable-shutdown F/disable-flush-all X/disable-dumping D/prefix-delimiter= W/disable-watch u/user= d/daemon P/pidfile= r/enable-coredumps log-format= v/verbose admin= admin-token-file= admin-host= config= h/help V/version i/license f/slab-growth-factor= n/slab-min-size= e/memory-file= N/napi-ids= o/extended=
 end
 
 function __fish_terrace_needs_command
@@ -48,10 +48,10 @@ complete -c terrace -n "__fish_terrace_needs_command" -l on-mismatch -d 'tiers t
 refuse\t''"
 complete -c terrace -n "__fish_terrace_needs_command" -l write-budget -d 'how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited [unlimited]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l tier-full -d 'a tier is full when records take so much of it; less holds less, and is written less [80]' -r
-complete -c terrace -n "__fish_terrace_needs_command" -l gear -d 'what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none [a]' -r -f -a "a\t''
-b\t''
-c\t''
-d\t''"
+complete -c terrace -n "__fish_terrace_needs_command" -l write-policy -d 'what full tiers admit and reinsert: all-once, all-twice, reused-once, reused-none [all-once]' -r -f -a "all-once\t''
+all-twice\t''
+reused-once\t''
+reused-none\t''"
 complete -c terrace -n "__fish_terrace_needs_command" -l stop-timeout -d 'how long a stop may take to write everything out [25]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t and cores]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l io-engine -d 'how drives are read: auto, io_uring or pool (of threads) [auto]' -r -f -a "auto\t''
@@ -83,7 +83,8 @@ ssl_ca_cert=\t''
 ssl_ciphers=\t''
 ssl_min_version=\t''
 ssl_session_cache\t''
-no_maxconns_fast\t''"
+no_maxconns_fast\t''
+no_modern\t''"
 complete -c terrace -n "__fish_terrace_needs_command" -l public-udp -d 'UDP replies of any length to public addresses; else 3 times the request at most'
 complete -c terrace -n "__fish_terrace_needs_command" -s Z -l enable-ssl -d 'speak TLS, with the certificate of -o ssl_chain_cert and ssl_key'
 complete -c terrace -n "__fish_terrace_needs_command" -s S -l enable-sasl -d 'SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names'
@@ -105,6 +106,7 @@ complete -c terrace -n "__fish_terrace_needs_command" -f -a "serve" -d 'The serv
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "plan" -d 'Says what a cache needs: DRAM, flash, nodes; how it will do; what it costs; and the command line for it'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "probe" -d 'Measures what media can do: drives, files, and DRAM beside them. A new file is made and removed again; what holds anything is only read, unless --destroy'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "bench" -d 'Puts load on a memcached server and checks every value that comes back'
+complete -c terrace -n "__fish_terrace_needs_command" -f -a "convert" -d 'Writes the settings of memcached\'s service as settings of terrace'
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s p -l port -d 'TCP port; 0 turns TCP off, -1 takes any that is free [11211]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s l -l listen -d 'where: ADDR[:PORT],...; before one notls:, btls:, mtls:, proto[NAME]:, tag[NAME]: [all addresses]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s U -l udp-port -d 'UDP port; 0 turns UDP off; without -p it is the TCP port too [0]' -r
@@ -129,10 +131,10 @@ complete -c terrace -n "__fish_terrace_using_subcommand serve" -l on-mismatch -d
 refuse\t''"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l write-budget -d 'how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited [unlimited]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier-full -d 'a tier is full when records take so much of it; less holds less, and is written less [80]' -r
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l gear -d 'what a full tier writes: a all, b keeps less of it, c what was used twice, d keeps none [a]' -r -f -a "a\t''
-b\t''
-c\t''
-d\t''"
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l write-policy -d 'what full tiers admit and reinsert: all-once, all-twice, reused-once, reused-none [all-once]' -r -f -a "all-once\t''
+all-twice\t''
+reused-once\t''
+reused-none\t''"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l stop-timeout -d 'how long a stop may take to write everything out [25]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t and cores]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l io-engine -d 'how drives are read: auto, io_uring or pool (of threads) [auto]' -r -f -a "auto\t''
@@ -164,7 +166,8 @@ ssl_ca_cert=\t''
 ssl_ciphers=\t''
 ssl_min_version=\t''
 ssl_session_cache\t''
-no_maxconns_fast\t''"
+no_maxconns_fast\t''
+no_modern\t''"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l public-udp -d 'UDP replies of any length to public addresses; else 3 times the request at most'
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s Z -l enable-ssl -d 'speak TLS, with the certificate of -o ssl_chain_cert and ssl_key'
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s S -l enable-sasl -d 'SASL PLAIN, binary protocol only; lines of user:password in the file that MEMCACHED_SASL_PWDB names'
@@ -214,7 +217,7 @@ complete -c terrace -n "__fish_terrace_using_subcommand plan" -l price-node -d '
 complete -c terrace -n "__fish_terrace_using_subcommand plan" -l client-flags -d 'Clients set flags'
 complete -c terrace -n "__fish_terrace_using_subcommand plan" -l classes -d 'Print the classes of drives and what is assumed of them'
 complete -c terrace -n "__fish_terrace_using_subcommand plan" -l json -d 'Print one JSON object; docs/plan.md describes it'
-complete -c terrace -n "__fish_terrace_using_subcommand probe" -l size -d 'MiB of a new file, and of DRAM. Files for processes take as much again, memory of 32 processes four times as much' -r
+complete -c terrace -n "__fish_terrace_using_subcommand probe" -l size -d 'Size of a new file, and of DRAM: MiB, or with a suffix (512m, 4g). Files for processes take as much again, memory of 32 processes four times as much' -r
 complete -c terrace -n "__fish_terrace_using_subcommand probe" -l seconds -d 'Seconds per medium for all measurements, filling a new file aside' -r
 complete -c terrace -n "__fish_terrace_using_subcommand probe" -l lanes -d 'Access lanes of the medium; inferred if not given' -r
 complete -c terrace -n "__fish_terrace_using_subcommand probe" -l max -d 'The most the medium can do in MB/s; inferred if not given' -r

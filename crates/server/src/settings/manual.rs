@@ -19,7 +19,7 @@ const CHOICES: [(&str, &[&str]); 6] = [
     ("protocol", &["auto", "ascii", "binary"]),
     ("durability", &["process", "strict"]),
     ("on-mismatch", &["cold", "refuse"]),
-    ("gear", &["a", "b", "c", "d"]),
+    ("write-policy", &["all-once", "all-twice", "reused-once", "reused-none"]),
     ("io-engine", &["auto", "io_uring", "pool"]),
     ("log-format", &["text", "json"]),
 ];
@@ -117,7 +117,7 @@ fn terrace() -> Command {
 }
 
 /// `terrace PROGRAM`, for each that has a command line of its own.
-fn programs() -> [Command; 3] {
+fn programs() -> [Command; 4] {
     let program = |name: &'static str, command: Command| {
         command.name(name).version(Resettable::Reset).disable_version_flag(true)
     };
@@ -125,7 +125,16 @@ fn programs() -> [Command; 3] {
         program("plan", terrace_plan::command()),
         program("probe", terrace_probe::command()),
         program("bench", terrace_load::command()),
+        program("convert", convert()),
     ]
+}
+
+fn convert() -> Command {
+    let file = Arg::new("file").value_name("FILE").required(true).value_hint(ValueHint::FilePath);
+    let help = "/etc/memcached.conf, or /etc/sysconfig/memcached";
+    Command::new("convert")
+        .about("Writes the settings of memcached's service as settings of terrace")
+        .arg(file.help(help))
 }
 
 /// What a shell completes: the server's flags with and without `serve` in front, and the programs with theirs.
@@ -151,7 +160,7 @@ fn completions(shell: Shell) -> Vec<u8> {
 /// terrace(1): the server.
 fn page_of_the_server() -> Vec<u8> {
     let command = terrace().override_usage(
-        "terrace [serve] [FLAGS]\nterrace plan [FLAGS]\nterrace probe [FLAGS]\nterrace bench [FLAGS]",
+        "terrace [serve] [FLAGS]\nterrace plan [FLAGS]\nterrace probe [FLAGS]\nterrace bench [FLAGS]\nterrace convert FILE",
     );
     let page = Man::new(command.long_about(DESCRIPTION)).source("Terrace").manual("Terrace");
     let mut text = Vec::new();
@@ -224,5 +233,12 @@ fn completed_words_are_understood() {
             let line = [format!("--{long}={word}")];
             assert!(Invocation::parse(&line).is_ok(), "{line:?} is completed and refused");
         }
+    }
+}
+
+#[test]
+fn choices_are_of_flags() {
+    for (name, _) in CHOICES {
+        assert!(FLAGS.iter().any(|flag| flag.long == name), "--{name}");
     }
 }
