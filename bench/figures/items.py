@@ -65,7 +65,7 @@ def _reads(server, size, records, most):
 
 def _terrace_dram(server):
     stats = tiers.of_terrace(server)
-    names = ("sealed_index", "page_tables", "segment_table")
+    names = ("tier_index", "page_tables", "segment_table")
     return sum(stats[f"memory_{name}"] for name in names) / max(stats["records"], 1)
 
 

@@ -77,7 +77,9 @@ def in_memory(server):
 
 
 # What `stats tiers` accounts for under the limit.
-ACCOUNTED = ["sealed_index", "page_tables", "segment_table", "dram_table", "fresh", "hot", "idle", "staging"]
+ACCOUNTED = [
+    "tier_index", "page_tables", "segment_table", "dram_index", "write_buffer", "read_cache", "free", "staging",
+]  # fmt: skip
 
 
 def fitted(server, records, measure):

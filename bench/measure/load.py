@@ -49,7 +49,7 @@ def load_held(server, workload, **options):
 def _told(server):
     """What the server counts of records that went, and of reads that failed."""
     tiers = server.stats("tiers") if server.name == "terrace" else {}
-    told = ("evict", "lost", "expired", "false", "corrupt", "error", "failed", "silent", "memory_limit")
+    told = ("evict", "lost", "expired", "false", "corrupt", "error", "failed", "unresponsive", "memory_limit")
     return {name: value for name, value in tiers.items() if any(word in name for word in told)}
 
 

@@ -76,7 +76,7 @@ SECTIONS = {
         "cpu", "speed-instructions", "speed-cpu", "speed-cores", "speed-scaling", "speed-scaling-reads", "sets", "overwrites",
         "speed-sets", "speed-scaling-sets",
     ],
-    "Latency": ["speed-latency", "stalls", "speed-idle"],
+    "Latency": ["speed-latency", "stalls", "page", "speed-idle"],
     "The load generator": ["generator"],
 }  # fmt: skip
 assert sorted(row for rows in SECTIONS.values() for row in rows) == sorted(ROWS)

@@ -44,7 +44,7 @@ def full(quick):
         read = load(server, "get", records=records, requests=SAMPLE)
     file_bytes = 1 << 30
     share = lambda name: percent(stats[f"tier:{name}"], file_bytes)
-    index = sum(stats[f"memory_{name}"] for name in ("sealed_index", "page_tables", "segment_table"))
+    index = sum(stats[f"memory_{name}"] for name in ("tier_index", "page_tables", "segment_table"))
     accounted = sum(stats.get(name, 0) for name in MEMORY)
     live = stats["records"]
     told = ", ".join(
