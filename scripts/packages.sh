@@ -4,7 +4,8 @@
 #
 # scripts/packages.sh [--binary FILE] [--static FILE] [--version VERSION] [--output FOLDER] [deb|rpm|tar|sbom]...
 #
-# Binaries that are not named are built, guided by a profile, in four minutes each.
+# Binaries that are not named are built, guided by a profile, in four minutes each. RELEASE=1 refuses figures that
+# were measured with other sources.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,6 +24,12 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#kinds[@]} -gt 0 ] || kinds=(deb rpm tar sbom)
+
+# Figures of a release are those of its sources.
+if [ -n "${RELEASE:-}" ] && ! bench/table --stale; then
+    echo "measure these rows again (bench/run --record ROW, then bench/table), or build without RELEASE" >&2
+    exit 1
+fi
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 output=$(realpath -m "${output:-$target/packages}")

@@ -5,6 +5,8 @@ import os
 import platform
 import time
 
+from measure import record
+
 HEAD = """# Figures
 
 What `make figures` measured and drew, as the papers and posts that made the questions known drew it:
@@ -33,6 +35,8 @@ def conditions(quick):
         "kernel": platform.release().partition("-")[0],
         "load": float(load),
         "quick": quick,
+        "version": record.version(),
+        "sources": record.sources(),
     }
 
 

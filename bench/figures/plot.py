@@ -19,6 +19,7 @@ COLOURS = {
     "Terrace": "#1b6ca8",
     "memcached (DRAM)": "#d1495b",
     "extstore": "#e1a100",
+    "fio": "#555555",
     "RocksDB": "#2e8b57",
     "LevelDB": "#7b5ea7",
 }

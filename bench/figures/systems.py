@@ -2,7 +2,7 @@
 
 import contextlib
 
-from measure import cgroup, tiers
+from measure import cgroup, fio, tiers
 from measure.figure import say
 from measure.load import load
 from measure.server import memcached, terrace
@@ -111,6 +111,29 @@ def _taken_mib(stats):
 def gets(server, workload="get", **options):
     """One run of the generator on its own core."""
     return load(server, workload, cpus=LOAD_CPU, **options)
+
+
+def fio_curve(path, span, quick):
+    """What the drive itself does with random reads of a page, one to 256 in flight: the line that no server passes
+    whose every request is one read."""
+    depths = (1, 16, 128) if quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    found = [fio.reads(path, 1 if quick else 3, LOAD_CPU, span, depth=depth) for depth in depths]
+    return [{"depth": depth, "rate": f.iops, "mean_us": f.mean_us} for depth, f in zip(depths, found)]
+
+
+def rate_at(points, mean_us=1000):
+    """The highest rate of a sweep at that mean latency, between two points or, where all are below it, of the last;
+    None where none is."""
+    best = None
+    for before, after in zip(points, points[1:] + [None]):
+        if before["mean_us"] > mean_us:
+            continue
+        rate = before["rate"]
+        if after and after["mean_us"] > mean_us:
+            part = (mean_us - before["mean_us"]) / (after["mean_us"] - before["mean_us"])
+            rate += part * (after["rate"] - rate)
+        best = max(best or 0, rate)
+    return best
 
 
 def point(report):

@@ -1,71 +1,81 @@
-"""Latency over throughput: uniform reads, reads and writes, writes."""
+"""Latency over throughput: uniform reads, reads and writes, writes, of short records."""
+
+import os
 
 from measure import tiers
 from measure.figure import say
 
 from . import plot, systems
 
-RECORDS, RECORD = 400_000, {"key_bytes": 16, "value_bytes": 800}
+RECORDS, RECORD = 1_000_000, {"key_bytes": 20, "value_bytes": 80}
+# So little that few of the records fit besides the index; the group counts connections and page cache, too.
+MIB, LIMIT_MIB = 24, 152
 MIXES = {
     "100 % GET": ("get", {}),
-    "80 % GET, 20 % SET": ("mixed", {"get_percent": 80, "any_version": True}),
+    "80 % GET, 20 % SET": ("mixed", {"get_percent": 80}),
     "100 % SET": ("overwrite", {}),
 }
-TITLE = "Latency over throughput, records of 16 + 800 bytes, uniform"
+CONNECTIONS, DEPTHS = (120, 264, 528), (1, 4, 8, 16, 32)
+# Of the others, connections and depths where curves begin and end.
+CORNERS = [(120, 1), (120, 32), (528, 1), (528, 32)]
+# What extstore has not is stored so soon after: its back end costs it nothing here.
+BACK_END_US = 100
+TITLE = "Latency over throughput, records of 20 + 80 bytes, uniform"
 TEXT = """
-Each point is one setting of connections and requests in flight per connection (depth); depth rises
-along a curve. Up and to the left is a server that queues. Terrace and extstore keep {records:,} records
-({mib:.0f} MiB) on the same drive with `-m 128` each, within {limit} MiB of memory that count the page cache; memcached has all of them
-in DRAM. One worker thread each on one core, the generator on the other; meta protocol. extstore
-is filled slowly and with a quick slab mover (`slab_automove_window=3,slab_automove_freeratio=0.05`), without
-which it evicts half of the records; misses of its GETs are what it evicted all the same: {misses}.
+Each point is one setting of connections and requests in flight per connection (depth); depth rises along a curve. Up and
+to the left is a server that queues. Terrace keeps {records:,} records on a drive with `-m {mib}`; extstore has the same `-m`
+and drive (`ext_item_size=64`), and can't hold what it must know of all of them: what it misses is stored {back_end} us after.
+Both are in control groups of {limit} MiB that count the page cache too. memcached has all records in DRAM. *fio* reads pages of the
+same file at random, one to 256 at once, without a server. One worker thread each on one core, the generator on the other; meta
+protocol.
+
+{rates}
 """
 COLUMNS = "| system | load | connections | depth | requests/s | mean us | 99 %, us | GETs hit | hits from flash | us of CPU per request |"
 
 
 def measure(quick):
-    settings = [(120, depth) for depth in (1, 8, 32)]
-    if not quick:
-        settings = [(c, depth) for c in (120, 264, 528) for depth in (1, 8, 16, 32)]
-    seconds = 0.6 if quick else 1.2
-    # A quarter of that would fit into DRAM.
-    records = RECORDS
-    found = {"records": records, "systems": {}}
+    settings = CORNERS if quick else [(c, depth) for c in CONNECTIONS for depth in DEPTHS]
+    seconds = 0.6 if quick else 1.5
+    records = RECORDS // 4 if quick else RECORDS
+    found = {"records": records, "systems": {}, "fio": []}
     for name, start in _systems().items():
         with start() as server:
             say(f"{name}: {server.command}")
             systems.fill(server, records, slowly=name == "extstore", **RECORD)
+            here = settings if name == "Terrace" else CORNERS
             found["systems"][name] = {
-                mix: [_point(server, records, mix, *setting, seconds) for setting in settings]
-                for mix in MIXES
+                mix: [_point(server, name, records, mix, *setting, seconds) for setting in here] for mix in MIXES
             }
+            if name == "Terrace":
+                stats = tiers.of_terrace(server)
+                span = stats["tier:segments_used"] * stats["tier:segment_bytes"]
+                found["fio"] = systems.fio_curve(os.path.join(server.dir, "tier"), span, quick)
     return found
 
 
 def _systems():
     return {
-        "Terrace": systems.on_flash,
-        "extstore": systems.extstore,
+        "Terrace": lambda: systems.on_flash(mib=MIB, limit_mib=LIMIT_MIB),
+        "extstore": lambda: systems.extstore(mib=MIB, limit_mib=LIMIT_MIB, more=",ext_item_size=64"),
         "memcached (DRAM)": systems.in_dram,
     }
 
 
-def _point(server, records, mix, connections, depth, seconds):
+def _point(server, name, records, mix, connections, depth, seconds):
     workload, options = MIXES[mix]
+    if name == "extstore" and workload != "overwrite":
+        options = options | {"back_end": BACK_END_US}
     before = _hits(server)
     report = systems.gets(
         server, workload, records=records, seconds=seconds, warm_up=seconds / 4, protocol="meta",
-        connections=connections, depth=depth, any_version=True, **RECORD,
-        **{name: value for name, value in options.items() if name != "any_version"},
+        connections=connections, depth=depth, any_version=True, **RECORD, **options,
     )  # fmt: skip
     found = systems.point(report)
     flash, hits = (now - then for now, then in zip(_hits(server), before))
     if hits and tiers.flash(server):
         found["from_flash"] = flash / hits
-    say(
-        f"{server.name}, {mix}, {connections} x {depth}: {found['rate']:,.0f}/s, "
-        f"mean {found['mean_us']:,.0f} us"
-    )
+    say(f"{server.name}, {mix}, {connections} x {depth}: {found['rate']:,.0f}/s, mean {found['mean_us']:,.0f} us")
     return found
 
 
@@ -74,16 +84,22 @@ def _hits(server):
     return (tiers.flash(server) or {"hits": 0})["hits"], server.stats()["get_hits"]
 
 
+def _sweep(points, connections):
+    return [p for p in points if p["connections"] == connections]
+
+
 def draw(found, path):
     figure, panels = plot.panels(list(MIXES))
     for panel, mix in zip(panels, MIXES):
         lines = []
         for name, points in found["systems"].items():
-            most = [p for p in points[mix] if p["connections"] == points[mix][0]["connections"]]
-            lines.append((name, [(p["rate"] / 1000, p["mean_us"]) for p in most]))
+            sweep = _sweep(points[mix], CONNECTIONS[0])
+            lines.append((name, [(p["rate"] / 1000, p["mean_us"]) for p in sweep]))
+        if mix == "100 % GET":
+            lines.append(("fio", [(p["rate"] / 1000, p["mean_us"]) for p in found["fio"]]))
         plot.curves(panel, lines, "thousand requests/s", "mean latency, us", y_scale="log")
         for name, points in found["systems"].items():
-            rest = points[mix][len(lines[0][1]) :]
+            rest = [p for p in points[mix] if p["connections"] != CONNECTIONS[0]]
             panel.plot(
                 [p["rate"] / 1000 for p in rest], [p["mean_us"] for p in rest],
                 ".", color=plot.colour(name), alpha=0.5,
@@ -92,16 +108,26 @@ def draw(found, path):
 
 
 def text(found):
-    points = found["systems"]["extstore"]["100 % GET"]
-    misses = 1 - min(p["hits"] for p in points)
-    mib = found["records"] * 816 / (1 << 20)
+    rates = _rates(found)
     return TEXT.format(
-        records=found["records"], mib=mib, limit=systems.LIMIT_MIB, misses=f"{misses:.2%} of reads"
-    ) + (
-        "\nCurves are those of 120 connections; dots without a line those of 264 and 528.\n"
-        if len(points) > 3
-        else ""
-    ) + _table(found)
+        records=found["records"], mib=MIB, limit=LIMIT_MIB, back_end=BACK_END_US, rates=rates
+    ) + "\nCurves are those of 120 connections; dots without a line those of 264 and 528.\n" + _table(found)
+
+
+def _rates(found):
+    """Requests per second at a mean of 1 ms, interpolated on each sweep."""
+    rows = ["| requests/s at a mean of 1 ms | " + " | ".join(MIXES) + " |", "|---" * (len(MIXES) + 1) + "|"]
+    for name, mixes in found["systems"].items():
+        cells = []
+        for points in mixes.values():
+            sweeps = {p["connections"] for p in points}
+            best = [systems.rate_at(_sweep(points, connections)) for connections in sweeps]
+            most = max((rate for rate in best if rate), default=None)
+            cells.append(f"{most:,.0f}" if most else "above 1 ms everywhere")
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    most = systems.rate_at(found["fio"])
+    rows.append("| fio | " + (f"{most:,.0f}" if most else "") + " |" * len(MIXES))
+    return "\n".join(rows)
 
 
 def _table(found):

@@ -13,6 +13,7 @@ class Fio:
     bytes_per_second: float
     cpu_us: float
     p99_us: float
+    mean_us: float
 
 
 def reads(
@@ -51,4 +52,5 @@ def reads(
         bytes_per_second=read["bw_bytes"],
         cpu_us=cpu / ios,
         p99_us=read["clat_ns"]["percentile"]["99.000000"] / 1000,
+        mean_us=read["lat_ns"]["mean"] / 1000,
     )

@@ -85,6 +85,19 @@ def read():
 
 
 def stale(results):
-    """The rows whose sources have changed since they were measured."""
+    """The rows and figures whose sources have changed since they were measured, each with date and version."""
     now = sources()
-    return sorted(row for row, result in results.items() if result.sources != now)
+    found = {row: (r.date, r.version) for row, r in results.items() if r.sources != now}
+    for name, conditions in figures().items():
+        if conditions.get("sources") != now:
+            found[f"figure {name}"] = conditions["day"], conditions.get("version", "unknown version")
+    return found
+
+
+def figures():
+    """The conditions of each figure in docs/figures."""
+    path = os.path.join(ROOT, "docs", "figures", "data.json")
+    if not os.path.exists(path):
+        return {}
+    with open(path) as file:
+        return {name: entry["conditions"] for name, entry in json.load(file).items()}
