@@ -9,21 +9,23 @@ from . import plot, systems
 
 RECORDS, RECORD = 1_000_000, {"key_bytes": 20, "value_bytes": 80}
 # So little that few of the records fit besides the index; the group counts connections and page cache, too.
-MIB, LIMIT_MIB = 24, 152
+MIB, LIMIT_MIB = 24, 72
 MIXES = {
     "100 % GET": ("get", {}),
     "80 % GET, 20 % SET": ("mixed", {"get_percent": 80}),
     "100 % SET": ("overwrite", {}),
 }
-CONNECTIONS, DEPTHS = (120, 264, 528), (1, 4, 8, 16, 32)
-# Of the others, connections and depths where curves begin and end.
-CORNERS = [(120, 1), (120, 32), (528, 1), (528, 32)]
+# Connections and requests in flight on each: along a curve, and beside it.
+CURVE = [(8, 1), (16, 1), (32, 1), (64, 1), (120, 1), (120, 4), (120, 8), (120, 16), (120, 32)]
+BESIDE = [(264, 1), (264, 8), (264, 32), (528, 1), (528, 8), (528, 32)]
+# Of the others, where curves begin, bend and end.
+CORNERS = [(8, 1), (32, 1), (120, 1), (120, 8), (120, 32), (528, 32)]
 # What extstore has not is stored so soon after: its back end costs it nothing here.
 BACK_END_US = 100
 TITLE = "Latency over throughput, records of 20 + 80 bytes, uniform"
 TEXT = """
-Each point is one setting of connections and requests in flight per connection (depth); depth rises along a curve. Up and
-to the left is a server that queues. Terrace keeps {records:,} records on a drive with `-m {mib}`; extstore has the same `-m`
+Each point is one setting of connections and requests in flight per connection (depth). Up and to the left is a server
+that queues. Terrace keeps {records:,} records on a drive with `-m {mib}`; extstore has the same `-m`
 and drive (`ext_item_size=64`), and can't hold what it must know of all of them: what it misses is stored {back_end} us after.
 Both are in control groups of {limit} MiB that count the page cache too. memcached has all records in DRAM. *fio* reads pages of the
 same file at random, one to 256 at once, without a server. One worker thread each on one core, the generator on the other; meta
@@ -35,7 +37,7 @@ COLUMNS = "| system | load | connections | depth | requests/s | mean us | 99 %, 
 
 
 def measure(quick):
-    settings = CORNERS if quick else [(c, depth) for c in CONNECTIONS for depth in DEPTHS]
+    settings = CORNERS if quick else CURVE + BESIDE
     seconds = 0.6 if quick else 1.5
     records = RECORDS // 4 if quick else RECORDS
     found = {"records": records, "systems": {}, "fio": []}
@@ -84,8 +86,8 @@ def _hits(server):
     return (tiers.flash(server) or {"hits": 0})["hits"], server.stats()["get_hits"]
 
 
-def _sweep(points, connections):
-    return [p for p in points if p["connections"] == connections]
+def _curve(points):
+    return [p for p in points if (p["connections"], p["depth"]) in CURVE]
 
 
 def draw(found, path):
@@ -93,13 +95,12 @@ def draw(found, path):
     for panel, mix in zip(panels, MIXES):
         lines = []
         for name, points in found["systems"].items():
-            sweep = _sweep(points[mix], CONNECTIONS[0])
-            lines.append((name, [(p["rate"] / 1000, p["mean_us"]) for p in sweep]))
+            lines.append((name, [(p["rate"] / 1000, p["mean_us"]) for p in _curve(points[mix])]))
         if mix == "100 % GET":
             lines.append(("fio", [(p["rate"] / 1000, p["mean_us"]) for p in found["fio"]]))
         plot.curves(panel, lines, "thousand requests/s", "mean latency, us", y_scale="log")
         for name, points in found["systems"].items():
-            rest = [p for p in points[mix] if p["connections"] != CONNECTIONS[0]]
+            rest = [p for p in points[mix] if (p["connections"], p["depth"]) not in CURVE]
             panel.plot(
                 [p["rate"] / 1000 for p in rest], [p["mean_us"] for p in rest],
                 ".", color=plot.colour(name), alpha=0.5,
@@ -111,7 +112,7 @@ def text(found):
     rates = _rates(found)
     return TEXT.format(
         records=found["records"], mib=MIB, limit=LIMIT_MIB, back_end=BACK_END_US, rates=rates
-    ) + "\nCurves are those of 120 connections; dots without a line those of 264 and 528.\n" + _table(found)
+    ) + "\nCurves rise from 8 to 120 connections, then in depth; dots beside them are those of 264 and 528 connections.\n" + _table(found)
 
 
 def _rates(found):
@@ -120,9 +121,7 @@ def _rates(found):
     for name, mixes in found["systems"].items():
         cells = []
         for points in mixes.values():
-            sweeps = {p["connections"] for p in points}
-            best = [systems.rate_at(_sweep(points, connections)) for connections in sweeps]
-            most = max((rate for rate in best if rate), default=None)
+            most = systems.rate_at(_curve(points))
             cells.append(f"{most:,.0f}" if most else "above 1 ms everywhere")
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     most = systems.rate_at(found["fio"])
