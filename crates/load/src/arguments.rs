@@ -8,9 +8,21 @@ use std::io::{IsTerminal, stderr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_amounts as amounts;
 
 /// Timed runs at least so long are divided into windows, unless told otherwise.
 const WINDOWS_FROM: f64 = 5.0;
+
+/// Bytes of one value.
+fn length(text: &str) -> Result<usize, String> {
+    amounts::whole_bytes(text).map(|bytes| bytes as usize)
+}
+
+/// One request at least.
+fn requests(text: &str) -> Result<u64, String> {
+    amounts::whole(text)
+        .and_then(|count| if count == 0 { Err("write 1 at least".into()) } else { Ok(count) })
+}
 
 /// Puts load on a memcached server and checks every value that comes back.
 #[derive(Clone, Parser)]
@@ -22,16 +34,16 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "127.0.0.1:11211")]
     pub(crate) server: String,
     /// Number of the first record; numbers decide keys.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0", value_parser = amounts::whole)]
     first: u64,
     /// How many records there are.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value = "100k", value_parser = amounts::whole)]
     records: u64,
     /// Bytes per key, 16 to 250.
     #[arg(long, default_value_t = 20)]
     key_bytes: usize,
     /// Bytes per value.
-    #[arg(long, default_value_t = 80)]
+    #[arg(long, default_value = "80", value_parser = length)]
     value_bytes: usize,
     /// How long keys and values are.
     #[arg(long, value_enum, default_value_t = Lengths::Fixed)]
@@ -40,13 +52,13 @@ pub(crate) struct Arguments {
     #[arg(long)]
     trace: Option<String>,
     /// Requests to send; each record once if not given, or for --seconds.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = requests)]
     requests: Option<u64>,
     /// How long to send, for each point of a series.
-    #[arg(long, conflicts_with = "requests")]
+    #[arg(long, conflicts_with = "requests", value_parser = amounts::seconds)]
     seconds: Option<f64>,
     /// Seconds before that, which are not reported.
-    #[arg(long, default_value_t = 0.0, requires = "seconds")]
+    #[arg(long, default_value = "0", requires = "seconds", value_parser = amounts::seconds)]
     warm_up: f64,
     /// Seconds of the windows of which the longest steady stretch is reported, with --rate or --search all: 1
     /// from --seconds 5 on if not given; 0 for none.
@@ -67,7 +79,7 @@ pub(crate) struct Arguments {
     /// Open loop: requests per second, all connections together; several for a series. Latencies
     /// count from when a request was due, however late the server let it be sent. Costs the generator
     /// a core while it waits.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = amounts::count)]
     rate: Vec<f64>,
     /// The times between requests of an open loop.
     #[arg(long, value_enum, default_value_t = Between::Even)]

@@ -1,7 +1,8 @@
 //! The flags of `terrace plan`.
 
-use crate::{TIER_FULL, amounts};
+use crate::TIER_FULL;
 use clap::{Parser, ValueEnum};
+use terrace_amounts as amounts;
 
 /// What is taken where no flag, trace or server says otherwise.
 pub(crate) const KEY_BYTES: f64 = 20.0;

@@ -6,7 +6,6 @@
 //! `docs/plan.md` derives each figure and says what it was compared with.
 #![forbid(unsafe_code)]
 
-mod amounts;
 mod answer;
 mod cli;
 mod compare;

@@ -52,8 +52,7 @@ struct Arguments {
 
 /// Bytes of a size as the server's flags take it, with powers of 1024; a bare number counts MiB.
 fn size(text: &str) -> Result<u64, String> {
-    let config = parse_size::Config::new().with_binary().with_default_factor(1 << 20);
-    config.parse_size(text).map_err(|_| "write MiB, or a size such as 512m or 4g".into())
+    terrace_amounts::mebibytes(text).map(|bytes| bytes as u64)
 }
 
 /// The flags of `terrace probe`, for its manual page and completions of shells.

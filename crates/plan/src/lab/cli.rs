@@ -56,7 +56,7 @@ struct Arguments {
     #[arg(long, default_value_t = 8.0)]
     counters: f64,
     /// Print what a least-recently-used cache of so many bytes would miss of the trace, and nothing else.
-    #[arg(long, value_name = "SIZE", value_parser = crate::amounts::bytes, requires = "trace")]
+    #[arg(long, value_name = "SIZE", value_parser = terrace_amounts::bytes, requires = "trace")]
     lru_bytes: Option<f64>,
     /// Write policies to run.
     #[arg(

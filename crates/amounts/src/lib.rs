@@ -1,4 +1,6 @@
-//! Amounts as people write them: a number, with or without a fraction, and a suffix.
+//! Amounts as people write them: a number, with or without a fraction, and a suffix. The programs of `terrace` read
+//! their flags with it; errors say what to write instead.
+#![forbid(unsafe_code)]
 
 /// Powers of 1024, as the server reads sizes: `k`, `Ki`, `KB` and `KiB` mean the same.
 const BYTES: &[(&str, f64)] = &[
@@ -13,47 +15,61 @@ const COUNTS: &[(&str, f64)] = &[("k", 1e3), ("m", 1e6), ("g", 1e9), ("b", 1e9),
 const TIMES: &[(&str, f64)] = &[("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
 /// Bytes.
-pub(crate) fn bytes(text: &str) -> Result<f64, String> {
+pub fn bytes(text: &str) -> Result<f64, String> {
     size(text, 1.0)
 }
 
 /// Bytes, where a bare number counts MiB, as behind the server's `-m`.
-pub(crate) fn mebibytes(text: &str) -> Result<f64, String> {
+pub fn mebibytes(text: &str) -> Result<f64, String> {
     size(text, 1_048_576.0)
 }
 
 /// Bytes, where a bare number counts GiB.
-pub(crate) fn gibibytes(text: &str) -> Result<f64, String> {
+pub fn gibibytes(text: &str) -> Result<f64, String> {
     size(text, 1_073_741_824.0)
 }
 
 /// A number of things, or of things per second.
-pub(crate) fn count(text: &str) -> Result<f64, String> {
+pub fn count(text: &str) -> Result<f64, String> {
     amount(text, 1.0, |suffix| named(COUNTS, suffix))
         .ok_or_else(|| "write a number such as 220k, 1.5m, 2b or 1e9".into())
 }
 
 /// Seconds.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     amount(text, 1.0, |suffix| named(TIMES, suffix))
         .ok_or_else(|| "write seconds, or a time such as 90s, 15m, 12h or 7d".into())
 }
 
 /// Bits per second, where a bare number counts Gbit/s.
-pub(crate) fn bits(text: &str) -> Result<f64, String> {
+pub fn bits(text: &str) -> Result<f64, String> {
     amount(text, 1e9, |suffix| named(COUNTS, suffix))
         .ok_or_else(|| "write Gbit/s, or a rate such as 25g or 800m".into())
 }
 
 /// A share in percent, as a part of 1.
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
+pub fn percent(text: &str) -> Result<f64, String> {
     let share =
         amount(text, 1.0, |suffix| named(&[("%", 1.0)], suffix)).map(|percent| percent / 100.0);
     share.filter(|share| *share <= 1.0).ok_or_else(|| "write a number from 0 to 100".into())
 }
 
+/// A whole number of things.
+pub fn whole(text: &str) -> Result<u64, String> {
+    let number = count(text)?;
+    if number.fract() != 0.0 || number > u64::MAX as f64 {
+        return Err("write a whole number such as 220k, 1.5m or 2b".into());
+    }
+    Ok(number as u64)
+}
+
+/// A whole number of bytes.
+pub fn whole_bytes(text: &str) -> Result<u64, String> {
+    bytes(text).map(|bytes| bytes as u64)
+}
+
 /// A plain number.
-pub(crate) fn number(text: &str) -> Result<f64, String> {
+pub fn number(text: &str) -> Result<f64, String> {
     amount(text, 1.0, |_| None).ok_or_else(|| "write a number, such as 1.5".into())
 }
 
@@ -124,7 +140,8 @@ mod tests {
         for wrong in ["", "k", "1kb", "1e", "1e999", "-5", "1,000"] {
             assert!(count(wrong).is_err(), "{wrong:?}");
         }
-        assert!(number("1k").is_err());
+        assert_eq!((whole("1.5k"), whole_bytes("1.5k")), (Ok(1500), Ok(1536)));
+        assert!(number("1k").is_err() && whole("1.5").is_err());
         assert_eq!((percent("95"), percent("0.5 %")), (Ok(0.95), Ok(0.005)));
         assert!(percent("101").is_err() && percent("-1").is_err());
         assert!(seconds("1w").unwrap_err().contains("7d"));
