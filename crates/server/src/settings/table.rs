@@ -139,8 +139,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("r", "enable-coredumps", "", "", "allow core dumps of any size", Process, Set(|s, _| set(&mut s.core_dumps, true))),
     flag("", "log-format", "FORMAT", "text", "lines of the log: text (time, level, message) or json", Process, Set(log_format)),
     flag("v", "verbose", "", "", "log more; -vv and -vvv still more", Process, Set(verbose)),
-    flag("", "admin", "ADDR:PORT", "off", "serve metrics and status over HTTP there, or on a Unix socket (a path)", Process, Set(admin)),
-    flag("", "admin-token-file", "FILE", "", "the admin page asks for the token in this file, in `Authorization: Bearer`", Process, Set(admin_token_file)),
+    flag("", "admin", "ADDR:PORT", "off", "serve a live page, metrics and status over HTTP there, or on a Unix socket (a path)", Process, Set(admin)),
+    flag("", "admin-token-file", "FILE", "", "the admin page asks for the token in this file: in a form, as a password, or in `Authorization: Bearer`", Process, Set(admin_token_file)),
     flag("", "admin-host", "NAME", "", "take this name for the admin page's `Host`, too; may be repeated", Process, Set(admin_host)),
     flag("", "config", "FILE", "", "read settings from this TOML file; what the command line says wins", Process, Config),
 
