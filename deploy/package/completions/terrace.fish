@@ -62,8 +62,8 @@ complete -c terrace -n "__fish_terrace_needs_command" -s u -l user -d 'give up r
 complete -c terrace -n "__fish_terrace_needs_command" -s P -l pidfile -d 'write the process id there' -r -F
 complete -c terrace -n "__fish_terrace_needs_command" -l log-format -d 'lines of the log: text (time, level, message) or json [text]' -r -f -a "text\t''
 json\t''"
-complete -c terrace -n "__fish_terrace_needs_command" -l admin -d 'serve metrics and status over HTTP there, or on a Unix socket (a path) [off]' -r
-complete -c terrace -n "__fish_terrace_needs_command" -l admin-token-file -d 'the admin page asks for the token in this file, in `Authorization: Bearer`' -r -F
+complete -c terrace -n "__fish_terrace_needs_command" -l admin -d 'serve a live page, metrics and status over HTTP there, or on a Unix socket (a path) [off]' -r
+complete -c terrace -n "__fish_terrace_needs_command" -l admin-token-file -d 'the admin page asks for the token in this file: in a form, as a password, or in `Authorization: Bearer`' -r -F
 complete -c terrace -n "__fish_terrace_needs_command" -l admin-host -d 'take this name for the admin page\'s `Host`, too; may be repeated' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l config -d 'read settings from this TOML file; what the command line says wins' -r -F
 complete -c terrace -n "__fish_terrace_needs_command" -s f -l slab-growth-factor -d 'shown by `stats settings`; there are no slab classes [1.25]' -r
@@ -145,8 +145,8 @@ complete -c terrace -n "__fish_terrace_using_subcommand serve" -s u -l user -d '
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s P -l pidfile -d 'write the process id there' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l log-format -d 'lines of the log: text (time, level, message) or json [text]' -r -f -a "text\t''
 json\t''"
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l admin -d 'serve metrics and status over HTTP there, or on a Unix socket (a path) [off]' -r
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l admin-token-file -d 'the admin page asks for the token in this file, in `Authorization: Bearer`' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l admin -d 'serve a live page, metrics and status over HTTP there, or on a Unix socket (a path) [off]' -r
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l admin-token-file -d 'the admin page asks for the token in this file: in a form, as a password, or in `Authorization: Bearer`' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l admin-host -d 'take this name for the admin page\'s `Host`, too; may be repeated' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l config -d 'read settings from this TOML file; what the command line says wins' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s f -l slab-growth-factor -d 'shown by `stats settings`; there are no slab classes [1.25]' -r
