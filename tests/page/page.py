@@ -184,12 +184,14 @@ def a_server_that_goes_and_comes_back_is_told():
         text = browser.wait("a word", lambda: browser.find("#gone").is_displayed() and browser.text("#gone"))
         assert re.fullmatch(r"No answer from the server since .*\d:\d\d.*\. Trying again\. \d+ s so far\.", text), text
         assert browser.run("return document.title").startswith("⚠ ")
+        assert browser.text("#state") == "✕ No figures", browser.text("#state")
         time.sleep(3)
         assert browser.text("#gone") != text, "how long it has been gone is told anew"
         server.start()
         browser.wait("the server again", lambda: not browser.find("#gone").is_displayed())
         browser.wait("the new one's time", lambda: re.search(r"Up \d s", browser.text("#uptime")))
         assert not browser.run("return document.title").startswith("⚠ ")
+        assert browser.text("#state") == "✓ Serving", browser.text("#state")
         browser.wait("a chart with a gap", lambda: browser.run(line).count("M") == 2)
         # The browser's own words on what could not be loaded, and no mistake of the script.
         complaints = browser.complaints()

@@ -130,6 +130,7 @@ class Chart {
     if (most === null) {
       const all = sums.flatMap((values) => (values ? [Math.max(...values.map((value) => value ?? 0))] : []));
       most = roundUp(Math.max(0, ...all), this.base);
+      if (this.least !== null) most = Math.max(most, 10 * this.least);
     }
     const from = this.least === null ? "" : `logarithmic, ${round(this.format(this.least))} to `;
     put(this.most, from + round(this.format(most)));

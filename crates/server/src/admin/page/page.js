@@ -5,6 +5,7 @@ const RECENT_S = 10;
 // Events come once a second.
 const SILENT_MS = 5000;
 const RETRY_MS = 1000;
+const NO_FIGURES = "✕ No figures";
 
 // What was told, oldest first: { at, ms, stats, tiers }, and null for a time in which nothing was.
 const history = [];
@@ -331,6 +332,8 @@ const sayGone = () => {
   document.title = `${isGone ? "⚠ " : ""}Terrace ${location.host}`;
   if (!isGone) return;
   const [text, time] = banner.children;
+  const state = byId("state");
+  if (state.textContent !== NO_FIGURES) state.replaceChildren(make("span", { class: "pill bad" }, NO_FIGURES));
   const since = `since ${goneSince.toLocaleTimeString()}`;
   if (why === "token") {
     if (!text.querySelector("a")) text.replaceChildren("The session is over, or the token is another one now. ", make("a", { href: "/" }, "Sign in"), ".");
