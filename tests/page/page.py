@@ -1,13 +1,17 @@
 """Tests of the live page in a browser. Run by `tests/page/run`, which finds the browser and the server."""
 
 import argparse
+import contextlib
+import http.client
 import re
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from browser import Browser
 from server import Server
@@ -173,6 +177,57 @@ def a_token_is_asked_for_and_the_session_ends():
         browser.wait("the form", lambda: browser.text("#token") is not None)
 
 
+class Proxy(ThreadingHTTPServer):
+    """Serves a page in the folder `/cache/`, as a proxy in front of several servers does."""
+
+    daemon_threads = True
+
+    def __init__(self, page_port):
+        self.page_port = page_port
+        super().__init__(("127.0.0.1", 0), ProxyHandler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.server_close()
+
+
+class ProxyHandler(BaseHTTPRequestHandler):
+    def forward(self):
+        if not self.path.startswith("/cache/"):
+            return self.send_error(404)
+        page = http.client.HTTPConnection("127.0.0.1", self.server.page_port)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        page.request(self.command, self.path.removeprefix("/cache"), body, dict(self.headers))
+        answer = page.getresponse()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding"):
+                self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            while piece := answer.read1():
+                self.wfile.write(piece)
+
+    do_GET = do_HEAD = do_POST = forward
+
+    def log_message(self, *_):
+        pass
+
+
+def a_proxy_may_serve_it_in_a_folder():
+    with Server("-m", "64", token=TOKEN) as server, Proxy(server.page_port) as proxy, Browser() as browser:
+        folder = f"http://127.0.0.1:{proxy.server_port}/cache/"
+        browser.open(folder)
+        browser.find("#token").send_keys(TOKEN)
+        browser.find("form button").click()
+        browser.wait_for_figures()
+        assert browser.driver.current_url == folder, browser.driver.current_url
+        browser.find("header form button").click()
+        browser.wait("the form", lambda: browser.text("#token") is not None)
+        assert browser.driver.current_url == folder, browser.driver.current_url
+
+
 def a_server_that_goes_and_comes_back_is_told():
     with Server("-m", "64") as server, Browser() as browser:
         browser.open(server.url)
@@ -312,6 +367,7 @@ TESTS = [
     figures_at_rest_are_those_of_stats,
     figures_move_without_a_reload_under_load,
     a_token_is_asked_for_and_the_session_ends,
+    a_proxy_may_serve_it_in_a_folder,
     a_server_that_goes_and_comes_back_is_told,
     a_drive_that_goes_wrong_is_told,
     as_many_readers_as_may_be_are_told,

@@ -198,9 +198,9 @@ fn browser_signs_in_and_out() {
     let (mut server, port) = server_with_token();
     const HTML: &str = "Accept: text/html,*/*\r\n";
     let (status, head, form) = get(port, "/", HTML);
-    assert!(status == 401 && form.contains("action=\"/sign-in\""), "{head}");
+    assert!(status == 401 && form.contains("action=\"sign-in\""), "{head}");
     assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
-    assert!(!form.contains("/events"), "nothing of the page");
+    assert!(!form.contains("events"), "nothing of the page");
 
     let (status, head, said) = post(port, "/sign-in", "", "token=another+token+entirely");
     assert!(status == 401 && said.contains("That is not the token."), "{head}");
@@ -210,7 +210,7 @@ fn browser_signs_in_and_out() {
     assert_eq!((status, head.contains("set-cookie")), (403, false), "another site's form");
 
     let (status, head, _) = post(port, "/sign-in", "Origin: http://localhost\r\n", right);
-    assert!(status == 303 && head.contains("location: /"), "{head}");
+    assert!(status == 303 && head.contains("location: ."), "{head}");
     let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
     let cookie = format!("Cookie: {}\r\n", cookie.split("; ").next().expect("a value"));

@@ -1,7 +1,7 @@
 //! The HTML documents: the live page and the form to sign in.
 //!
 //! Each is one document without anything to load: style and script are put into it when the server starts, and its
-//! policy allows those two alone, by their hashes.
+//! policy allows those two alone, by their hashes. Addresses are relative, for proxies that serve them in a folder.
 
 use super::{
     CONTENT_SECURITY_POLICY, HTML, HeaderValue, REFERRER_POLICY, Response, StatusCode, response,
@@ -28,7 +28,7 @@ const PAGE: &str = include_str!("page/page.html");
 const FORM: &str = include_str!("page/sign-in.html");
 /// Stands in the page where it needs a token.
 const SIGN_OUT_BUTTON: &str =
-    r#"<form method="post" action="/sign-out"><button>Sign out</button></form>"#;
+    r#"<form method="post" action="sign-out"><button>Sign out</button></form>"#;
 
 /// The documents as they are sent.
 pub(super) struct Document {
@@ -125,9 +125,9 @@ mod tests {
         assert!(policy.contains(&between(page, "<style>", "</style>")), "{policy}");
         assert!(policy.contains(&between(&form, "<style>", "</style>")), "{policy}");
         assert!(policy.contains(&between(page, "<script>", "</script>")), "{policy}");
-        assert!(page.contains("/sign-out"));
+        assert!(page.contains("sign-out"));
         let open = Document::new(false);
-        assert!(!std::str::from_utf8(&open.page).unwrap().contains("/sign-out"));
+        assert!(!std::str::from_utf8(&open.page).unwrap().contains("sign-out"));
     }
 
     #[test]

@@ -282,7 +282,7 @@ pub fn markdown() -> String {
          for it by a form, and get a cookie that is good for 12 hours, for this token and for reading alone; it is HttpOnly\n\
          and SameSite=Strict, and a restart does not end it. Wrong tokens are answered 20 a second, with wrong passwords of\n\
          memcached's ports. HTTP is not encrypted: across a network, put a proxy with TLS in front, which passes `Host` on as\n\
-         it came. `/healthz` and `/readyz` answer without the token, as probes need it. Without a token file, `Host` must be\n\
+         it came; it may serve the page in a folder. `/healthz` and `/readyz` answer without the token, as probes need it. Without a token file, `Host` must be\n\
          a literal address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web page whose name\n\
          leads to 127.0.0.1 must not read them.\n\n\
          A connection has one request, of at most 4 KiB and within five seconds. At most 2,000 connections are served at a\n\

@@ -268,7 +268,7 @@ fn not_allowed(text: &'static str, methods: &'static str) -> Response {
 
 /// Sends a browser to the page, with a cookie to keep or to remove.
 fn see_page(cookie: Option<String>) -> Response {
-    let mut response = with(response(StatusCode::SEE_OTHER, TEXT, ""), LOCATION, "/");
+    let mut response = with(response(StatusCode::SEE_OTHER, TEXT, ""), LOCATION, ".");
     if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok()) {
         response.headers_mut().insert(SET_COOKIE, cookie);
     }

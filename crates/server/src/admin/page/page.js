@@ -336,7 +336,7 @@ const sayGone = () => {
   if (state.textContent !== NO_FIGURES) state.replaceChildren(make("span", { class: "pill bad" }, NO_FIGURES));
   const since = `since ${goneSince.toLocaleTimeString()}`;
   if (why === "token") {
-    if (!text.querySelector("a")) text.replaceChildren("The session is over, or the token is another one now. ", make("a", { href: "/" }, "Sign in"), ".");
+    if (!text.querySelector("a")) text.replaceChildren("The session is over, or the token is another one now. ", make("a", { href: "." }, "Sign in"), ".");
   } else if (why === "full") {
     put(text, `As many pages read these figures as may; nothing was heard ${since}. Trying again.`);
   } else {
@@ -362,7 +362,7 @@ const tryAgain = async () => {
   // A stream that fails does not say why, and a request does.
   let status = 0;
   try {
-    status = (await fetch("/events", { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(SILENT_MS) })).status;
+    status = (await fetch("events", { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(SILENT_MS) })).status;
   } catch {
     // No answer.
   }
@@ -372,7 +372,7 @@ const tryAgain = async () => {
 
 const connect = () => {
   heard = performance.now();
-  source = new EventSource("/events");
+  source = new EventSource("events");
   source.onmessage = ({ data }) => {
     heard = performance.now();
     goneSince = null;
