@@ -260,3 +260,39 @@ fn a_mix_of_all_stays_below_the_cap() {
         all
     });
 }
+
+/// memcached 1.6.45 divides the limit among its threads: with 16 it answers values with errors, with 64 it closes every
+/// connection.
+#[test]
+fn smallest_limit_serves_one_value_for_each_of_many_workers() {
+    if others("smallest_limit_serves_one_value_for_each_of_many_workers") {
+        return;
+    }
+    const WORKERS: usize = 16;
+    const BYTES: usize = 900_000;
+    let mut server = Server::start(&format!("-m 256 -t {WORKERS} -o read_buf_mem_limit=1"));
+    // Connections go to the workers by turns.
+    let mut clients: Vec<_> = (0..WORKERS).map(|_| server.client()).collect();
+    let value = vec![b'x'; BYTES];
+    let (head, tail) = value.split_at(BYTES / 2);
+    for (at, client) in clients.iter_mut().enumerate() {
+        client.send([format!("set k{at} 0 0 {BYTES}\r\n").as_bytes(), head].concat());
+    }
+    for client in &mut clients {
+        client.send([tail, b"\r\n"].concat());
+    }
+    for client in &mut clients {
+        assert_eq!(client.line(), "STORED");
+    }
+    for client in &mut clients {
+        client.send("get k0 k1\r\n");
+    }
+    for client in &mut clients {
+        for _ in 0..2 {
+            assert!(client.line().ends_with(" 900000"));
+            assert!(client.bytes(BYTES) == value && client.bytes(2) == b"\r\n");
+        }
+        assert_eq!(client.line(), "END");
+    }
+    server.assert_alive();
+}
