@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "packages"))
 
 from container import MIB, Container, Image, Volume  # noqa: E402
-from machine import Failed, expect  # noqa: E402
+from machine import Failed, expect, wait_for  # noqa: E402
 
 CHARTS = os.path.join(HERE, "..", "e2e", "tests", "charts.txt")
 # Unpacked, for each architecture.
@@ -54,7 +54,7 @@ def fill(container):
 
 
 def found(container):
-    client = container.client()
+    client = container.client().wait_until_recovered()
     values = [client.get(f"key{at}") for at in range(KEYS)]
     expect(all(it in (None, value(at)) for at, it in enumerate(values)), "a value is wrong")
     return sum(it is not None for it in values)
@@ -63,7 +63,7 @@ def found(container):
 def expect_warm(container):
     count = found(container)
     expect(count == KEYS, f"{count} of {KEYS} are back: {container.output()}")
-    expect(" warm: " in container.output(), container.output())
+    wait_for("a warm start", lambda: " warm: " in container.output())
 
 
 class Tests:

@@ -168,6 +168,13 @@ class Machine:
     def journal(self):
         return self.ran("journalctl", "--no-pager", "--output=cat", "--unit=terrace")[1]
 
+    def expect_logged(self, text, seconds=10):
+        """Fails unless the service logs this; the journal may have it a moment after the service ended."""
+        end = time.monotonic() + seconds
+        while text not in self.journal():
+            expect(time.monotonic() < end, f"{text!r} is not logged: {self.journal()}")
+            time.sleep(0.1)
+
     def show(self, name):
         return self.run("systemctl", "show", "--value", f"--property={name}", "terrace").strip()
 
@@ -243,3 +250,8 @@ class Client:
             _, name, value = line.split(" ", 2)
             found[name] = value
         return found
+
+    def wait_until_recovered(self):
+        """A start answers at once; records of the last run are back a moment later."""
+        wait_for("recovery", lambda: self.stats("tiers").get("recovery") != "recovering")
+        return self
