@@ -10,7 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 
-from machine import Client, connect, expect, mount, wait_for
+from machine import PATIENCE, Client, connect, expect, mount, wait_for
 
 # What Podman and Buildah allow, and Docker much alike: no io_uring.
 SECCOMP = "/usr/share/containers/seccomp.json"
@@ -172,7 +172,7 @@ class Container:
 
     def ended(self):
         """The exit code, once it ended."""
-        return self.process.wait(60)
+        return self.process.wait(PATIENCE)
 
     def end(self, number):
         """Sends a signal to its first process, and gives back how it ended."""

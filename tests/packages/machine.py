@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 
-PATIENCE = 60
+# Seconds; a machine with other work to do takes long to boot another.
+PATIENCE = 180
 CLONE_NEWNET = 0x40000000
 
 
