@@ -121,17 +121,22 @@ class Machine:
         command = ["systemd-nspawn", "--quiet", "--directory", self.root, "--machine", self.name, "--boot",
                    "--register=no", "--keep-unit", "--private-network", "--bind", f"{self.drive}:/var/lib/terrace"]  # fmt: skip
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
-        self.leader = wait_for("a first process", lambda: next(iter(self.children()), None))
+        self.leader = wait_for("a first process", self.first_process)
         wait_for("systemd", lambda: self.ran("systemctl", "is-system-running")[1].strip() in ("running", "degraded"))
         return self
 
-    def children(self):
-        """systemd-nspawn's own children: the one is the machine's first process."""
+    def first_process(self):
+        """The child of systemd-nspawn that has the number 1 in the machine. Another one comes before it and goes."""
         expect(self.process.poll() is None, f"systemd-nspawn ended: {self.console()}")
-        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        with contextlib.suppress(FileNotFoundError), open(path) as file:
-            return [int(pid) for pid in file.read().split()]
-        return []
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+                children = file.read().split()
+            for pid in children:
+                with open(f"/proc/{pid}/status") as file:
+                    [numbers] = [line.split()[1:] for line in file if line.startswith("NSpid:")]
+                if len(numbers) > 1 and numbers[-1] == "1":
+                    return int(pid)
+        return None
 
     def processes(self):
         """All processes of the machine."""
