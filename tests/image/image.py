@@ -13,7 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "packages"))
 
 from container import MIB, Container, Image, Volume  # noqa: E402
-from machine import Failed, expect, wait_for  # noqa: E402
+from machine import Failed, end_when_terminated, expect, wait_for  # noqa: E402
 
 CHARTS = os.path.join(HERE, "..", "e2e", "tests", "charts.txt")
 # Unpacked, for each architecture.
@@ -205,6 +205,7 @@ def main():
     parser.add_argument("--archive", required=True)
     parser.add_argument("only", nargs="*", help="names of tests")
     arguments = parser.parse_args()
+    end_when_terminated()
     passed = failed = 0
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)

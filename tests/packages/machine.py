@@ -1,5 +1,6 @@
 """A small Debian machine under systemd-nspawn, with systemd as its first process, for one test."""
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -7,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -40,21 +42,28 @@ def mount(*arguments):
     subprocess.run(["mount", *arguments], check=True)
 
 
+def end_when_terminated():
+    """Has SIGTERM unwind, so that machines and containers end, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    atexit.register(lambda: [machine.__exit__() for machine in list(Machine.LEFT)])
+
+
 class Machine:
     """What is written to it lies in memory, over the files of `base`, but for /var/lib/terrace, which is a folder of
     this machine's drive: tiers are files that are read past the page cache."""
 
     NUMBER = 0
+    LEFT = []
 
     def __init__(self, base, megabytes=1024):
         Machine.NUMBER += 1
+        Machine.LEFT.append(self)
+        self.process = self.leader = None
         self.name = f"terrace-test-{os.getpid()}-{Machine.NUMBER}"
         self.folder = tempfile.mkdtemp(prefix="terrace-packages-")
         self.drive = tempfile.mkdtemp(prefix="terrace-packages-drive-", dir="/var/tmp")
         self.root = os.path.join(self.folder, "root")
-        self.process = None
-        self.leader = None
-        memory = os.path.join(self.folder, "memory")
+        self.memory = memory = os.path.join(self.folder, "memory")
         os.mkdir(memory)
         os.mkdir(self.root)
         mount("-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", self.name, memory)
@@ -62,14 +71,16 @@ class Machine:
             os.mkdir(os.path.join(memory, folder))
         layers = f"lowerdir={base},upperdir={memory}/changed,workdir={memory}/work"
         mount("-t", "overlay", "-o", layers, self.name, self.root)
-        self.memory = memory
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        if self in Machine.LEFT:
+            Machine.LEFT.remove(self)
         if self.process:
-            for pid in self.processes():
+            # The first process takes all others of the machine with it.
+            for pid in self.children():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self.process.kill()
@@ -117,41 +128,40 @@ class Machine:
     # With systemd.
 
     def boot(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
         self.log = open(os.path.join(self.folder, "console"), "w")
         command = ["systemd-nspawn", "--quiet", "--directory", self.root, "--machine", self.name, "--boot",
                    "--register=no", "--keep-unit", "--private-network", "--bind", f"{self.drive}:/var/lib/terrace"]  # fmt: skip
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        # Apart from signals that are for the tests: it would end and leave the machine.
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        start_new_session=True)  # fmt: skip
         self.leader = wait_for("a first process", self.first_process)
         wait_for("systemd", lambda: self.ran("systemctl", "is-system-running")[1].strip() in ("running", "degraded"))
-        return self
 
-    def first_process(self):
-        """The child of systemd-nspawn that has the number 1 in the machine. Another one comes before it and goes."""
-        expect(self.process.poll() is None, f"systemd-nspawn ended: {self.console()}")
+    def children(self):
+        """Processes that systemd-nspawn started itself."""
         with contextlib.suppress(OSError):
             with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
-                children = file.read().split()
-            for pid in children:
+                return [int(pid) for pid in file.read().split()]
+        return []
+
+    def first_process(self):
+        """The child that has the number 1 in the machine. Another one comes before it and goes."""
+        expect(self.process.poll() is None, f"systemd-nspawn ended: {self.console()}")
+        for pid in self.children():
+            with contextlib.suppress(OSError):
                 with open(f"/proc/{pid}/status") as file:
                     [numbers] = [line.split()[1:] for line in file if line.startswith("NSpid:")]
                 if len(numbers) > 1 and numbers[-1] == "1":
-                    return int(pid)
+                    return pid
         return None
-
-    def processes(self):
-        """All processes of the machine."""
-        if not self.leader:
-            return []
-        try:
-            namespace = os.stat(f"/proc/{self.leader}/ns/pid").st_ino
-        except FileNotFoundError:
-            return []
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{pid}/ns/pid").st_ino == namespace:
-                    found.append(int(pid))
-        return found
 
     def console(self):
         with open(os.path.join(self.folder, "console"), errors="replace") as file:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from machine import PATIENCE, Client, Failed, Machine, expect, wait_for
+from machine import PATIENCE, Client, Failed, Machine, end_when_terminated, expect, wait_for
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -350,6 +350,7 @@ def main():
     parser.add_argument("--version", required=True)
     parser.add_argument("only", nargs="*", help="names of tests")
     arguments = parser.parse_args()
+    end_when_terminated()
     passed = failed = 0
     try:
         with Machine(arguments.base) as machine:
