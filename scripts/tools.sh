@@ -100,19 +100,6 @@ go_program() {
         echo "not installed: $program; its tests are skipped"
 }
 
-# What tests/chart/run checks the chart with; their schemas come with a Python package.
-chart_tools() {
-    local module=tests/chart/tools
-    mkdir -p .cache
-    if command -v go >/dev/null && ! [ .cache/helm -nt "$module/go.sum" ]; then
-        persist go build -C "$module" -o "$PWD/.cache/" helm.sh/helm/v3/cmd/helm \
-            github.com/yannh/kubeconform/cmd/kubeconform >/dev/null 2>&1 ||
-            echo "not installed: helm, kubeconform; tests of the chart are skipped"
-    fi
-    [ -x .cache/promtool ] || command -v promtool >/dev/null || fetch_promtool ||
-        echo "not installed: promtool; tests of alerts and dashboard are skipped"
-}
-
 # Of Debian's package, without the server that would start with it.
 fetch_promtool() {
     local folder
@@ -123,11 +110,6 @@ fetch_promtool() {
     [ -x .cache/promtool ]
 }
 
-packages
-rust_components
-python_clients
-exporter
-chart_tools
 packages "${1:-}"
 rust_components "${1:-}"
 python_clients
@@ -135,3 +117,8 @@ python_clients
 go_program tests/clients/exporter memcached_exporter github.com/prometheus/memcached_exporter/cmd/memcached_exporter
 # What makes the Debian package and the RPM.
 go_program deploy/package/tools nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+# What tests/chart/run checks the chart with; its schemas come with a Python package.
+go_program tests/chart/tools helm helm.sh/helm/v3/cmd/helm
+go_program tests/chart/tools kubeconform github.com/yannh/kubeconform/cmd/kubeconform
+[ -x .cache/promtool ] || command -v promtool >/dev/null || fetch_promtool ||
+    echo "not installed: promtool; tests of alerts and dashboard are skipped"
