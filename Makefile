@@ -2,12 +2,12 @@
 
 .PHONY: run release packages image test test-long test-weekly sim bench figures fmt tools
 
-# Serves on the embedded default: 256 MiB of DRAM, a 2 GiB file, port 11211 on loopback.
+# Serves port 11211 on loopback from 256 MiB of DRAM and a 2 GiB file, with a live page on port 11212.
 run:
 	cargo build --release --package terrace
 	mkdir -p data
 	exec "$${CARGO_TARGET_DIR:-target}"/release/terrace -u "$$(id -un)" -m 256 \
-	    --tier ssd:data/tier:2g -l 127.0.0.1 -p 11211
+	    --tier ssd:data/tier:2g -l 127.0.0.1 -p 11211 --admin 127.0.0.1:11212
 
 # The binary to install, target/guided/terrace, guided by a profile; takes about four minutes.
 release:
