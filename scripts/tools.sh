@@ -63,6 +63,10 @@ packages() {
 }
 
 rust_components() {
+    # The pinned toolchain, where rustup does not install it by itself.
+    rustc --version >/dev/null 2>&1 ||
+        persist rustup toolchain install "$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)" \
+            --profile minimal --component rustfmt --component clippy
     cargo fmt --version >/dev/null 2>&1 || persist rustup component add rustfmt
     cargo clippy --version >/dev/null 2>&1 || persist rustup component add clippy
     # `make release` needs it, and its test.
