@@ -1,6 +1,7 @@
 """The servers that figures compare: Terrace, extstore in as much memory, and memcached in DRAM."""
 
 import contextlib
+import os
 
 from measure import cgroup, fio, tiers
 from measure.figure import say
@@ -113,9 +114,11 @@ def gets(server, workload="get", **options):
     return load(server, workload, cpus=LOAD_CPU, **options)
 
 
-def fio_curve(path, span, quick):
-    """What the drive itself does with random reads of a page, one to 256 in flight: the line that no server passes
-    whose every request is one read."""
+def fio_curve(server, quick):
+    """What the drive itself does with random reads of a page of what a Terrace has written, one to 256 in flight: the
+    line that no server passes whose every request is one read."""
+    stats = tiers.of_terrace(server)
+    path, span = os.path.join(server.dir, "tier"), stats["tier:segments_used"] * stats["tier:segment_bytes"]
     depths = (1, 16, 128) if quick else (1, 2, 4, 8, 16, 32, 64, 128, 256)
     found = [fio.reads(path, 1 if quick else 3, LOAD_CPU, span, depth=depth) for depth in depths]
     return [{"depth": depth, "rate": f.iops, "mean_us": f.mean_us} for depth, f in zip(depths, found)]
