@@ -69,8 +69,12 @@ def rates(found, mixes):
     """Requests per second at a mean of 1 ms, interpolated on each curve."""
     rows = ["| requests/s at a mean of 1 ms | " + " | ".join(mixes) + " |", "|---" * (len(mixes) + 1) + "|"]
     for name, of_mixes in found["systems"].items():
-        most = [systems.rate_at(curve(points)) for points in of_mixes.values()]
-        cells = [f"{rate:,.0f}" if rate else "above 1 ms everywhere" for rate in most]
+        cells = []
+        for points in of_mixes.values():
+            rate = systems.rate_at(curve(points))
+            hits = min(1 if p["hits"] is None else p["hits"] for p in curve(points))
+            missed = "" if hits > 0.999 else f" ({hits:.0%} of GETs hit at the least)"
+            cells.append((f"{rate:,.0f}" if rate else "above 1 ms everywhere") + missed)
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     most = systems.rate_at(found["fio"])
     rows.append("| fio, reads of pages | " + (f"{most:,.0f}" if most else "") + " |" * len(mixes))
