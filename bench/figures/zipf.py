@@ -3,7 +3,7 @@
 from measure import tiers
 from measure.figure import say
 
-from . import plot, systems
+from . import plot, sweep, systems
 
 RECORDS, RECORD = 1_000_000, {"key_bytes": 20, "value_bytes": 80}
 SHARES = [3, 5, 7, 10, 12.5]
@@ -13,8 +13,6 @@ EXTSTORE_SHARES = [3, 7, 12.5]
 GROUP_BESIDES_MIB = 64
 MIXES = {"100 % GET": ("get", {}), "80 % GET, 20 % SET": ("mixed", {"get_percent": 80})}
 LOAD = {"popularity": "zipf-mandelbrot", "protocol": "meta", "connections": 120, "depth": 8}
-# What extstore has not is stored so soon after: its back end costs it nothing here.
-BACK_END_US = 100
 # Warm is what changes by less than this share of hits from one round to the next. Rounds are as many requests
 # as there are records, not seconds: how popular a record is shows by requests, on a slow machine too.
 STEADY, ROUNDS_MAX = 0.005, 8
@@ -59,7 +57,7 @@ def measure(quick):
             say(server.command)
             systems.fill(server, records, **RECORD)
             for mix in MIXES:
-                point = _run(server, records, mix, seconds, rounds, back_end=BACK_END_US)
+                point = _run(server, records, mix, seconds, rounds, back_end=sweep.BACK_END_US)
                 found["extstore"].append(point | {"share": share, "mix": mix, "mib": mib})
     with systems.in_dram() as server:
         systems.fill(server, records, **RECORD)
@@ -164,7 +162,7 @@ def text(found):
             ]
             rows.append("| " + " | ".join(cells) + " |")
     text = TEXT.format(
-        records=found["records"], back_end=BACK_END_US, steady=STEADY,
+        records=found["records"], back_end=sweep.BACK_END_US, steady=STEADY,
         most=found.get("rounds", ROUNDS_MAX), fresh=found["fresh"],
     )  # fmt: skip
     return text + "\n".join(rows) + "\n"
