@@ -83,6 +83,8 @@ mod tests {
 
     const NOW: u32 = 1;
     const KEYS: usize = 3000;
+    /// More pairs of keys than this never share all bits that the index keeps of them.
+    const SAME_BITS: usize = 3;
 
     fn open(tiers: Vec<Tier>, state: &Arc<StateFile>) -> Arc<Cache> {
         let tuning = Tuning { segment_bytes: Some(64 << 10), ..Tuning::default() };
@@ -197,12 +199,16 @@ mod tests {
             assert!(matches!(set(&session, n, "second"), Update::Done { .. }));
         }
         lose(&session, 50);
-        for n in 0..100 {
+        let old = |&n: &usize| {
             let key = format!("key{n}");
             let lookup = session.get(session.key(key.as_bytes()), NOW, Access::Use, None);
-            assert!(matches!(lookup, Lookup::Miss), "{n}: an older record came out");
-        }
-        assert!(cache.stats().tiers[0].records >= sealed - 100, "the others stay");
+            assert!(!matches!(lookup, Lookup::Hit(_)), "{n}: it is lost");
+            matches!(lookup, Lookup::Read(_))
+        };
+        // Records of other keys with the same bits in the index are looked for, or have gone unread. One run in
+        // twenty-five has such a pair among 100 of 3,000.
+        assert!((0..100).filter(old).count() <= SAME_BITS, "older records came out");
+        assert!(cache.stats().tiers[0].records >= sealed - 100 - SAME_BITS as u64, "the others stay");
         drop(session);
         assert!(!cache.close(NOW, &|| true), "a clean stop is not to be believed");
         drop(cache);
