@@ -26,64 +26,46 @@
 //! Above them stand the engine ([`Cache`]), its shards and what these share (`pool`), the sizes that follow
 //! from its configuration (`geometry`), and the background work in slices (`maintain`).
 
-mod cache;
+mod background;
 mod config;
-mod crew;
 mod dram;
-mod geometry;
+mod engine;
+mod facade;
 mod index;
-mod kill_log;
-mod maintain;
-mod note;
-mod open_error;
+mod log;
 mod platform;
-mod pool;
-mod reclaim;
 mod records;
 mod recovery;
 mod request;
 mod segments;
 mod shard;
+mod shared;
+mod state;
 mod stats;
 mod tiers;
 
-pub use cache::Cache;
+pub use config::error::OpenError;
+pub use config::note::{Note, display_bytes, display_count};
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
-pub use dram::limit::LimitError;
-pub use note::{Note, display_bytes, display_count};
-pub use open_error::OpenError;
+pub use facade::cache::Cache;
+pub use facade::dump::{Dump, Listed};
+pub use facade::limit::LimitError;
+#[cfg(feature = "crash-points")]
+pub use platform::crash::set_crash_hook;
 pub use platform::mapped::replace_lost;
-pub use records::chunks::Pin;
 pub use records::key::{CHUNKS_TOGETHER, Key};
 pub use records::manifest::{ItemId, Manifest, Run};
 pub use records::record::{Body, NewRecord, NewValue, Record};
-#[cfg(feature = "crash-points")]
-pub use recovery::crash::set_crash_hook;
 #[doc(hidden)]
 pub use recovery::media::read_media;
 pub use recovery::mount::{FIRST_PAGE, is_foreign, is_member, set_of};
 pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
-pub use recovery::state::{RETIRED, StateFile, StateOwner, is_in_memory};
 pub use request::ahead::Intent;
+pub use request::chunks::Pin;
 pub use request::probe::Probe;
 pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadPlan, Session};
 pub use request::update::{Change, Update};
-pub use stats::dump::{Dump, Listed};
-pub use stats::observer::{Observer, Reclaim};
+pub use shared::observer::{Observer, Reclaim};
+pub use state::{RETIRED, StateFile, StateOwner, is_in_memory};
 pub use stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};
 pub use terrace_policy::WritePolicy;
-
-/// Locks, and goes on with what a panicking thread left: every critical section leaves its data
-/// consistent at each step that can panic.
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// As [`lock`], or `None` when somebody else has it.
-fn try_lock<T>(mutex: &std::sync::Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
-    }
-}

@@ -12,14 +12,14 @@ const LONG_FILES: [(&str, &str); 2] = [("Cargo.lock", "written by cargo"), ("LIC
 /// Where `unsafe` may stand: all I/O of the device crate, and these files.
 const UNSAFE_DIRS: [&str; 1] = ["crates/device/src/"];
 const UNSAFE_FILES: [&str; 9] = [
-    "crates/cache/src/maintain.rs",
+    "crates/cache/src/background/maintenance.rs",
     "crates/cache/src/platform/lanes.rs",
     "crates/cache/src/platform/mapped.rs",
     "crates/cache/src/dram/memory.rs",
     "crates/cache/src/platform/prefetch.rs",
     "crates/cache/src/platform/published.rs",
     "crates/cache/src/platform/quiesce.rs",
-    "crates/cache/src/reclaim/moving.rs",
+    "crates/cache/src/background/moving.rs",
     "crates/server/src/server/faults.rs",
 ];
 

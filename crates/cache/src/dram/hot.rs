@@ -3,11 +3,11 @@
 use crate::dram::memory::{Guard, Stamp};
 use crate::dram::resident::{Addr, Resident, footprint, mark};
 use crate::index::bucket::SEGMENTS_MAX;
-use crate::pool::Pool;
 use crate::records::key::{Key, Name};
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
+use crate::shared::Pool;
 use crate::stats::counters::count;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Heat, Promotion};

@@ -16,12 +16,12 @@
 
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
-use crate::lock;
+use crate::platform::lock::lock;
 use crate::platform::mapped::{self, Loss, Watch};
 use crate::platform::prefetch;
 pub(crate) use crate::platform::quiesce::Guard;
 use crate::platform::quiesce::Quiesce;
-use crate::recovery::state::{Field, State};
+use crate::state::{Field, State};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::VecDeque;
 use std::io;

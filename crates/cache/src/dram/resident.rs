@@ -62,14 +62,14 @@ pub(crate) mod mark {
     pub(crate) const SEALED: u16 = 32;
     /// Fresh, and found worth writing, see [`crate::tiers::admission`].
     pub(crate) const ADMITTED: u16 = 64;
-    /// Took the place of another that was nowhere but in DRAM, see [`crate::segments::pick`].
+    /// Took the place of another that was nowhere but in DRAM, see [`crate::background::pick`].
     pub(crate) const REWRITTEN: u16 = 128;
     /// Took the place of a copy, and counts on from what that had, see [`crate::dram::hot`].
     pub(crate) const INHERITED: u16 = 256;
     /// Took the place of a sealed record that its request had read, or was [`REWRITTEN`] when it was passed over.
     pub(crate) const CHANGED: u16 = 512;
     /// Without tiers: how many times eviction may still pass the record by though it was not used, see
-    /// [`crate::dram::eviction`].
+    /// [`crate::background::eviction`].
     pub(crate) const PASSES: u16 = 3 * PASS;
     pub(crate) const PASS: u16 = 1024;
     /// The key was used before this record is sealed: read, or rewritten.

@@ -1,10 +1,13 @@
 //! What the processor, the kernel and threads give: hints, mappings, atomics, and when memory that was
 //! let go may be used again. Knows nothing of records.
 
+pub(crate) mod crash;
 pub(crate) mod lanes;
+pub(crate) mod lock;
 pub(crate) mod mapped;
 pub(crate) mod prefetch;
 pub(crate) mod published;
 pub(crate) mod quiesce;
 pub(crate) mod random;
+pub(crate) mod spread;
 pub(crate) mod sync;

@@ -3,7 +3,7 @@
 //! Quiescent-state based reclamation (McKenney and Slingwine, 1998): memory that was unlinked at
 //! epoch *e* is reusable once every session has said, at *e* or later, that it holds no reference.
 
-use crate::lock;
+use crate::platform::lock::lock;
 use crate::platform::sync::{AtomicU64, Ordering, fence};
 use std::cell::Cell;
 use std::marker::PhantomData;

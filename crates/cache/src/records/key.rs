@@ -35,7 +35,7 @@ impl<'a> Key<'a> {
 }
 
 /// The position of a record in its shard's hash order, and its fingerprint. Within one sealed
-/// segment no two records share bucket and fingerprint, see [`crate::segments::seal`].
+/// segment no two records share bucket and fingerprint, see [`crate::background::seal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name {
     /// Position in hash order; picks the bucket and the page.

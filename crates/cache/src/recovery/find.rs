@@ -1,11 +1,11 @@
 //! Finding a tier's kill log without the state: by the directory on the tier, and by what its pages say of each
 //! other.
 
-use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory, Page};
-use crate::kill_log::word::Word;
-use crate::kill_log::{PAGE_WORDS, PAGES_PER_READ};
-use crate::recovery::state::{LogField, State};
+use crate::log::page::{self, DIRECTORY_BYTES, Directory, Page};
+use crate::log::word::Word;
+use crate::log::{PAGE_WORDS, PAGES_PER_READ};
 use crate::segments::layout::{PAGE, SEGMENTS_AT};
+use crate::state::{LogField, State};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -106,7 +106,7 @@ impl Reader<'_> {
             self.read_run(page).map_err(|why| unreadable(&why))?;
         }
         let at = (page - self.held.start) as usize * PAGE;
-        Ok(log_page::decode(&self.run[at..at + PAGE], self.place.set, page))
+        Ok(page::decode(&self.run[at..at + PAGE], self.place.set, page))
     }
 
     /// Reads from a page to the end of its slot at most.

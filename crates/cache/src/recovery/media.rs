@@ -1,6 +1,6 @@
 //! What a drive may hold, read without a drive: the fuzz target `media` and the test of its corpus.
 
-use crate::kill_log::log_page::{self, DIRECTORY_BYTES, Directory};
+use crate::log::page::{self, DIRECTORY_BYTES, Directory};
 use crate::records::key::Key;
 use crate::records::manifest::Manifest;
 use crate::records::record::Record;
@@ -80,7 +80,7 @@ fn log_page_of(bytes: &[u8]) -> bool {
     let crc = layout::checksum(9, &page[8..]);
     put_u32(&mut page, 0, crc);
     let (set, number) = (layout::u64_at(&page, 8), layout::u64_at(&page, 16));
-    log_page::decode(&page, set, number).is_some()
+    page::decode(&page, set, number).is_some()
 }
 
 fn directory(bytes: &[u8]) -> bool {

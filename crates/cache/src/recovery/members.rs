@@ -1,7 +1,7 @@
 //! The sets that the given tiers are members of: in which order they belong, and what a start costs that erases them.
 
 use crate::config::Config;
-use crate::note::{Note, display_bytes};
+use crate::config::note::{Note, display_bytes};
 use crate::segments::layout::{FirstPage, Superblock, VERSION, VERSION_MIN};
 
 /// Positions of the given tiers in the order of their set, if they are all members of one set, each is there once, and

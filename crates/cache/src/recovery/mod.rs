@@ -1,10 +1,7 @@
 //! From what an earlier process left to an open cache: whether the tiers and the state may be trusted,
 //! and what of them comes back.
 
-pub(crate) mod census;
-pub(crate) mod crash;
 pub(crate) mod find;
-pub(crate) mod lost;
 pub(crate) mod media;
 mod members;
 pub(crate) mod mount;
@@ -12,6 +9,4 @@ pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod sizing;
 pub(crate) mod start;
-pub(crate) mod state;
-pub(crate) mod state_file;
 pub(crate) mod surviving;

@@ -1,13 +1,13 @@
 //! Looking at the tiers before the cache is laid out: whose they are, and whether what they hold can
 //! be trusted.
 
-use crate::OpenError;
+use crate::config::error::OpenError;
+use crate::config::note::Note;
 use crate::config::{Config, Durability, OnMismatch, Tuning};
-use crate::geometry::Geometry;
-use crate::note::Note;
 use crate::platform::random::Random;
 use crate::recovery::members;
 use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
+use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
 use std::io;
 use std::sync::Arc;

@@ -5,21 +5,21 @@
 //! waits has none of its sealed records yet, so that they are missed, and every change in it is noted
 //! in the log for all of its segments ([`Locked::log_change`]).
 
-use crate::cache::{Engine, initial_buckets};
+use crate::background::census::Census;
+use crate::background::grow::PLANNED_PERMILLE;
 use crate::dram::budget::Budget;
 use crate::dram::hot::Origin;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
+use crate::facade::cache::{Engine, initial_buckets};
 use crate::index::bucket::SLOTS;
-use crate::index::grow::PLANNED_PERMILLE;
 use crate::index::sealed::SealedIndex;
-use crate::kill_log::Seat;
-use crate::kill_log::word::short;
+use crate::log::Seat;
+use crate::log::word::short;
+use crate::platform::crash::crash_point;
 use crate::platform::quiesce::Participant;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::recovery::census::Census;
-use crate::recovery::crash::crash_point;
 use crate::recovery::replay::{Logged, Replay};
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
 use crate::segments::segment::{Sealed, SlotId};
@@ -99,8 +99,9 @@ impl Recovery {
     /// A shard is done; with the last one, what they were recovered from goes, and is given back to the budget.
     fn finish_one(&self, budget: &Budget) {
         if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            crate::lock(&self.buffers).clear();
-            budget.give(bytes_of(&std::mem::take(&mut *crate::lock(&self.replays))));
+            crate::platform::lock::lock(&self.buffers).clear();
+            budget
+                .give(bytes_of(&std::mem::take(&mut *crate::platform::lock::lock(&self.replays))));
         }
     }
 }
@@ -310,11 +311,12 @@ pub(crate) fn recover_next(engine: &Engine, participant: &mut Participant) -> bo
         engine.recovery.next.fetch_sub(1, Ordering::Relaxed);
         return false;
     }
-    let mut buffer = crate::lock(&engine.recovery.buffers).pop().unwrap_or_else(|| {
-        AlignedBuf::zeroed((engine.geometry.segment_bytes as usize).max(FOOTER_GUESS))
-    });
+    let mut buffer =
+        crate::platform::lock::lock(&engine.recovery.buffers).pop().unwrap_or_else(|| {
+            AlignedBuf::zeroed((engine.geometry.segment_bytes as usize).max(FOOTER_GUESS))
+        });
     recover_shard(engine, participant, at, &mut buffer);
-    crate::lock(&engine.recovery.buffers).push(buffer);
+    crate::platform::lock::lock(&engine.recovery.buffers).push(buffer);
     engine.recovery.finish_one(&engine.pool.budget);
     true
 }
@@ -338,7 +340,7 @@ fn recover_shard(
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
     let mut unsaid = Vec::new();
-    let replays = Arc::clone(&crate::lock(&engine.recovery.replays));
+    let replays = Arc::clone(&crate::platform::lock::lock(&engine.recovery.replays));
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
             footer.seq == logged.seat.seq
@@ -586,8 +588,8 @@ mod tests {
         let budget = Budget::new(1_000);
         budget.force(100);
         recovery.finish_one(&budget);
-        assert_eq!((crate::lock(&recovery.replays).len(), budget.used()), (1, 100));
+        assert_eq!((crate::platform::lock::lock(&recovery.replays).len(), budget.used()), (1, 100));
         recovery.finish_one(&budget);
-        assert_eq!((crate::lock(&recovery.replays).len(), budget.used()), (0, 20));
+        assert_eq!((crate::platform::lock::lock(&recovery.replays).len(), budget.used()), (0, 20));
     }
 }

@@ -1,9 +1,9 @@
 //! Reading a tier's kill log: which segments count, and which of their records do not.
 
-use crate::kill_log::log_page::PAGES_MAX;
-use crate::kill_log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
-use crate::kill_log::{KillLog, PAGE_WORDS, Seat};
-use crate::recovery::state::LogField;
+use crate::log::page::PAGES_MAX;
+use crate::log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
+use crate::log::{KillLog, PAGE_WORDS, Seat};
+use crate::state::LogField;
 use crate::tiers::slots::Slots;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -303,7 +303,7 @@ fn nonsense() -> io::Error {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::kill_log::word::short;
+    use crate::log::word::short;
     use crate::records::key::Name;
     use crate::segments::packing::{Item, defer_equal_names};
 

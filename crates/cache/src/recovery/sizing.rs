@@ -1,15 +1,15 @@
 //! How much memory tiers of a size need: for buffers, and for an index of all that fits on them.
 
-use crate::OpenError;
-use crate::cache::initial_buckets;
+use crate::background::scheduler;
 use crate::config::Config;
-use crate::crew;
+use crate::config::error::OpenError;
 use crate::dram::table::DramTable;
-use crate::geometry::Geometry;
+use crate::facade::cache::initial_buckets;
 use crate::index::sealed::SealedIndex;
-use crate::kill_log::KillLog;
+use crate::log::KillLog;
 use crate::recovery::start::SKETCH_SHARE;
 use crate::recovery::surviving::{Division, layout};
+use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
 
 /// Bytes of the index for each record: entries of 28 bits at a load of 88 %.
@@ -105,7 +105,7 @@ fn capacity(config: &Config) -> u64 {
     config.tiers.iter().map(|tier| tier.device.geometry().bytes).sum()
 }
 
-/// What [`crate::cache::Engine::index_room`] will be once a cache is opened.
+/// What [`crate::facade::cache::Engine::index_room`] will be once a cache is opened.
 fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let memory = config.memory_bytes;
     let (shards, block) = (geometry.shards as u64, u64::from(geometry.block_bytes));
@@ -115,7 +115,7 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let logs = segments.map(KillLog::bytes_for).sum::<u64>();
     let tables = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * shards;
     let fixed =
-        crew::bytes(config, geometry, rungs) + layout(config, geometry).bytes() as u64 + logs;
+        scheduler::bytes(config, geometry, rungs) + layout(config, geometry).bytes() as u64 + logs;
     let blocks = memory / block;
     let spare = Division::of(geometry, blocks, 0).reserve * 3 + blocks / 64;
     let taken = fixed + tables + memory / SKETCH_SHARE + (shards + spare) * block;

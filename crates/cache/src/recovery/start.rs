@@ -3,29 +3,27 @@
 //! The order matters. Devices are looked at before anything is written. The state is complete before
 //! the superblocks say that the cache is open, and those are flushed before the first change.
 
-use crate::OpenError;
-use crate::cache::{Engine, initial_buckets};
+use crate::background::scheduler;
+use crate::config::error::OpenError;
 use crate::config::{Config, Durability, OnMismatch};
-use crate::crew;
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
-use crate::geometry::Geometry;
-use crate::kill_log::KillLog;
+use crate::facade::cache::{Engine, initial_buckets};
+use crate::log::KillLog;
 use crate::platform::quiesce::Quiesce;
-use crate::pool::Pool;
 use crate::records::key::Hasher;
 use crate::recovery::find::{Place, find_log, newest_directory};
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::recover;
 use crate::recovery::replay::{Replay, commit_abroad, read_log};
 use crate::recovery::sizing;
-use crate::recovery::state::{
-    Field, Header, Identity, Layout, LogField, State, StateFile, StateOwner,
-};
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
+use crate::shared::Pool;
+use crate::shared::geometry::Geometry;
+use crate::state::{Field, Header, Identity, Layout, LogField, State, StateFile, StateOwner};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
 use crate::tiers::ledger::{Carried, Ledger};
@@ -267,7 +265,7 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
 
 /// Sessions, and who else reads what they do: a flush, the background, recovery.
 fn participants_max(config: &Config) -> usize {
-    config.sessions_max + 1 + crew::PARTS_MAX + recover::THREADS_MAX
+    config.sessions_max + 1 + scheduler::PARTS_MAX + recover::THREADS_MAX
 }
 
 fn assemble(

@@ -4,11 +4,11 @@
 //! it had: so the state of a crash stays as it is, with as many blocks as it was made with, until a start after a
 //! clean stop makes it anew.
 
+use crate::background::buffers;
 use crate::config::Config;
-use crate::geometry::Geometry;
 use crate::recovery::mount::Mount;
-use crate::recovery::state::{Identity, Layout, StateFile};
-use crate::segments::buffers;
+use crate::shared::geometry::Geometry;
+use crate::state::{Identity, Layout, StateFile};
 use std::io;
 
 /// Blocks that only background work may take, at least (but no more than a part of the few that a small

@@ -5,10 +5,10 @@
 //! together, in a loop that does nothing else: as many lines as the processor can wait for at a time are on their
 //! way then, where a loop that also worked for each key would wait for one after the other.
 
-use crate::pool::Pool;
 use crate::records::key::{Key, Name};
 use crate::request::session::Session;
 use crate::shard::Shard;
+use crate::shared::Pool;
 use arrayvec::ArrayVec;
 
 /// Keys that are looked at together, at most.

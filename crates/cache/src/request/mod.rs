@@ -2,6 +2,7 @@
 //! record. Nothing in here waits for a drive.
 
 pub(crate) mod ahead;
+pub(crate) mod chunks;
 pub(crate) mod probe;
 pub(crate) mod session;
 pub(crate) mod update;

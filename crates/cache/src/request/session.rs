@@ -1,17 +1,17 @@
 //! What one worker thread does with the cache.
 
 use crate::Cache;
-use crate::cache::Engine;
 use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
+use crate::facade::cache::Engine;
 use crate::platform::mapped::Loss;
 use crate::platform::prefetch;
 use crate::platform::quiesce::Participant;
-use crate::records::chunks::Pin;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
+use crate::request::chunks::Pin;
 use crate::request::probe::{Probe, Rejected, Sight, look};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};

@@ -1,10 +1,10 @@
 //! Changing a record: find what is there, decide, and put something in its place, under the shard's
 //! lock.
 
-use crate::cache::Engine;
+use crate::background::items;
 use crate::dram::resident::{Resident, mark};
 use crate::dram::table::SlotAt;
-use crate::reclaim::items;
+use crate::facade::cache::Engine;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::{Encoder, NewRecord, NewValue, Record};

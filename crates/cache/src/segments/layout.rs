@@ -221,7 +221,7 @@ pub(crate) struct Footer {
     /// Bytes of their keys and values.
     pub(crate) payload_bytes: u32,
     /// Buckets of the shard's index at the seal: names of the segment are told apart only in an index
-    /// of as many or more, see [`crate::segments::seal`].
+    /// of as many or more, see [`crate::background::seal`].
     pub(crate) buckets: u32,
     /// See [`crate::segments::pages::PageTable`].
     pub(crate) shift: u8,

@@ -1,12 +1,9 @@
-//! Segments: from fresh records in DRAM to sorted pages on a drive, and the tables that know where each
-//! segment and each of its pages lies.
+//! Segments: sorted pages of records on a drive, and the tables that know where each segment and each of its pages
+//! lies.
 
-pub(crate) mod buffers;
 pub(crate) mod layout;
 pub(crate) mod order;
 pub(crate) mod packing;
 pub(crate) mod page;
 pub(crate) mod pages;
-pub(crate) mod pick;
-pub(crate) mod seal;
 pub(crate) mod segment;

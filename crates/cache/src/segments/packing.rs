@@ -1,6 +1,6 @@
 //! Packing: where the records of a segment lie in it, and what it looks like as bytes.
 
-use crate::kill_log::word::short;
+use crate::log::word::short;
 use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::segments::layout::{

@@ -3,12 +3,12 @@
 //! Readers look without a lock. A row's seal sequence is set last and cleared first, so reading it
 //! before and after tells whether what was read in between belongs together.
 
-use crate::geometry::Geometry;
 use crate::platform::mapped::Mapped;
 use crate::platform::prefetch;
 use crate::request::session::ReadPlan;
 use crate::segments::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
 use crate::segments::pages::{PageRange, PageTable};
+use crate::shared::geometry::Geometry;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// A place for one segment on one tier.

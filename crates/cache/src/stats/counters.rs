@@ -1,8 +1,8 @@
 //! What the cache counts while it runs; relaxed atomics.
 
+use crate::platform::spread::Spread;
 use crate::shard::Lane;
-use crate::stats::observer::Told;
-use crate::stats::spread::Spread;
+use crate::shared::observer::Told;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {

@@ -1,10 +1,6 @@
 //! What the cache counts.
 
 pub(crate) mod counters;
-pub(crate) mod dump;
-pub(crate) mod observer;
-pub(crate) mod report;
-pub(crate) mod spread;
 
 use terrace_policy::WritePolicy;
 

@@ -6,16 +6,16 @@
 //! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
 //! are refused, and what overwrites others is written all the same.
 
-use crate::cache::{Cache, Engine};
+use crate::background::eviction;
+use crate::background::pick::Wanted;
 use crate::config::Config;
-use crate::dram::eviction;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
+use crate::facade::cache::{Cache, Engine};
 use crate::index::bucket::since_seal;
-use crate::lock;
+use crate::platform::lock::lock;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::segments::pick::Wanted;
 use crate::shard::{FullBlock, Lane, Locked, Shard};
 use crate::stats::counters::count;
 use crate::stats::{DriveErrors, TierStats};

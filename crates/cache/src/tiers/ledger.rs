@@ -4,11 +4,11 @@
 //! neither can be trusted nobody knows what was written since: then nothing is saved up, so that a server
 //! that dies again and again writes no more than its budget.
 
-use crate::cache::Cache;
+use crate::config::note::Note;
 use crate::config::{Config, WriteRate};
-use crate::lock;
-use crate::note::Note;
-use crate::recovery::state::{LogField, State};
+use crate::facade::cache::Cache;
+use crate::platform::lock::lock;
+use crate::state::{LogField, State};
 use crate::stats::TierStats;
 use crate::stats::counters::TierCounters;
 use crate::tiers::slots::{Slots, TierStore};

@@ -1,7 +1,7 @@
 //! The tiers' devices and their free places for segments.
 
 use crate::config::Tier;
-use crate::lock;
+use crate::platform::lock::lock;
 use crate::segments::layout::SEGMENTS_AT;
 use crate::segments::segment::SlotId;
 use crate::stats::counters::{Counters, TierCounters, count};

@@ -2,7 +2,7 @@
 
 use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
-use crate::lock;
+use crate::platform::lock::lock;
 use std::sync::atomic::Ordering;
 
 impl Arena {

@@ -1,0 +1,128 @@
+//! The write buffers: how long records wait in DRAM before they are written.
+//!
+//! The longer they wait, the more of them are overwritten or expire first. What was overwritten keeps its
+//! place until its block is empty; so before buffers that are nearly full are written out, what is alive
+//! in blocks that are half dead moves together. Then it is the turn of the shard that has most to write,
+//! since it has most to choose from (see [`crate::background::pick`]).
+
+use crate::background::eviction;
+use crate::background::scheduler::round;
+use crate::dram::memory::Guard;
+use crate::facade::cache::Engine;
+use crate::shard::{FullBlock, Lane, Locked};
+use crate::shared::geometry::Geometry;
+use crate::tiers::admission;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
+/// and one between.
+const SEGMENTS: u64 = 3;
+/// A block of which this part is dead is worth emptying: a place gained costs one and a half records moved
+/// at most. Half of a block costs one, and the drive a tenth more of what popular records are overwritten.
+const SPARSE: (u64, u64) = (2, 5);
+
+/// What becomes of buffers that are nearly full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relief {
+    /// They are not, or it is for the write policies to choose.
+    NotDue,
+    /// A block is free again, and nothing was written.
+    Compacted,
+    /// This shard has most to write.
+    Write(usize),
+}
+
+/// Blocks that requests may fill ahead of sealing, of so many in all.
+pub(crate) fn blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
+    if geometry.segment_bytes == 0 {
+        return u64::MAX;
+    }
+    let segments = geometry.shards as u64 * SEGMENTS;
+    (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
+}
+
+/// Makes room in buffers that are nearly full without a write, or says which of the shards to write; `turn` is the
+/// one that had its turn last.
+pub(crate) fn relieve(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (shards, turn): (&Range<usize>, &mut usize),
+    now: u32,
+) -> Relief {
+    if !engine.is_short_of_buffers() || admission::is_choosy(engine) {
+        return Relief::NotDue;
+    }
+    let mut fullest = (0, None);
+    for at in round(shards, *turn) {
+        let mut locked = engine.shards[at].lock(&engine.pool, guard);
+        if empty_sparse_block(engine, &mut locked, now) {
+            *turn = at;
+            return Relief::Compacted;
+        }
+        let bytes = locked.sealable_bytes();
+        if bytes > fullest.0 && locked.state.awaited.is_none() {
+            fullest = (bytes, Some(at));
+        }
+    }
+    fullest.1.map_or(Relief::NotDue, Relief::Write)
+}
+
+fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> bool {
+    let Some(block) = eviction::sparsest(locked) else { return false };
+    u64::from(block.dead(&engine.pool.arena)) * SPARSE.1
+        >= u64::from(engine.geometry.block_bytes) * SPARSE.0
+        && eviction::compact(locked, block, now)
+        && locked.state.fresh.full.iter().all(|full| full.id != block.id)
+}
+
+impl Engine {
+    /// Encoded bytes of fresh records that fill a segment.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.geometry.segment_bytes.into()
+    }
+
+    /// Records that the next segment of a shard will have, at most.
+    pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
+        let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
+        self.seal_bytes() / average.max(1)
+    }
+
+    /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
+    /// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
+    /// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
+    pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
+        let held = 2 * self.seal_bytes();
+        let is_little = self.pool.arena.prepaid_blocks() > 0
+            || held * self.shards.len() as u64 <= self.pool.budget.limit() / 8;
+        is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
+    }
+
+    /// Whether records that wait to be written take most of what is set aside for them.
+    pub(crate) fn is_short_of_buffers(&self) -> bool {
+        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
+    }
+
+    /// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
+    /// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
+    /// segment, and nothing would be written ever.
+    pub(crate) fn least_to_seal(&self, locked: &Locked<'_>) -> u64 {
+        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let most = self.pool.fresh_max.load(Ordering::Relaxed);
+        let full_and_open = locked.state.fresh.full.len() as u64 + 1;
+        let has_its_share = full_and_open * self.shards.len() as u64 >= most;
+        if blocks >= most && has_its_share { 1 } else { self.seal_bytes() }
+    }
+
+    /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
+    /// the rest together is worth it.
+    pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {
+        let (block, full) = (u64::from(self.geometry.block_bytes), &locked.state.fresh.full);
+        if full.len() as u64 * block > 2 * self.seal_bytes() {
+            return true;
+        }
+        let dead = |block: &FullBlock| u64::from(block.dead(&self.pool.arena));
+        self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
+    }
+}

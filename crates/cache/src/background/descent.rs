@@ -1,0 +1,219 @@
+//! Descent: a rung of the ladder that is full lets what is least used of its oldest segments go down.
+//!
+//! What was used since it was written stays, in new segments of the same tier; the rest moves to the next rung
+//! if its write policy takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
+//! long as there is room below.
+
+use crate::background::merge::room_of_one;
+use crate::background::moving::{Item, Job, Lists, Part, Space};
+use crate::background::reclaim::{self, KEEP_PERCENT, Victim};
+use crate::dram::memory::Guard;
+use crate::facade::cache::Engine;
+use crate::index::bucket::since_seal;
+use crate::platform::quiesce::Participant;
+use crate::records::record::Record;
+use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, Footer, PACKED_MAX, PAGE};
+use crate::segments::page::PAGE_ROOM;
+use crate::segments::segment::Sealed;
+use crate::shard::Locked;
+use crate::tiers::admission::may_write;
+use std::iter::repeat_n;
+use terrace_device::AlignedBuf;
+use terrace_policy::WritePolicy;
+
+/// Segments' worth of records that may go through DRAM once more because they fill no segment.
+const LEFTOVER_MAX: u64 = 2;
+/// So few segments at once fill none below: what goes down is written all the same.
+const FEW: usize = 3;
+
+/// What is to be done.
+struct Plan {
+    /// The oldest segments of a tier.
+    group: Vec<Sealed>,
+    /// The write policy of that tier, which says what stays.
+    write_policy: WritePolicy,
+    /// New segments of the same tier, at most; none where its write budget does not hold them.
+    stay_max: usize,
+    may_stay: bool,
+    /// The tier below, and its write policy; none where its write budget does not hold what would come.
+    below: u16,
+    takes: Option<WritePolicy>,
+}
+
+/// What becomes of a record.
+enum Fate {
+    Stay,
+    Down,
+    Go,
+}
+
+/// Takes back the segment, which is on a rung above the rung `below`, with others of its shard. `false` if
+/// that can't be done now.
+pub(crate) fn descend(
+    (space, segments_max, participant): (&mut Space, usize, &Participant),
+    engine: &Engine,
+    guard: Guard<'_>,
+    (victim, below): (Victim, u16),
+    output: &mut AlignedBuf,
+    now: u32,
+) -> bool {
+    let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
+    let (shard, at) = (&engine.shards[victim.shard], victim.shard);
+    let job = Job::of(engine, guard, participant, (at, &plan.group), now);
+    let job = Job { forgets_uses: true, ..job };
+    let done = job.run(space, |inputs, lists| {
+        let generation = job.generation();
+        let mut sorter = Sorter::new(engine, &plan, &job);
+        let (mut stay, mut down, mut names) = (lists.take(), lists.take(), Vec::new());
+        let mut items_let_go = Vec::new();
+        for (from, input) in inputs.iter_mut().enumerate() {
+            let sealed = plan.group[from];
+            let sort =
+                |locked: &Locked<'_>, uses, item| match sorter.fate(locked, uses, &item, sealed) {
+                    Fate::Stay => stay.push(item),
+                    Fate::Down => down.push(item),
+                    Fate::Go if item.is_manifest => items_let_go.push(item.bytes),
+                    Fate::Go => {}
+                };
+            names.push(job.gather(from, input, generation, sort)?);
+        }
+        let room = room_of_one(engine);
+        let stay_at = (job.tier(), (needed(&stay) / room).min(plan.stay_max as u64));
+        let few = u64::from(plan.group.len() < FEW);
+        let down_at = (plan.below, ((needed(&down) + room / 2) / room).max(few));
+        let left_max = LEFTOVER_MAX * engine.seal_bytes();
+        let tiers = [stay_at, down_at].into_iter();
+        let tiers = tiers.flat_map(|(tier, outputs)| repeat_n(tier, outputs as usize));
+        let places = engine.pool.slots.reserve(tiers)?;
+        let mut parts = Vec::new();
+        for (items, (tier, outputs)) in [(stay, stay_at), (down, down_at)] {
+            match outputs {
+                0 => job.put_back(&items, left_max)?,
+                _ => parts.extend(deal(&items, tier, outputs as usize, lists)),
+            }
+            lists.give(items);
+        }
+        job.carry_out((parts, places), lists, output, &names, generation, left_max)?;
+        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
+        Some(())
+    });
+    done || job.take_back_damaged(space)
+}
+
+fn choose(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    below: u16,
+    segments_max: usize,
+) -> Option<Plan> {
+    let (shard, pool) = (&engine.shards[victim.shard], &engine.pool);
+    let tier = shard.segments.slot(victim.sealed.number).tier;
+    let below = pool.slots.roomiest(below)?;
+    let numbers = {
+        let locked = shard.lock(pool, guard);
+        let is_busy = locked.state.growing.is_some() || locked.state.awaited.is_some();
+        if is_busy { 0 } else { locked.state.numbers.len() }
+    };
+    let free = |tier: u16| pool.slots.tiers[usize::from(tier)].free() as usize;
+    let admission = &pool.admission;
+    let mut most = segments_max.max(1).min(numbers).min(free(below));
+    while most > 1 && !may_write(engine, below, most) {
+        most /= 2;
+    }
+    let mut group: Vec<_> = shard
+        .segments
+        .iter()
+        .filter(|sealed| {
+            shard.segments.slot(sealed.number).tier == tier
+                && shard.segments.usage(sealed.number).live_records > 0
+        })
+        .collect();
+    group.sort_unstable_by_key(|sealed| shard.segments.age(sealed.number));
+    group.truncate(most);
+    let stay_max = free(tier).min(group.len() * KEEP_PERCENT / 100);
+    let may_descend = may_write(engine, below, group.len());
+    let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts);
+    is_possible.then(|| Plan {
+        write_policy: admission.write_policy(tier, true),
+        may_stay: may_write(engine, tier, stay_max + 1),
+        stay_max,
+        below,
+        takes: may_descend.then(|| match engine.evicts {
+            true => admission.write_policy(below, pool.counters.is_full()),
+            false => WritePolicy::AllOnce,
+        }),
+        group,
+    })
+}
+
+/// Decides about one record after the other.
+struct Sorter<'e> {
+    engine: &'e Engine,
+    plan: &'e Plan,
+    /// Records and bytes that may still stay.
+    records: usize,
+    bytes: usize,
+}
+
+impl<'e> Sorter<'e> {
+    fn new(engine: &'e Engine, plan: &'e Plan, job: &Job<'e>) -> Self {
+        let live = |sealed: &Sealed| job.shard.segments.usage(sealed.number).live_records as usize;
+        let records = plan.group.iter().map(live).sum::<usize>() * KEEP_PERCENT / 100;
+        let bytes = (plan.stay_max + 1) * engine.geometry.segment_bytes as usize;
+        let bytes = if plan.may_stay { bytes } else { 0 };
+        Self { engine, plan, records, bytes }
+    }
+
+    fn fate(&mut self, locked: &Locked<'_>, uses: u8, item: &Item<'_>, sealed: Sealed) -> Fate {
+        let may_stay = self.records > 0 && self.bytes >= item.bytes.len();
+        let has_copy = reclaim::has_copy(locked, item.name, sealed);
+        if may_stay && (has_copy || self.plan.write_policy.keeps(since_seal(uses), false)) {
+            self.records -= 1;
+            self.bytes -= item.bytes.len();
+            return Fate::Stay;
+        }
+        let Some((record, _)) = Record::decode(item.bytes) else { return Fate::Go };
+        let is_taken = |write_policy| {
+            // A large item is of use only as a whole.
+            write_policy <= WritePolicy::AllTwice
+                || uses > 0
+                || record.is_chunk
+                || record.is_manifest
+        };
+        if self.plan.takes.is_some_and(is_taken) {
+            return Fate::Down;
+        }
+        if has_copy {
+            // In DRAM it would be the only one: it is to be written again.
+            return Fate::Stay;
+        }
+        let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
+        self.engine.pool.admission.note_let_go(self.plan.below, hash, item.bytes.len());
+        Fate::Go
+    }
+}
+
+/// Deals records out to new segments, so that those of each are spread evenly over all positions.
+fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>) -> Vec<Part<'b>> {
+    let mut parts = lists.parts(tier, outputs);
+    for (n, item) in items.iter().enumerate() {
+        parts[n % outputs].items.push(*item);
+    }
+    parts
+}
+
+/// Bytes of segments that records take on average, footers included.
+fn needed(items: &[Item<'_>]) -> u64 {
+    let (mut small, mut large, mut extents) = (0, 0, 0);
+    for bytes in items.iter().map(|item| item.bytes.len()) {
+        if bytes > PACKED_MAX {
+            large += (EXTENT_HEADER + bytes).next_multiple_of(EXTENT_UNIT);
+            extents += 1;
+        } else {
+            small += bytes;
+        }
+    }
+    let pages = small.div_ceil(PAGE_ROOM) * (PAGE + 4);
+    (pages + large + Footer::bytes_for(items.len(), 0, false, extents)) as u64
+}

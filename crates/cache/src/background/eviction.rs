@@ -1,0 +1,480 @@
+//! Making room in DRAM: the coldest copies are dropped, sparse blocks are compacted, and
+//! without tiers the oldest unused records are evicted.
+
+use crate::background::sweep::Sweep;
+use crate::dram::hot;
+use crate::dram::memory::{Guard, Stamp};
+use crate::dram::resident::{Addr, Resident, footprint, mark};
+use crate::dram::table::DramTable;
+use crate::facade::cache::Engine;
+use crate::platform::spread::Spread;
+use crate::records::record::Record;
+use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
+use crate::stats::counters::{Counters, TierCounters, count};
+use crate::tiers::ladder::Raise;
+use arrayvec::ArrayVec;
+use std::sync::atomic::Ordering;
+use terrace_policy::{Promotion, Weights};
+
+/// Blocks freed per call at most, so that other background work gets its turn.
+const BLOCKS_PER_SLICE: usize = 8;
+/// Records of a block that are taken out together.
+const BATCH: usize = 32;
+/// Blocks looked at to find a sparse one.
+const SAMPLE: usize = 64;
+/// A block with more of it alive than this is not worth compacting, in percent.
+const SPARSE_PERCENT: u64 = 95;
+
+/// Bytes of the table per record above which it is halved: it is then three fifths full, and grows again
+/// when it is three quarters full.
+const ROOMY_BYTES: u64 = 30;
+
+/// So many compactions of which none gains a block are in vain, ...
+const ROUNDS: u32 = 16;
+/// ... and are not tried for so many times then.
+const REST: u32 = 64;
+
+/// Eviction may move more than half of a block, and make up for it with later ones, up to this part of all blocks: records
+/// that are in use may lie in blocks one behind the other, as the pieces of a large item do.
+const USED_PART: u64 = 4;
+/// Eviction passes a used record by once, and this many times more: it stays four times as long without another use as
+/// a record that was never used.
+const PASSES: u16 = 3;
+/// A block is open for no longer than until this part of all blocks was taken since, so that the records of one block were
+/// stored within that.
+const OPEN_PART: u64 = 25;
+
+/// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
+/// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
+#[derive(Default)]
+pub(crate) struct Compaction {
+    rounds: u32,
+    gained: bool,
+    rest: u32,
+    sweep: Sweep,
+    /// The shard whose turn it is to be looked at for sparse blocks.
+    turn: usize,
+    /// Bytes that eviction has moved beyond half of each block.
+    ahead: u64,
+}
+
+/// What to do with a live record of a block that is being emptied.
+#[derive(PartialEq, Eq)]
+enum Fate {
+    /// It moves on as it is.
+    Move,
+    /// It moves on with these marks of [`mark::USED`] and [`mark::PASSES`].
+    Pass(u16),
+    Drop,
+    /// A copy is to be written to a higher rung of the ladder than its original is on.
+    Raise,
+}
+
+/// Frees blocks until requests find some without waiting. Says whether there was anything to do.
+pub(crate) fn make_room(
+    engine: &Engine,
+    guard: Guard<'_>,
+    compaction: &mut Compaction,
+    now: u32,
+) -> bool {
+    let counters = &engine.pool.counters;
+    let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
+    let sum = |of: fn(&TierCounters) -> &Spread| -> u64 {
+        counters.tiers().iter().map(|tier| of(tier).load(Ordering::Relaxed)).sum()
+    };
+    let (sealed, bytes) = (sum(|tier| &tier.records), sum(|tier| &tier.live_bytes));
+    let mean_bytes = bytes.checked_div(sealed).map_or(0, |mean| footprint(mean as usize));
+    engine.pool.promotion.note_mean(mean_bytes);
+    engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
+    let is_stuck = !engine.evicts && !engine.has_working_tiers() && counters.is_full();
+    let sweep = &mut compaction.sweep;
+    let mut worked = (is_stuck || sweep.is_under_way()) && sweep.step(engine, guard, now);
+    for _ in 0..BLOCKS_PER_SLICE {
+        if engine.has_spare_blocks() || !free_one(engine, guard, compaction, now) {
+            break;
+        }
+        worked = true;
+    }
+    worked
+}
+
+fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now: u32) -> bool {
+    let counters = &engine.pool.counters;
+    // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
+    let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
+    if has_copies && drop_hot_block(engine, guard, now) {
+        return true;
+    }
+    if engine.has_working_tiers() {
+        return false;
+    }
+    // Holes between records are where blocks come from as long as nothing is evicted. Who may not evict has no
+    // others when full: there what was changed leaves its old copies.
+    let may_evict = engine.evicts && counters.is_full();
+    if !may_evict
+        && compaction.is_worth_trying()
+        && let Some(gained) = compact_sparsest(engine, guard, &mut compaction.turn, now)
+    {
+        compaction.note(gained);
+        return true;
+    }
+    if !engine.evicts {
+        // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
+        // come back in a moment.
+        if engine.pool.arena.retired() == 0 {
+            engine.note_full();
+        }
+        return false;
+    }
+    evict_oldest(engine, guard, &mut compaction.ahead, now)
+}
+
+impl Compaction {
+    fn is_worth_trying(&mut self) -> bool {
+        let is_tired = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        !is_tired
+    }
+
+    fn note(&mut self, gained: bool) {
+        self.gained |= gained;
+        self.rounds += 1;
+        if self.rounds == ROUNDS {
+            let rest = if self.gained { 0 } else { REST };
+            (self.rounds, self.gained, self.rest) = (0, false, rest);
+        }
+    }
+}
+
+/// Empties a block of hot copies of the shard that has the oldest: one that overwritten copies left
+/// sparse, or that oldest, of which the hottest move on and the others are dropped.
+pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+    let gain = match is_short_of_blocks(engine) {
+        true => engine.geometry.block_bytes / 2,
+        false => Promotion::gain(engine.geometry.block_bytes),
+    };
+    in_oldest_shard(engine, guard, Lane::Hot, |locked| {
+        let Some(block) = choose_hot_block(locked, gain) else { return false };
+        let live = locked.pool.arena.live(block.id);
+        // What is dead in the block is gained already.
+        let room = live.saturating_sub(gain.saturating_sub(block.dead(&locked.pool.arena)));
+        let epoch = engine.pool.promotion.epoch();
+        let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
+        let segments = &locked.shard.segments;
+        let mut raise = Raise::new(engine);
+        empty(locked, Lane::Hot, block, now, |resident, _| {
+            let (count, bytes) = (count_of(resident, epoch), resident.footprint());
+            if cut.keeps(engine.pool.promotion.rank(count, bytes), bytes.into()) {
+                Fate::Move
+            } else if count > 0 && raise.takes(segments, resident) {
+                Fate::Raise
+            } else {
+                Fate::Drop
+            }
+        });
+        shrink_table(locked);
+        true
+    })
+}
+
+/// A table that was made for more records than fit now gives half of itself to copies.
+fn shrink_table(locked: &mut Locked<'_>) {
+    let table = locked.table();
+    let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
+    let bytes = DramTable::bytes_for(bits);
+    let is_roomy = table.len() * ROOMY_BYTES < table.bytes();
+    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool.budget.take(bytes) {
+        locked.swap_table(table.resized(bits));
+    }
+}
+
+/// Whether moving many copies to gain a little could take the last blocks.
+fn is_short_of_blocks(engine: &Engine) -> bool {
+    let pool = &engine.pool;
+    pool.arena.available(&pool.budget, pool.place_for(Lane::Hot)) <= pool.reserve
+}
+
+fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
+    let full = &locked.state.hot.full;
+    let arena = &locked.pool.arena;
+    let sparsest = full.iter().max_by_key(|block| block.dead(arena));
+    sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
+}
+
+/// How often a copy was used of late.
+fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
+    hot::Warmth::of(resident).heat().count(epoch)
+}
+
+/// Bytes of the live copies of a block by their rank.
+fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
+    let mut weights = Weights::default();
+    for resident in locked.pool.arena.records(locked.guard, block.id, block.fill) {
+        if !resident.has(mark::VOID) {
+            let bytes = resident.footprint();
+            let rank = locked.pool.promotion.rank(count_of(&resident, epoch), bytes);
+            weights[usize::from(rank)] += u64::from(bytes);
+        }
+    }
+    weights
+}
+
+/// Without tiers: empties the oldest block of all shards; records used since last looked at move on, as those do that
+/// were used before and have [`PASSES`] left (CLOCK, Corbató 1968), the others are lost. However much was used, about a
+/// third of what is moved is freed, and `ahead` is what was moved beyond that.
+fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
+    let (pool, block_bytes) = (&engine.pool, u64::from(engine.geometry.block_bytes));
+    let has_none = pool.arena.available(&pool.budget, pool.place_for(Lane::Fresh)) == 0;
+    if has_none && pool.arena.retired() > 0 {
+        // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
+        return false;
+    }
+    let blocks = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    close_old_blocks(engine, guard, blocks);
+    let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
+    in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
+        let Some(&block) = locked.state.fresh.full.front() else { return false };
+        *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
+        // Of what is dropped, the chunks go along.
+        let drop = |record: &Record<'_>| {
+            engine.discard_chunks_of(record);
+            Fate::Drop
+        };
+        let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
+            let after = *ahead + u64::from(resident.footprint());
+            let Some(passes) = passes(resident) else { return drop(record) };
+            if record.is_expired(now) || after > most {
+                return drop(record);
+            }
+            *ahead = after;
+            Fate::Pass(passes)
+        };
+        if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
+            // There is no block to move to; emptying this one gives the first.
+            empty(locked, Lane::Fresh, block, now, |_, record| drop(record));
+        }
+        true
+    })
+}
+
+/// What marks a record has once eviction has passed it by; `None` if it does not.
+fn passes(resident: &Resident<'_>) -> Option<u16> {
+    let passes = resident.header.mark.load(Ordering::Relaxed) & mark::PASSES;
+    match resident.has(mark::USED) {
+        true => Some(PASSES * mark::PASS),
+        false => passes.checked_sub(mark::PASS),
+    }
+}
+
+/// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
+/// records than others keeps its block open for longer.
+fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
+    let pool = &engine.pool;
+    // However few blocks there are, each shard may fill one.
+    let open_max = (blocks / OPEN_PART).max(2 * engine.shards.len() as u64);
+    let Some(before) = pool.arena.next_order().checked_sub(open_max) else { return };
+    while let Some(at) = pool.ages.opened_before(before) {
+        engine.shards[at].lock(pool, guard).shelve_open();
+    }
+}
+
+/// Moves the live records of the sparsest of some blocks together; loses nothing. Says whether that gained a block,
+/// if there was anything to do.
+fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Option<bool> {
+    let mut best: Option<(u32, usize)> = None;
+    let mut seen = 0;
+    for _ in 0..engine.shards.len() {
+        let at = *turn % engine.shards.len();
+        *turn += 1;
+        let locked = engine.shards[at].lock(&engine.pool, guard);
+        for block in &locked.state.fresh.full {
+            let live = engine.pool.arena.live(block.id);
+            if best.is_none_or(|(least, _)| live < least) {
+                best = Some((live, at));
+            }
+            seen += 1;
+        }
+        if seen >= SAMPLE {
+            break;
+        }
+    }
+    let dense = u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
+    let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
+    let mut locked = engine.shards[at].lock(&engine.pool, guard);
+    // Of this shard alone: in others requests take blocks meanwhile.
+    let blocks = |locked: &Locked<'_>| locked.state.fresh.full.len();
+    let before = blocks(&locked);
+    compact_one(&mut locked, now).then(|| blocks(&locked) < before)
+}
+
+/// The full block of a shard's fresh lane of which least is alive.
+pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
+    let arena = &locked.pool.arena;
+    locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied()
+}
+
+/// Empties a full block of a shard's fresh lane into its open block.
+pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
+    empty(locked, Lane::Fresh, block, now, |_, _| Fate::Move)
+}
+
+/// Empties the sparsest one.
+pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
+    sparsest(locked).is_some_and(|block| compact(locked, block, now))
+}
+
+/// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
+/// back to the pool with the last of them. `false` if there was no room to move to; a copy is dropped
+/// then.
+fn empty(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    block: FullBlock,
+    now: u32,
+    mut fate: impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
+) -> bool {
+    let (guard, arena, hasher) = (locked.guard, &locked.pool.arena, &locked.pool.hasher);
+    let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
+        let (record, _) = Record::decode(resident.bytes).filter(|_| !resident.has(mark::VOID))?;
+        let hash = hasher.key(record.key, record.is_chunk).hash;
+        Some((resident, record, hash))
+    });
+    loop {
+        let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
+        // Their lines of the table come together.
+        batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
+        if lane == Lane::Fresh {
+            locked.pool.make_log_room();
+        }
+        if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
+            return false;
+        }
+        if !batch.is_full() {
+            return true;
+        }
+    }
+}
+
+/// Takes one record, of such a hash, out of its block.
+fn take_out(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
+    now: u32,
+    fate: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
+) -> bool {
+    let name = locked.pool.hasher.name(*hash);
+    let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
+    // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
+    // or when the segment of the original is taken back.
+    let has_chunks = record.is_manifest;
+    if record.is_expired(now) && !has_chunks {
+        note_expired(locked, lane);
+        locked.unlink_origin(name, resident);
+        locked.forget(name.pos, resident, at);
+        return true;
+    }
+    let marks = resident.header.mark.load(Ordering::Relaxed);
+    let moved = match fate(resident, record) {
+        Fate::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
+        Fate::Pass(passes) => {
+            let marks = marks & !(mark::USED | mark::PASSES) | passes;
+            relocate(locked, lane, resident, marks).map(|addr| (addr, lane))
+        }
+        Fate::Raise => {
+            let to = Lane::Fresh;
+            relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
+        }
+        Fate::Drop => {
+            // No restart may bring the original back: who deletes its key finds nothing by then.
+            if lane == Lane::Fresh {
+                locked.log_kill_origin(name, resident);
+            }
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+            return true;
+        }
+    };
+    match moved {
+        Ok((addr, to)) => {
+            locked.supersede(name.pos, resident, at, addr, to);
+            if to != lane {
+                locked.unlink_origin(name, resident);
+            }
+        }
+        // Where a lower limit has left no block to move to, emptying this one gives the first.
+        Err(_) if lane == Lane::Hot => {
+            note_drop(locked, lane, resident, *hash);
+            locked.forget(name.pos, resident, at);
+        }
+        Err(_) => return false,
+    }
+    true
+}
+
+pub(crate) fn note_expired(locked: &Locked<'_>, lane: Lane) {
+    let pool = locked.pool;
+    count(&pool.counters.expired);
+    if lane == Lane::Fresh && !pool.slots.tiers.is_empty() {
+        count(&pool.counters.expired_unwritten);
+    }
+}
+
+fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
+    let counters = &locked.pool.counters;
+    match lane {
+        Lane::Hot => {
+            count(&counters.demotions);
+            locked.pool.promotion.remember(hash, hot::Warmth::of(resident).heat());
+        }
+        Lane::Fresh => note_evicted(counters, resident),
+    }
+}
+
+/// A record that was nowhere else is lost.
+pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
+    count(&counters.evictions);
+    count(&counters.evictions_dram);
+    counters.told.evicts(resident);
+    if !resident.has(mark::FETCHED) {
+        count(&counters.evicted_unfetched);
+    }
+}
+
+/// Copies a record to a lane's open block, with these marks but for what follows from the lane.
+fn relocate(
+    locked: &mut Locked<'_>,
+    lane: Lane,
+    resident: &Resident<'_>,
+    marks: u16,
+) -> Result<Addr, NoBlock> {
+    let marks = match lane {
+        Lane::Hot => marks | mark::HOT,
+        Lane::Fresh if resident.has(mark::HOT) => marks & !mark::HOT | mark::REINSERTED,
+        Lane::Fresh => marks,
+    } & !mark::VOID;
+    let stamp = Stamp {
+        mark: marks,
+        accessed: resident.header.accessed.load(Ordering::Relaxed),
+        origin: resident.header.origin.load(Ordering::Relaxed),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
+    let addr = locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)?;
+    if lane == Lane::Fresh {
+        locked.commit();
+    }
+    Ok(addr)
+}
+
+/// Offers the shard that has the oldest full block of a lane. Where that block has gone meanwhile, looks again.
+fn in_oldest_shard(
+    engine: &Engine,
+    guard: Guard<'_>,
+    lane: Lane,
+    mut act: impl FnMut(&mut Locked<'_>) -> bool,
+) -> bool {
+    (0..engine.shards.len()).any(|_| {
+        let oldest = engine.pool.ages.oldest(lane);
+        oldest.is_some_and(|at| act(&mut engine.shards[at].lock(&engine.pool, guard)))
+    })
+}

@@ -1,0 +1,146 @@
+//! Large items: which chunks and manifests are alive in a segment or in a block, and what goes of them because it has
+//! expired.
+
+use crate::background::reclaim::{Unreadable, check_footer, spans};
+use crate::dram::resident::Resident;
+use crate::facade::cache::Engine;
+use crate::platform::quiesce::Guard;
+use crate::records::key::Name;
+use crate::records::manifest::{ItemId, Manifest};
+use crate::records::record::Record;
+use crate::segments::packing;
+use crate::segments::segment::Sealed;
+use crate::shard::{Locked, Shard};
+use crate::stats::counters::count;
+use terrace_device::AlignedBuf;
+
+/// Records looked at per hold of the shard's lock.
+pub(crate) const BATCH: usize = 64;
+
+/// A live record that belongs to a large item.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Large {
+    /// The item that it is a part of, and which one.
+    Chunk(ItemId, u32),
+    /// The record under the client's key.
+    Manifest(Manifest),
+}
+
+impl Large {
+    fn of(record: &Record<'_>) -> Option<Self> {
+        if record.is_manifest {
+            return Some(Self::Manifest(Manifest::decode(record.raw)));
+        }
+        let (item, index) = record.key.split_first_chunk::<8>()?;
+        let index = record.is_chunk.then(|| index.try_into().ok()).flatten()?;
+        Some(Self::Chunk(ItemId(u64::from_le_bytes(*item)), u32::from_le_bytes(index)))
+    }
+}
+
+/// Reads a segment for [`of_segment`].
+pub(crate) fn read(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) -> Result<(), Unreadable> {
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    let slot = shard.segments.slot(sealed.number);
+    engine.pool.slots.read_tail(slot, buffer).map_err(Unreadable::of)
+}
+
+/// Shows what of large items is alive in a segment that was read. Manifests that have expired are removed instead, and
+/// their chunks after them. On an error nothing was shown.
+pub(crate) fn of_segment(
+    (engine, guard): (&Engine, Guard<'_>),
+    (shard, sealed): (&Shard, Sealed),
+    buffer: &mut AlignedBuf,
+    now: u32,
+    mut show: impl FnMut(Large),
+) -> Result<(), Unreadable> {
+    let footer = check_footer(engine, shard, sealed, buffer)?;
+    let spans: Option<Vec<_>> = spans(&shard.segments, sealed, buffer).into_iter().collect();
+    let spans = spans.filter(|spans| spans.len() == footer.names.len());
+    let spans = spans.ok_or(Unreadable::Corrupt)?;
+    let records = spans.into_iter().filter_map(|span| Record::decode(&buffer[span]));
+    let large = records.filter(|(record, _)| record.is_manifest || record.is_chunk);
+    let large: Vec<_> = large.map(|(record, _)| record).collect();
+    let mut expiries = Vec::new();
+    for batch in large.chunks(BATCH) {
+        engine.pool.make_log_room();
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return Ok(());
+        }
+        for record in batch {
+            let name = name_of(engine, record);
+            // A suspended entry may come back.
+            if locked.entry(name, sealed.number).is_none() {
+                continue;
+            }
+            let is_listed = locked.index().get(name, sealed.number).is_some();
+            if record.is_manifest && record.is_expired(now) && is_listed {
+                locked.log_kill(name, sealed.number);
+                locked.unlink(name, sealed.number, Some(record.encoded_bytes));
+                count(&engine.pool.counters.expired);
+                engine.discard_chunks_of(record);
+                continue;
+            }
+            if record.is_manifest {
+                expiries.push(record.expires);
+            }
+            Large::of(record).into_iter().for_each(&mut show);
+        }
+    }
+    // Those that are suspended stay for a moment, and are not looked for all the time.
+    let due = packing::due(expiries);
+    shard.segments.set_items_due(sealed.number, if due == 0 { 0 } else { due.max(now + 1) });
+    Ok(())
+}
+
+/// The chunks and manifests of a block that is filled up to `fill`, from some byte on, be they alive or not.
+pub(crate) fn in_block<'g>(
+    engine: &'g Engine,
+    guard: Guard<'g>,
+    (id, fill, from): (u32, u32, u32),
+) -> Vec<Resident<'g>> {
+    let residents = engine.pool.arena.records_from(guard, id, from, fill);
+    residents.filter(|resident| Record::is_large_at(resident.bytes)).collect()
+}
+
+/// As [`of_segment`], of records that [`in_block`] found.
+pub(crate) fn of_residents(
+    engine: &Engine,
+    locked: &mut Locked<'_>,
+    residents: &[Resident<'_>],
+    now: u32,
+    mut show: impl FnMut(Large),
+) {
+    for resident in residents {
+        let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+        let name = name_of(engine, &record);
+        let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
+        if record.is_manifest && record.is_expired(now) {
+            locked.log_kill_origin(name, resident);
+            locked.forget(name.pos, resident, at);
+            count(&engine.pool.counters.expired);
+            engine.discard_chunks_of(&record);
+            continue;
+        }
+        if record.is_manifest {
+            locked.shard.items_due.note(record.expires);
+        }
+        Large::of(&record).into_iter().for_each(&mut show);
+    }
+}
+
+/// Records of a segment go unread: if there are manifests, it is not known which chunks were theirs.
+pub(crate) fn note_lost(engine: &Engine, shard: &Shard, sealed: Sealed) {
+    if shard.segments.has_manifests(sealed.number) {
+        engine.recovery.census.ask();
+    }
+}
+
+fn name_of(engine: &Engine, record: &Record<'_>) -> Name {
+    engine.hasher.name(engine.hasher.key(record.key, record.is_chunk).hash)
+}

@@ -1,0 +1,20 @@
+//! Background work, in slices: seal, reclaim, demote, grow, reconcile, expire, evict.
+
+pub(crate) mod buffers;
+pub(crate) mod census;
+pub(crate) mod descent;
+pub(crate) mod eviction;
+pub(crate) mod expiry;
+pub(crate) mod grow;
+pub(crate) mod items;
+pub(crate) mod maintenance;
+pub(crate) mod merge;
+pub(crate) mod moving;
+pub(crate) mod pick;
+pub(crate) mod reclaim;
+pub(crate) mod scheduler;
+pub(crate) mod seal;
+pub(crate) mod settle;
+pub(crate) mod sweep;
+pub(crate) mod turn;
+pub(crate) mod whole;

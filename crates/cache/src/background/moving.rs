@@ -1,0 +1,570 @@
+//! Moving: records leave some segments of a shard for new ones, from drive to drive.
+//!
+//! They are copied in bulk, in hash order, and only the segment numbers of their entries change. The new
+//! segments count from one commit on, with which the old ones end ([`crate::log::word::Word::Follow`]): after a
+//! crash every record is in the ones or in the others. That commit is in the log of the old ones' tier, also
+//! for new segments on another tier, which has a log of its own.
+
+use crate::background::reclaim::{self, Keeps, Victim, spans};
+use crate::background::settle;
+use crate::dram::hot;
+use crate::dram::memory::Guard;
+use crate::facade::cache::Engine;
+use crate::index::suspended::Glance;
+use crate::log::Seat;
+use crate::platform::crash::crash_point;
+use crate::platform::quiesce::Participant;
+use crate::records::key::Name;
+use crate::records::record::Record;
+use crate::segments::layout::Footer;
+use crate::segments::order;
+use crate::segments::packing::{self, assemble, defer_equal_names, fit};
+use crate::segments::segment::{Sealed, SlotId};
+use crate::shard::{Lane, Locked, Shard};
+use crate::stats::counters::count;
+use crate::tiers::slots::Places;
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use terrace_device::AlignedBuf;
+
+/// Records looked at, or handed over, per hold of the shard's lock.
+const BATCH: usize = 64;
+/// Bytes of segments that are read at the same time, at most, if that is not less than one: with more, reads of
+/// requests would wait too long for the drive.
+const READ_AT_ONCE: usize = 2 << 20;
+/// A prime that is larger than the number of records ever is: its multiples, taken modulo that number, are
+/// all numbers below it, in no order that matters.
+const SCATTER: u64 = 2_654_435_761;
+
+/// A record, and which of the old segments it comes from.
+pub(crate) type Item<'b> = packing::Item<'b, u8>;
+
+/// What is to become a new segment of a tier.
+pub(crate) struct Part<'b> {
+    pub(crate) tier: u16,
+    pub(crate) items: Vec<Item<'b>>,
+}
+
+/// A new segment that was written, and does not count yet.
+struct Output<'p, 'b> {
+    slot: SlotId,
+    footer: Footer,
+    items: &'p [Item<'b>],
+}
+
+/// A record that is found in an old segment: its name, and which bytes of the segment it is.
+type Spot = (Name, Range<usize>);
+
+/// The memory that moving works in.
+pub(crate) struct Space {
+    inputs: Vec<AlignedBuf>,
+    /// Empty between moves; kept since the allocator would get them from the kernel, page by page, every
+    /// time.
+    lists: Vec<Vec<Item<'static>>>,
+    segment_bytes: usize,
+}
+
+impl Space {
+    pub(crate) fn new(segment_bytes: usize) -> Self {
+        Self { inputs: Vec::new(), lists: Vec::new(), segment_bytes }
+    }
+}
+
+/// Lists of records that keep their memory from one move to the next.
+pub(crate) struct Lists<'b>(Vec<Vec<Item<'b>>>);
+
+impl<'b> Lists<'b> {
+    /// An empty one.
+    pub(crate) fn take(&mut self) -> Vec<Item<'b>> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// New segments of a tier, without records.
+    pub(crate) fn parts(&mut self, tier: u16, count: usize) -> Vec<Part<'b>> {
+        (0..count).map(|_| Part { tier, items: self.take() }).collect()
+    }
+
+    pub(crate) fn give(&mut self, list: Vec<Item<'b>>) {
+        self.0.push(emptied(list));
+    }
+}
+
+/// The memory of a list, for records that lie elsewhere.
+fn emptied<'b>(mut items: Vec<Item<'_>>) -> Vec<Item<'b>> {
+    items.clear();
+    // Collected in place: nothing is moved, and nothing allocated.
+    items.into_iter().map_while(|_| None).collect()
+}
+
+/// One move. Steps answer `None` when it can't go on; until the new segments begin nothing has changed.
+pub(crate) struct Job<'e> {
+    pub(crate) engine: &'e Engine,
+    pub(crate) shard: &'e Shard,
+    pub(crate) guard: Guard<'e>,
+    /// The thread's own, which is not to hold up others' memory while it waits for a drive.
+    pub(crate) participant: &'e Participant,
+    /// The shard's number.
+    pub(crate) at: usize,
+    /// The old segments, all on one tier.
+    pub(crate) group: &'e [Sealed],
+    /// Records count as unused from now on.
+    pub(crate) forgets_uses: bool,
+    /// Unix seconds.
+    pub(crate) now: u32,
+    /// The old segment that could not be read as a whole, if it was that that the move failed for: by itself
+    /// it can be taken back.
+    pub(crate) damaged: Cell<Option<Sealed>>,
+    /// What is suspended of the old segments.
+    pub(crate) glance: Cell<Glance>,
+}
+
+impl<'e> Job<'e> {
+    /// Of segments of the shard of this number. Records keep their uses.
+    pub(crate) fn of(
+        engine: &'e Engine,
+        guard: Guard<'e>,
+        participant: &'e Participant,
+        (at, group): (usize, &'e [Sealed]),
+        now: u32,
+    ) -> Self {
+        let (damaged, glance) = (Cell::default(), Cell::default());
+        let shard = &engine.shards[at];
+        let forgets_uses = false;
+        Self { engine, shard, guard, participant, at, group, forgets_uses, now, damaged, glance }
+    }
+
+    /// Has `work` done in memory for as many segments as there are old ones. Says whether it was.
+    pub(crate) fn run(
+        &self,
+        space: &mut Space,
+        work: impl for<'b> FnOnce(&'b mut [AlignedBuf], &mut Lists<'b>) -> Option<()>,
+    ) -> bool {
+        while space.inputs.len() < self.group.len() {
+            space.inputs.push(AlignedBuf::zeroed(space.segment_bytes));
+        }
+        let mut locked = self.lock();
+        // From here on nothing more of them is suspended.
+        locked.state.leaving = self.group.to_vec();
+        let numbers = self.group.iter().map(|sealed| sealed.number);
+        self.glance.set(locked.state.suspended.glance(numbers));
+        drop(locked);
+        let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
+        let inputs = &mut space.inputs[..self.group.len()];
+        self.read_all(inputs, space.segment_bytes);
+        let done = work(inputs, &mut lists).is_some();
+        space.lists = lists.0.into_iter().map(emptied).collect();
+        let mut locked = self.lock();
+        locked.state.leaving.clear();
+        locked.state.arriving.clear();
+        done
+    }
+
+    /// Reads the old segments, a few at the same time. The input of one that can't be read is left empty.
+    fn read_all(&self, inputs: &mut [AlignedBuf], segment_bytes: usize) {
+        let at_once = (READ_AT_ONCE / segment_bytes.max(1)).max(1);
+        for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
+            inputs.iter_mut().for_each(|input| input.set_len(segment_bytes));
+            let read =
+                self.while_parked(|| reclaim::read_tails(self.engine, self.shard, group, inputs));
+            let failed = inputs.iter_mut().zip(read).filter(|(_, read)| read.is_err());
+            failed.for_each(|(input, _)| input.set_len(0));
+        }
+    }
+
+    /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
+    fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let quiesce = &self.engine.pool.quiesce;
+        // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
+        // under the guard after it.
+        unsafe { quiesce.park_beside_guards(self.participant) };
+        let done = wait();
+        quiesce.guard(self.participant);
+        done
+    }
+
+    /// Takes the segment back that the move failed for, so that it is in the way of no other: what is left of
+    /// it goes through DRAM. Says whether there was one, and room.
+    pub(crate) fn take_back_damaged(&self, space: &mut Space) -> bool {
+        let Some(buffer) = space.inputs.first_mut() else { return false };
+        let Some(sealed) = self.damaged.take() else { return false };
+        let victim = Victim { shard: self.at, sealed, keeps: Keeps::All };
+        reclaim::reclaim(self.engine, self.guard, victim, buffer, self.now).is_ok()
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.lock().state.generation
+    }
+
+    /// The tier of the old segments.
+    pub(crate) fn tier(&self) -> u16 {
+        self.shard.segments.slot(self.group[0].number).tier
+    }
+
+    fn lock(&self) -> Locked<'e> {
+        self.shard.lock(&self.engine.pool, self.guard)
+    }
+
+    /// The segment that a record comes from.
+    fn old(&self, item: &Item<'_>) -> Sealed {
+        self.group[usize::from(item.source)]
+    }
+
+    /// As [`Job::lock`], unless everything was flushed since.
+    fn lock_unless_flushed(&self, generation: u64) -> Option<Locked<'e>> {
+        let locked = self.lock();
+        (locked.state.generation == generation).then_some(locked)
+    }
+
+    /// Shows what is alive in an old segment that was read, with the uses that its entry counted. Answers all
+    /// names of the segment.
+    pub(crate) fn gather<'b>(
+        &self,
+        from: usize,
+        input: &'b mut AlignedBuf,
+        generation: u64,
+        mut show: impl FnMut(&Locked<'_>, u8, Item<'b>),
+    ) -> Option<Vec<Name>> {
+        let (names, spots) = self.read(self.group[from], input)?;
+        let (input, number): (&'b [u8], _) = (input, self.group[from].number);
+        for batch in spots.chunks(BATCH) {
+            let mut locked = self.lock_unless_flushed(generation)?;
+            locked.index().prefetch_all(batch.iter().map(|(name, _)| name));
+            for (name, span) in batch {
+                let Some(entry) = locked.index().get(*name, number) else { continue };
+                let bytes = &input[span.clone()];
+                let (record, _) = Record::decode(bytes)?;
+                if record.is_expired(self.now) {
+                    locked.unlink(*name, number, Some(bytes.len() as u32));
+                    count(&self.engine.pool.counters.expired);
+                    self.engine.discard_chunks_of(&record);
+                    continue;
+                }
+                let item = Item {
+                    is_manifest: record.is_manifest,
+                    payload_bytes: record.payload_bytes() as u32,
+                    expires: record.expires,
+                    ..Item::new(*name, bytes, from as u8)
+                };
+                show(&locked, entry.uses, item);
+            }
+        }
+        Some(names)
+    }
+
+    /// Decides about the suspended entries of a segment, and says what names it has, and where the
+    /// record of each lies.
+    fn read(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Vec<Name>, Vec<Spot>)> {
+        let found = self.read_whole(sealed, input);
+        if found.is_none() {
+            self.damaged.set(Some(sealed));
+        }
+        let (footer, spots) = found?;
+        let mut glance = self.glance.take();
+        let Self { engine, shard, guard, .. } = *self;
+        let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut glance);
+        self.glance.set(glance);
+        stuck.is_empty().then_some((footer.names, spots))
+    }
+
+    /// `None` unless all of it can be read: what lies in damaged pages would leave entries behind.
+    fn read_whole(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Footer, Vec<Spot>)> {
+        let (engine, segments) = (self.engine, &self.shard.segments);
+        if input.is_empty() {
+            return None;
+        }
+        let footer = reclaim::check_footer(engine, self.shard, sealed, input).ok()?;
+        let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
+        let spans = spans.filter(|spans| spans.len() == footer.names.len())?;
+        let spots = match segments.extents(sealed.number).next() {
+            // Records lie in the order of their names.
+            None => footer.names.iter().copied().zip(spans).collect(),
+            Some(_) => {
+                spans.into_iter().map(|span| self.spot(input, span)).collect::<Option<_>>()?
+            }
+        };
+        Some((footer, spots))
+    }
+
+    fn spot(&self, input: &[u8], span: Range<usize>) -> Option<Spot> {
+        let (record, _) = Record::decode(&input[span.clone()])?;
+        let hasher = &self.engine.hasher;
+        Some((hasher.name(hasher.key(record.key, record.is_chunk).hash), span))
+    }
+
+    /// Makes every part a new segment in one of `places`, and ends the old ones, which have these `names`. Gives up where more
+    /// than so many bytes of records find no room: those go through DRAM once more.
+    pub(crate) fn carry_out<'b>(
+        &self,
+        (mut parts, mut places): (Vec<Part<'b>>, Places<'_>),
+        lists: &mut Lists<'b>,
+        output: &mut AlignedBuf,
+        names: &[Vec<Name>],
+        generation: u64,
+        left_max: u64,
+    ) -> Option<()> {
+        let done = self.replace((&mut parts, &mut places), output, names, generation, left_max);
+        parts.into_iter().for_each(|part| lists.give(part.items));
+        done
+    }
+
+    fn replace(
+        &self,
+        (parts, places): (&mut [Part<'_>], &mut Places<'_>),
+        output: &mut AlignedBuf,
+        names: &[Vec<Name>],
+        generation: u64,
+        left_max: u64,
+    ) -> Option<()> {
+        let leftover: Vec<_> =
+            parts.iter_mut().flat_map(|part| self.fit(&mut part.items)).collect();
+        self.put_back(&leftover, left_max)?;
+        let outputs = self.write_all((parts, places), output, generation)?;
+        self.publish(&outputs, generation)?;
+        self.end(&outputs, generation)?;
+        self.leave(names, output, generation)
+    }
+
+    /// Puts records back into DRAM, unless they are more bytes than this.
+    pub(crate) fn put_back(&self, items: &[Item<'_>], bytes_max: u64) -> Option<()> {
+        let bytes: usize = items.iter().map(|item| item.bytes.len()).sum();
+        if bytes as u64 > bytes_max {
+            return None;
+        }
+        let Self { engine, shard, guard, now, .. } = *self;
+        let put = |item: &Item<'_>| {
+            reclaim::reinsert(engine, shard, guard, self.old(item), item.bytes, now)
+        };
+        items.iter().try_for_each(put).ok()
+    }
+
+    /// Finds places for the records of a new segment; answers those that find none, which are of all
+    /// positions too.
+    fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
+        order::sort(part);
+        let count = part.len() as u64;
+        let (step, mut arrival) = (SCATTER % count.max(1), 0);
+        for item in part.iter_mut() {
+            item.arrival = arrival as u32;
+            arrival += step;
+            arrival -= if arrival < count { 0 } else { count };
+        }
+        let mut left = defer_equal_names(part, self.shard.index.load(self.guard).bucket_width());
+        left.extend(fit(part, self.engine.geometry.segment_bytes as usize));
+        left
+    }
+
+    fn write_all<'p, 'b>(
+        &self,
+        (parts, places): (&'p [Part<'b>], &mut Places<'_>),
+        output: &mut AlignedBuf,
+        generation: u64,
+    ) -> Option<Vec<Output<'p, 'b>>> {
+        let mut written = Vec::new();
+        for part in parts.iter().filter(|part| !part.items.is_empty()) {
+            match self.write((part, places), output, generation) {
+                Ok(output) => written.push(output),
+                Err(number) => {
+                    let mut locked = self.lock();
+                    if locked.state.generation == generation {
+                        let numbers =
+                            written.iter().map(|output: &Output<'_, '_>| output.footer.number);
+                        locked.state.numbers.extend(numbers.chain(number));
+                    }
+                    written.iter().for_each(|output| self.engine.pool.slots.give(output.slot));
+                    return None;
+                }
+            }
+        }
+        crash_point("merge: written");
+        Some(written)
+    }
+
+    /// Writes a new segment; an error is the number that it would have had.
+    fn write<'p, 'b>(
+        &self,
+        (part, places): (&'p Part<'b>, &mut Places<'_>),
+        segment: &mut AlignedBuf,
+        generation: u64,
+    ) -> Result<Output<'p, 'b>, Option<u16>> {
+        let engine = self.engine;
+        let locked = self.lock_unless_flushed(generation);
+        let number = locked.and_then(|mut locked| locked.state.numbers.pop()).ok_or(None)?;
+        let slot = places.take(part.tier).ok_or(Some(number))?;
+        let mut footer = Footer {
+            seq: engine.next_seq(),
+            shard: self.at as u16,
+            number,
+            sealed: self.now,
+            buckets: self.shard.index.load(self.guard).buckets() as u32,
+            ..packing::describe(&part.items)
+        };
+        assemble(&part.items, segment, &mut footer);
+        let written = self.while_parked(|| engine.pool.slots.write(slot, segment));
+        written.map_err(|_| Some(number))?;
+        Ok(Output { slot, footer, items: &part.items })
+    }
+
+    /// Begins the new segments, and hands them the entries of their records.
+    fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
+        let (engine, segments) = (self.engine, &self.shard.segments);
+        let log_of = |output: &Output<'_, '_>| &engine.pool.logs[usize::from(output.slot.tier)];
+        outputs.iter().for_each(|output| log_of(output).ensure_room(&engine.pool.slots));
+        let Some(mut locked) = self.lock_unless_flushed(generation) else {
+            // Segment numbers were put back all together.
+            outputs.iter().for_each(|output| engine.pool.slots.give(output.slot));
+            return None;
+        };
+        let ages = self.group.iter().map(|sealed| segments.age(sealed.number));
+        let age = ages.max().unwrap_or(0);
+        for output @ Output { slot, footer, items } in outputs {
+            let seat = Seat { shard: footer.shard, number: footer.number, seq: footer.seq };
+            log_of(output).begin(engine.pool.slots.index(*slot), seat);
+            // Where a descent keeps records because they were used, they have their time once more.
+            let is_kept = self.forgets_uses && slot.tier == self.tier();
+            let age = if is_kept { footer.seq } else { age };
+            segments.publish(*slot, footer, footer.names.len() as u32, age);
+            segments.set_items_due(footer.number, packing::items_due(items));
+            engine.note_segment(segments, footer.number, true);
+            locked.state.arriving.push(Sealed { number: footer.number, seq: footer.seq });
+        }
+        drop(locked);
+        crash_point("merge: begun");
+        for Output { slot, footer, items } in outputs {
+            let to = Sealed { number: footer.number, seq: footer.seq };
+            let tier = engine.pool.counters.tier(slot.tier);
+            let moved = match slot.tier == self.tier() {
+                true => &tier.reinserted_records,
+                false => &tier.demoted_records,
+            };
+            moved.fetch_add(items.len() as u64, Ordering::Relaxed);
+            for batch in items.chunks(BATCH) {
+                engine.pool.make_log_room();
+                let mut locked = self.lock_unless_flushed(generation)?;
+                locked.index().prefetch_all(batch.iter().map(|item| &item.name));
+                batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
+                batch.iter().for_each(|item| self.hand_over(&mut locked, item, to));
+                drop(locked);
+                crash_point("merge: some handed over");
+            }
+        }
+        Some(())
+    }
+
+    fn hand_over(&self, locked: &mut Locked<'_>, item: &Item<'_>, to: Sealed) {
+        let from = self.old(item);
+        if !locked.index().retarget(item.name, from.number, to.number, self.forgets_uses) {
+            // It was changed meanwhile.
+            return locked.log_kill(item.name, to.number);
+        }
+        let segments = &self.shard.segments;
+        let bytes = item.bytes.len() as u32;
+        let before = segments.sub_live(from.number, Some(bytes));
+        segments.add_live(to.number, bytes);
+        let [from_tier, to_tier] = [from, to].map(|sealed| segments.slot(sealed.number).tier);
+        // Most often a tier has as many records as it had, and as many bytes but where those of dead ones were
+        // guessed.
+        if before != bytes || from_tier != to_tier {
+            let counters = &self.engine.pool.counters;
+            counters.tier(to_tier).add_live(self.at, bytes);
+            counters.tier(from_tier).sub_live(self.at, before);
+        }
+        if locked.lane(Lane::Hot).records > 0 {
+            hot::move_origin(locked, item.name, item.bytes, from, to);
+        }
+        crash_point("merge: a record handed over");
+    }
+
+    /// The commit: the new segments count, the old ones end.
+    fn end(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
+        let (engine, slots) = (self.engine, &self.engine.pool.slots);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            outputs.iter().partition(|output| output.slot.tier == self.tier());
+        for output in outputs.iter().filter(|_| engine.is_strict) {
+            let log = &engine.pool.logs[usize::from(output.slot.tier)];
+            // What ends in one log must have begun in the other before. A flush that fails fails the log.
+            let _ = match output.slot.tier == self.tier() {
+                true => log.flush(slots),
+                false => log.make_durable(slots),
+            };
+        }
+        let mut locked = self.lock_unless_flushed(generation)?;
+        self.commit(&here, &elsewhere);
+        locked.state.leaving.clear();
+        if !elsewhere.is_empty() && engine.is_strict {
+            drop(locked);
+            // Else a power loss could bring back what is committed there, and what is not ended here.
+            let _ = engine.pool.logs[usize::from(self.tier())].make_durable(slots);
+            locked = self.lock_unless_flushed(generation)?;
+        }
+        if !elsewhere.is_empty() {
+            crash_point("descent: committed above");
+        }
+        for output in elsewhere {
+            let log = &engine.pool.logs[usize::from(output.slot.tier)];
+            log.ensure_room(slots);
+            log.commit(slots.index(output.slot));
+        }
+        self.group.iter().for_each(|sealed| engine.log_free(&locked, sealed.number));
+        locked.state.arriving.clear();
+        drop(locked);
+        engine.make_frees_durable();
+        Some(())
+    }
+
+    /// Gives the places of the old segments back, which are of these `names`.
+    fn leave(&self, names: &[Vec<Name>], buffer: &mut AlignedBuf, generation: u64) -> Option<()> {
+        let Self { engine, shard, guard, at, now, .. } = *self;
+        for (&sealed, names) in self.group.iter().zip(names) {
+            // What was left behind to go, and entries without a record.
+            if shard.segments.usage(sealed.number).live_records > 0 {
+                let left = (at, sealed);
+                engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
+                reclaim::drop_entries(engine, shard, guard, sealed, names);
+            }
+        }
+        let mut locked = self.lock_unless_flushed(generation)?;
+        for sealed in self.group {
+            engine.free_segment(&mut locked, sealed.number);
+        }
+        Some(())
+    }
+
+    /// The new segments count from here on, all at once, and the old ones do not any more.
+    fn commit(&self, here: &[&Output<'_, '_>], elsewhere: &[&Output<'_, '_>]) {
+        let slots = &self.engine.pool.slots;
+        let log = &self.engine.pool.logs[usize::from(self.tier())];
+        let ending: Vec<_> =
+            self.group.iter().map(|sealed| self.shard.segments.slot(sealed.number)).collect();
+        let begun = here.iter().map(|output| output.slot);
+        let mut changing: Vec<_> = begun.clone().chain(ending.iter().copied()).collect();
+        // A new one leads; where there is none, one that ends, by itself too.
+        let leader = slots.index(changing[0]);
+        if !here.is_empty() {
+            changing.swap_remove(0);
+        }
+        log.ensure_room(slots);
+        changing.into_iter().for_each(|slot| log.follow(slots.index(slot), leader));
+        elsewhere.iter().for_each(|output| log.follow_abroad(output.footer.seq, leader));
+        crash_point("merge: before the commit");
+        log.commit(leader);
+        begun.for_each(|slot| log.note_commit(slots.index(slot)));
+        ending.into_iter().for_each(|slot| log.note_end(slots.index(slot)));
+        crash_point("merge: committed");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_emptied_list_keeps_its_memory() {
+        let bytes = [1, 2, 3];
+        let name = Name { pos: 1, fingerprint: 1 };
+        let items: Vec<Item<'_>> = (0..100).map(|from| Item::new(name, &bytes, from)).collect();
+        let (place, capacity) = (items.as_ptr().addr(), items.capacity());
+        let items = emptied(items);
+        assert_eq!((items.len(), items.as_ptr().addr(), items.capacity()), (0, place, capacity));
+    }
+}

@@ -1,0 +1,199 @@
+//! Which of a shard's fresh records go into the next segment: the oldest, but for what a write would be
+//! wasted on.
+//!
+//! A record that has expired goes without being written. One that will have by the time that a few more
+//! segments are sealed, or that took the place of another while both were in DRAM and so will likely be
+//! overwritten again, stays for as long as the others fill a segment. And where there is enough of them,
+//! records that expire at about the same time are kept together: a segment whose records have all expired
+//! is freed without being read.
+
+use crate::dram::memory::Guard;
+use crate::dram::resident::{Resident, mark};
+use crate::facade::cache::Engine;
+use crate::records::key::Name;
+use crate::records::record::Record;
+use crate::shard::{FullBlock, Shard};
+use crate::stats::counters::count;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Records dropped per hold of the shard's lock.
+const BATCH: usize = 64;
+/// What expires within the time of so many seals is not worth one.
+const SEALS_AHEAD: u32 = 8;
+/// Records that room is made for at once.
+const DUE_RESERVED_MAX: usize = 1 << 14;
+/// Classes of expiry: never, and by powers of four seconds from now.
+const CLASSES: usize = 17;
+
+/// A record that is nowhere but in DRAM.
+#[derive(Clone, Copy)]
+pub(crate) struct Fresh<'g> {
+    pub(crate) name: Name,
+    pub(crate) resident: Resident<'g>,
+    pub(crate) is_manifest: bool,
+    /// Of key and value.
+    pub(crate) payload_bytes: u32,
+    /// Unix seconds; 0 for never.
+    pub(crate) expires: u32,
+}
+
+/// Which of a shard's fresh records are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Those that are due.
+    Due,
+    /// Those of them that were admitted; see [`crate::tiers::admission`].
+    Admitted,
+    /// All, whatever becomes of them.
+    All,
+}
+
+/// One choice.
+pub(crate) struct Pick<'g> {
+    pub(crate) engine: &'g Engine,
+    pub(crate) shard: &'g Shard,
+    pub(crate) guard: Guard<'g>,
+    /// Unix seconds.
+    pub(crate) now: u32,
+    /// Unix seconds of the choice before; 0 if there was none.
+    pub(crate) since: u32,
+    pub(crate) wanted: Wanted,
+}
+
+/// What there is to choose from, oldest first.
+#[derive(Default)]
+struct Choice<'g> {
+    /// To be written.
+    due: Vec<Fresh<'g>>,
+    /// Bytes of those by [`Pick::class`].
+    due_bytes: [u64; CLASSES],
+    /// Better written later, or never.
+    waiting: Vec<Fresh<'g>>,
+    expired: Vec<Fresh<'g>>,
+}
+
+impl<'g> Pick<'g> {
+    /// At least a segment's worth if there is so much, oldest first.
+    pub(crate) fn run(&self, blocks: &VecDeque<FullBlock>) -> Vec<Fresh<'g>> {
+        let Choice { due, due_bytes, waiting, expired } = self.look(blocks);
+        self.drop_expired(&expired);
+        let wanted = self.engine.seal_bytes();
+        let of_one = self.class_to_write(&due, &due_bytes);
+        let (mut picked, mut bytes) = (Vec::with_capacity(due.len()), 0);
+        let due = due.into_iter().filter(|fresh| of_one.is_none_or(|one| self.class(fresh) == one));
+        for fresh in due {
+            if bytes >= wanted {
+                break;
+            }
+            bytes += fresh.resident.bytes.len() as u64;
+            picked.push(fresh);
+        }
+        for fresh in waiting {
+            if bytes < wanted {
+                bytes += fresh.resident.bytes.len() as u64;
+                picked.push(fresh);
+            } else if fresh.resident.has(mark::REWRITTEN) {
+                // Next time it is written, unless it is overwritten once more.
+                fresh.resident.set(mark::CHANGED);
+                fresh.resident.header.mark.fetch_and(!mark::REWRITTEN, Ordering::Relaxed);
+            }
+        }
+        picked
+    }
+
+    /// Blocks that are full do not change, and what they hold stays under the guard. Looks no further once it is
+    /// clear what is written.
+    fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
+        let mut choice = Choice::default();
+        let arena = &self.engine.pool.arena;
+        for resident in
+            blocks.iter().flat_map(|block| arena.records(self.guard, block.id, block.fill))
+        {
+            let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+            if resident.has(mark::VOID | mark::SEALED) {
+                continue;
+            }
+            if self.wanted == Wanted::Admitted && !resident.has(mark::ADMITTED) {
+                continue;
+            }
+            let key = self.engine.hasher.key(record.key, record.is_chunk);
+            let fresh = Fresh {
+                name: self.engine.hasher.name(key.hash),
+                resident,
+                is_manifest: record.is_manifest,
+                payload_bytes: record.payload_bytes() as u32,
+                expires: record.expires,
+            };
+            if record.is_expired(self.now) && !self.takes_all() {
+                choice.expired.push(fresh);
+            } else if !self.takes_all() && self.is_likely_gone_soon(&fresh) {
+                choice.waiting.push(fresh);
+            } else {
+                if choice.due.is_empty() {
+                    // Records are about alike.
+                    let alike = self.engine.seal_bytes() as usize / resident.bytes.len().max(1);
+                    choice.due.reserve(alike.min(DUE_RESERVED_MAX));
+                }
+                choice.due_bytes[self.class(&fresh)] += resident.bytes.len() as u64;
+                choice.due.push(fresh);
+                if self.fills(self.class(&choice.due[0]), &choice.due_bytes) {
+                    break;
+                }
+            }
+        }
+        choice
+    }
+
+    fn takes_all(&self) -> bool {
+        self.wanted == Wanted::All
+    }
+
+    fn is_likely_gone_soon(&self, fresh: &Fresh<'_>) -> bool {
+        let between = self.now.saturating_sub(self.since);
+        let soon = self.now.saturating_add(between.saturating_mul(SEALS_AHEAD));
+        let expires_soon = self.since != 0 && fresh.expires != 0 && fresh.expires <= soon;
+        expires_soon || fresh.resident.has(mark::REWRITTEN)
+    }
+
+    /// The class that fills a segment by itself: that of the oldest record, or the one with most of them.
+    fn class_to_write(&self, due: &[Fresh<'_>], due_bytes: &[u64; CLASSES]) -> Option<usize> {
+        let of_oldest = due.first().map(|fresh| self.class(fresh));
+        let largest = (0..CLASSES).max_by_key(|&class| due_bytes[class]);
+        let fills = |class: &usize| self.fills(*class, due_bytes);
+        of_oldest.filter(fills).or(largest.filter(fills))
+    }
+
+    fn fills(&self, class: usize, due_bytes: &[u64; CLASSES]) -> bool {
+        !self.takes_all() && due_bytes[class] >= self.engine.seal_bytes()
+    }
+
+    fn class(&self, fresh: &Fresh<'_>) -> usize {
+        match fresh.expires {
+            0 => 0,
+            expires => {
+                let left = expires.saturating_sub(self.now).max(1);
+                1 + left.ilog2() as usize / 2
+            }
+        }
+    }
+
+    fn drop_expired(&self, expired: &[Fresh<'_>]) {
+        let pool = &self.engine.pool;
+        for batch in expired.chunks(BATCH) {
+            pool.make_log_room();
+            let mut locked = self.shard.lock(pool, self.guard);
+            for Fresh { name, resident, is_manifest, .. } in batch {
+                // Overwritten, deleted or flushed meanwhile.
+                let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
+                if let (true, Some((record, _))) = (*is_manifest, Record::decode(resident.bytes)) {
+                    self.engine.discard_chunks_of(&record);
+                }
+                count(&pool.counters.expired);
+                count(&pool.counters.expired_unwritten);
+                locked.log_kill_origin(*name, resident);
+                locked.forget(name.pos, resident, at);
+            }
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
+//! the fresh lane once more; when full, only those that were used since they were sealed (write policy A).
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use crate::background::{items, settle, whole};
+use crate::dram::memory::{Guard, Stamp};
+use crate::dram::resident::mark;
+use crate::facade::cache::Engine;
+use crate::index::suspended::Glance;
+use crate::records::key::Name;
+use crate::records::record::Record;
+use crate::segments::layout::{
+    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, PAGE, check_extent,
+};
+use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, check_page};
+use crate::segments::segment::{Sealed, SegmentTable};
+use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
+use crate::shared::observer::Reclaim;
+use crate::stats::counters::count;
+use std::collections::HashSet;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use terrace_device::{AlignedBuf, is_unanswered};
+
+/// Records looked at per hold of the shard's lock.
+const BATCH: usize = 64;
+/// When full, this share of the records of segments is kept at most, in percent, so that reclaim always
+/// gains space, ...
+pub(crate) const KEEP_PERCENT: usize = 60;
+/// ... but more of single segments, up to this part of what all of them hold: records that are in use may have been stored
+/// one behind the other.
+const KEEP_AHEAD_PART: u64 = 4;
+
+/// A segment to take back.
+#[derive(Clone, Copy)]
+pub(crate) struct Victim {
+    pub(crate) shard: usize,
+    pub(crate) sealed: Sealed,
+    pub(crate) keeps: Keeps,
+}
+
+/// What is kept of a segment's records. Decided when it is chosen, and once: the cache may become full meanwhile, or not be
+/// full any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// It was chosen because little is alive in it.
+    All,
+    /// The cache is full, and it is the oldest: what its tier's policy keeps.
+    Used,
+    /// The same, without waiting for room.
+    UsedThatFits,
+}
+
+/// The segment of a rung to take next: one without live records if there is one; else the oldest when the
+/// rung is `full`, or the emptiest.
+pub(crate) fn choose(
+    engine: &Engine,
+    shards: Range<usize>,
+    rung: u16,
+    full: bool,
+) -> Option<Victim> {
+    let rank = |victim: &Victim| {
+        let segments = &engine.shards[victim.shard].segments;
+        let usage = segments.usage(victim.sealed.number);
+        match usage.live_records {
+            0 => (0, victim.sealed.seq),
+            _ if full => (1, segments.age(victim.sealed.number)),
+            _ => (1, usage.live_bytes.into()),
+        }
+    };
+    let keeps = if full { Keeps::Used } else { Keeps::All };
+    segments_on(engine, shards, rung)
+        .map(|(shard, sealed)| Victim { shard, sealed, keeps })
+        .min_by_key(rank)
+}
+
+/// The segments of some shards whose places on a rung can be gained, each with the number of its shard. The place of one
+/// on a drive that takes no writes is no gain, and it may still be read; nor can one be taken back from a drive that does
+/// not answer.
+pub(crate) fn segments_on(
+    engine: &Engine,
+    shards: Range<usize>,
+    rung: u16,
+) -> impl Iterator<Item = (usize, Sealed)> {
+    let tiers = engine.pool.slots.tiers.iter();
+    let is_gain: Vec<_> = tiers.map(|tier| tier.rung == rung && tier.works()).collect();
+    shards.flat_map(move |shard| {
+        let segments = &engine.shards[shard].segments;
+        let is_gain = is_gain.clone();
+        let is_on = move |sealed: &Sealed| is_gain[usize::from(segments.slot(sealed.number).tier)];
+        segments.iter().filter(is_on).map(move |sealed| (shard, sealed))
+    })
+}
+
+/// Whether a segment has live records.
+pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
+    engine.shards[victim.shard].segments.usage(victim.sealed.number).live_records > 0
+}
+
+/// Whether no segment of a rung has so much that is dead, or so little in it, that taking it back gains a
+/// place.
+pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
+    let segment_bytes = engine.geometry.segment_bytes;
+    engine.shards.iter().all(|shard| {
+        let tier = |sealed: &Sealed| usize::from(shard.segments.slot(sealed.number).tier);
+        let on_rung = |sealed: &Sealed| engine.pool.slots.tiers[tier(sealed)].rung == rung;
+        shard.segments.iter().filter(on_rung).all(|sealed| {
+            let usage = shard.segments.usage(sealed.number);
+            let dead = usage.record_bytes.saturating_sub(usage.live_bytes);
+            dead < segment_bytes / 10 && usage.record_bytes > segment_bytes / 2
+        })
+    })
+}
+
+/// Why a segment could not be taken back now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    /// For the records that are to be kept.
+    NoRoom,
+    /// Its drive does not answer: it is not known what to keep.
+    Unanswered,
+}
+
+/// Takes a segment back.
+pub(crate) fn reclaim(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), PutOff> {
+    let shard = &engine.shards[victim.shard];
+    let told = &engine.pool.counters.told;
+    let place = engine.place_number(shard.segments.slot(victim.sealed.number));
+    told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
+    shard.lock(&engine.pool, guard).state.leaving.push(victim.sealed);
+    let done = take_back(engine, guard, victim, buffer, now);
+    shard.lock(&engine.pool, guard).state.leaving.clear();
+    let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
+    told.reclaims(place, step);
+    done
+}
+
+fn take_back(
+    engine: &Engine,
+    guard: Guard<'_>,
+    victim: Victim,
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), PutOff> {
+    let shard = &engine.shards[victim.shard];
+    let number = victim.sealed.number;
+    let may_let_go = victim.keeps != Keeps::All;
+    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
+    if shard.segments.usage(number).live_records > 0 || is_suspended {
+        let footer = match read_footer(engine, shard, victim.sealed, buffer) {
+            Ok(footer) => footer,
+            Err(Unreadable::Unanswered) => return Err(PutOff::Unanswered),
+            Err(Unreadable::Device | Unreadable::Corrupt) => {
+                purge(engine, shard, guard, &[victim.sealed]);
+                return Ok(());
+            }
+        };
+        let stuck =
+            settle::by_footer(engine, shard, guard, victim.sealed, &footer, &mut Glance::default());
+        if !stuck.is_empty() && !may_let_go {
+            // The index has to grow first.
+            return Err(PutOff::NoRoom);
+        }
+        let share = footer.names.len() * KEEP_PERCENT / 100;
+        let keep_max = match may_let_go {
+            true => share + engine.records_to_keep_ahead(shard, number),
+            false => footer.names.len(),
+        };
+        let keep = sort_out(engine, shard, guard, victim, (&footer.names, keep_max));
+        let live = || shard.segments.usage(number).live_records as usize;
+        if may_let_go && keep.len() > share && !shard.segments.has_manifests(number) {
+            engine.note_kept(shard, number, keep.len(), share);
+            renew(engine, shard, guard, victim.sealed, &footer.names);
+            return Ok(());
+        }
+        let live_before = live();
+        let mut items_let_go = Vec::new();
+        if !keep.is_empty() || shard.segments.has_manifests(number) {
+            let let_go = &mut items_let_go;
+            let kept =
+                reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
+            // What finds no room waits until some is made.
+            match kept {
+                Err(PutOff::NoRoom) if victim.keeps == Keeps::UsedThatFits => {}
+                Ok(()) => {}
+                Err(put_off) => {
+                    engine.note_kept(shard, number, live_before.saturating_sub(live()), 0);
+                    return Err(put_off);
+                }
+            }
+        }
+        if may_let_go {
+            engine.note_kept(shard, number, live_before.saturating_sub(live()), share);
+        }
+        whole::end(engine, shard, guard, &[victim.sealed]);
+        let left = (victim.shard, victim.sealed);
+        engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
+        // Most often every record has found another place.
+        if shard.segments.usage(number).live_records > 0 {
+            drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        }
+        drop_stuck(engine, shard, guard, victim.sealed, &stuck);
+        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
+    } else {
+        whole::end(engine, shard, guard, &[victim.sealed]);
+    }
+    let mut locked = shard.lock(&engine.pool, guard);
+    if shard.segments.is_current(victim.sealed) {
+        engine.free_segment(&mut locked, number);
+    }
+    Ok(())
+}
+
+/// Most of a segment's records are in use: the segment stays where it is and has its time once more, since writing them
+/// anew would gain no place. Unused records stay with them: their entries could only go with a tombstone each.
+fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    for batch in names.chunks(BATCH) {
+        let locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return;
+        }
+        locked.index().prefetch_all(batch.iter());
+        for &name in batch {
+            locked.index().retarget(name, sealed.number, sealed.number, true);
+        }
+    }
+    shard.segments.set_age(sealed.number, engine.next_seq());
+}
+
+/// Takes what is left of a segment out of the index.
+pub(crate) fn drop_entries(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    names: &[Name],
+) {
+    for batch in names.chunks(BATCH) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return;
+        }
+        locked.index().prefetch_all(batch.iter());
+        let (mut evicted, mut unfetched) = (0, 0);
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            locked.unlink(name, sealed.number, None);
+            evicted += 1;
+            unfetched += u64::from(entry.uses == 0);
+        }
+        let counters = &engine.pool.counters;
+        counters.note_evicted_from_tiers(evicted);
+        counters.evicted_unfetched.fetch_add(unfetched, Ordering::Relaxed);
+    }
+}
+
+/// Drops records that the index has no room for.
+fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
+    let mut locked = shard.lock(&engine.pool, guard);
+    for &name in names {
+        if shard.segments.is_current(sealed) && locked.is_suspended(name, sealed.number) {
+            locked.unlink(name, sealed.number, None);
+            count(&engine.pool.counters.collisions);
+            count(&engine.pool.counters.evictions);
+            count(&engine.pool.counters.evictions_index);
+        }
+    }
+}
+
+/// Why a footer is not to be had.
+#[derive(Debug)]
+pub(crate) enum Unreadable {
+    /// The device failed; it may not another time.
+    Device,
+    /// The device does not answer at present.
+    Unanswered,
+    /// What it answered does not check out.
+    Corrupt,
+}
+
+impl Unreadable {
+    pub(crate) fn of(error: io::Error) -> Self {
+        if is_unanswered(&error) { Self::Unanswered } else { Self::Device }
+    }
+}
+
+/// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
+/// or misdirects a write, would leave the names of this one behind in the index.
+pub(crate) fn read_footer(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) -> Result<Footer, Unreadable> {
+    buffer.set_len(footer_read(shard, sealed).min(buffer.capacity()));
+    let read = engine.pool.slots.read_tail(shard.segments.slot(sealed.number), buffer);
+    read.map_err(Unreadable::of)?;
+    check_footer(engine, shard, sealed, buffer)
+}
+
+/// The footers of several segments, read at the same time where those of one tier follow each other.
+pub(crate) fn read_footers(
+    engine: &Engine,
+    shard: &Shard,
+    group: &[Sealed],
+) -> Vec<Result<Footer, Unreadable>> {
+    let buffer = |sealed: &Sealed| AlignedBuf::zeroed(footer_read(shard, *sealed));
+    let mut buffers: Vec<_> = group.iter().map(buffer).collect();
+    let read = read_tails(engine, shard, group, &mut buffers);
+    let checked = read.into_iter().zip(group.iter().zip(&buffers));
+    let checked = checked.map(|(read, (sealed, buffer))| {
+        read.map_err(Unreadable::of)?;
+        check_footer(engine, shard, *sealed, buffer)
+    });
+    checked.collect()
+}
+
+/// Fills each buffer with the end of a segment, at the same time where those of one tier follow each other.
+pub(crate) fn read_tails(
+    engine: &Engine,
+    shard: &Shard,
+    group: &[Sealed],
+    buffers: &mut [AlignedBuf],
+) -> Vec<io::Result<()>> {
+    let slot = |sealed: &Sealed| shard.segments.slot(sealed.number);
+    let mut buffers = buffers.iter_mut();
+    let mut read = Vec::with_capacity(group.len());
+    for alike in group.chunk_by(|one, other| slot(one).tier == slot(other).tier) {
+        let tails = alike.iter().map(slot).zip(buffers.by_ref());
+        read.extend(engine.pool.slots.read_tails(slot(&alike[0]).tier, tails));
+    }
+    read
+}
+
+/// Bytes to be read for the footer of a segment.
+fn footer_read(shard: &Shard, sealed: Sealed) -> usize {
+    let bytes = shard.segments.footer_bytes(sealed.number);
+    bytes.max(FOOTER_HEADER).next_multiple_of(PAGE)
+}
+
+/// The footer at the end of what was read of a segment.
+pub(crate) fn check_footer(
+    engine: &Engine,
+    shard: &Shard,
+    sealed: Sealed,
+    bytes: &[u8],
+) -> Result<Footer, Unreadable> {
+    let footer = Footer::decode(bytes).filter(|footer| footer.seq == sealed.seq);
+    if footer.is_none() {
+        count(&engine.pool.counters.tier(shard.segments.slot(sealed.number).tier).corrupt_pages);
+    }
+    footer.ok_or(Unreadable::Corrupt)
+}
+
+/// Gives up everything that segments held, whose footers can't be read.
+pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
+    lost.iter().for_each(|sealed| items::note_lost(engine, shard, *sealed));
+    whole::drop_whole(engine, shard, guard, lost, |_, _| {});
+}
+
+/// The names of the records that are worth keeping: all, unless some may go.
+fn sort_out(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    Victim { sealed, keeps, .. }: Victim,
+    (names, keep_max): (&[Name], usize),
+) -> HashSet<Name> {
+    let tier = shard.segments.slot(sealed.number).tier;
+    let mut keep = HashSet::new();
+    for batch in names.chunks(BATCH) {
+        let locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            return HashSet::new();
+        }
+        locked.index().prefetch_all(batch.iter());
+        for &name in batch {
+            let Some(entry) = locked.index().get(name, sealed.number) else { continue };
+            let has_copy = || has_copy(&locked, name, sealed);
+            let is_kept = || keeps == Keeps::All || engine.keeps(tier, entry.uses, has_copy);
+            if keep.len() < keep_max && is_kept() {
+                keep.insert(name);
+            }
+        }
+    }
+    keep
+}
+
+impl Engine {
+    /// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
+    fn records_to_keep_ahead(&self, shard: &Shard, number: u16) -> usize {
+        let level = self.pool.slots.tiers[usize::from(shard.segments.slot(number).tier)].rung;
+        let most = self.capacity_of(level) / KEEP_AHEAD_PART;
+        let room = most.saturating_sub(self.kept_ahead.load(Ordering::Relaxed));
+        (room / u64::from(shard.segments.average_bytes(number).max(1))) as usize
+    }
+
+    /// Counts records that were kept of a segment, and those that are its share.
+    fn note_kept(&self, shard: &Shard, number: u16, kept: usize, share: usize) {
+        let bytes =
+            |records: usize| records as u64 * u64::from(shard.segments.average_bytes(number));
+        let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
+        let _ = self.kept_ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+/// Whether the record of a name has a hot copy.
+pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
+    let origin = crate::dram::hot::Origin::of(sealed).to_bits();
+    let is_copy = |addr| {
+        let resident = locked.pool.arena.view(locked.guard, addr);
+        resident.has(mark::HOT) && resident.header.origin.load(Ordering::Relaxed) == origin
+    };
+    locked.table().find(name.pos, is_copy).is_some()
+}
+
+/// Reads the whole segment and puts the records of `keep` back into the fresh lane. Of the others it notes the
+/// large items, whose chunks are to go with them.
+fn reinsert_all(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    (keep, let_go): (&HashSet<Name>, &mut Vec<Vec<u8>>),
+    buffer: &mut AlignedBuf,
+    now: u32,
+) -> Result<(), PutOff> {
+    let slot = shard.segments.slot(sealed.number);
+    let counters = engine.pool.counters.tier(slot.tier);
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    if let Err(error) = engine.pool.slots.read_tail(slot, buffer) {
+        if is_unanswered(&error) {
+            return Err(PutOff::Unanswered);
+        }
+        purge(engine, shard, guard, &[sealed]);
+        return Ok(());
+    }
+    // What lies in damaged pages is lost with the segment.
+    each_record(&shard.segments, sealed, buffer, |record| match record {
+        Some(bytes) => {
+            let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
+            let key = engine.hasher.key(record.key, record.is_chunk);
+            let name = engine.hasher.name(key.hash);
+            if keep.contains(&name) {
+                return reinsert(engine, shard, guard, sealed, bytes, now);
+            }
+            if record.is_manifest
+                && shard.lock(&engine.pool, guard).entry(name, sealed.number).is_some()
+            {
+                let_go.push(bytes[..taken].to_vec());
+            }
+            Ok(())
+        }
+        None => {
+            count(&counters.corrupt_pages);
+            items::note_lost(engine, shard, sealed);
+            Ok(())
+        }
+    })
+}
+
+/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent.
+/// Joins its pages in place.
+pub(crate) fn each_record<E>(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+    mut visit: impl FnMut(Option<&[u8]>) -> Result<(), E>,
+) -> Result<(), E> {
+    let spans = spans(segments, sealed, buffer);
+    spans.into_iter().try_for_each(|span| visit(span.map(|span| &buffer[span])))
+}
+
+/// Where the records of a whole segment lie in `buffer`, whose pages are joined in place; `None` for every
+/// damaged page or extent.
+pub(crate) fn spans(
+    segments: &SegmentTable,
+    sealed: Sealed,
+    buffer: &mut [u8],
+) -> Vec<Option<Range<usize>>> {
+    let mut spans = Vec::with_capacity(segments.usage(sealed.number).records as usize);
+    for extent in segments.extents(sealed.number) {
+        let at = extent.unit as usize * EXTENT_UNIT;
+        let checked = buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit));
+        let record = checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record.len());
+        let start = at + EXTENT_HEADER;
+        spans.push(record.map(|bytes| start..start + bytes));
+    }
+    let pages = segments.pages(sealed.number);
+    for run in join_pages(buffer, pages, sealed.seq) {
+        let Some(Run { mut at, records, end }) = run else {
+            spans.push(None);
+            continue;
+        };
+        for _ in 0..records {
+            let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
+            spans.push(Some(at..at + taken));
+            at += taken;
+        }
+    }
+    spans
+}
+
+/// The records that begin in one page, after pages were joined.
+struct Run {
+    at: usize,
+    records: u16,
+    /// Bytes from here on are not known to be sound: a record that reaches beyond is damaged.
+    end: usize,
+}
+
+/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
+/// are in one piece, and says where the records of each page begin; `None` for a damaged page.
+fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
+    let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
+    for page in 0..pages {
+        let bytes = &segment[page * PAGE..(page + 1) * PAGE];
+        let head = check_page(bytes, page as u32).filter(|head| head.seq() == seq);
+        let end = (page + 1) * PAGE_ROOM;
+        if let (Some(_), Some(Some(before))) = (&head, runs.last_mut()) {
+            before.end = end;
+        }
+        runs.push(head.map(|head| {
+            let at = page * PAGE_ROOM + head.first() - PAGE_HEADER;
+            Run { at, records: head.records(), end }
+        }));
+        segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
+    }
+    runs
+}
+
+/// Puts a record of a segment back into the fresh lane, if it is still the key's.
+pub(crate) fn reinsert(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    sealed: Sealed,
+    bytes: &[u8],
+    now: u32,
+) -> Result<(), PutOff> {
+    let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    let name = engine.hasher.name(key.hash);
+    let mut locked = shard.lock(&engine.pool, guard);
+    let still_there =
+        shard.segments.is_current(sealed) && locked.index().get(name, sealed.number).is_some();
+    if !still_there {
+        return Ok(());
+    }
+    if record.is_expired(now) {
+        locked.unlink(name, sealed.number, Some(taken as u32));
+        count(&engine.pool.counters.expired);
+        engine.discard_chunks_of(&record);
+        return Ok(());
+    }
+    if record.is_manifest {
+        shard.items_due.note(record.expires);
+    }
+    let stamp = Stamp {
+        mark: mark::REINSERTED,
+        accessed: now,
+        origin: crate::dram::hot::Origin::of(sealed).to_bits(),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
+    let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
+    let addr = appended.map_err(|NoBlock| PutOff::NoRoom)?;
+    locked.commit();
+    match shard.find_resident(&engine.pool, guard, &key, name.pos) {
+        Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
+        None => locked.enter(name.pos, addr, Lane::Fresh),
+    }
+    locked.unlink(name, sealed.number, Some(taken as u32));
+    Ok(())
+}

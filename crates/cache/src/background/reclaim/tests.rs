@@ -1,0 +1,157 @@
+//! What others find while a segment is taken back.
+
+use super::*;
+use crate::background::merge;
+use crate::background::moving::Space;
+use crate::config::{Config, Tier};
+use crate::{Cache, Change, NewRecord, NewValue, Update};
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock, Weak};
+use terrace_device::sim::SimDevice;
+use terrace_device::{Device, Geometry};
+
+const NOW: u32 = 1_000_000;
+
+/// What others do while it reads or writes.
+type Meanwhile = Box<dyn Fn(&Cache) + Send + Sync>;
+
+struct Slow {
+    drive: SimDevice,
+    others: OnceLock<(Weak<Cache>, Meanwhile)>,
+}
+
+impl Slow {
+    fn take_time(&self) {
+        let Some((cache, meanwhile)) = self.others.get() else { return };
+        let _ = cache.upgrade().map(|cache| meanwhile(&cache));
+    }
+}
+
+impl Device for Slow {
+    fn label(&self) -> &str {
+        self.drive.label()
+    }
+    fn geometry(&self) -> Geometry {
+        self.drive.geometry()
+    }
+    fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.take_time();
+        self.drive.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+        self.take_time();
+        self.drive.write_at(offset, buf)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.drive.flush()
+    }
+    fn raw_fd(&self) -> Option<RawFd> {
+        None
+    }
+}
+
+fn open() -> (Arc<Cache>, Arc<Slow>) {
+    let drive = SimDevice::new(8 << 20, 1);
+    let drive = Arc::new(Slow { drive, others: OnceLock::new() });
+    let mut config = Config::new(2 << 20);
+    (config.tuning.shards, config.tuning.segment_bytes) = (Some(1), Some(64 << 10));
+    config.tiers = vec![Tier::new(Arc::clone(&drive) as Arc<dyn Device>)];
+    (Cache::open(config).expect("opens"), drive)
+}
+
+impl Slow {
+    fn begin(&self, cache: &Arc<Cache>, meanwhile: impl Fn(&Cache) + Send + Sync + 'static) {
+        assert!(self.others.set((Arc::downgrade(cache), Box::new(meanwhile))).is_ok(), "once");
+    }
+}
+
+fn store(cache: &Arc<Cache>, numbers: impl Iterator<Item = u32>) {
+    let mut session = cache.session();
+    for n in numbers {
+        let key = n.to_le_bytes();
+        let new = || NewRecord {
+            value: NewValue::Inline(&[7; 300], &[]),
+            client_flags: 0,
+            expires: 0,
+            cas: None,
+            stale: false,
+            win_sent: false,
+        };
+        loop {
+            let (key, store) = (session.key(&key), |_: Option<_>| Change::Store(new()));
+            if let Update::Done { .. } = session.update(key, NOW, None, true, store) {
+                break;
+            }
+            session.park();
+            cache.maintain(NOW);
+        }
+    }
+    drop(session);
+    while cache.maintain(NOW) {}
+}
+
+#[test]
+fn whether_records_may_go_is_decided_once_for_a_segment() {
+    let (cache, drive) = open();
+    store(&cache, 0..1000);
+    let engine = &cache.engine;
+    let victim = choose(engine, 0..1, 0, true).expect("some were sealed");
+    // All are one key's only copy. Some may be suspended for a key that has their bucket and fingerprint, and don't
+    // count as live until that is settled.
+    let records = engine.shards[0].segments.usage(victim.sealed.number).records;
+    // Others find twice whether the cache is full.
+    drive.begin(&cache, |cache| (0..2).for_each(|_| cache.engine.judge_fullness()));
+    engine.note_full();
+    let mut buffer = AlignedBuf::zeroed(64 << 10);
+    let participant = engine.pool.quiesce.join().expect("a place");
+    let guard = engine.pool.quiesce.guard(&participant);
+    let done = reclaim(engine, guard, victim, &mut buffer, NOW);
+    assert_eq!(done, Ok(()));
+    assert!(!engine.pool.counters.is_full(), "any more");
+    // None was used.
+    assert_eq!(engine.pool.counters.evictions.load(Ordering::Relaxed), u64::from(records));
+}
+
+#[test]
+fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
+    let (cache, drive) = open();
+    store(&cache, 0..4000);
+    store(&cache, (0..4000).filter(|n| n % 4 > 0));
+    let engine = &cache.engine;
+    let victim = choose(engine, 0..1, 0, false).expect("some were sealed");
+    let waits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&waits);
+    drive.begin(&cache, move |cache| {
+        let quiesce = &cache.engine.pool.quiesce;
+        let retired = quiesce.retire();
+        assert!(quiesce.reached() >= retired);
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let participant = engine.pool.quiesce.join().expect("a place");
+    let (mut space, mut output) = (Space::new(64 << 10), AlignedBuf::zeroed(64 << 10));
+    let space = (&mut space, 8, &participant);
+    assert!(merge::merge(
+        space,
+        engine,
+        engine.pool.quiesce.guard(&participant),
+        victim,
+        &mut output,
+        NOW
+    ));
+    assert!(waits.load(Ordering::Relaxed) > 2, "some segments are read, and one is written");
+}
+
+#[test]
+fn a_move_that_finds_no_places_for_all_writes_nothing() {
+    let (cache, _) = open();
+    store(&cache, 0..1000);
+    let slots = &cache.engine.pool.slots;
+    let free = slots.free_on(0);
+    assert!(slots.reserve((0..=free).map(|_| 0)).is_none());
+    assert_eq!(slots.free_on(0), free, "they are back");
+    let mut places = slots.reserve((0..free).map(|_| 0)).expect("as many as there are");
+    assert!(places.take(0).is_some() && slots.free_on(0) == 0);
+    drop(places);
+    assert_eq!(slots.free_on(0), free - 1);
+}

@@ -1,0 +1,158 @@
+//! The background work of all shards, shared out: each part has some of them, and who comes does the next part that
+//! nobody has.
+//!
+//! So a drive that answers nothing holds up the shards of one part, and threads beyond the parts find nothing to do.
+//! What concerns the whole cache is the first part's.
+
+use crate::background::maintenance::Maintenance;
+use crate::background::merge;
+use crate::background::moving::Item;
+use crate::config::Config;
+use crate::facade::cache::Engine;
+use crate::platform::lock::{lock, try_lock};
+use crate::records::key::Name;
+use crate::shard::Lane;
+use crate::shared::geometry::Geometry;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the ring of a kill log keeps free is for so many at once.
+pub(crate) const PARTS_MAX: usize = 4;
+/// One part of memory in so many is what a segment to read and one to write for each part take at most, if there is more
+/// than one.
+const SHARE: u64 = 8;
+/// Records are taken to be so long where memory for lists of them is set aside: shorter ones take more.
+const LISTED_BYTES: u64 = 100;
+
+/// Everything that works in the background.
+pub(crate) struct Crew {
+    parts: Box<[Mutex<Maintenance>]>,
+    /// Counts slices: parts take turns.
+    slices: AtomicUsize,
+}
+
+/// How many parts there are: no more than have memory to work in.
+pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
+    let most = if config.tiers.is_empty() { 1 } else { geometry.shards.min(PARTS_MAX) };
+    let moves = |parts| moving_max(config.memory_bytes, parts, geometry) > 0;
+    let fits = |&parts: &usize| {
+        2 * parts as u64 * u64::from(geometry.segment_bytes) <= config.memory_bytes / SHARE
+            && (moves(parts) || !moves(1))
+    };
+    (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
+}
+
+/// Bytes that all parts work in: for each a segment to read and one to write, and those that move, with the lists of
+/// their records. Without tiers segments have no bytes.
+pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
+    let parts = parts(config, geometry);
+    // One segment at a time can go down, however little memory there is.
+    let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
+    let segment_bytes = u64::from(geometry.segment_bytes);
+    parts as u64
+        * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, rungs)))
+}
+
+/// Bytes of what is listed of a segment that moves. A list has up to twice the room that it needs, and what goes down
+/// the ladder is listed once more when it is dealt out to new segments.
+fn list_bytes(segment_bytes: u64, rungs: usize) -> u64 {
+    let lists = if rungs > 1 { 2 } else { 1 };
+    let listed = lists * 2 * size_of::<Item<'_>>() + size_of::<Name>();
+    segment_bytes / LISTED_BYTES * listed as u64
+}
+
+/// Segments that a part moves at once, at most.
+fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
+    merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes as usize)
+}
+
+/// The shards of a part, from the one after `last` round to that.
+pub(crate) fn round(shards: &Range<usize>, last: usize) -> impl Iterator<Item = usize> + use<> {
+    let (first, count) = (shards.start, shards.len());
+    (1..=count).map(move |step| first + (last - first + step) % count)
+}
+
+impl Crew {
+    pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
+        let (shards, parts) = (engine.shards.len(), parts(config, &engine.geometry));
+        let moving_max = moving_max(config.memory_bytes, parts, &engine.geometry);
+        let part = |at: usize| {
+            let participant = engine.pool.quiesce.join()?;
+            let shards = shards * at / parts..shards * (at + 1) / parts;
+            let segment_bytes = engine.geometry.segment_bytes as usize;
+            Some(Mutex::new(Maintenance::new(participant, shards, moving_max, segment_bytes)))
+        };
+        Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
+    }
+
+    /// How many threads find something to do at once.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Does a slice of the next part that has something to do, and says whether there was one.
+    pub(crate) fn slice(&self, engine: &Engine, now: u32) -> bool {
+        let first = self.slices.fetch_add(1, Ordering::Relaxed);
+        (0..self.parts.len()).any(|step| {
+            let part = &self.parts[first.wrapping_add(step) % self.parts.len()];
+            try_lock(part).is_some_and(|mut part| part.slice(engine, now))
+        })
+    }
+
+    /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on the tiers.
+    pub(crate) fn seal_all(&self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
+        // All at once, so that nobody else works meanwhile.
+        let parts: Vec<_> = self.parts.iter().map(lock).collect();
+        // As long as there are places for that.
+        engine.pool.spill_logs();
+        parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
+        engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Tier;
+    use std::sync::Arc;
+    use terrace_device::sim::SimDevice;
+
+    #[test]
+    fn parts_are_as_many_as_have_memory_to_merge_in() {
+        let parts = |memory: u64, threads| {
+            let mut config = Config::new(memory);
+            config.background_threads = threads;
+            let mut geometry = Geometry::derive(&config).expect("memory enough");
+            (geometry.shards, geometry.segment_bytes) = (16, 1 << 20);
+            config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
+            super::parts(&config, &geometry)
+        };
+        assert_eq!([1, 3, 4, 9].map(|threads| parts(1 << 30, threads)), [1, 3, 4, 4]);
+        // A part that merges has room for three segments in a sixteenth of its share.
+        assert_eq!([48, 96, 143, 144].map(|mib| parts(mib << 20, 4)), [1, 2, 2, 3]);
+        assert_eq!(parts(16 << 20, 4), 1, "segments to read and to write would take half of it");
+    }
+
+    #[test]
+    fn what_is_listed_of_segments_that_move_is_counted() {
+        let mut config = Config::new(16 << 30);
+        config.background_threads = 4;
+        let mut geometry = Geometry::derive(&config).expect("memory enough");
+        (geometry.shards, geometry.segment_bytes) = (16, 16 << 20);
+        config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
+        let records = 4 * 8 * u64::from(geometry.segment_bytes) / 100;
+        let segments = 4 * (2 + 8) * u64::from(geometry.segment_bytes);
+        let lists = bytes(&config, &geometry, 1) - segments;
+        let item = size_of::<Item<'_>>() as u64;
+        assert!(lists >= records * 2 * item, "a list that grew has up to twice the room: {lists}");
+        assert!(bytes(&config, &geometry, 2) - segments >= records * 4 * item, "and is dealt out");
+    }
+
+    #[test]
+    fn a_round_begins_after_the_last_and_ends_with_it() {
+        let shards = |last| round(&(4..8), last).collect::<Vec<_>>();
+        assert_eq!(shards(4), [5, 6, 7, 4]);
+        assert_eq!(shards(7), [4, 5, 6, 7]);
+    }
+}

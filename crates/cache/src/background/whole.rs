@@ -1,0 +1,90 @@
+//! Segments that go as a whole, without a look at each record: all have expired, or can't be read any more.
+
+use crate::dram::memory::Guard;
+use crate::facade::cache::Engine;
+use crate::platform::crash::crash_point;
+use crate::segments::segment::Sealed;
+use crate::shard::Shard;
+
+/// Buckets of the index looked at per hold of the shard's lock: some ten microseconds.
+const BUCKETS_PER_HOLD: usize = 256;
+
+/// Takes segments of a shard back, with one walk along its index for all of them. `note` hears of each that
+/// went, and how many records it had.
+pub(crate) fn drop_whole(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    gone: &[Sealed],
+    mut note: impl FnMut(Sealed, u32),
+) {
+    end(engine, shard, guard, gone);
+    let removed = remove_entries(engine, shard, guard, gone);
+    for (&sealed, removed) in gone.iter().zip(removed) {
+        let mut locked = shard.lock(&engine.pool, guard);
+        if !shard.segments.is_current(sealed) {
+            continue;
+        }
+        let records = shard.segments.usage(sealed.number).live_records;
+        if records != removed {
+            // Entries change places as others come; one may have gone past.
+            locked.index().purge(sealed.number);
+        }
+        note(sealed, records);
+        engine.free_segment(&mut locked, sealed.number);
+    }
+}
+
+impl Engine {
+    /// In strict mode: no place is used again before the medium knows that it is free.
+    pub(crate) fn make_frees_durable(&self) {
+        if self.is_strict {
+            // Where that fails, the tier is given up, and with it the log.
+            let logs = self.pool.logs.iter();
+            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
+        }
+    }
+}
+
+/// Says in the log that segments hold nothing any more. From here on their entries may go without a word: no
+/// restart brings them back.
+pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {
+    crash_point("reclaim: before the end of a segment");
+    for &sealed in gone {
+        let locked = shard.lock(&engine.pool, guard);
+        if shard.segments.is_current(sealed) {
+            engine.log_free(&locked, sealed.number);
+        }
+    }
+    engine.make_frees_durable();
+    crash_point("reclaim: after the end of a segment");
+}
+
+/// Takes the entries of segments out of the index, some buckets at a time, and out of the one that is to take
+/// its place; how many each had.
+fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) -> Vec<u32> {
+    let mut removed = vec![0; gone.len()];
+    let mut places = vec![None; engine.geometry.segments_per_shard];
+    for (at, sealed) in gone.iter().enumerate() {
+        places[usize::from(sealed.number)] = Some(at);
+    }
+    let place = |number| places[usize::from(number)];
+    let is_gone = |number| place(number).is_some();
+    let buckets = shard.index.load(guard).buckets();
+    for first in (0..buckets).step_by(BUCKETS_PER_HOLD) {
+        let locked = shard.lock(&engine.pool, guard);
+        // Everything was flushed meanwhile.
+        if locked.index().buckets() != buckets
+            || !gone.iter().any(|s| shard.segments.is_current(*s))
+        {
+            return removed;
+        }
+        let some = first..(first + BUCKETS_PER_HOLD).min(buckets);
+        let count = |number| _ = place(number).map(|at| removed[at] += 1);
+        locked.index().purge_buckets(some, is_gone, count);
+    }
+    if let Some(growing) = &shard.lock(&engine.pool, guard).state.growing {
+        growing.purge_buckets(0..growing.buckets(), is_gone, |_| {});
+    }
+    removed
+}

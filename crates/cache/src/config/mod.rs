@@ -1,0 +1,185 @@
+//! What a cache is opened with.
+
+pub(crate) mod error;
+pub(crate) mod note;
+
+use crate::state::StateFile;
+use std::sync::Arc;
+use terrace_device::Device;
+use terrace_policy::WritePolicy;
+
+/// One medium below DRAM.
+#[derive(Clone)]
+pub struct Tier {
+    /// The opened device; the cache uses all of it.
+    pub device: Arc<dyn Device>,
+    /// It stands below the tiers before it on the ladder: what those have no place for any more goes down to
+    /// it. Tiers that do not are alike, and share what is written.
+    pub is_below: bool,
+}
+
+impl Tier {
+    /// A tier beside those before it.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Self { device, is_below: false }
+    }
+
+    /// A tier below those before it.
+    pub fn below(device: Arc<dyn Device>) -> Self {
+        Self { device, is_below: true }
+    }
+}
+
+/// After what kind of crash the cache comes back warm. It never comes back stale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// After the end of the process, however it came; the kernel must have kept running.
+    #[default]
+    Process,
+    /// After a power loss too: what must not come back is on the drive before a change is
+    /// acknowledged (see [`crate::Session::make_durable`]). Records that were not sealed yet are lost.
+    Power,
+}
+
+/// What to do with tiers that cannot be recovered: of another version or set, incomplete, resized, or
+/// not stopped cleanly before a reboot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnMismatch {
+    /// Start empty and say why, see [`crate::Cache::notes`].
+    #[default]
+    Cold,
+    /// Do not start, and leave them as they are.
+    Refuse,
+}
+
+/// Bytes that a tier may be written on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum WriteRate {
+    /// As many as it takes.
+    #[default]
+    Unlimited,
+    /// So many a second.
+    BytesPerSecond(f64),
+    /// So many times its size a day.
+    DrivesPerDay(f64),
+}
+
+impl WriteRate {
+    /// For a tier of so many bytes; `None` if there is no limit.
+    pub(crate) fn bytes_per_second(self, capacity_bytes: f64) -> Option<f64> {
+        match self {
+            Self::Unlimited => None,
+            Self::BytesPerSecond(bytes) => Some(bytes),
+            Self::DrivesPerDay(drives) => Some(drives * capacity_bytes / 86_400.0),
+        }
+    }
+}
+
+/// What the operator decides.
+#[derive(Clone)]
+pub struct Config {
+    /// Everything that grows with data stays within this many bytes of DRAM (`-m`).
+    pub memory_bytes: u64,
+    /// How far that may be raised while the cache is open, see
+    /// [`crate::Cache::set_memory_limit`]: address space is set aside for it, but no memory. Not
+    /// looked at without tiers where `state` is given, since all blocks lie in the state then.
+    pub memory_bytes_max: u64,
+    /// Asks for huge pages where records lie in memory of the process, so not in the state (`-L`).
+    pub huge_pages: bool,
+    /// Tiers in order, fastest first; empty for a plain DRAM cache.
+    pub tiers: Vec<Tier>,
+    /// One per tier; those that are missing are unlimited.
+    pub write_rates: Vec<WriteRate>,
+    /// A tier counts as full when live records, with what pages and footers add to them, take more than this share of
+    /// it, in percent. What is taken back below that is moved, the more of it the higher this is.
+    pub full_percent: u32,
+    /// What a full tier writes and keeps; a write budget may ask for less.
+    pub full_write_policy: WritePolicy,
+    /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
+    /// tiers never does.
+    pub state: Option<Arc<StateFile>>,
+    /// The kernel's boot id.
+    pub boot: [u8; 16],
+    /// See [`Durability`].
+    pub durability: Durability,
+    /// See [`OnMismatch`].
+    pub on_mismatch: OnMismatch,
+    /// `false` refuses new records when full instead of evicting old ones (`-M`).
+    pub evict: bool,
+    /// `false` saves the 8 bytes of CAS per record (`-C`).
+    pub cas: bool,
+    /// The longest value that is accepted, in bytes (`-I`).
+    pub item_bytes_max: u64,
+    /// Sessions (workers) that can exist at once.
+    pub sessions_max: usize,
+    /// Threads that are to share the background work of tiers, at most; see [`crate::Cache::background_threads`]. Each
+    /// works in memory of its own.
+    pub background_threads: usize,
+    /// What tests turn down so that rare events become common.
+    pub tuning: Tuning,
+}
+
+impl Config {
+    /// memcached's defaults with `memory_bytes` of DRAM and no tier.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            memory_bytes_max: memory_bytes,
+            huge_pages: false,
+            tiers: Vec::new(),
+            write_rates: Vec::new(),
+            full_percent: FULL_PERCENT,
+            full_write_policy: WritePolicy::default(),
+            state: None,
+            boot: [0; 16],
+            durability: Durability::default(),
+            on_mismatch: OnMismatch::default(),
+            evict: true,
+            cas: true,
+            item_bytes_max: 1 << 20,
+            sessions_max: 72,
+            background_threads: 1,
+            tuning: Tuning::default(),
+        }
+    }
+}
+
+/// [`Config::full_percent`] unless something else is asked for.
+pub const FULL_PERCENT: u32 = 80;
+
+/// Sizes that follow from the capacity unless a test sets them.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// Seed of the key hash; `None` takes one from the system.
+    pub seed: Option<u64>,
+    /// Number of shards, a power of two up to 256.
+    pub shards: Option<u32>,
+    /// Segment size in bytes, a multiple of 4096.
+    pub segment_bytes: Option<u32>,
+    /// Fingerprint bits in the sealed index, 1 to 15.
+    pub fingerprint_bits: u32,
+    /// The share of `memory_bytes` that the sealed index may take, in percent.
+    pub index_percent: u32,
+    /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
+    pub log_ring_pages: usize,
+    /// Segments' places that each tier's kill log may take at a time, at most; `None` for as many as can be listed.
+    pub log_slots: Option<u32>,
+    /// Write budgets go by the seconds that [`crate::Cache::maintain`] is told, and not by the machine's
+    /// clock, so that a run can be repeated.
+    pub budgets_by_told_time: bool,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            seed: None,
+            shards: None,
+            segment_bytes: None,
+            fingerprint_bits: 15,
+            index_percent: 75,
+            log_ring_pages: 64,
+            log_slots: None,
+            budgets_by_told_time: false,
+        }
+    }
+}

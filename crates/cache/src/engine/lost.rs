@@ -1,0 +1,222 @@
+//! What is done when the state is lost under a running cache: another process truncates its file, or its file system has
+//! no page left. Zeros are in the place of what is gone then ([`replace_lost`]), and nothing tells how much that is.
+//!
+//! 1. The handler notes the loss before anybody can read a zero. From there on the logs count as failed: nothing is
+//!    acknowledged as durable, and what is left of them is written nowhere.
+//! 2. Whoever has read a record looks at the note before anything comes of it ([`crate::Session::is_intact`]): a
+//!    reply is a miss, a change waits, a seal is given up.
+//! 3. The first request or slice of background work that meets the note settles the loss, here: no start believes the
+//!    file any more, its blocks become memory of the process, and every record in DRAM is let go.
+//!
+//! What is on the tiers is served on: an entry of the index went when a record in DRAM took its place, so that
+//! nothing older comes out from under those that are let go.
+//!
+//! [`replace_lost`]: crate::replace_lost
+
+use crate::dram::table::DramTable;
+use crate::facade::cache::{Cache, Engine};
+use crate::platform::mapped::stage;
+use crate::platform::quiesce::Guard;
+use crate::records::key::Name;
+use crate::shard::{Lane, Locked};
+
+impl Cache {
+    /// Whether a part of the state was lost while it was in use, see [`crate::replace_lost`]: what was in DRAM is missed,
+    /// and the next start is cold.
+    pub fn has_lost_state(&self) -> bool {
+        self.engine.has_lost_state()
+    }
+}
+
+impl Engine {
+    pub(crate) fn has_lost_state(&self) -> bool {
+        self.pool.arena.loss.is_any()
+    }
+
+    /// Lets go of all that lies in the state, if a part of it is lost. No shard may be locked by the caller.
+    pub(crate) fn settle_loss(&self, guard: Guard<'_>) {
+        let Some(state) = &self.pool.state else { return };
+        let _one_thread = state.begin_settling();
+        if state.loss().stage() != stage::FOUND {
+            return;
+        }
+        state.forget();
+        self.pool.arena.detach();
+        for shard in &self.shards {
+            shard.lock(&self.pool, guard).drop_residents();
+        }
+        state.loss().settle();
+    }
+}
+
+impl Locked<'_> {
+    /// Lets go of all that the shard has in DRAM.
+    pub(crate) fn drop_residents(&mut self) {
+        self.pool.budget.force(DramTable::bytes_for(DramTable::BUCKET_BITS_MIN));
+        self.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
+        self.clear_lane(Lane::Fresh);
+        self.clear_lane(Lane::Hot);
+        let fresh_bytes = std::mem::take(&mut self.state.fresh_bytes);
+        self.pool.counters.fresh_bytes.sub(self.shard.at, fresh_bytes);
+    }
+
+    /// Takes all that the index has for a name out of it. Where the state is lost while a record of DRAM takes the place
+    /// of others, its header may not say any more which of them it came from.
+    #[cold]
+    pub(crate) fn forget_sealed(&mut self, name: Name) {
+        for sealed in self.candidates(name) {
+            self.unlink(name, sealed.number, None);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Tier, Tuning};
+    use crate::records::record::{Body, NewRecord, NewValue};
+    use crate::request::session::{Access, Lookup, Session};
+    use crate::request::update::{Change, Update};
+    use crate::state::StateFile;
+    use std::sync::Arc;
+    use terrace_device::sim::SimDevice;
+
+    const NOW: u32 = 1;
+    const KEYS: usize = 3000;
+    /// More pairs of keys than this never share all bits that the index keeps of them.
+    const SAME_BITS: usize = 3;
+
+    fn open(tiers: Vec<Tier>, state: &Arc<StateFile>) -> Arc<Cache> {
+        let tuning = Tuning { segment_bytes: Some(64 << 10), ..Tuning::default() };
+        let (tiers, state) = (tiers, Some(Arc::clone(state)));
+        Cache::open(Config { tuning, tiers, state, ..Config::new(4 << 20) }).expect("opens")
+    }
+
+    fn set(session: &Session, n: usize, version: &str) -> Update {
+        let (key, value) = (format!("key{n}"), format!("{version} of {n}"));
+        let value = NewValue::Inline(value.as_bytes(), &[]);
+        let (client_flags, expires, cas, stale, win_sent) = (0, 0, None, false, false);
+        let new = NewRecord { value, client_flags, expires, cas, stale, win_sent };
+        session.update(session.key(key.as_bytes()), NOW, None, true, |_| Change::Store(new))
+    }
+
+    fn set_all(cache: &Cache, session: &mut Session, version: &str) {
+        for n in 0..KEYS {
+            while !matches!(set(session, n, version), Update::Done { .. }) {
+                cache.maintain(NOW);
+                session.quiesce();
+            }
+        }
+    }
+
+    /// How many are in DRAM, each in this version.
+    fn found(session: &Session, version: &str) -> usize {
+        let is_there = |&n: &usize| {
+            let key = format!("key{n}");
+            match session.get(session.key(key.as_bytes()), NOW, Access::Peek, None) {
+                Lookup::Hit(hit) => {
+                    let Body::Inline(value) = hit.record.body() else { panic!("it is short") };
+                    assert_eq!(value, format!("{version} of {n}").as_bytes());
+                    true
+                }
+                _ => false,
+            }
+        };
+        (0..KEYS).filter(is_there).count()
+    }
+
+    /// Loses the blocks of the state from that of this key's record on, as the handler would have it.
+    fn lose(session: &Session, n: usize) {
+        let key = format!("key{n}");
+        let Lookup::Hit(hit) = session.get(session.key(key.as_bytes()), NOW, Access::Peek, None)
+        else {
+            panic!("it is in DRAM")
+        };
+        assert!(session.is_intact());
+        assert!(crate::replace_lost(hit.record.key.as_ptr().addr()));
+        assert!(!session.is_intact(), "who has copied it is told");
+    }
+
+    #[test]
+    fn records_of_a_lost_state_are_missed_and_new_ones_found() {
+        let state = Arc::new(StateFile::volatile().expect("memory"));
+        let cache = open(Vec::new(), &state);
+        let mut session = cache.session();
+        set_all(&cache, &mut session, "first");
+        assert_eq!(found(&session, "first"), KEYS);
+        lose(&session, KEYS / 2);
+        assert!(cache.has_lost_state());
+        assert_eq!(found(&session, "first"), 0);
+        for version in ["second", "third"] {
+            set_all(&cache, &mut session, version);
+            assert_eq!(found(&session, version), KEYS);
+            cache.maintain(NOW);
+            session.quiesce();
+        }
+        drop(session);
+        drop(cache);
+        let cache = open(Vec::new(), &state);
+        assert_eq!(found(&cache.session(), "third"), 0, "it is not believed");
+    }
+
+    #[test]
+    fn what_decided_by_a_lost_record_waits_and_changes_nothing() {
+        let state = Arc::new(StateFile::volatile().expect("memory"));
+        let cache = open(Vec::new(), &state);
+        let mut session = cache.session();
+        set_all(&cache, &mut session, "first");
+        let update = session.update(session.key(b"key7"), NOW, None, false, |hit| {
+            let address = hit.expect("it is there").record.key.as_ptr().addr();
+            assert!(crate::replace_lost(address));
+            Change::Remove
+        });
+        assert!(matches!(update, Update::Wait));
+        let again = session.update(session.key(b"key7"), NOW, None, false, |hit| {
+            assert!(hit.is_none(), "it is lost");
+            Change::Keep
+        });
+        assert!(matches!(again, Update::Done { .. }));
+    }
+
+    /// Nothing older comes out from under a record that is let go, and no later start believes the drives.
+    #[test]
+    fn sealed_records_below_a_lost_state_stay_as_they_are() {
+        let drive = Arc::new(SimDevice::new(8 << 20, 1));
+        let state = Arc::new(StateFile::volatile().expect("memory"));
+        let tiers = || vec![Tier::new(Arc::clone(&drive) as Arc<_>)];
+        let cache = open(tiers(), &state);
+        let mut session = cache.session();
+        set_all(&cache, &mut session, "first");
+        drop(session);
+        assert!(cache.close(NOW, &|| true), "all go to the drive");
+        drop(cache);
+        let cache = open(tiers(), &state);
+        while cache.recover() {}
+        let session = cache.session();
+        let sealed = cache.stats().tiers[0].records;
+        assert!(sealed > 0);
+        for n in 0..100 {
+            assert!(matches!(set(&session, n, "second"), Update::Done { .. }));
+        }
+        lose(&session, 50);
+        let old = |&n: &usize| {
+            let key = format!("key{n}");
+            let lookup = session.get(session.key(key.as_bytes()), NOW, Access::Use, None);
+            assert!(!matches!(lookup, Lookup::Hit(_)), "{n}: it is lost");
+            matches!(lookup, Lookup::Read(_))
+        };
+        // Records of other keys with the same bits in the index are looked for, or have gone unread. One run in
+        // twenty-five has such a pair among 100 of 3,000.
+        assert!((0..100).filter(old).count() <= SAME_BITS, "older records came out");
+        assert!(
+            cache.stats().tiers[0].records >= sealed - 100 - SAME_BITS as u64,
+            "the others stay"
+        );
+        drop(session);
+        assert!(!cache.close(NOW, &|| true), "a clean stop is not to be believed");
+        drop(cache);
+        let cache = open(tiers(), &state);
+        assert!(cache.notes().iter().any(|note| note.text().contains("COLD START")));
+        assert_eq!(cache.stats().records, 0);
+    }
+}

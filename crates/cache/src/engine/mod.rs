@@ -1,0 +1,4 @@
+//! The state of the cache, which requests and background work share.
+
+pub(crate) mod fullness;
+pub(crate) mod lost;

@@ -1,0 +1,393 @@
+//! Walking over all records, for listings, beside the requests: shard by shard, first the segments, then what is in
+//! DRAM.
+//!
+//! A key that is there from the beginning of a walk to its end is shown at least once, however often it is
+//! overwritten or moved meanwhile. A record leaves its place only for a new segment or for the end of the blocks in
+//! DRAM. So a shard is walked until, under its lock, each segment was walked and no more than [`LAST_BYTES`] in DRAM
+//! were not; these are shown before the lock is let go. Wherever a key is at that moment, it was shown there. A segment
+//! that records are still being handed over to waits until it has all of them. A record that moves may be shown twice;
+//! one that is stored, changed or removed meanwhile, or not.
+
+use crate::background::reclaim::spans;
+use crate::dram::lane::{FullBlock, LaneBlocks};
+use crate::dram::memory::Guard;
+use crate::dram::resident::mark;
+use crate::facade::cache::{Cache, Engine};
+use crate::platform::quiesce::Participant;
+use crate::records::record::Record;
+use crate::segments::segment::Sealed;
+use crate::shard::{Shard, ShardState};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::{thread, vec};
+use terrace_device::AlignedBuf;
+
+/// Records of a segment that a step shows at most: who lists them keeps what it writes until the client takes it.
+const SHOWN_MAX: usize = 512;
+/// Bytes of blocks in DRAM that a step looks at, about.
+const STEP_BYTES: u64 = 1 << 20;
+/// Bytes of blocks in DRAM that are looked at under a shard's lock, at most: requests wait for less than a millisecond.
+const LAST_BYTES: u64 = 64 << 10;
+/// Where so many times the bytes of a shard were walked, and more came, its walk goes on to the end in one step, so
+/// that a slow client does not make it endless: what is written takes longer than to walk over it.
+const TURNS_MAX: u64 = 3;
+/// Handing over the records of a segment takes about as long.
+const HANDED_OVER_NAP: Duration = Duration::from_millis(1);
+
+/// A record as a listing shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    /// The record; the value of a large item is its manifest.
+    pub record: Record<'a>,
+    /// Unix time in seconds of the last use; of a record on flash, when it was sealed.
+    pub accessed: u32,
+    /// It was read at least once.
+    pub fetched: bool,
+    /// It lies on a tier.
+    pub is_sealed: bool,
+}
+
+/// A segment that was read.
+struct Opened {
+    sealed: Sealed,
+    /// Where in the buffer those of its records lie that are left; `None` where there is a damaged page.
+    records: vec::IntoIter<Option<Range<usize>>>,
+}
+
+/// How far the walk over one shard is.
+#[derive(Default)]
+struct Progress {
+    /// Segments that come next, and are walked as far as the next look at the shard is concerned.
+    left: Vec<Sealed>,
+    /// Sequences of the seals of those that were walked and are still there.
+    segments: HashSet<u64>,
+    /// Blocks in DRAM that were walked, by their order, and how far.
+    blocks: HashMap<u64, u32>,
+    /// Bytes to walk when the shard was begun; `None` before.
+    first_bytes: Option<u64>,
+    walked_bytes: u64,
+}
+
+/// What a look at a shard under its lock brings.
+enum Look {
+    /// Segments that were not walked yet are in [`Progress::left`].
+    Segments,
+    /// These blocks in DRAM.
+    Blocks(Vec<Unwalked>),
+    /// Only segments are left whose records are still being handed over.
+    Wait,
+    /// Everything was shown.
+    Done,
+}
+
+/// Part of a block that was not walked yet.
+#[derive(Clone, Copy)]
+struct Unwalked {
+    id: u32,
+    from: u32,
+    fill: u32,
+}
+
+/// A walk over all records.
+pub struct Dump {
+    cache: Arc<Cache>,
+    participant: Participant,
+    walk: Walk,
+}
+
+struct Walk {
+    buffer: AlignedBuf,
+    shard: usize,
+    /// Of that shard.
+    progress: Progress,
+    /// The segment in the buffer.
+    opened: Option<Opened>,
+    sample: Sample,
+}
+
+/// Which segments are shown.
+struct Sample {
+    one_in: u64,
+    /// Segments so far, and those of them that were shown.
+    segments: u64,
+    shown: u64,
+}
+
+impl Dump {
+    /// Begins a walk; `None` when as many as can be are under way.
+    pub fn begin(cache: &Arc<Cache>) -> Option<Self> {
+        let participant = cache.engine.pool.quiesce.join()?;
+        let bytes = cache.engine.geometry.segment_bytes as usize;
+        let buffer = AlignedBuf::zeroed(bytes);
+        let walk = Walk {
+            buffer,
+            shard: 0,
+            progress: Progress::default(),
+            opened: None,
+            sample: Sample { one_in: 1, segments: 0, shown: 0 },
+        };
+        Some(Self { cache: Arc::clone(cache), participant, walk })
+    }
+
+    /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
+    pub fn sample(&mut self, one_in: u64) {
+        self.walk.sample.one_in = one_in.max(1);
+    }
+
+    /// How many segments there were so far, for each that was shown.
+    pub fn segments_per_shown(&self) -> f64 {
+        self.walk.sample.segments as f64 / self.walk.sample.shown.max(1) as f64
+    }
+
+    /// Shows some records of one segment, or of a shard's DRAM, without the expired ones; `false` when there are no
+    /// more. Holds no lock while it reads a segment from its drive. Naps where a segment is just being handed over.
+    pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
+        let Self { cache, participant, walk } = self;
+        let engine = &cache.engine;
+        let shard = walk.shard;
+        while walk.shard < engine.shards.len() {
+            let is_over =
+                walk.step(engine, engine.pool.quiesce.guard(participant), now, &mut visit);
+            engine.pool.quiesce.park(participant);
+            match is_over {
+                Some(true) => (walk.shard, walk.progress) = (walk.shard + 1, Progress::default()),
+                Some(false) => {}
+                None => thread::sleep(HANDED_OVER_NAP),
+            }
+            if walk.shard != shard || !walk.progress.is_late() {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Walk {
+    /// One part of the shard; whether it was the last, `None` to come back later.
+    fn step(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        now: u32,
+        visit: &mut impl FnMut(Listed<'_>),
+    ) -> Option<bool> {
+        let Self { shard: at, progress, opened, buffer, sample } = self;
+        if opened.is_some() {
+            list_part(engine, guard, *at, opened, buffer, now, visit);
+        } else if let Some(sealed) = progress.left.pop() {
+            progress.walked_bytes += u64::from(engine.geometry.segment_bytes);
+            if sample.takes() {
+                let spans = read_segment(engine, *at, sealed, buffer);
+                *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
+            }
+        } else {
+            match progress.look(engine, guard, *at, now, visit) {
+                Look::Segments => {}
+                Look::Blocks(blocks) => list_blocks(engine, guard, &blocks, now, visit),
+                Look::Wait => return None,
+                Look::Done => return Some(true),
+            }
+        }
+        Some(false)
+    }
+}
+
+impl Drop for Dump {
+    fn drop(&mut self) {
+        self.cache.engine.pool.quiesce.leave(&mut self.participant);
+    }
+}
+
+impl Sample {
+    fn takes(&mut self) -> bool {
+        let is_shown = self.segments.is_multiple_of(self.one_in);
+        self.segments += 1;
+        self.shown += u64::from(is_shown);
+        is_shown
+    }
+}
+
+impl Progress {
+    /// Whether what is written to the shard keeps the walk from its end.
+    fn is_late(&self) -> bool {
+        let first_bytes = self.first_bytes.unwrap_or(0).max(STEP_BYTES);
+        self.walked_bytes > TURNS_MAX * first_bytes
+    }
+
+    /// Looks for what was not walked yet, and counts it as walked. Shows the last of it itself.
+    fn look(
+        &mut self,
+        engine: &Engine,
+        guard: Guard<'_>,
+        at: usize,
+        now: u32,
+        visit: &mut impl FnMut(Listed<'_>),
+    ) -> Look {
+        let shard = &engine.shards[at];
+        let locked = shard.lock(&engine.pool, guard);
+        let waits = self.look_for_segments(shard, &locked.state);
+        let blocks = fresh_blocks(&locked.state);
+        let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
+        let segment_bytes = u64::from(engine.geometry.segment_bytes);
+        self.first_bytes.get_or_insert(bytes + self.left.len() as u64 * segment_bytes);
+        let is_last = bytes <= LAST_BYTES;
+        match (self.left.is_empty(), is_last && waits) {
+            (false, _) => return Look::Segments,
+            (true, true) => return Look::Wait,
+            (true, false) => {}
+        }
+        let blocks = self.take_blocks(&blocks);
+        if !is_last {
+            return Look::Blocks(blocks);
+        }
+        list_blocks(engine, guard, &blocks, now, visit);
+        drop(locked);
+        Look::Done
+    }
+
+    /// Puts the segments that come next to the left, and says whether there are some that have to wait.
+    fn look_for_segments(&mut self, shard: &Shard, state: &ShardState) -> bool {
+        let (filling, all): (Vec<_>, Vec<_>) =
+            shard.segments.iter().partition(|sealed| state.is_filling(sealed));
+        let all_there = all.iter().map(|sealed| sealed.seq).collect();
+        let before = std::mem::replace(&mut self.segments, all_there);
+        self.left = all.into_iter().filter(|sealed| !before.contains(&sealed.seq)).collect();
+        !filling.is_empty()
+    }
+
+    fn unwalked(&self, block: &FullBlock) -> u32 {
+        block.fill - self.blocks.get(&block.order).copied().unwrap_or(0)
+    }
+
+    /// What a step looks at of `blocks`, which are all of the shard.
+    fn take_blocks(&mut self, blocks: &[FullBlock]) -> Vec<Unwalked> {
+        let (mut taken, mut walked, mut left_bytes) = (Vec::new(), HashMap::new(), STEP_BYTES);
+        for block in blocks {
+            let bytes = self.unwalked(block);
+            let from = block.fill - bytes;
+            let takes = bytes > 0 && left_bytes > 0;
+            walked.insert(block.order, if takes { block.fill } else { from });
+            if takes {
+                taken.push(Unwalked { id: block.id, from, fill: block.fill });
+                left_bytes = left_bytes.saturating_sub(bytes.into());
+                self.walked_bytes += u64::from(bytes);
+            }
+        }
+        self.blocks = walked;
+        taken
+    }
+}
+
+/// The blocks of a shard's records that are in DRAM only, oldest first.
+fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
+    let LaneBlocks { open, full, .. } = &state.fresh;
+    let open = open.as_ref().map(|block| FullBlock {
+        id: block.id,
+        fill: block.fill(),
+        order: block.order(),
+    });
+    full.iter().copied().chain(open).collect()
+}
+
+/// Shows the unsealed records in parts of blocks, which stay what they are under the guard.
+fn list_blocks(
+    engine: &Engine,
+    guard: Guard<'_>,
+    blocks: &[Unwalked],
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    let arena = &engine.pool.arena;
+    let residents =
+        blocks.iter().flat_map(|block| arena.records_from(guard, block.id, block.from, block.fill));
+    for resident in residents.filter(|resident| !resident.has(mark::VOID | mark::SEALED)) {
+        let Some((record, _)) = Record::decode(resident.bytes) else { continue };
+        if is_listed(&record, now) {
+            let accessed = resident.header.accessed.load(Ordering::Relaxed);
+            let fetched = resident.has(mark::FETCHED);
+            visit(Listed { record, accessed, fetched, is_sealed: false });
+        }
+    }
+}
+
+/// Shows the live records of a segment.
+pub(crate) fn list_segment(
+    engine: &Engine,
+    guard: Guard<'_>,
+    shard_at: usize,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    if let Some(spans) = read_segment(engine, shard_at, sealed, buffer) {
+        let records = spans.into_iter().flatten().map(|span| &buffer[span]);
+        list_records(engine, guard, (shard_at, sealed), records, now, visit);
+    }
+}
+
+/// Shows the next records of the segment that is in `buffer`, and closes it behind the last.
+fn list_part(
+    engine: &Engine,
+    guard: Guard<'_>,
+    shard_at: usize,
+    opened: &mut Option<Opened>,
+    buffer: &AlignedBuf,
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    let Some(Opened { sealed, records }) = opened else { return };
+    // Its number may be another's by now.
+    let is_current = engine.shards[shard_at].segments.is_current(*sealed);
+    if is_current {
+        let part = records.by_ref().take(SHOWN_MAX).flatten().map(|span| &buffer[span]);
+        list_records(engine, guard, (shard_at, *sealed), part, now, visit);
+    }
+    if !is_current || records.as_slice().is_empty() {
+        *opened = None;
+    }
+}
+
+/// Where the records of a segment lie, which is in `buffer` then; `None` if it is gone or can't be read.
+fn read_segment(
+    engine: &Engine,
+    shard_at: usize,
+    sealed: Sealed,
+    buffer: &mut AlignedBuf,
+) -> Option<Vec<Option<Range<usize>>>> {
+    let segments = &engine.shards[shard_at].segments;
+    buffer.set_len(engine.geometry.segment_bytes as usize);
+    engine.pool.slots.read_tail(segments.slot(sealed.number), buffer).ok()?;
+    segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
+}
+
+/// Shows those records of a segment that are alive.
+fn list_records<'b>(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (shard_at, sealed): (usize, Sealed),
+    records: impl Iterator<Item = &'b [u8]>,
+    now: u32,
+    visit: &mut impl FnMut(Listed<'_>),
+) {
+    let shard = &engine.shards[shard_at];
+    let sealed_at = shard.segments.sealed_at(sealed.number);
+    let records = records.filter_map(Record::decode).map(|(record, _)| record);
+    for record in records.filter(|record| is_listed(record, now)) {
+        let key = engine.hasher.key(record.key, record.is_chunk);
+        let name = engine.hasher.name(key.hash);
+        let entry = shard.lock(&engine.pool, guard).entry(name, sealed.number);
+        let Some(entry) = entry else { continue };
+        let copy = shard.find_resident(&engine.pool, guard, &key, name.pos);
+        let accessed = copy
+            .map_or(sealed_at, |(resident, ..)| resident.header.accessed.load(Ordering::Relaxed));
+        visit(Listed { record, accessed, fetched: entry.uses > 0, is_sealed: true });
+    }
+}
+
+fn is_listed(record: &Record<'_>, now: u32) -> bool {
+    !record.is_chunk && !record.is_expired(now)
+}

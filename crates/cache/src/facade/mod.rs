@@ -1,0 +1,6 @@
+//! The cache as its callers see it.
+
+pub(crate) mod cache;
+pub(crate) mod dump;
+pub(crate) mod limit;
+pub(crate) mod report;

@@ -1,0 +1,390 @@
+//! Cleaning: what still counts of the oldest slot is said again at the end, and then the slot is free.
+//!
+//! Other threads seal and move segments meanwhile. So a word is looked at once more where it is said again, while
+//! nobody changes its shard: a kill that came to stand behind the next segment in its slot would be meant for that.
+
+use super::word::Word;
+use super::{KillLog, Locked, PAGE_WORDS, Seat};
+use crate::platform::crash::crash_point;
+use crate::state::LogField;
+use crate::tiers::slots::Slots;
+use std::cmp::Reverse;
+use std::io;
+use std::sync::atomic::Ordering;
+use terrace_device::is_unanswered;
+
+/// The log is cleaned when it is longer than this many times what counts in it.
+const GARBAGE_FACTOR: u64 = 2;
+/// Slots, of those that the log may take, that are left when it is cleaned whatever it says.
+const SLOTS_LEFT: u64 = 8;
+/// Those that requests leave to background work.
+const SLOTS_HELD_BACK: u64 = 4;
+/// Pages that are looked through at a time.
+const PAGES_AT_ONCE: u64 = 64;
+/// The log is long when what counts takes three of four parts of what it may be.
+const LONG: (u64, u64) = (3, 4);
+/// A slot of which less than one part in so many does not count is not worth its cleaning.
+const GAIN_PARTS: u64 = 16;
+
+impl KillLog {
+    /// Kills and segments that count, in words.
+    fn live_words(&self) -> u64 {
+        self.kills.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed)
+    }
+
+    /// Slots that it may still take.
+    pub(super) fn slots_left(&self, slots: &Slots) -> u64 {
+        let pages = self.get(LogField::Spilled).saturating_sub(self.get(LogField::Tail));
+        self.slots_max.saturating_sub(pages.div_ceil(self.pages_per_slot(slots)))
+    }
+
+    /// Whether cleaning may soon have none to say what counts in.
+    pub(crate) fn is_short_of_slots(&self, slots: &Slots) -> bool {
+        self.slots_left(slots) < SLOTS_LEFT
+    }
+
+    /// Whether the last slot that it may take is full: nothing more is written before cleaning gives one back.
+    pub(super) fn is_out_of_slots(&self, slots: &Slots) -> bool {
+        let is_full = self.get(LogField::Spilled).is_multiple_of(self.pages_per_slot(slots));
+        is_full && self.slots_left(slots) <= 1
+    }
+
+    /// Whether what counts is nearly all that the log has slots for. Kills count until their segment is taken
+    /// back, so that this is what makes them fewer.
+    pub(crate) fn is_long(&self, slots: &Slots) -> bool {
+        let slots_max = self.slots_max.saturating_sub(SLOTS_LEFT);
+        let words_max = slots_max * self.pages_per_slot(slots) * PAGE_WORDS;
+        self.live_words() * LONG.1 > words_max * LONG.0 && !self.has_failed()
+    }
+
+    /// Notes whether requests have to leave the last slots to background work: whenever slots were taken or given, since
+    /// requests take some themselves to make what they say durable. By who writes, so that the last to note is right.
+    pub(super) fn note_slots_left(&self, slots: &Slots) {
+        let holds_back = self.slots_left(slots) < SLOTS_HELD_BACK;
+        self.holds_back.store(holds_back, Ordering::Relaxed);
+    }
+
+    /// Frees the oldest slot, when too little of the log counts or it is as long as it may be.
+    pub(super) fn clean(&self, slots: &Slots, locked: &Locked<'_>) -> bool {
+        let per_slot = self.pages_per_slot(slots);
+        let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
+        let limit = GARBAGE_FACTOR * self.live_words() / PAGE_WORDS + per_slot;
+        let is_short_of_slots = self.is_short_of_slots(slots);
+        if spilled < tail + per_slot || (spilled - tail < limit && !is_short_of_slots) {
+            return false;
+        }
+        let (mut page, mut last, mut said) = (tail, 0, 0);
+        while page < tail + per_slot {
+            let end = (page + PAGES_AT_ONCE).min(tail + per_slot);
+            let run = match self.read_run(page, end, slots) {
+                Ok(run) => run,
+                Err(error) if is_unanswered(&error) => return false,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData || is_short_of_slots => {
+                    // What it said is not known any more: the next start must be cold.
+                    self.fail();
+                    return true;
+                }
+                Err(_) => return false,
+            };
+            let mut words = Vec::new();
+            for read in run {
+                let bits = (page * PAGE_WORDS..).zip(read.words);
+                words.extend(bits.filter_map(|(at, bits)| Some((at, Word::from_bits(bits)?))));
+                (page, last) = (page + 1, read.checksum);
+            }
+            if words.iter().any(|&(at, word)| self.is_half_done(at, word)) {
+                return false;
+            }
+            match self.say_what_counts(&words, slots, locked) {
+                Some(more) => said += more,
+                // The oldest slot stays; to say something twice does no harm.
+                None => return self.put_off(slots),
+            }
+        }
+        let words = per_slot * PAGE_WORDS;
+        if self.holds_back.load(Ordering::Relaxed) && (words - said.min(words)) * GAIN_PARTS < words
+        {
+            // Requests would wait for ever; now they don't, but the next start must be cold.
+            self.fail();
+            return true;
+        }
+        self.drop_oldest_slot(tail, last, slots)
+    }
+
+    /// There is no room for what counts, or a drive does not take it. Says whether something came of it: where only
+    /// cleaning would make room, requests would wait for ever. Now they don't, but the next start must be cold.
+    fn put_off(&self, slots: &Slots) -> bool {
+        let is_stuck = self.is_out_of_slots(slots);
+        if is_stuck {
+            self.fail();
+        }
+        is_stuck
+    }
+
+    /// Says again what still counts of some words; how many. `None` if the ring has no room.
+    fn say_what_counts(
+        &self,
+        words: &[(u64, Word)],
+        slots: &Slots,
+        locked: &Locked<'_>,
+    ) -> Option<u64> {
+        let counts = |&(at, word): &(u64, Word)| {
+            self.still_counts(at, word)?;
+            Some((self.shard_of(word)?, at, word))
+        };
+        let mut words: Vec<_> = words.iter().filter_map(counts).collect();
+        // Their order does not matter: all are of segments that are there. What was said several times is said once, since
+        // it counts once: else copies would go round for as long as the log is short of slots.
+        words.sort_unstable_by_key(|&(shard, at, word)| (shard, word.to_bits(), Reverse(at)));
+        words.dedup_by_key(|&mut (shard, _, word)| (shard, word.to_bits()));
+        for of_shard in words.chunk_by(|a, b| a.0 == b.0) {
+            for some in of_shard.chunks(PAGE_WORDS as usize) {
+                let has_room =
+                    self.has_ring_room() || self.spill(slots).is_ok_and(|_| self.has_ring_room());
+                if !has_room {
+                    return None;
+                }
+                let say = || {
+                    some.iter()
+                        .for_each(|&(shard, at, word)| self.say_if_it_counts(shard, at, word))
+                };
+                locked(some[0].0.into(), &say);
+            }
+        }
+        Some(words.len() as u64)
+    }
+
+    /// While nobody changes the shard. The slot may have the segment of another one by now.
+    fn say_if_it_counts(&self, shard: u16, at: u64, word: Word) {
+        match self.still_counts(at, word).filter(|_| self.shard_of(word) == Some(shard)) {
+            Some(Word::Again { slot, .. }) => self.say_again(slot),
+            Some(word) => _ = self.append(word),
+            None => {}
+        }
+    }
+
+    /// The oldest slot says nothing any more that counts.
+    fn drop_oldest_slot(&self, tail: u64, last: u32, slots: &Slots) -> bool {
+        if self.keeps_directory() && self.make_durable(slots).is_err() {
+            return self.put_off(slots);
+        }
+        crash_point("log: said again");
+        let slot = self.slot_of(tail, slots);
+        if self.has_failed() {
+            // The state was lost: that may be another slot.
+            return false;
+        }
+        {
+            // A directory has both, or neither.
+            let mut writer = crate::platform::lock::lock(&self.writer);
+            self.field(LogField::Tail).store(tail + self.pages_per_slot(slots), Ordering::Release);
+            (writer.is_listed, writer.tail_link) = (false, last);
+            self.note_slots_left(slots);
+        }
+        crash_point("log: tail moved");
+        if self.keeps_directory() && self.rewrite_directory(slots).is_err() {
+            // A directory on the tier still leads to the slot: it must not be reused.
+            return true;
+        }
+        slots.give_back(self.tier, slot);
+        true
+    }
+
+    /// Says again that a segment is there, and counts.
+    pub(crate) fn say_again(&self, slot: u32) {
+        let Seat { shard, number, seq } = self.uses[slot as usize].seat();
+        self.append(Word::Again { slot, seq });
+        self.append(Word::Place { slot, shard, number });
+    }
+
+    /// The shard of the segment that is in the slot of a word.
+    fn shard_of(&self, word: Word) -> Option<u16> {
+        let slot = word.slots().next()?;
+        Some(self.uses.get(slot as usize)?.seat().shard)
+    }
+
+    /// Whether it says that a segment began which was not committed yet: to say that it is there would be to
+    /// commit it.
+    fn is_half_done(&self, at: u64, word: Word) -> bool {
+        let used = word.slots().next().and_then(|slot| self.uses.get(slot as usize));
+        let is_begin = matches!(word, Word::Begin { .. });
+        is_begin
+            && self.still_counts(at, word).is_some()
+            && used.is_some_and(|used| !used.is_committed())
+    }
+
+    /// A word as it has to be said again, if it still counts.
+    fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
+        match word {
+            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
+                let begin = self.uses.get(slot as usize)?.begin.load(Ordering::Acquire);
+                (begin != 0 && at >= begin - 1).then_some(word)
+            }
+            Word::Begin { slot, seq } | Word::Again { slot, seq } => {
+                let used = self.uses.get(slot as usize)?;
+                let is_current = used.begin.load(Ordering::Acquire) != 0
+                    && used.seq.load(Ordering::Relaxed) == seq;
+                is_current.then_some(Word::Again { slot, seq })
+            }
+            // Recovered shards have said by `Kill` what these meant; places go with their segments.
+            Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
+            Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
+            Word::Pad => None,
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::config::Tier;
+    use crate::records::key::Name;
+    use crate::recovery::replay::{Replay, read_log};
+    use crate::state::{Identity, Layout, State, StateFile};
+    use crate::stats::counters::Counters;
+    use std::collections::HashSet;
+    use std::sync::Arc;
+    use terrace_device::sim::SimDevice;
+
+    const NAME: Name = Name { pos: 11, fingerprint: 12 };
+    /// The slot of the segment that is looked at.
+    const SLOT: u32 = 40;
+    const SEGMENT_BYTES: u32 = 64 << 10;
+
+    fn a_log() -> (KillLog, Slots) {
+        let layout = Layout { shards: 4, tiers: 1, ring_pages: 16, blocks: 1, block_bytes: 4096 };
+        let identity = Identity { set: 7, boot: [1, 2], layout };
+        let file = Arc::new(StateFile::volatile().expect("memory"));
+        let state = State::anew(file, &identity).expect("memory");
+        let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
+        let counters = Arc::new(Counters::new(1, 4, 1));
+        let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));
+        (KillLog::new(Arc::new(state), 0, identity.set, slots.total(), false), slots)
+    }
+
+    fn seat(seq: u64) -> Seat {
+        Seat { shard: 1, number: 2, seq }
+    }
+
+    /// Says what does not count, until the words so far are in a slot that can be cleaned.
+    fn say_more(log: &KillLog, slots: &Slots) {
+        for _ in 0..=log.pages_per_slot(slots) * PAGE_WORDS {
+            log.ensure_room(slots);
+            log.append(Word::Pad);
+        }
+        log.spill(slots).expect("no faults");
+    }
+
+    fn replay(log: &KillLog, slots: &Slots) -> Replay {
+        read_log(log, slots).expect("no faults")
+    }
+
+    fn kills(replay: &Replay) -> bool {
+        replay.kills(SLOT, &replay.segments[&SLOT], 1).name(crate::log::word::short(NAME))
+    }
+
+    /// Of a segment that counts, and of which a record does not.
+    fn a_log_with_a_kill() -> (KillLog, Slots) {
+        let (log, slots) = a_log();
+        log.begin(SLOT, seat(1));
+        log.commit(SLOT);
+        log.kill(SLOT, NAME);
+        say_more(&log, &slots);
+        (log, slots)
+    }
+
+    #[test]
+    fn what_counts_is_said_again() {
+        let (log, slots) = a_log_with_a_kill();
+        assert!(log.clean(&slots, &|_, act| act()));
+        let replay = replay(&log, &slots);
+        assert!(replay.segments[&SLOT].is_committed && kills(&replay));
+    }
+
+    /// Between a look at a word and its shard's lock another thread takes the segment back, and writes the next
+    /// one to the same place.
+    #[test]
+    fn no_kill_is_said_of_the_next_segment_in_its_slot() {
+        let (log, slots) = a_log_with_a_kill();
+        let reuse_first = |_, act: &dyn Fn()| {
+            log.free(SLOT);
+            log.begin(SLOT, seat(2));
+            log.commit(SLOT);
+            act();
+        };
+        assert!(log.clean(&slots, &reuse_first));
+        let replay = replay(&log, &slots);
+        assert_eq!(replay.segments[&SLOT].seat, seat(2));
+        assert!(!kills(&replay));
+    }
+
+    #[test]
+    fn a_segment_that_only_began_is_not_said_to_count() {
+        let (log, slots) = a_log();
+        log.begin(SLOT, seat(1));
+        say_more(&log, &slots);
+        assert!(!log.clean(&slots, &|_, act| act()), "its slot stays");
+        assert!(!replay(&log, &slots).segments[&SLOT].is_committed);
+        log.commit(SLOT);
+        assert!(log.clean(&slots, &|_, act| act()));
+        assert!(replay(&log, &slots).segments[&SLOT].is_committed);
+    }
+
+    /// Makes kills durable, each with a page of its own, until `ends` says so or it does not work.
+    fn kill_durably(log: &KillLog, slots: &Slots, ends: impl Fn() -> bool) -> bool {
+        while !ends() {
+            log.kill(SLOT, NAME);
+            if log.make_durable(slots).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn requests_leave_slots_to_cleaning_while_no_background_work_looks() {
+        let (log, slots) = a_log_with_a_kill();
+        let log = log.within(Some(10));
+        assert!(kill_durably(&log, &slots, || !log.has_room()), "they wait before it fails");
+        assert!(log.maintain(&slots, true, &|_, act| act()));
+        assert!(log.has_room() && !log.has_failed());
+    }
+
+    #[test]
+    fn what_was_said_several_times_is_said_once() {
+        let (log, slots) = a_log();
+        log.begin(SLOT, seat(1));
+        log.commit(SLOT);
+        (0..100).for_each(|_| log.kill(SLOT, NAME));
+        say_more(&log, &slots);
+        let head = log.get(LogField::Head);
+        assert!(log.clean(&slots, &|_, act| act()));
+        // The segment's beginning and place, and the kill.
+        assert_eq!(log.get(LogField::Head) - head, 3);
+        assert!(kills(&replay(&log, &slots)));
+    }
+
+    #[test]
+    fn a_log_that_cleaning_has_no_slot_for_is_given_up() {
+        let (log, slots) = a_log_with_a_kill();
+        let log = log.within(Some(10));
+        assert!(!kill_durably(&log, &slots, || false));
+        assert!(!log.has_room());
+        while log.maintain(&slots, true, &|_, act| act()) {}
+        assert!(log.has_room() && log.has_failed());
+    }
+
+    /// Its end is said in so many words only later.
+    #[test]
+    fn a_segment_that_ended_with_a_commit_is_not_said_to_count() {
+        let (log, slots) = a_log();
+        log.begin(SLOT, seat(1));
+        log.commit(SLOT);
+        log.follow(SLOT, SLOT);
+        log.commit(SLOT);
+        log.note_end(SLOT);
+        say_more(&log, &slots);
+        assert!(log.clean(&slots, &|_, act| act()));
+        assert!(!replay(&log, &slots).segments.contains_key(&SLOT));
+    }
+}

@@ -1,0 +1,209 @@
+//! The file of the state: in memory, and with room for all that will be stored in it.
+
+use crate::platform::mapped::Loss;
+use crate::state::PAGE;
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, fallocate, fstatvfs, ftruncate, memfd_create, statfs,
+};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file systems that keep files in memory: tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+/// What `stat` counts blocks of a file in, whatever its file system does.
+const STAT_BLOCK: u64 = 512;
+
+/// What the name of a state ends in that a clean stop left, in the place of what it ended in before.
+pub const RETIRED: &str = "epoch";
+
+/// The file that survives the process. One running cache at a time may use it; the caller
+/// that opens it must hold a lock on it. It must lie in memory ([`is_in_memory`]): nothing of it has a checksum, so that damage
+/// by a disk would be served.
+pub struct StateFile {
+    file: File,
+    /// Its name, where it has one.
+    path: Option<PathBuf>,
+    loss: Loss,
+}
+
+impl StateFile {
+    /// Takes an open file (read and write) of any length and content. If it is lost while a cache has it mapped (see
+    /// [`crate::replace_lost`]), the name `path` is removed.
+    pub fn new(file: File, path: Option<PathBuf>) -> Self {
+        Self { file, path, loss: Loss::new() }
+    }
+
+    /// Memory that lives only as long as this value: for tests, and where nothing shall survive.
+    pub fn volatile() -> io::Result<Self> {
+        Ok(Self::new(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?.into(), None))
+    }
+
+    /// A copy as a crash at this moment would leave it.
+    pub fn snapshot(&self) -> io::Result<Self> {
+        let mut copy = Self::volatile()?;
+        let mut from = self.file.try_clone()?;
+        from.rewind()?;
+        let (mut buffer, zeros) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+        loop {
+            let read = from.read(&mut buffer)?;
+            match read {
+                0 => break,
+                _ if buffer[..read] == zeros[..read] => {
+                    copy.file.seek(io::SeekFrom::Current(read as i64))?;
+                }
+                _ => copy.file.write_all(&buffer[..read])?,
+            }
+        }
+        ftruncate(&copy.file, from.metadata()?.len())?;
+        Ok(copy)
+    }
+
+    /// A copy as a clean stop leaves it that wrote everything to the tiers: see [`StateFile::retire`].
+    ///
+    /// # Errors
+    /// There is no memory for it, or the file can't be read.
+    pub fn retired(&self) -> io::Result<Self> {
+        let copy = Self::volatile()?;
+        let mut page = [0; PAGE];
+        self.file.read_exact_at(&mut page, 0)?;
+        copy.file.write_all_at(&page, 0)?;
+        Ok(copy)
+    }
+
+    /// Nothing of the state is needed any more but its first page, which knows an older copy of a tier from the one that
+    /// was stopped: that page takes the place of the file, under another name. Does nothing where the file has no name.
+    /// Steps:
+    ///
+    /// 1. The page is written beside the file. A crash leaves both, and the next start takes the file.
+    /// 2. The file's name is removed.
+    pub(super) fn retire(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let mut page = [0; PAGE];
+        self.file.read_exact_at(&mut page, 0)?;
+        let beside = path.with_extension(RETIRED);
+        let make = || File::options().write(true).create_new(true).mode(0o600).open(&beside);
+        let made = make().or_else(|error| match error.kind() {
+            // A crash may have left it.
+            io::ErrorKind::AlreadyExists => std::fs::remove_file(&beside).and_then(|()| make()),
+            _ => Err(error),
+        });
+        made?.write_all_at(&page, 0)?;
+        self.remove_name();
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub(super) fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Sees to it that no start believes what is left of the file, whatever others make of it: its first page says
+    /// nothing any more, and its name is gone if it still is this file's.
+    pub(super) fn forget(&self) {
+        // Where one of these is refused, the other does.
+        let _ = self.file.write_all_at(&[0; PAGE], 0);
+        self.remove_name();
+    }
+
+    /// Removes the name if it still is this file's.
+    fn remove_name(&self) {
+        let own = self.file.metadata().map(|meta| (meta.dev(), meta.ino()));
+        if let (Some(path), Ok(own)) = (&self.path, own) {
+            let named = path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
+            if named.is_ok_and(|named| named == own) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Makes the file all zeros, and reserves its space so that no store can fail later.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] if the file system has no room for it; the file is empty then.
+    pub(super) fn erase(&self, bytes: usize) -> io::Result<()> {
+        ftruncate(&self.file, 0)?;
+        if room_beside(&self.file)? < bytes as u64 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        ftruncate(&self.file, bytes as u64)?;
+        self.reserve(0..bytes as u64).inspect_err(|_| {
+            // A part of it may have been reserved.
+            let _ = ftruncate(&self.file, 0);
+        })
+    }
+
+    /// Reserves what a process that died had given back of its file.
+    pub(super) fn fill_holes(&self) -> io::Result<()> {
+        let meta = self.file.metadata()?;
+        let has_holes = meta.blocks() * STAT_BLOCK < meta.len();
+        if has_holes { self.reserve(0..meta.len()) } else { Ok(()) }
+    }
+
+    /// Sees to it that no store into this part of the file can fail for want of room. What it holds stays.
+    pub(super) fn reserve(&self, part: Range<u64>) -> io::Result<()> {
+        match fallocate(&self.file, FallocateFlags::empty(), part.start, part.end - part.start) {
+            Err(rustix::io::Errno::OPNOTSUPP) => self.write_again(part),
+            done => Ok(done?),
+        }
+    }
+
+    /// Where a file system knows no reservations: what was written has its place.
+    fn write_again(&self, part: Range<u64>) -> io::Result<()> {
+        let mut page = [0; PAGE];
+        for at in part.clone().step_by(PAGE) {
+            let bytes = PAGE.min((part.end - at) as usize);
+            self.file.read_exact_at(&mut page[..bytes], at)?;
+            self.file.write_all_at(&page[..bytes], at)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether what lies in this folder lies in memory, and so is as good as what a process has.
+///
+/// # Errors
+/// The folder can't be looked at.
+pub fn is_in_memory(folder: &Path) -> io::Result<bool> {
+    let kind = statfs(folder)?.f_type;
+    Ok(IN_MEMORY.contains(&(kind as u64)))
+}
+
+/// Bytes that may still be written to the file system of a file.
+fn room_beside(file: &File) -> io::Result<u64> {
+    let stat = fstatvfs(file)?;
+    // One without a limit says that it has no blocks at all.
+    Ok(if stat.f_blocks == 0 { u64::MAX } else { stat.f_bavail * stat.f_frsize })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Where reservations are unknown, and after a process that gave parts of its file back.
+    #[test]
+    fn reserved_holes_take_room_and_keep_what_is_beside_them() {
+        let file = StateFile::volatile().unwrap();
+        ftruncate(&file.file, 5 * PAGE as u64).unwrap();
+        file.file.write_all_at(b"kept", PAGE as u64).unwrap();
+        let taken = || file.file.metadata().unwrap().blocks() * STAT_BLOCK / PAGE as u64;
+        assert_eq!(taken(), 1);
+        file.write_again(0..3 * PAGE as u64).unwrap();
+        assert_eq!(taken(), 3);
+        file.fill_holes().unwrap();
+        assert_eq!(taken(), 5);
+        let mut bytes = [0; 5 * PAGE];
+        file.file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.iter().filter(|byte| **byte != 0).eq(b"kept"));
+    }
+}

@@ -1,0 +1,458 @@
+//! The bytes that outlive the process: a file that is mapped shared, on a tmpfs where there is room.
+//!
+//! ```text
+//! header (4 KiB) | next CAS number per shard | per tier: log state, log ring | block table | blocks
+//! ```
+//!
+//! After `kill -9` it holds every store that the processor had executed, in program order of each
+//! thread. So the order of stores is the protocol: each is made only when everything that it vouches
+//! for is in place. Nothing is assumed after a power loss or a reboot; the boot id tells.
+//! All numbers are in the machine's own byte order, since the bytes never leave it.
+
+pub(crate) mod file;
+
+use crate::platform::mapped::{Loss, SharedMap};
+pub use crate::state::file::{RETIRED, StateFile, is_in_memory};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Version of the layout of this file. 1 had a whole word for each slot of a log.
+const VERSION: u64 = 2;
+const MAGIC: u64 = 0x5445_5252_5354_4154;
+pub(super) const PAGE: usize = 4096;
+const PAGE_WORDS: usize = PAGE / 8;
+/// Slots of one tier that its log can lie in at a time.
+pub(crate) const LOG_SLOTS_MAX: usize = 6528;
+/// Slots of a log in a word.
+const SLOTS_PER_WORD: usize = 2;
+
+const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS);
+/// Words per tier before its ring of log pages.
+const TIER_WORDS: usize = 8 * PAGE_WORDS;
+
+/// Whose a state file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateOwner {
+    /// The set of tiers, see [`crate::set_of`]; of a cache without tiers [`StateOwner::NO_TIERS`].
+    pub set: u64,
+    /// Starts of that set, at least, by the time of the state.
+    pub epoch: u64,
+}
+
+#[expect(clippy::host_endian_bytes, reason = "the bytes never leave the machine")]
+impl StateOwner {
+    /// The set of a cache without tiers.
+    pub const NO_TIERS: u64 = 1;
+
+    /// What the first page of a state file says; `None` if it is none.
+    ///
+    /// # Errors
+    /// The file can't be read.
+    pub fn of(file: &File) -> io::Result<Option<Self>> {
+        let mut page = [0; PAGE];
+        match file.read_exact_at(&mut page, 0) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let (words, _) = page.as_chunks::<8>();
+        let word = |at: usize| u64::from_ne_bytes(words[at]);
+        let epoch = word(Field::Epoch as usize).max(word(Field::Told as usize));
+        Ok((word(0) == MAGIC).then_some(Self { set: word(1 + SET_AT), epoch }))
+    }
+
+    /// A first page that says so, for tests of who looks for states.
+    pub fn page(self) -> Vec<u8> {
+        let mut page = vec![0; PAGE];
+        let words = [(0, MAGIC), (1 + SET_AT, self.set), (Field::Epoch as usize, self.epoch)];
+        for (at, word) in words {
+            page[at * 8..at * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        page
+    }
+}
+
+impl StateFile {
+    /// Whether tiers may have been told of the state that is here. Without it they would be cold from then on.
+    ///
+    /// # Errors
+    /// The file can't be looked at.
+    pub fn may_be_needed(&self) -> io::Result<bool> {
+        let is_ready =
+            |head: SharedMap| head.words()[Field::Ready as usize].load(Ordering::Acquire) == 1;
+        Ok(self.head()?.is_some_and(is_ready))
+    }
+
+    /// The first page, if there is one.
+    fn head(&self) -> io::Result<Option<SharedMap>> {
+        if self.bytes()? < PAGE as u64 {
+            return Ok(None);
+        }
+        SharedMap::new(self.fd(), PAGE, self.loss()).map(Some)
+    }
+
+    /// What the state says of itself that is here; `None` if there is none that is of this identity but for the number
+    /// of its blocks.
+    pub(crate) fn header_of(&self, identity: &Identity) -> io::Result<Option<Header>> {
+        let Some(head) = self.head()? else { return Ok(None) };
+        let header = Header::of(head.words());
+        let layout = Layout { blocks: header.blocks, ..identity.layout };
+        let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
+        Ok(is_of_it.then_some(header))
+    }
+
+    /// The same of this set and boot, however it is laid out.
+    pub(crate) fn header_of_set(&self, identity: &Identity) -> io::Result<Option<Header>> {
+        let Some(head) = self.head()? else { return Ok(None) };
+        let (words, wanted) = (head.words(), identity.words());
+        let is_same = |at: usize| words[1 + at].load(Ordering::Relaxed) == wanted[at];
+        let is_of_it = words[0].load(Ordering::Acquire) == MAGIC
+            && is_same(SET_AT)
+            && BOOT_AT.into_iter().all(is_same);
+        Ok(is_of_it.then(|| Header::of(words)))
+    }
+}
+
+/// Everything that the offsets in the file follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) shards: usize,
+    pub(crate) tiers: usize,
+    /// 4 KiB pages of each tier's log that are kept here before they go to the tier.
+    pub(crate) ring_pages: usize,
+    pub(crate) blocks: u32,
+    pub(crate) block_bytes: u32,
+}
+
+impl Layout {
+    fn shard_words(&self) -> usize {
+        self.shards.next_multiple_of(PAGE_WORDS)
+    }
+
+    fn tier_words(&self) -> usize {
+        TIER_WORDS + self.ring_pages * PAGE_WORDS
+    }
+
+    fn blocks_at(&self) -> usize {
+        let words = PAGE_WORDS + self.shard_words() + self.tiers * self.tier_words();
+        (words * 8 + self.blocks as usize * 16).next_multiple_of(PAGE)
+    }
+
+    /// Bytes besides the blocks.
+    pub(crate) fn overhead(&self) -> u64 {
+        self.blocks_at() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks_at() + self.blocks as usize * self.block_bytes as usize
+    }
+}
+
+/// Words of an [`Identity`], and which of them are the set, the boot and the number of blocks.
+const IDENTITY_WORDS: usize = 9;
+const SET_AT: usize = 1;
+const BOOT_AT: Range<usize> = 2..4;
+const BLOCKS_AT: usize = 7;
+
+/// Whose the state is and when it is good: compared as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Of the tiers' superblocks.
+    pub(crate) set: u64,
+    /// Kernel's boot id; another one means that memory and page cache were lost in between.
+    pub(crate) boot: [u64; 2],
+    pub(crate) layout: Layout,
+}
+
+impl Identity {
+    fn words(&self) -> [u64; IDENTITY_WORDS] {
+        let layout = &self.layout;
+        [
+            VERSION,
+            self.set,
+            self.boot[0],
+            self.boot[1],
+            layout.shards as u64,
+            layout.tiers as u64,
+            layout.ring_pages as u64,
+            u64::from(layout.blocks),
+            u64::from(layout.block_bytes),
+        ]
+    }
+}
+
+/// Words of the header beyond magic and identity.
+#[derive(Clone, Copy)]
+pub(crate) enum Field {
+    /// The latest time (unix seconds) that the cache has acted on.
+    Clock = 16,
+    /// When a delayed `flush_all` is due; 0 if none is.
+    FlushDue,
+    /// The name of the next large item.
+    NextItem,
+    /// The next seal sequence.
+    NextSeq,
+    /// The next block's place in arrival order.
+    NextOrder,
+    /// Seed of the key hash.
+    Seed,
+    /// Above all CAS numbers of earlier runs.
+    FirstCas,
+    /// Of the superblocks that this state goes with.
+    Epoch,
+    /// 1 when everything is in place.
+    Ready,
+    /// The epoch that all tiers have in their superblocks; 0 in states of before there was this word.
+    Told,
+}
+
+/// What the first page of a state says, whatever comes behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) blocks: u32,
+    epoch: u64,
+    told: u64,
+}
+
+impl Header {
+    fn of(words: &[AtomicU64]) -> Self {
+        let [blocks, epoch, told] = [1 + BLOCKS_AT, Field::Epoch as usize, Field::Told as usize]
+            .map(|at| words[at].load(Ordering::Relaxed));
+        Self { blocks: blocks as u32, epoch, told }
+    }
+
+    /// Whether superblocks with epochs from `oldest` to `newest` are older than what the state knows that all have.
+    /// Starts that died before they had told all tiers of theirs left some behind, which hold what they held; a tier
+    /// that is further behind was away.
+    pub(crate) fn is_ahead_of(&self, (oldest, newest): (u64, u64)) -> bool {
+        let told = match self.told {
+            0 => newest.max(self.epoch.saturating_sub(1)),
+            told => told,
+        };
+        oldest < told
+    }
+}
+
+/// Words of a tier: of its log, and of its write budget.
+#[derive(Clone, Copy)]
+pub(crate) enum LogField {
+    /// Words that were ever appended.
+    Head,
+    /// Pages that were written to the tier.
+    Spilled,
+    /// The first page that is still needed.
+    Tail,
+    /// Set once the tier has refused writes: its records are not to be trusted any more.
+    Failed,
+    /// What of the write budget was saved up as of [`Field::Clock`], in bytes, signed.
+    Balance,
+}
+
+/// The mapped state.
+pub(crate) struct State {
+    file: std::sync::Arc<StateFile>,
+    map: SharedMap,
+    layout: Layout,
+    /// Held while a loss is settled; taken before the locks of shards.
+    settling: Mutex<()>,
+}
+
+impl State {
+    /// The state of this very set from this very boot, if a file holds it.
+    pub(crate) fn kept(
+        file: &std::sync::Arc<StateFile>,
+        identity: &Identity,
+    ) -> io::Result<Option<Self>> {
+        if file.bytes()? != identity.layout.bytes() as u64 {
+            return Ok(None);
+        }
+        let state = Self::map(file, identity.layout)?;
+        if !is_headed(state.map.words(), identity) {
+            return Ok(None);
+        }
+        file.fill_holes()?;
+        Ok(Some(state))
+    }
+
+    /// Maps the file, which was erased.
+    pub(crate) fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
+        file.erase(identity.layout.bytes())?;
+        let state = Self::map(&file, identity.layout)?;
+        let words = state.map.words();
+        for (word, value) in words[1..].iter().zip(identity.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        words[0].store(MAGIC, Ordering::Release);
+        Ok(state)
+    }
+
+    /// Erases everything and maps it anew, for a cold start.
+    pub(crate) fn erase(self, identity: &Identity) -> io::Result<Self> {
+        self.map.words()[0].store(0, Ordering::Release);
+        let file = std::sync::Arc::clone(&self.file);
+        drop(self);
+        Self::anew(file, identity)
+    }
+
+    fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
+        let map = SharedMap::new(file.fd(), layout.blocks_at(), file.loss())?;
+        let settling = Mutex::default();
+        Ok(Self { file: std::sync::Arc::clone(file), map, layout, settling })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Whether all of the file is still there: where it is not, words of the state may be zeros.
+    pub(crate) fn loss(&self) -> Loss {
+        self.file.loss()
+    }
+
+    /// Of several threads that have seen a loss one settles it.
+    pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
+        crate::platform::lock::lock(&self.settling)
+    }
+
+    /// The tiers hold all that it holds, and say so. See [`StateFile::retire`].
+    pub(crate) fn retire(&self) -> io::Result<()> {
+        self.file.retire()
+    }
+
+    /// No start is to believe it any more.
+    pub(crate) fn forget(&self) {
+        self.file.forget();
+    }
+
+    pub(crate) fn header(&self) -> Header {
+        Header::of(self.map.words())
+    }
+
+    pub(crate) fn field(&self, field: Field) -> &AtomicU64 {
+        &self.map.words()[field as usize]
+    }
+
+    /// A shard's next CAS number.
+    pub(crate) fn next_cas(&self, shard: usize) -> &AtomicU64 {
+        &self.map.words()[PAGE_WORDS + shard]
+    }
+
+    fn tier(&self, tier: usize) -> &[AtomicU64] {
+        let at = PAGE_WORDS + self.layout.shard_words() + tier * self.layout.tier_words();
+        &self.map.words()[at..at + self.layout.tier_words()]
+    }
+
+    pub(crate) fn log_field(&self, tier: usize, field: LogField) -> &AtomicU64 {
+        &self.tier(tier)[field as usize]
+    }
+
+    /// A slot that a tier's log lies in: page `p` is in the one at `p / pages per slot`.
+    pub(crate) fn log_slot(&self, tier: usize, at: u64) -> u32 {
+        let (word, shift) = self.log_slot_at(tier, at);
+        (word.load(Ordering::Acquire) >> shift) as u32
+    }
+
+    /// One thread at a time.
+    pub(crate) fn set_log_slot(&self, tier: usize, at: u64, slot: u32) {
+        let (word, shift) = self.log_slot_at(tier, at);
+        let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
+        word.store(others | u64::from(slot) << shift, Ordering::Release);
+    }
+
+    fn log_slot_at(&self, tier: usize, at: u64) -> (&AtomicU64, u32) {
+        let at = (at % LOG_SLOTS_MAX as u64) as usize;
+        let word = &self.tier(tier)[PAGE_WORDS + at / SLOTS_PER_WORD];
+        (word, (at % SLOTS_PER_WORD) as u32 * u32::BITS)
+    }
+
+    /// The page of a tier's log that has this number, for as long as it is in the ring.
+    pub(crate) fn log_page(&self, tier: usize, page: u64) -> &[AtomicU64] {
+        let at = TIER_WORDS + (page % self.layout.ring_pages as u64) as usize * PAGE_WORDS;
+        &self.tier(tier)[at..at + PAGE_WORDS]
+    }
+
+    pub(crate) fn ring_pages(&self) -> u64 {
+        self.layout.ring_pages as u64
+    }
+
+    /// Two words per block, see [`crate::dram::memory`].
+    pub(crate) fn block_table(&self) -> &[AtomicU64] {
+        let layout = &self.layout;
+        let at = PAGE_WORDS + layout.shard_words() + layout.tiers * layout.tier_words();
+        &self.map.words()[at..at + layout.blocks as usize * 2]
+    }
+
+    /// Sees to it that no store into a block can fail for want of room.
+    ///
+    /// # Errors
+    /// The file system has none.
+    pub(crate) fn reserve_block(&self, id: u32) -> io::Result<()> {
+        let block = u64::from(self.layout.block_bytes);
+        let at = self.layout.blocks_at() as u64 + u64::from(id) * block;
+        self.file.reserve(at..at + block)
+    }
+
+    /// Where the blocks lie in the file.
+    pub(crate) fn blocks(&self) -> (BorrowedFd<'_>, u64, u32) {
+        (self.file.fd(), self.layout.blocks_at() as u64, self.layout.blocks)
+    }
+}
+
+/// Whether a state that begins with these words is of this identity.
+fn is_headed(words: &[AtomicU64], identity: &Identity) -> bool {
+    words[0].load(Ordering::Acquire) == MAGIC
+        && words[1..].iter().zip(identity.words()).all(|(w, v)| w.load(Ordering::Relaxed) == v)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn identity(set: u64) -> Identity {
+        let layout = Layout { shards: 4, tiers: 2, ring_pages: 3, blocks: 5, block_bytes: 4096 };
+        Identity { set, boot: [1, 2], layout }
+    }
+
+    #[test]
+    fn is_kept_for_the_same_set_and_boot_only() {
+        let file = Arc::new(StateFile::volatile().unwrap());
+        assert!(State::kept(&file, &identity(7)).unwrap().is_none());
+        let state = State::anew(Arc::clone(&file), &identity(7)).unwrap();
+        state.field(Field::Clock).store(9, Ordering::Relaxed);
+        state.log_page(1, 2)[511].store(8, Ordering::Relaxed);
+        state.block_table()[9].store(6, Ordering::Relaxed);
+        let copy = Arc::new(file.snapshot().unwrap());
+        drop(state);
+        for (file, name) in [(&file, "same file"), (&copy, "copy")] {
+            let state = State::kept(file, &identity(7)).unwrap().expect(name);
+            assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 9);
+            assert_eq!(state.log_page(1, 5)[511].load(Ordering::Relaxed), 8);
+            assert_eq!(state.block_table()[9].load(Ordering::Relaxed), 6);
+        }
+        for other in [identity(8), Identity { boot: [1, 3], ..identity(7) }] {
+            assert!(State::kept(&copy, &other).unwrap().is_none());
+            let state = State::anew(Arc::clone(&copy), &other).unwrap();
+            assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn the_number_of_blocks_is_known_of_the_same_set_only() {
+        let file = Arc::new(StateFile::volatile().unwrap());
+        assert_eq!(file.header_of(&identity(7)).unwrap(), None);
+        assert!(!file.may_be_needed().unwrap());
+        drop(State::anew(Arc::clone(&file), &identity(7)).unwrap());
+        let with = |set, blocks, shards| {
+            let layout = Layout { blocks, shards, ..identity(set).layout };
+            let header = file.header_of(&Identity { layout, ..identity(set) }).unwrap();
+            header.map(|header| header.blocks)
+        };
+        assert_eq!([with(7, 5, 4), with(7, 9, 4)], [Some(5); 2]);
+        assert_eq!([with(8, 5, 4), with(7, 5, 8)], [None; 2]);
+    }
+}
