@@ -48,12 +48,14 @@ pub use config::error::OpenError;
 pub use config::note::{Note, display_bytes, display_count};
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
 pub use facade::cache::Cache;
-pub use facade::dump::{Dump, Listed};
+pub use facade::dump::Dump;
 pub use facade::limit::LimitError;
 #[cfg(feature = "crash-points")]
 pub use platform::crash::set_crash_hook;
 pub use platform::mapped::replace_lost;
+pub use records::access::Access;
 pub use records::key::{CHUNKS_TOGETHER, Key};
+pub use records::listed::Listed;
 pub use records::manifest::{ItemId, Manifest, Run};
 pub use records::record::{Body, NewRecord, NewValue, Record};
 #[doc(hidden)]
@@ -63,8 +65,9 @@ pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 pub use request::ahead::Intent;
 pub use request::chunks::Pin;
 pub use request::probe::Probe;
-pub use request::session::{Access, Checked, Chunks, Evidence, Hit, Lookup, ReadPlan, Session};
+pub use request::session::{Checked, Chunks, Evidence, Hit, Lookup, Session};
 pub use request::update::{Change, Update};
+pub use segments::segment::ReadPlan;
 pub use shared::observer::{Observer, Reclaim};
 pub use state::{RETIRED, StateFile, StateOwner, is_in_memory};
 pub use stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};

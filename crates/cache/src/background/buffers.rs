@@ -10,14 +10,10 @@ use crate::background::scheduler::round;
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
 use crate::shard::{FullBlock, Lane, Locked};
-use crate::shared::geometry::Geometry;
 use crate::tiers::admission;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
-/// and one between.
-const SEGMENTS: u64 = 3;
 /// A block of which this part is dead is worth emptying: a place gained costs one and a half records moved
 /// at most. Half of a block costs one, and the drive a tenth more of what popular records are overwritten.
 const SPARSE: (u64, u64) = (2, 5);
@@ -31,15 +27,6 @@ pub(crate) enum Relief {
     Compacted,
     /// This shard has most to write.
     Write(usize),
-}
-
-/// Blocks that requests may fill ahead of sealing, of so many in all.
-pub(crate) fn blocks_max(geometry: &Geometry, blocks: u64) -> u64 {
-    if geometry.segment_bytes == 0 {
-        return u64::MAX;
-    }
-    let segments = geometry.shards as u64 * SEGMENTS;
-    (segments * u64::from(geometry.segment_bytes) / u64::from(geometry.block_bytes)).min(blocks / 2)
 }
 
 /// Makes room in buffers that are nearly full without a write, or says which of the shards to write; `turn` is the

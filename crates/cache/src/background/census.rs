@@ -15,8 +15,9 @@
 //! A segment that can't be read may have a manifest in it: until it can be, or is gone, no chunk is removed. A crash
 //! within a census leaves what it has not removed to the next one.
 
-use crate::background::items::{self, Large};
-use crate::background::reclaim::{self, Keeps, Unreadable, Victim};
+use crate::background::items::Large;
+use crate::background::reclaim::{Keeps, Unreadable, Victim};
+use crate::background::{items, reclaim};
 use crate::dram::resident::Resident;
 use crate::facade::cache::Engine;
 use crate::platform::lock::lock;

@@ -6,7 +6,8 @@
 
 use crate::background::merge::room_of_one;
 use crate::background::moving::{Item, Job, Lists, Part, Space};
-use crate::background::reclaim::{self, KEEP_PERCENT, Victim};
+use crate::background::reclaim;
+use crate::background::reclaim::{KEEP_PERCENT, Victim};
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
 use crate::index::bucket::since_seal;

@@ -1,9 +1,9 @@
 //! Segments whose records have all expired are given back, without being read unless there are large items in
 //! them.
 
-use crate::background::items;
-use crate::background::reclaim::{self, Keeps, Victim};
+use crate::background::reclaim::{Keeps, Victim};
 use crate::background::whole::drop_whole;
+use crate::background::{items, reclaim};
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
 use crate::segments::segment::Sealed;

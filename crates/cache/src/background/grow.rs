@@ -6,7 +6,7 @@ use crate::background::settle;
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
 use crate::index::bucket::SLOTS;
-use crate::index::sealed::SealedIndex;
+use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
 use crate::index::suspended::Glance;
 use crate::records::key::Name;
 use crate::segments::segment::{Sealed, SegmentTable};
@@ -22,8 +22,6 @@ const SEGMENTS_PER_SLICE: usize = 8;
 const WANTED_PERMILLE: u64 = 930;
 /// An index this full takes no more, in permille; see the test that fills one.
 const CROWDED_PERMILLE: u64 = 960;
-/// How full the index is meant to be when the tiers are, in permille.
-pub(crate) const PLANNED_PERMILLE: u64 = 920;
 
 /// How urgent it is that a shard's index grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

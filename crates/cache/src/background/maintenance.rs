@@ -1,24 +1,23 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
-use crate::background::buffers::{self, Relief};
+use crate::background::buffers::Relief;
 use crate::background::census::Walk;
-use crate::background::descent;
-use crate::background::eviction::{self, Compaction};
+use crate::background::eviction::Compaction;
 use crate::background::expiry::Expiry;
-use crate::background::grow::{self, Growth, Pressure, Refused};
-use crate::background::merge;
+use crate::background::grow::{Growth, Pressure, Refused};
 use crate::background::moving::Space;
 use crate::background::pick::Wanted;
-use crate::background::reclaim;
 use crate::background::reclaim::{Keeps, PutOff, Victim};
 use crate::background::scheduler::round;
-use crate::background::seal::{self, Outcome};
+use crate::background::seal::Outcome;
 use crate::background::settle::Settling;
 use crate::background::turn::Turn;
+use crate::background::{buffers, descent, eviction, grow, merge, reclaim, seal};
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
 use crate::platform::quiesce::Participant;
-use crate::tiers::admission::{self, Sifted};
+use crate::tiers::admission;
+use crate::tiers::admission::Sifted;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;

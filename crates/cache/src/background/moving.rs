@@ -5,8 +5,8 @@
 //! crash every record is in the ones or in the others. That commit is in the log of the old ones' tier, also
 //! for new segments on another tier, which has a log of its own.
 
-use crate::background::reclaim::{self, Keeps, Victim, spans};
-use crate::background::settle;
+use crate::background::reclaim::{Keeps, Victim, spans};
+use crate::background::{reclaim, settle};
 use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::facade::cache::Engine;
@@ -17,9 +17,9 @@ use crate::platform::quiesce::Participant;
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::Footer;
-use crate::segments::order;
-use crate::segments::packing::{self, assemble, defer_equal_names, fit};
+use crate::segments::packing::{assemble, defer_equal_names, fit};
 use crate::segments::segment::{Sealed, SlotId};
+use crate::segments::{order, packing};
 use crate::shard::{Lane, Locked, Shard};
 use crate::stats::counters::count;
 use crate::tiers::slots::Places;

@@ -17,10 +17,10 @@
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
 use crate::platform::lock::lock;
-use crate::platform::mapped::{self, Loss, Watch};
-use crate::platform::prefetch;
+use crate::platform::mapped::{Loss, Watch};
 pub(crate) use crate::platform::quiesce::Guard;
 use crate::platform::quiesce::Quiesce;
+use crate::platform::{mapped, prefetch};
 use crate::state::{Field, State};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::collections::VecDeque;

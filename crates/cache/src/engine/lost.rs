@@ -74,8 +74,9 @@ impl Locked<'_> {
 mod tests {
     use super::*;
     use crate::config::{Config, Tier, Tuning};
+    use crate::records::access::Access;
     use crate::records::record::{Body, NewRecord, NewValue};
-    use crate::request::session::{Access, Lookup, Session};
+    use crate::request::session::{Lookup, Session};
     use crate::request::update::{Change, Update};
     use crate::state::StateFile;
     use std::sync::Arc;

@@ -1,22 +1,22 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
-use crate::background::scheduler::{self, Crew};
+use crate::background::scheduler;
+use crate::background::scheduler::Crew;
 use crate::config::error::OpenError;
 use crate::config::note::Note;
 use crate::config::{Config, Durability, Tuning};
 use crate::dram::hot::Origin;
 use crate::dram::memory::Place;
 use crate::dram::table::DramTable;
-use crate::index::bucket::SLOTS;
 use crate::index::sealed::SealedIndex;
 use crate::log::KillLog;
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
 use crate::records::key::Hasher;
 use crate::recovery::mount::{Mount, write_superblock};
-use crate::recovery::recover::{self, Recovery};
-use crate::recovery::sizing;
+use crate::recovery::recover::Recovery;
 use crate::recovery::start::Parts;
+use crate::recovery::{recover, sizing};
 use crate::request::chunks::Doomed;
 use crate::request::session::Session;
 use crate::segments::layout::Superblock;
@@ -553,7 +553,7 @@ impl Engine {
         locked.state.generation += 1;
         locked.drop_residents();
         locked.clear_suspended();
-        self.swap_index(locked, SealedIndex::new(initial_buckets(&self.geometry, at)));
+        self.swap_index(locked, SealedIndex::new(self.geometry.initial_buckets(at)));
         let segments: Vec<_> = locked.shard.segments.iter().collect();
         for sealed in &segments {
             self.log_free(locked, sealed.number);
@@ -572,11 +572,4 @@ impl Engine {
         let rows = self.geometry.segments_per_shard as u16;
         locked.state.numbers = (0..rows).rev().collect();
     }
-}
-
-/// Buckets of a new index: room for a few segments of small records. They differ from shard to shard
-/// by up to a growth step, so that the shards do not all have to grow at the same time.
-pub(crate) fn initial_buckets(geometry: &Geometry, shard: usize) -> usize {
-    let least = (geometry.segment_bytes as usize / 64 / SLOTS).max(2);
-    least + least * shard / geometry.shards / 2
 }

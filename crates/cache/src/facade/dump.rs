@@ -14,6 +14,7 @@ use crate::dram::memory::Guard;
 use crate::dram::resident::mark;
 use crate::facade::cache::{Cache, Engine};
 use crate::platform::quiesce::Participant;
+use crate::records::listed::Listed;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::{Shard, ShardState};
@@ -36,19 +37,6 @@ const LAST_BYTES: u64 = 64 << 10;
 const TURNS_MAX: u64 = 3;
 /// Handing over the records of a segment takes about as long.
 const HANDED_OVER_NAP: Duration = Duration::from_millis(1);
-
-/// A record as a listing shows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Listed<'a> {
-    /// The record; the value of a large item is its manifest.
-    pub record: Record<'a>,
-    /// Unix time in seconds of the last use; of a record on flash, when it was sealed.
-    pub accessed: u32,
-    /// It was read at least once.
-    pub fetched: bool,
-    /// It lies on a tier.
-    pub is_sealed: bool,
-}
 
 /// A segment that was read.
 struct Opened {

@@ -5,10 +5,14 @@
 //! CoNEXT 2014), so that it can be found and moved without its hash. Writers hold the shard's lock;
 //! readers take none: a version per 16 buckets, odd while one changes, tells them to look again.
 
-use crate::index::bucket::{self, Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
+use crate::index::bucket;
+use crate::index::bucket::{Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
 use crate::platform::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, table};
 use crate::records::key::Name;
 use arrayvec::ArrayVec;
+
+/// How full the index is meant to be when the tiers are, in permille.
+pub(crate) const PLANNED_PERMILLE: u64 = 920;
 
 /// Buckets that share a version.
 const GROUP: usize = 16;

@@ -238,8 +238,8 @@ impl KillLog {
 mod tests {
     use super::*;
     use crate::config::Tier;
+    use crate::log::replay::{Replay, read_log};
     use crate::records::key::Name;
-    use crate::recovery::replay::{Replay, read_log};
     use crate::state::{Identity, Layout, State, StateFile};
     use crate::stats::counters::Counters;
     use std::collections::HashSet;
@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn kills(replay: &Replay) -> bool {
-        replay.kills(SLOT, &replay.segments[&SLOT], 1).name(crate::log::word::short(NAME))
+        replay.kills(SLOT, &replay.segments[&SLOT], 1).name(NAME.short())
     }
 
     /// Of a segment that counts, and of which a record does not.

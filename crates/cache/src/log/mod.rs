@@ -9,12 +9,14 @@
 //! replaces the copy is committed, the end of a segment before its place is reused or its entries go.
 
 mod cleaning;
+pub(crate) mod find;
 pub(crate) mod page;
+pub(crate) mod replay;
 mod room;
 pub(crate) mod word;
 
 use crate::log::page::Page;
-use crate::log::word::{Word, short};
+use crate::log::word::Word;
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
 use crate::platform::mapped::Mapped;
@@ -170,20 +172,20 @@ impl KillLog {
 
     /// The record of `name` in the segment at `slot` is no longer its key's.
     pub(crate) fn kill(&self, slot: u32, name: Name) {
-        self.append(Word::Kill { slot, name: short(name) });
+        self.append(Word::Kill { slot, name: name.short() });
         self.count_kill(slot);
     }
 
     /// The entry of a record in the segment at `slot` was dropped without knowing its key; it shared
     /// bucket and fingerprint with `name`.
     pub(crate) fn kill_like(&self, slot: u32, name: Name) {
-        self.append(Word::KillLike { slot, name: short(name) });
+        self.append(Word::KillLike { slot, name: name.short() });
         self.count_kill(slot);
     }
 
     /// No segment of the shard that began so far holds the newest record of `name`'s key.
     pub(crate) fn kill_all(&self, shard: u16, name: Name) {
-        self.append(Word::KillAll { shard, name: short(name) });
+        self.append(Word::KillAll { shard, name: name.short() });
     }
 
     /// A segment was written to `slot`.

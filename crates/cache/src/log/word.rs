@@ -7,8 +7,6 @@
 //!
 //! 0 is a place that was taken and not yet written.
 
-use crate::records::key::Name;
-
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
@@ -52,16 +50,6 @@ const FOLLOW_ABROAD: u64 = 5;
 pub(crate) fn abroad(seq: u64) -> u64 {
     seq & (REST >> 3)
 }
-
-/// What a word keeps of a name. No two records of one segment share it: see
-/// [`crate::segments::packing::defer_equal_names`].
-pub(crate) fn short(name: Name) -> u64 {
-    u64::from(name.pos) << FINGERPRINT_BITS | u64::from(name.fingerprint) & FINGERPRINT
-}
-
-/// What it keeps of the fingerprint, in the lowest bits.
-pub(crate) const FINGERPRINT_BITS: u32 = 9;
-pub(crate) const FINGERPRINT: u64 = (1 << FINGERPRINT_BITS) - 1;
 
 impl Word {
     pub(crate) fn to_bits(self) -> u64 {
@@ -127,10 +115,11 @@ impl Word {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::records::key::Name;
 
     #[test]
     fn words_come_back() {
-        let name = short(Name { pos: u32::MAX, fingerprint: 0x7fff });
+        let name = (Name { pos: u32::MAX, fingerprint: 0x7fff }).short();
         let slot = SLOTS_MAX;
         let words = [
             Word::Kill { slot, name },

@@ -45,6 +45,18 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    /// Bits of the fingerprint in [`Name::short`].
+    pub(crate) const SHORT_FINGERPRINT_BITS: u32 = 9;
+    /// Those bits.
+    pub(crate) const SHORT_FINGERPRINT: u64 = (1 << Self::SHORT_FINGERPRINT_BITS) - 1;
+
+    /// What a word of the log keeps of a name: 32 bits of position, 9 of fingerprint. No two records of one segment
+    /// share it, see [`crate::segments::packing::defer_equal_names`].
+    pub(crate) fn short(self) -> u64 {
+        u64::from(self.pos) << Self::SHORT_FINGERPRINT_BITS
+            | u64::from(self.fingerprint) & Self::SHORT_FINGERPRINT
+    }
+
     /// Names in order, in numbers that are compared at once.
     pub(crate) fn order(self) -> u64 {
         u64::from(self.pos) << 16 | u64::from(self.fingerprint)

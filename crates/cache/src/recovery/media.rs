@@ -1,11 +1,13 @@
 //! What a drive may hold, read without a drive: the fuzz target `media` and the test of its corpus.
 
-use crate::log::page::{self, DIRECTORY_BYTES, Directory};
+use crate::log::page;
+use crate::log::page::{DIRECTORY_BYTES, Directory};
 use crate::records::key::Key;
 use crate::records::manifest::Manifest;
 use crate::records::record::Record;
-use crate::request::probe::{Sight, look};
-use crate::segments::layout::{self, FOOTER_HEADER, FirstPage, Footer, PAGE, put_u32};
+use crate::segments::layout;
+use crate::segments::layout::{FOOTER_HEADER, FirstPage, Footer, PAGE, put_u32};
+use crate::segments::look::{Sight, look};
 use crate::segments::page::{check_page, put_checksums};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed};

@@ -6,21 +6,19 @@
 //! in the log for all of its segments ([`Locked::log_change`]).
 
 use crate::background::census::Census;
-use crate::background::grow::PLANNED_PERMILLE;
 use crate::dram::budget::Budget;
 use crate::dram::hot::Origin;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::{Engine, initial_buckets};
+use crate::facade::cache::Engine;
 use crate::index::bucket::SLOTS;
-use crate::index::sealed::SealedIndex;
+use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
 use crate::log::Seat;
-use crate::log::word::short;
+use crate::log::replay::{Logged, Replay};
 use crate::platform::crash::crash_point;
 use crate::platform::quiesce::Participant;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::recovery::replay::{Logged, Replay};
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::{FullBlock, Lane, Locked};
@@ -226,9 +224,9 @@ fn put_back(
     if resident.has(mark::SEALED) {
         // The seal counts: the record is the segment's. Or it does not: then it still is this one,
         // unless it was changed since. No index ever had fewer buckets.
-        let width = SealedIndex::width_of(initial_buckets(&engine.geometry, shard));
+        let width = SealedIndex::width_of(engine.geometry.initial_buckets(shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
-            !logged.is_committed && !replays[tier].kills(slot, logged, width).void(short(name))
+            !logged.is_committed && !replays[tier].kills(slot, logged, width).void(name.short())
         });
         if !is_ours {
             locked.void_unlisted(resident);
@@ -363,9 +361,9 @@ fn recover_shard(
         let width = SealedIndex::width_of(footer.buckets as usize);
         let kills = replays[usize::from(place.tier)].kills(slot, &logged, width);
         for name in names.iter().copied() {
-            if !kills.void(short(name)) {
+            if !kills.void(name.short()) {
                 entries.push(packed(name, footer.number));
-            } else if !kills.void_for_good(short(name)) {
+            } else if !kills.void_for_good(name.short()) {
                 unsaid.push((place.tier, slot, name));
             }
         }
@@ -440,7 +438,7 @@ fn entries_max(engine: &Engine) -> usize {
 /// How large an index comes back: with an `-m` that is much less than before, or by what a drive makes up, it would
 /// not leave memory for anything else.
 fn buckets_max(engine: &Engine) -> usize {
-    let least = initial_buckets(&engine.geometry, engine.shards.len());
+    let least = engine.geometry.initial_buckets(engine.shards.len());
     (buckets_of_share(engine) as usize * BEYOND_SHARE_PERCENT / 100).max(least)
 }
 
@@ -479,11 +477,14 @@ mod tests {
     use super::*;
     use crate::config::{Config, Tier, Tuning};
     use crate::dram::memory::Stamp;
+    use crate::facade::cache::Cache;
+    use crate::platform::crash::set_crash_hook;
+    use crate::records::access::Access;
     use crate::records::record::{NewRecord, NewValue};
-    use crate::request::session::{Access, Lookup};
+    use crate::request::session::Lookup;
     use crate::request::update::{Change, Update};
     use crate::shard::Asker;
-    use crate::{Cache, StateFile, set_crash_hook};
+    use crate::state::StateFile;
     use std::cell::RefCell;
     use std::rc::Rc;
     use terrace_device::sim::{Crash, SimDevice};

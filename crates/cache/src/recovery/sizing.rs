@@ -4,7 +4,6 @@ use crate::background::scheduler;
 use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::dram::table::DramTable;
-use crate::facade::cache::initial_buckets;
 use crate::index::sealed::SealedIndex;
 use crate::log::KillLog;
 use crate::recovery::start::SKETCH_SHARE;
@@ -119,8 +118,7 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let blocks = memory / block;
     let spare = Division::of(geometry, blocks, 0).reserve * 3 + blocks / 64;
     let taken = fixed + tables + memory / SKETCH_SHARE + (shards + spare) * block;
-    let index =
-        (0..geometry.shards).map(|at| SealedIndex::bytes_for(initial_buckets(geometry, at)));
+    let index = (0..geometry.shards).map(|at| SealedIndex::bytes_for(geometry.initial_buckets(at)));
     let share = memory / 100 * u64::from(config.tuning.index_percent);
     memory.saturating_sub(taken).max(index.sum()).min(share)
 }
@@ -128,8 +126,8 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Cache;
     use crate::config::Tier;
+    use crate::facade::cache::Cache;
     use std::io;
     use std::os::fd::RawFd;
     use std::sync::Arc;

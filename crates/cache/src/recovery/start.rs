@@ -9,16 +9,15 @@ use crate::config::{Config, Durability, OnMismatch};
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
-use crate::facade::cache::{Engine, initial_buckets};
+use crate::facade::cache::Engine;
 use crate::log::KillLog;
+use crate::log::find::{Place, find_log, newest_directory};
+use crate::log::replay::{Replay, commit_abroad, read_log};
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
-use crate::recovery::find::{Place, find_log, newest_directory};
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
-use crate::recovery::recover;
-use crate::recovery::replay::{Replay, commit_abroad, read_log};
-use crate::recovery::sizing;
 use crate::recovery::surviving::{Division, identity_of_past, layout};
+use crate::recovery::{recover, sizing};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
 use crate::shared::Pool;
@@ -323,7 +322,7 @@ fn assemble(
         Past::Tiers => of_state(&pool.state, Field::FirstCas) / geometry.shards as u64 + 1,
         _ => mount.random.next() >> 44,
     };
-    let buckets = |at| initial_buckets(&geometry, at);
+    let buckets = |at| geometry.initial_buckets(at);
     let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));

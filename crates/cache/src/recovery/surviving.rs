@@ -4,7 +4,6 @@
 //! it had: so the state of a crash stays as it is, with as many blocks as it was made with, until a start after a
 //! clean stop makes it anew.
 
-use crate::background::buffers;
 use crate::config::Config;
 use crate::recovery::mount::Mount;
 use crate::shared::geometry::Geometry;
@@ -83,7 +82,7 @@ impl Division {
     }
 
     fn wanted(geometry: &Geometry, blocks: u64) -> Self {
-        Self { fresh_max: buffers::blocks_max(geometry, blocks), reserve: reserve(blocks) }
+        Self { fresh_max: geometry.fillable_blocks(blocks), reserve: reserve(blocks) }
     }
 
     /// What requests may fill, and some more, a block that each shard has open, and the reserve.
@@ -101,8 +100,8 @@ fn reserve(blocks: u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Cache;
     use crate::config::{Tier, Tuning};
+    use crate::facade::cache::Cache;
     use std::sync::Arc;
     use terrace_device::sim::SimDevice;
 

@@ -1,18 +1,19 @@
 //! What one worker thread does with the cache.
 
-use crate::Cache;
 use crate::dram::hot;
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::Engine;
+use crate::facade::cache::{Cache, Engine};
 use crate::platform::mapped::Loss;
 use crate::platform::prefetch;
 use crate::platform::quiesce::Participant;
+use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
 use crate::request::chunks::Pin;
-use crate::request::probe::{Probe, Rejected, Sight, look};
+use crate::request::probe::{Probe, Rejected};
+use crate::segments::look::{Sight, look};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};
 use crate::shard::{Candidates, Shard};
@@ -30,15 +31,6 @@ const HITS_TOLD: u32 = 64;
 const PAGE_LINES: usize = 4;
 /// Lines behind these that are asked for while the read before is looked at; the processor sees the pattern by then.
 const AHEAD_LINES: usize = 28;
-
-/// Whether a read counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Counts as a use: bumps the record, may promote it into DRAM.
-    Use,
-    /// Leaves no trace (meta `u`, `me`).
-    Peek,
-}
 
 /// A record that was found, and what is known of its past.
 #[derive(Clone, Copy, Debug)]
@@ -73,17 +65,6 @@ pub enum Chunks {
     Gone,
     /// One may be among what a start has yet to bring back, see [`Cache::recover`].
     Awaited,
-}
-
-/// A read that the worker has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadPlan {
-    /// Index into `Config::tiers`.
-    pub tier: usize,
-    /// Byte offset on the device.
-    pub offset: u64,
-    /// Bytes to read, whole blocks of the device; a multiple of 4096 where records lie in pages.
-    pub bytes: u32,
 }
 
 /// Answer of [`Session::check`].

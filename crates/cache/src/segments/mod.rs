@@ -2,6 +2,7 @@
 //! lies.
 
 pub(crate) mod layout;
+pub(crate) mod look;
 pub(crate) mod order;
 pub(crate) mod packing;
 pub(crate) mod page;

@@ -1,6 +1,5 @@
 //! Packing: where the records of a segment lie in it, and what it looks like as bytes.
 
-use crate::log::word::short;
 use crate::platform::prefetch;
 use crate::records::key::Name;
 use crate::segments::layout::{
@@ -106,7 +105,7 @@ pub(crate) fn defer_equal_names<'g, S>(
 /// with it what words of the log keep.
 fn clashes(name: Name, before: impl DoubleEndedIterator<Item = Name>, width: u32) -> bool {
     let mut near = before.rev().take_while(|other| name.pos - other.pos < width);
-    near.any(|other| other.fingerprint == name.fingerprint || short(other) == short(name))
+    near.any(|other| other.fingerprint == name.fingerprint || other.short() == name.short())
 }
 
 /// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.

@@ -5,10 +5,8 @@
 
 use crate::platform::mapped::Mapped;
 use crate::platform::prefetch;
-use crate::request::session::ReadPlan;
 use crate::segments::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
 use crate::segments::pages::{PageRange, PageTable};
-use crate::shared::geometry::Geometry;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// A place for one segment on one tier.
@@ -95,15 +93,15 @@ pub(crate) struct SegmentTable {
 
 impl SegmentTable {
     /// Room for `rows` segments; memory is touched only as they come into use.
-    pub(crate) fn new(rows: usize, geometry: &Geometry) -> Self {
-        let segment_bytes = geometry.segment_bytes;
+    /// Reads of extents are multiples of `read_unit` bytes.
+    pub(crate) fn new(rows: usize, segment_bytes: u32, read_unit: u32) -> Self {
         let pages_max = segment_bytes as usize / PAGE;
         let extents_max = segment_bytes as usize / PACKED_MAX + 1;
         Self {
             rows: Mapped::zeroed(rows),
             pages_max,
             extents_max,
-            read_unit: geometry.read_unit as usize,
+            read_unit: read_unit as usize,
             starts: Mapped::zeroed(rows * pages_max),
             straddlers: Mapped::zeroed(rows * pages_max),
             extents: Mapped::zeroed(rows * extents_max),
@@ -376,4 +374,15 @@ fn copy(to: &[AtomicU16], from: &[u16]) {
 pub(crate) fn page_plan(slot: SlotId, range: PageRange) -> ReadPlan {
     let offset = slot.offset + u64::from(range.first) * PAGE as u64;
     ReadPlan { tier: slot.tier.into(), offset, bytes: range.pages * PAGE as u32 }
+}
+
+/// A read that the worker has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadPlan {
+    /// Index into `Config::tiers`.
+    pub tier: usize,
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Bytes to read, whole blocks of the device; a multiple of 4096 where records lie in pages.
+    pub bytes: u32,
 }

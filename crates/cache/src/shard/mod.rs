@@ -12,11 +12,11 @@ use crate::platform::crash::crash_point;
 use crate::platform::lock::{lock, try_lock};
 use crate::platform::prefetch;
 use crate::platform::published::Published;
+use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::NextExpiry;
 use crate::records::record::{Encoder, Record};
 use crate::recovery::recover::Awaited;
-use crate::request::session::Access;
 use crate::segments::segment::{Sealed, SegmentTable};
 use crate::shared::Pool;
 use crate::shared::geometry::Geometry;
@@ -128,7 +128,7 @@ impl Shard {
         Self {
             table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
             index: Published::new(SealedIndex::new(buckets)),
-            segments: SegmentTable::new(rows, geometry),
+            segments: SegmentTable::new(rows, geometry.segment_bytes, geometry.read_unit),
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
             suspended_at: Whereabouts::default(),

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::dram::resident::HEADER_BYTES as RESIDENT_HEADER;
-use crate::index::bucket::SEGMENTS_MAX;
+use crate::index::bucket::{SEGMENTS_MAX, SLOTS};
 use crate::records::record::HEADER_BYTES_MAX;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
 
@@ -26,6 +26,9 @@ const BLOCKS_PER_SHARD: u64 = 64;
 /// Records of the longest size in a block without tiers: what has no room in a block leaves a gap there.
 const RECORDS_PER_BLOCK: u32 = 2;
 
+/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
+/// and one between.
+const FILLABLE_SEGMENTS: u64 = 3;
 /// Segments that a tier of a ladder has room for at least, its log included.
 const RUNG_SEGMENTS_MIN: u64 = 16;
 
@@ -107,6 +110,22 @@ impl Geometry {
 
     pub(crate) fn shard_bits(&self) -> u32 {
         self.shards.trailing_zeros()
+    }
+
+    /// Blocks that requests may fill ahead of sealing, of so many in all.
+    pub(crate) fn fillable_blocks(&self, blocks: u64) -> u64 {
+        if self.segment_bytes == 0 {
+            return u64::MAX;
+        }
+        let segments = self.shards as u64 * FILLABLE_SEGMENTS;
+        (segments * u64::from(self.segment_bytes) / u64::from(self.block_bytes)).min(blocks / 2)
+    }
+
+    /// Buckets of a new index: room for a few segments of small records. They differ from shard to shard by up to a
+    /// growth step, so that the shards do not all have to grow at the same time.
+    pub(crate) fn initial_buckets(&self, shard: usize) -> usize {
+        let least = (self.segment_bytes as usize / 64 / SLOTS).max(2);
+        least + least * shard / self.shards / 2
     }
 
     /// The longest value that fits into one record with any key.

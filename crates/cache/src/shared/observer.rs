@@ -3,7 +3,8 @@
 use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
 use crate::facade::cache::{Cache, Engine};
-use crate::facade::dump::{Listed, list_segment};
+use crate::facade::dump::list_segment;
+use crate::records::listed::Listed;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use std::sync::atomic::Ordering;

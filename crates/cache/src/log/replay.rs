@@ -1,8 +1,9 @@
 //! Reading a tier's kill log: which segments count, and which of their records do not.
 
 use crate::log::page::PAGES_MAX;
-use crate::log::word::{FINGERPRINT, FINGERPRINT_BITS, Word, abroad};
+use crate::log::word::{Word, abroad};
 use crate::log::{KillLog, PAGE_WORDS, Seat};
+use crate::records::key::Name;
 use crate::state::LogField;
 use crate::tiers::slots::Slots;
 use std::collections::{HashMap, HashSet};
@@ -239,17 +240,18 @@ impl Kills<'_> {
     /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
     /// width; two records of a segment that near to each other have different fingerprints.
     fn have_one_like(&self, name: u64) -> bool {
-        let (position, fingerprint) = (name >> FINGERPRINT_BITS, name & FINGERPRINT);
+        let (position, fingerprint) =
+            (name >> Name::SHORT_FINGERPRINT_BITS, name & Name::SHORT_FINGERPRINT);
         let like = |position: u64, rest: u64| {
-            let name = position << FINGERPRINT_BITS | rest;
+            let name = position << Name::SHORT_FINGERPRINT_BITS | rest;
             Word::KillLike { slot: self.slot, name }.to_bits()
         };
         let reach = self.width.saturating_sub(1);
         let first = like(position.saturating_sub(reach), 0);
-        let last = like((position + reach).min(u32::MAX.into()), FINGERPRINT);
+        let last = like((position + reach).min(u32::MAX.into()), Name::SHORT_FINGERPRINT);
         let from = self.likes.partition_point(|&like| like < first);
         let mut near = self.likes[from..].iter().take_while(|&&like| like <= last);
-        near.any(|like| like & FINGERPRINT == fingerprint)
+        near.any(|like| like & Name::SHORT_FINGERPRINT == fingerprint)
     }
 
     fn have_one_for_all(&self, name: u64) -> bool {
@@ -303,7 +305,6 @@ fn nonsense() -> io::Error {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::log::word::short;
     use crate::records::key::Name;
     use crate::segments::packing::{Item, defer_equal_names};
 
@@ -364,11 +365,12 @@ mod tests {
         let place = Word::Place { slot: 0, shard: 0, number: 0 };
         let segment = [Word::Begin { slot: 0, seq: 1 }, place, Word::Commit { slot: 0 }];
         for &killed in &sealed {
-            let name = short(killed);
+            let name = killed.short();
             for word in [Word::Kill { slot: 0, name }, Word::KillAll { shard: 0, name }] {
                 let found = replay(&[&segment[..], &[word]].concat());
                 let kills = found.kills(0, &found.segments[&0], WIDTH);
-                let void: Vec<_> = sealed.iter().filter(|&&name| kills.void(short(name))).collect();
+                let void: Vec<_> =
+                    sealed.iter().filter(|&&name| kills.void(name.short())).collect();
                 assert_eq!(void, [&killed], "{word:?}");
             }
         }
@@ -391,7 +393,9 @@ mod tests {
 
     #[test]
     fn kills_are_told_apart_by_slot_and_by_how_they_name_a_record() {
-        let name = |position: u64, fingerprint: u64| position << FINGERPRINT_BITS | fingerprint;
+        let name = |position: u64, fingerprint: u64| {
+            position << Name::SHORT_FINGERPRINT_BITS | fingerprint
+        };
         let place = |slot| Word::Place { slot, shard: 0, number: 0 };
         let words = [
             Word::Kill { slot: 7, name: name(u32::MAX.into(), 5) },

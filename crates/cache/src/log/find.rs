@@ -1,9 +1,9 @@
 //! Finding a tier's kill log without the state: by the directory on the tier, and by what its pages say of each
 //! other.
 
-use crate::log::page::{self, DIRECTORY_BYTES, Directory, Page};
+use crate::log::page::{DIRECTORY_BYTES, Directory, Page};
 use crate::log::word::Word;
-use crate::log::{PAGE_WORDS, PAGES_PER_READ};
+use crate::log::{PAGE_WORDS, PAGES_PER_READ, page};
 use crate::segments::layout::{PAGE, SEGMENTS_AT};
 use crate::state::{LogField, State};
 use std::io;
