@@ -47,9 +47,9 @@ mod tiers;
 pub use config::error::OpenError;
 pub use config::note::{Note, display_bytes, display_count};
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
+pub use engine::limit::LimitError;
 pub use facade::cache::Cache;
 pub use facade::dump::Dump;
-pub use facade::limit::LimitError;
 #[cfg(feature = "crash-points")]
 pub use platform::crash::set_crash_hook;
 pub use platform::mapped::replace_lost;

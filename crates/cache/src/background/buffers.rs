@@ -5,12 +5,12 @@
 //! in blocks that are half dead moves together. Then it is the turn of the shard that has most to write,
 //! since it has most to choose from (see [`crate::background::pick`]).
 
-use crate::background::eviction;
-use crate::background::scheduler::round;
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
-use crate::shard::{FullBlock, Lane, Locked};
-use crate::tiers::admission;
+use crate::background::round::round;
+use crate::background::{admission, eviction};
+use crate::dram::lane::{FullBlock, Lane};
+use crate::engine::Engine;
+use crate::platform::quiesce::Guard;
+use crate::shard::Locked;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -37,7 +37,7 @@ pub(crate) fn relieve(
     (shards, turn): (&Range<usize>, &mut usize),
     now: u32,
 ) -> Relief {
-    if !engine.is_short_of_buffers() || admission::is_choosy(engine) {
+    if !engine.pool.is_short_of_buffers() || admission::is_choosy(engine) {
         return Relief::NotDue;
     }
     let mut fullest = (0, None);
@@ -63,53 +63,40 @@ fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> boo
         && locked.state.fresh.full.iter().all(|full| full.id != block.id)
 }
 
-impl Engine {
-    /// Encoded bytes of fresh records that fill a segment.
-    pub(crate) fn seal_bytes(&self) -> u64 {
-        self.geometry.segment_bytes.into()
-    }
+/// Records that the next segment of a shard will have, at most.
+pub(crate) fn records_per_segment(engine: &Engine, locked: &Locked<'_>) -> u64 {
+    let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
+    engine.seal_bytes() / average.max(1)
+}
 
-    /// Records that the next segment of a shard will have, at most.
-    pub(crate) fn records_per_segment(&self, locked: &Locked<'_>) -> u64 {
-        let average = locked.state.fresh_bytes / locked.state.fresh.records.max(1);
-        self.seal_bytes() / average.max(1)
-    }
+/// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
+/// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
+/// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
+pub(crate) fn may_wait(engine: &Engine, locked: &Locked<'_>) -> bool {
+    let held = 2 * engine.seal_bytes();
+    let is_little = engine.pool.arena.prepaid_blocks() > 0
+        || held * engine.shards.len() as u64 <= engine.pool.budget.limit() / 8;
+    is_little && locked.sealable_bytes() < held && !engine.pool.is_short_of_buffers()
+}
 
-    /// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
-    /// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
-    /// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
-    pub(crate) fn may_wait(&self, locked: &Locked<'_>) -> bool {
-        let held = 2 * self.seal_bytes();
-        let is_little = self.pool.arena.prepaid_blocks() > 0
-            || held * self.shards.len() as u64 <= self.pool.budget.limit() / 8;
-        is_little && locked.sealable_bytes() < held && !self.is_short_of_buffers()
-    }
+/// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
+/// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
+/// segment, and nothing would be written ever.
+pub(crate) fn least_to_seal(engine: &Engine, locked: &Locked<'_>) -> u64 {
+    let blocks = engine.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    let most = engine.pool.fresh_max.load(Ordering::Relaxed);
+    let full_and_open = locked.state.fresh.full.len() as u64 + 1;
+    let has_its_share = full_and_open * engine.shards.len() as u64 >= most;
+    if blocks >= most && has_its_share { 1 } else { engine.seal_bytes() }
+}
 
-    /// Whether records that wait to be written take most of what is set aside for them.
-    pub(crate) fn is_short_of_buffers(&self) -> bool {
-        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
-        blocks >= self.pool.fresh_max.load(Ordering::Relaxed) / 6 * 5
+/// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
+/// the rest together is worth it.
+pub(crate) fn wastes_blocks(engine: &Engine, locked: &Locked<'_>) -> bool {
+    let (block, full) = (u64::from(engine.geometry.block_bytes), &locked.state.fresh.full);
+    if full.len() as u64 * block > 2 * engine.seal_bytes() {
+        return true;
     }
-
-    /// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
-    /// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
-    /// segment, and nothing would be written ever.
-    pub(crate) fn least_to_seal(&self, locked: &Locked<'_>) -> u64 {
-        let blocks = self.pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
-        let most = self.pool.fresh_max.load(Ordering::Relaxed);
-        let full_and_open = locked.state.fresh.full.len() as u64 + 1;
-        let has_its_share = full_and_open * self.shards.len() as u64 >= most;
-        if blocks >= most && has_its_share { 1 } else { self.seal_bytes() }
-    }
-
-    /// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
-    /// the rest together is worth it.
-    pub(crate) fn wastes_blocks(&self, locked: &Locked<'_>) -> bool {
-        let (block, full) = (u64::from(self.geometry.block_bytes), &locked.state.fresh.full);
-        if full.len() as u64 * block > 2 * self.seal_bytes() {
-            return true;
-        }
-        let dead = |block: &FullBlock| u64::from(block.dead(&self.pool.arena));
-        self.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
-    }
+    let dead = |block: &FullBlock| u64::from(block.dead(&engine.pool.arena));
+    engine.pool.is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
 }

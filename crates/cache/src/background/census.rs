@@ -15,164 +15,47 @@
 //! A segment that can't be read may have a manifest in it: until it can be, or is gone, no chunk is removed. A crash
 //! within a census leaves what it has not removed to the next one.
 
-use crate::background::items::Large;
-use crate::background::reclaim::{Keeps, Unreadable, Victim};
+use crate::background::footers::Unreadable;
+use crate::background::reclaim::{Keeps, Victim};
 use crate::background::{items, reclaim};
 use crate::dram::resident::Resident;
-use crate::facade::cache::Engine;
-use crate::platform::lock::lock;
+use crate::engine::census::Plan;
+use crate::engine::{Engine, chunks};
 use crate::platform::quiesce::{Guard, Participant};
-use crate::records::manifest::{ItemId, Run};
+use crate::records::large::Large;
 use crate::segments::layout::PACKED_MAX;
 use crate::segments::segment::Sealed;
 use crate::shard::{Locked, Shard};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use terrace_device::AlignedBuf;
 
-/// One part of memory in so many is what the table of items takes, at most.
-const MEMORY_SHARE: u64 = 64;
-/// Bytes for an item: its entry, and what a table that grows holds besides.
-const ITEM_BYTES: u64 = 64;
 /// Blocks of DRAM looked through per slice.
 const BLOCKS_PER_SLICE: usize = 4;
 /// Seconds after which a segment that can't be read is tried again.
 const RETRY_S: u32 = 10;
 
-/// The search for chunks without an owner.
-#[derive(Default)]
-pub(crate) struct Census {
-    /// Another search is to be made.
-    is_due: AtomicBool,
-    is_under_way: AtomicBool,
-    /// Shards that the pass has yet to look through.
-    waiting: AtomicUsize,
-    orphaned_chunks: AtomicU64,
-    pass: Mutex<Pass>,
-}
-
-/// One pass through all shards.
-#[derive(Default)]
-struct Pass {
-    /// Counts passes.
-    number: u64,
-    /// By shard: whether it was looked through.
-    done: Vec<bool>,
-    /// Items that have a chunk or an owner; at most `items_max`.
-    items: HashMap<ItemId, Item>,
-    items_max: usize,
-    /// Bytes of the budget that the table has.
-    bytes: u64,
-    /// Which items are noted.
-    sample: Sample,
-    /// Those of later passes.
-    samples: Vec<Sample>,
-    /// Uploads that were under way at the beginning.
-    uploads: HashSet<ItemId>,
-    /// The number of the first item that began later.
-    next_item: u64,
-    /// Segments without a manifest are looked through: there are large items on the tiers.
-    reads_all: bool,
-}
-
-/// What is known of an item.
-#[derive(Clone, Copy, Default)]
-struct Item {
-    /// One more than the highest chunk that was found.
-    chunks: u32,
-    has_owner: bool,
-}
-
-/// The items whose scattered numbers begin with some bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sample {
-    bits: u32,
-    value: u64,
-}
-
-impl Sample {
-    fn holds(self, item: ItemId) -> bool {
-        // Numbers follow each other; a multiple of 2^64 divided by the golden ratio scatters them.
-        let scattered = item.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        scattered.checked_shr(u64::BITS - self.bits).unwrap_or(0) == self.value
-    }
-
-    fn halves(self) -> [Self; 2] {
-        [0, 1].map(|bit| Self { bits: self.bits + 1, value: self.value << 1 | bit })
+/// Begins a search if one is due and all shards are back.
+fn begin_if_due(engine: &Engine) {
+    let census = &engine.recovery.census;
+    if census.is_due() && engine.recovery.is_done() {
+        census.begin(plan(engine), &engine.pool.budget);
     }
 }
 
-impl Census {
-    /// Has the search begin as soon as all shards are back.
-    pub(crate) fn ask(&self) {
-        self.is_due.store(true, Ordering::Release);
-    }
+/// A shard was looked through: with the last one, chunks without an owner are removed in time.
+fn finish_shard(engine: &Engine, pass: u64, at: usize) {
+    let budget = &engine.pool.budget;
+    let orphans = engine.recovery.census.finish((pass, at), || plan(engine), budget);
+    chunks::discard_runs(engine, orphans.into_iter());
+}
 
-    /// Whether a search is under way, or about to be.
-    pub(crate) fn is_running(&self) -> bool {
-        self.is_due.load(Ordering::Acquire) || self.is_under_way.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn shards_waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Chunks that were found without an owner since the start.
-    pub(crate) fn orphaned_chunks(&self) -> u64 {
-        self.orphaned_chunks.load(Ordering::Relaxed)
-    }
-
-    /// Begins a search if one is due.
-    fn begin_if_due(&self, engine: &Engine) {
-        let is_due = self.is_due.load(Ordering::Acquire) && engine.recovery.is_done();
-        if !is_due || self.is_under_way.load(Ordering::Acquire) {
-            return;
-        }
-        let mut pass = lock(&self.pass);
-        pass.samples = vec![Sample::default()];
-        self.begin_next(&mut pass, engine);
-        self.is_due.store(false, Ordering::Release);
-    }
-
-    /// Begins the next pass, or ends the search.
-    fn begin_next(&self, pass: &mut Pass, engine: &Engine) {
-        pass.clear(engine);
-        let Some(sample) = pass.samples.pop() else {
-            return self.is_under_way.store(false, Ordering::Release);
-        };
-        pass.sample = sample;
-        (pass.uploads, pass.next_item) = engine.uploads();
-        let room = engine.pool.budget.limit() / MEMORY_SHARE / ITEM_BYTES;
-        pass.items_max = room.max(1) as usize;
-        pass.done = vec![false; engine.shards.len()];
-        pass.reads_all = may_have_large_items(engine);
-        pass.number += 1;
-        self.waiting.store(engine.shards.len(), Ordering::Relaxed);
-        self.is_under_way.store(true, Ordering::Release);
-    }
-
-    /// A shard of a pass was looked through. With the last one it is known who has no owner.
-    fn finish(&self, engine: &Engine, number: u64, at: usize) {
-        let mut pass = lock(&self.pass);
-        if pass.number != number || std::mem::replace(&mut pass.done[at], true) {
-            return;
-        }
-        if self.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
-            return;
-        }
-        if !pass.reads_all && may_have_large_items(engine) {
-            // They were sealed meanwhile, and some may have left their block before that was looked at.
-            let sample = pass.sample;
-            pass.samples.push(sample);
-            return self.begin_next(&mut pass, engine);
-        }
-        let orphans = pass.orphans(engine.next_item.load(Ordering::Relaxed));
-        let chunks: u64 = orphans.iter().map(|run| u64::from(run.chunks)).sum();
-        self.orphaned_chunks.fetch_add(chunks, Ordering::Relaxed);
-        engine.discard_runs(orphans.into_iter());
-        self.begin_next(&mut pass, engine);
+fn plan(engine: &Engine) -> Plan {
+    Plan {
+        shards: engine.shards.len(),
+        memory_bytes: engine.pool.budget.limit(),
+        uploads: chunks::uploads(engine),
+        reads_all: may_have_large_items(engine),
     }
 }
 
@@ -187,60 +70,6 @@ fn has_large_items(shard: &Shard) -> bool {
         shard.segments.has_manifests(sealed.number)
             || shard.segments.extents(sealed.number).next().is_some()
     })
-}
-
-impl Pass {
-    fn clear(&mut self, engine: &Engine) {
-        self.items = HashMap::new();
-        self.uploads = HashSet::new();
-        engine.pool.budget.give(std::mem::take(&mut self.bytes));
-    }
-
-    fn note(&mut self, large: Large, engine: &Engine) {
-        match large {
-            Large::Chunk(item, index) => self.note_item(item, index.saturating_add(1), false),
-            Large::Manifest(manifest) => {
-                manifest.runs.iter().for_each(|run| self.note_item(run.item, 0, true));
-            }
-        }
-        let bytes = self.items.len() as u64 * ITEM_BYTES;
-        engine.pool.budget.force(bytes.saturating_sub(self.bytes));
-        self.bytes = self.bytes.max(bytes);
-    }
-
-    fn note_item(&mut self, number: ItemId, chunks: u32, has_owner: bool) {
-        if !self.sample.holds(number) {
-            return;
-        }
-        let item = self.items.entry(number).or_default();
-        item.chunks = item.chunks.max(chunks);
-        item.has_owner |= has_owner;
-        while self.items.len() > self.items_max && self.sample.bits + 1 < u64::BITS {
-            let [sample, later] = self.sample.halves();
-            self.sample = sample;
-            self.samples.push(later);
-            self.items.retain(|&item, _| sample.holds(item));
-        }
-    }
-
-    /// The chunks of items without an owner, in the order of their numbers; `next_item` is the next one's.
-    fn orphans(&self, next_item: u64) -> Vec<Run> {
-        let begun = next_item.wrapping_sub(self.next_item);
-        let is_new = |item: ItemId| {
-            self.uploads.contains(&item) || item.0.wrapping_sub(self.next_item) < begun
-        };
-        let orphans =
-            self.items.iter().filter(|(number, item)| !item.has_owner && !is_new(**number));
-        let run = |(&item, &Item { chunks, .. }): (&ItemId, &Item)| Run {
-            item,
-            chunks,
-            chunk_bytes: 0,
-            last_bytes: 0,
-        };
-        let mut orphans: Vec<_> = orphans.map(run).collect();
-        orphans.sort_unstable_by_key(|run| run.item.0);
-        orphans
-    }
 }
 
 /// What one part of the background has looked at of its shards.
@@ -291,17 +120,10 @@ impl Walk {
         buffer: &mut AlignedBuf,
         now: u32,
     ) -> bool {
-        let census = &engine.recovery.census;
         if self.shards.start == 0 {
-            census.begin_if_due(engine);
+            begin_if_due(engine);
         }
-        if !census.is_under_way.load(Ordering::Acquire) {
-            return false;
-        }
-        let (number, reads_all) = {
-            let pass = lock(&census.pass);
-            (pass.number, pass.reads_all)
-        };
+        let Some((number, reads_all)) = engine.recovery.census.pass() else { return false };
         if number != self.pass {
             (self.pass, self.at) = (number, self.shards.start);
             self.begin_shard();
@@ -323,7 +145,7 @@ impl Walk {
                 }
                 Next::Held => return false,
                 Next::Done => {
-                    census.finish(engine, self.pass, self.at);
+                    finish_shard(engine, self.pass, self.at);
                     self.at += 1;
                     self.begin_shard();
                     return true;
@@ -445,41 +267,6 @@ impl Walk {
     }
 
     fn note(&self, engine: &Engine, found: Vec<Large>) {
-        let mut pass = lock(&engine.recovery.census.pass);
-        if pass.number == self.pass {
-            found.into_iter().for_each(|large| pass.note(large, engine));
-        }
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_table_leaves_the_other_half_of_the_items_to_a_later_pass() {
-        let mut pass = Pass { items_max: 100, ..Pass::default() };
-        (0..1000).for_each(|item| pass.note_item(ItemId(item), 1, false));
-        assert!(pass.items.len() <= 100);
-        assert!(pass.items.keys().all(|&item| pass.sample.holds(item)));
-        let samples: Vec<_> = pass.samples.iter().chain([&pass.sample]).collect();
-        for item in (0..1000).map(ItemId) {
-            assert_eq!(samples.iter().filter(|sample| sample.holds(item)).count(), 1);
-        }
-        let noted = (0..1000).filter(|&item| pass.sample.holds(ItemId(item))).count();
-        assert_eq!(pass.orphans(0).len(), noted, "all that are of this pass");
-    }
-
-    #[test]
-    fn items_with_an_owner_and_new_ones_are_no_orphans() {
-        let (items_max, next_item) = (100, 50);
-        let uploads = HashSet::from([ItemId(7)]);
-        let mut pass = Pass { items_max, next_item, uploads, ..Pass::default() };
-        for item in [3, 7, 9, 11, 49, 50, 59, 60] {
-            pass.note_item(ItemId(item), item as u32, false);
-        }
-        pass.note_item(ItemId(9), 0, true);
-        let orphans: Vec<_> = pass.orphans(60).iter().map(|run| (run.item.0, run.chunks)).collect();
-        assert_eq!(orphans, [(3, 3), (11, 11), (49, 49), (60, 60)]);
+        engine.recovery.census.note(self.pass, found, &engine.pool.budget);
     }
 }

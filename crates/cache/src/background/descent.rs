@@ -4,20 +4,19 @@
 //! if its write policy takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
 //! long as there is room below.
 
+use crate::background::admission::may_write;
 use crate::background::merge::room_of_one;
 use crate::background::moving::{Item, Job, Lists, Part, Space};
 use crate::background::reclaim;
 use crate::background::reclaim::{KEEP_PERCENT, Victim};
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks};
 use crate::index::bucket::since_seal;
-use crate::platform::quiesce::Participant;
+use crate::platform::quiesce::{Guard, Participant};
 use crate::records::record::Record;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, Footer, PACKED_MAX, PAGE};
 use crate::segments::page::PAGE_ROOM;
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
-use crate::tiers::admission::may_write;
 use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
 use terrace_policy::WritePolicy;
@@ -95,7 +94,9 @@ pub(crate) fn descend(
             lists.give(items);
         }
         job.carry_out((parts, places), lists, output, &names, generation, left_max)?;
-        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
+        items_let_go
+            .iter()
+            .for_each(|item| chunks::discard_chunks_of_dropped(engine, shard, guard, item));
         Some(())
     });
     done || job.take_back_damaged(space)

@@ -1,17 +1,20 @@
 //! Making room in DRAM: the coldest copies are dropped, sparse blocks are compacted, and
 //! without tiers the oldest unused records are evicted.
 
+use crate::background::raise::Raise;
 use crate::background::sweep::Sweep;
-use crate::dram::hot;
-use crate::dram::memory::{Guard, Stamp};
+use crate::dram::heat;
+use crate::dram::lane::{FullBlock, Lane};
+use crate::dram::memory::Stamp;
 use crate::dram::resident::{Addr, Resident, footprint, mark};
 use crate::dram::table::DramTable;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks, fullness};
+use crate::platform::quiesce::Guard;
 use crate::platform::spread::Spread;
 use crate::records::record::Record;
-use crate::shard::{Asker, FullBlock, Lane, Locked, NoBlock};
-use crate::stats::counters::{Counters, TierCounters, count};
-use crate::tiers::ladder::Raise;
+use crate::shard::{Asker, Locked, NoBlock};
+use crate::shared::Pool;
+use crate::stats::counters::{TierCounters, count};
 use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering;
 use terrace_policy::{Promotion, Weights};
@@ -122,7 +125,7 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
         // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
         // come back in a moment.
         if engine.pool.arena.retired() == 0 {
-            engine.note_full();
+            fullness::note_full(engine);
         }
         return false;
     }
@@ -203,7 +206,7 @@ fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
 
 /// How often a copy was used of late.
 fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
-    hot::Warmth::of(resident).heat().count(epoch)
+    heat::Warmth::of(resident).heat().count(epoch)
 }
 
 /// Bytes of the live copies of a block by their rank.
@@ -237,7 +240,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
         // Of what is dropped, the chunks go along.
         let drop = |record: &Record<'_>| {
-            engine.discard_chunks_of(record);
+            chunks::discard_chunks_of(engine, record);
             Fate::Drop
         };
         let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
@@ -369,7 +372,7 @@ fn take_out(
     // or when the segment of the original is taken back.
     let has_chunks = record.is_manifest;
     if record.is_expired(now) && !has_chunks {
-        note_expired(locked, lane);
+        locked.note_expired(lane);
         locked.unlink_origin(name, resident);
         locked.forget(name.pos, resident, at);
         return true;
@@ -412,30 +415,23 @@ fn take_out(
     true
 }
 
-pub(crate) fn note_expired(locked: &Locked<'_>, lane: Lane) {
-    let pool = locked.pool;
-    count(&pool.counters.expired);
-    if lane == Lane::Fresh && !pool.slots.tiers.is_empty() {
-        count(&pool.counters.expired_unwritten);
-    }
-}
-
 fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
     let counters = &locked.pool.counters;
     match lane {
         Lane::Hot => {
             count(&counters.demotions);
-            locked.pool.promotion.remember(hash, hot::Warmth::of(resident).heat());
+            locked.pool.promotion.remember(hash, heat::Warmth::of(resident).heat());
         }
-        Lane::Fresh => note_evicted(counters, resident),
+        Lane::Fresh => note_evicted(locked.pool, resident),
     }
 }
 
 /// A record that was nowhere else is lost.
-pub(crate) fn note_evicted(counters: &Counters, resident: &Resident<'_>) {
+pub(crate) fn note_evicted(pool: &Pool, resident: &Resident<'_>) {
+    let counters = &pool.counters;
     count(&counters.evictions);
     count(&counters.evictions_dram);
-    counters.told.evicts(resident);
+    pool.told.evicts(resident);
     if !resident.has(mark::FETCHED) {
         count(&counters.evicted_unfetched);
     }

@@ -4,8 +4,8 @@
 use crate::background::reclaim::{Keeps, Victim};
 use crate::background::whole::drop_whole;
 use crate::background::{items, reclaim};
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
+use crate::engine::Engine;
+use crate::platform::quiesce::Guard;
 use crate::segments::segment::Sealed;
 use crate::stats::counters::count;
 use std::ops::Range;

@@ -1,13 +1,14 @@
 //! Growth of the sealed index, shard by shard: a larger one is filled from the segments' footers,
 //! filtered by the old one, while both serve; then it takes its place.
 
-use crate::background::reclaim::{Unreadable, purge, read_footer};
+use crate::background::footers::{Unreadable, read_footer};
 use crate::background::settle;
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
+use crate::background::whole::purge;
+use crate::engine::Engine;
 use crate::index::bucket::SLOTS;
 use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
 use crate::index::suspended::Glance;
+use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::segments::segment::{Sealed, SegmentTable};
 use crate::shard::Shard;

@@ -1,41 +1,22 @@
 //! Large items: which chunks and manifests are alive in a segment or in a block, and what goes of them because it has
 //! expired.
 
-use crate::background::reclaim::{Unreadable, check_footer, spans};
+use crate::background::footers::{Unreadable, check_footer};
 use crate::dram::resident::Resident;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks};
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
-use crate::records::manifest::{ItemId, Manifest};
+use crate::records::large::Large;
 use crate::records::record::Record;
 use crate::segments::packing;
 use crate::segments::segment::Sealed;
+use crate::segments::spans::spans;
 use crate::shard::{Locked, Shard};
 use crate::stats::counters::count;
 use terrace_device::AlignedBuf;
 
 /// Records looked at per hold of the shard's lock.
 pub(crate) const BATCH: usize = 64;
-
-/// A live record that belongs to a large item.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Large {
-    /// The item that it is a part of, and which one.
-    Chunk(ItemId, u32),
-    /// The record under the client's key.
-    Manifest(Manifest),
-}
-
-impl Large {
-    fn of(record: &Record<'_>) -> Option<Self> {
-        if record.is_manifest {
-            return Some(Self::Manifest(Manifest::decode(record.raw)));
-        }
-        let (item, index) = record.key.split_first_chunk::<8>()?;
-        let index = record.is_chunk.then(|| index.try_into().ok()).flatten()?;
-        Some(Self::Chunk(ItemId(u64::from_le_bytes(*item)), u32::from_le_bytes(index)))
-    }
-}
 
 /// Reads a segment for [`of_segment`].
 pub(crate) fn read(
@@ -83,7 +64,7 @@ pub(crate) fn of_segment(
                 locked.log_kill(name, sealed.number);
                 locked.unlink(name, sealed.number, Some(record.encoded_bytes));
                 count(&engine.pool.counters.expired);
-                engine.discard_chunks_of(record);
+                chunks::discard_chunks_of(engine, record);
                 continue;
             }
             if record.is_manifest {
@@ -124,20 +105,13 @@ pub(crate) fn of_residents(
             locked.log_kill_origin(name, resident);
             locked.forget(name.pos, resident, at);
             count(&engine.pool.counters.expired);
-            engine.discard_chunks_of(&record);
+            chunks::discard_chunks_of(engine, &record);
             continue;
         }
         if record.is_manifest {
             locked.shard.items_due.note(record.expires);
         }
         Large::of(&record).into_iter().for_each(&mut show);
-    }
-}
-
-/// Records of a segment go unread: if there are manifests, it is not known which chunks were theirs.
-pub(crate) fn note_lost(engine: &Engine, shard: &Shard, sealed: Sealed) {
-    if shard.segments.has_manifests(sealed.number) {
-        engine.recovery.census.ask();
     }
 }
 

@@ -1,5 +1,6 @@
 //! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
 
+use crate::background::admission::Sifted;
 use crate::background::buffers::Relief;
 use crate::background::census::Walk;
 use crate::background::eviction::Compaction;
@@ -8,16 +9,16 @@ use crate::background::grow::{Growth, Pressure, Refused};
 use crate::background::moving::Space;
 use crate::background::pick::Wanted;
 use crate::background::reclaim::{Keeps, PutOff, Victim};
-use crate::background::scheduler::round;
+use crate::background::round::round;
 use crate::background::seal::Outcome;
 use crate::background::settle::Settling;
 use crate::background::turn::Turn;
-use crate::background::{buffers, descent, eviction, grow, merge, reclaim, seal};
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
-use crate::platform::quiesce::Participant;
-use crate::tiers::admission;
-use crate::tiers::admission::Sifted;
+use crate::background::{
+    admission, buffers, chunks, descent, eviction, grow, merge, reclaim, seal,
+};
+use crate::engine::{Engine, durability, fullness, limit, lost};
+use crate::platform::quiesce::{Guard, Participant};
+use crate::tiers::ladder::OUTPUTS_MAX;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -67,11 +68,15 @@ impl Round {
     /// Begins a new one where this one has gained something.
     fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
         let waiting = engine.pool.counters.fresh_bytes.load(Ordering::Relaxed);
-        let (live, stored) = (engine.live_bytes_on(rung) + waiting, engine.stored_bytes_on(rung));
+        let (live, stored) = (
+            fullness::live_bytes_on(engine, rung) + waiting,
+            fullness::stored_bytes_on(engine, rung),
+        );
         self.live = self.live.max(live);
         let has_died = !engine.evicts && live + engine.seal_bytes() <= self.live;
         // Who sets without a pause takes each place that is gained at once.
-        let has_let_in = stored >= self.stored + engine.capacity_of(rung) / ROUND_LETS_IN;
+        let has_let_in =
+            stored >= self.stored + fullness::capacity_of(engine, rung) / ROUND_LETS_IN;
         let has_gained = if self.is_over(engine, rung) { is_enough } else { has_let_in };
         if has_died || has_gained {
             *self = Self { segments: 0, live, stored };
@@ -88,8 +93,8 @@ impl Round {
 /// Whether what is alive on a rung may leave it; `is_crowded` if nothing is gained by keeping it.
 fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
     match engine.pool.slots.below(rung) {
-        Some(_) => is_crowded || engine.is_full_on(rung),
-        None => engine.may_let_go(),
+        Some(_) => is_crowded || fullness::is_full_on(engine, rung),
+        None => fullness::may_let_go(engine),
     }
 }
 
@@ -153,7 +158,7 @@ impl Maintenance {
         // park it while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.participant) };
         if engine.has_lost_state() {
-            engine.settle_loss(guard);
+            lost::settle(engine, guard);
         }
         // Before anything expires by it.
         engine.note_time(now);
@@ -162,7 +167,7 @@ impl Maintenance {
         let mut worked = is_first && self.look_after_all(engine, guard, now);
         if !is_first && engine.pool.slots.is_any_silent() {
             // The first part may be waiting for that drive.
-            engine.judge_fullness();
+            fullness::judge_fullness(engine);
         }
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
@@ -174,9 +179,9 @@ impl Maintenance {
         }
         if is_first {
             worked |= self.maintain_logs(engine, guard);
-            engine.distrust_failed_logs();
+            durability::distrust_failed_logs(engine);
         }
-        worked |= engine.discard_some(guard);
+        worked |= chunks::discard_some(engine, guard);
         worked |= self.walk.step(engine, &mut self.participant, &mut self.reading, now);
         quiesce.park(&mut self.participant);
         worked
@@ -184,10 +189,10 @@ impl Maintenance {
 
     /// What does not go shard by shard, ahead of what does.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        engine.judge_fullness();
+        fullness::judge_fullness(engine);
         let collected = engine.pool.collect();
         let made_room = eviction::make_room(engine, guard, &mut self.compaction, now);
-        engine.shrink_to_limit() || made_room || collected
+        limit::shrink_to_limit(engine) || made_room || collected
     }
 
     fn maintain_logs(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
@@ -245,7 +250,7 @@ impl Maintenance {
         }
         self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
         let round = &mut self.rounds[usize::from(rung)];
-        let is_enough = slots.free_on(rung) >= engine.places_kept_free(rung);
+        let is_enough = slots.free_on(rung) >= fullness::places_kept_free(engine, rung);
         round.turn(engine, rung, is_enough);
         if is_enough {
             return false;
@@ -259,7 +264,7 @@ impl Maintenance {
         round.segments = round.segments.saturating_add(1);
         if is_fruitless && slots.below(rung).is_none() {
             if !engine.pool.counters.is_full() {
-                engine.note_full();
+                fullness::note_full(engine);
             }
             if !engine.evicts {
                 // As nothing may go, writing it all anew would gain no place.
@@ -281,7 +286,7 @@ impl Maintenance {
         rungs.any(|rung| {
             let is_full = is_full(engine, rung, false);
             // Where the index has no room, moving what is alive to a lower rung would gain none.
-            let goes = is_full || engine.may_let_go();
+            let goes = is_full || fullness::may_let_go(engine);
             let victim = reclaim::choose(engine, shards.clone(), rung, goes);
             victim.is_some_and(|victim| {
                 self.take_back_one((rung, is_full), engine, guard, victim, now)
@@ -326,7 +331,7 @@ impl Maintenance {
             return descent::descend(space, engine, guard, victim, &mut self.segment, now);
         }
         if is_alive
-            && admission::may_write(engine, tier, merge::OUTPUTS_MAX as usize)
+            && admission::may_write(engine, tier, OUTPUTS_MAX as usize)
             && merge::merge(space, engine, guard, victim, &mut self.segment, now)
         {
             return true;
@@ -352,7 +357,7 @@ impl Maintenance {
 
     /// Seals the next shard that has enough for a segment.
     fn seal_next(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        if !engine.may_seal() {
+        if !fullness::may_seal(engine) {
             return false;
         }
         match buffers::relieve(engine, guard, (&self.shards, &mut self.seal_turn), now) {
@@ -407,16 +412,17 @@ impl Maintenance {
             Sifted::Due(wanted) => wanted,
         };
         let mut locked = shard.lock(&engine.pool, guard);
-        if locked.sealable_bytes() < engine.least_to_seal(&locked) {
+        if locked.sealable_bytes() < buffers::least_to_seal(engine, &locked) {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
-            let worked = engine.wastes_blocks(&locked) && eviction::compact_one(&mut locked, now);
+            let worked =
+                buffers::wastes_blocks(engine, &locked) && eviction::compact_one(&mut locked, now);
             return Sealing::of(worked);
         }
         let is_urgent = patience == Patience::None || wanted == Wanted::Admitted;
-        if !is_urgent && engine.may_wait(&locked) {
+        if !is_urgent && buffers::may_wait(engine, &locked) {
             return Sealing::NotNow;
         }
-        let coming = engine.records_per_segment(&locked);
+        let coming = buffers::records_per_segment(engine, &locked);
         let is_out_of_numbers = locked.state.numbers.is_empty();
         drop(locked);
         if is_out_of_numbers {
@@ -437,7 +443,7 @@ impl Maintenance {
                         }
                         // Nothing is left to give: what waits to be sealed has the rest.
                     }
-                    engine.note_index_full();
+                    fullness::note_index_full(engine);
                     // Entries have to go, if any may.
                     return match refused {
                         _ if !engine.evicts => Sealing::NotNow,
@@ -466,7 +472,7 @@ impl Maintenance {
     ) -> Option<u64> {
         while self.keep_growing(engine, guard) {}
         let shard = &engine.shards[at];
-        let coming = engine.records_per_segment(&shard.lock(&engine.pool, guard));
+        let coming = buffers::records_per_segment(engine, &shard.lock(&engine.pool, guard));
         let is_needed = || grow::pressure(shard, guard, coming) == Pressure::Needed;
         while is_needed() {
             match grow::start(engine, guard, at, coming) {
@@ -499,7 +505,7 @@ impl Maintenance {
     fn discard_all(&mut self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
         engine.pool.quiesce.refresh(&mut self.participant);
         let guard = engine.pool.quiesce.guard(&self.participant);
-        while goes_on() && engine.discard_some(guard) {}
+        while goes_on() && chunks::discard_some(engine, guard) {}
     }
 
     /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and
@@ -533,11 +539,11 @@ impl Maintenance {
                     if (taken_back > segments || is_crowded) && engine.recovery.is_done() {
                         // Nothing is gained by keeping what is alive.
                         match is_crowded {
-                            true => engine.note_index_full(),
-                            false => engine.note_full(),
+                            true => fullness::note_index_full(engine),
+                            false => fullness::note_full(engine),
                         }
                     }
-                    engine.judge_fullness();
+                    fullness::judge_fullness(engine);
                     self.take_back(engine, guard, at..at + 1, now);
                 }
                 _ => return,

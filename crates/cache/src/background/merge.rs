@@ -5,24 +5,20 @@
 
 use crate::background::moving::{Job, Space};
 use crate::background::reclaim::Victim;
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
-use crate::platform::quiesce::Participant;
+use crate::engine::{Engine, fullness};
+use crate::platform::quiesce::{Guard, Participant};
 use crate::segments::layout::{Footer, PAGE};
 use crate::segments::page::PAGE_ROOM;
 use crate::segments::segment::{Sealed, Usage};
 use crate::shard::Locked;
+use crate::tiers::ladder::MOVED_MAX;
 use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
 
-/// Segments merged at once, at most, and at least where memory is scarce.
-const SEGMENTS_MAX: usize = 8;
 const SEGMENTS_MIN: usize = 3;
 /// Of so many there is a group for whatever is alive in them: those that are three fifths full fill three new
 /// segments, where two or four would leave a gap in one, or find no room.
 const SEGMENTS_ENOUGH: usize = 5;
-/// New segments that one merge makes, at most.
-pub(crate) const OUTPUTS_MAX: u32 = SEGMENTS_MAX as u32 - 1;
 /// What is filled of a segment at most, in percent of what its records should take on average.
 const FILL_PERCENT: u64 = 98;
 
@@ -38,7 +34,7 @@ pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
     let within = |part: usize| memory as usize / part / segment_bytes.max(1);
     match within(16) {
         0..SEGMENTS_MIN => 0,
-        most => within(32).clamp(most.min(SEGMENTS_ENOUGH), SEGMENTS_MAX),
+        most => within(32).clamp(most.min(SEGMENTS_ENOUGH), MOVED_MAX),
     }
 }
 
@@ -96,8 +92,9 @@ fn choose(
     let segments = &shard.segments;
     let tier = segments.slot(victim.sealed.number).tier;
     let locked = shard.lock(&engine.pool, guard);
-    let may_merge =
-        locked.state.growing.is_none() && locked.state.awaited.is_none() && !engine.may_let_go();
+    let may_merge = locked.state.growing.is_none()
+        && locked.state.awaited.is_none()
+        && !fullness::may_let_go(engine);
     let room = (engine.pool.slots.tiers[usize::from(tier)].free() as usize)
         .min(locked.state.numbers.len());
     drop(locked);
@@ -199,8 +196,8 @@ mod tests {
             // As they are when all are overwritten alike.
             let usages: Vec<_> =
                 (0..64).map(|at| usage(emptiest + (95 - emptiest) * at / 64)).collect();
-            for segments_max in SEGMENTS_MIN..=SEGMENTS_MAX {
-                let offer = best_offer(&usages, segments_max, SEGMENTS_MAX, ROOM_OF_ONE);
+            for segments_max in SEGMENTS_MIN..=MOVED_MAX {
+                let offer = best_offer(&usages, segments_max, MOVED_MAX, ROOM_OF_ONE);
                 assert!(offer.is_some(), "{segments_max} at once, the emptiest {emptiest} % full");
             }
         }
@@ -210,8 +207,7 @@ mod tests {
     fn five_are_enough_where_all_are_alike() {
         let offers = |segments_max| {
             let offer = move |percent: &u32| {
-                best_offer(&[usage(*percent); 64], segments_max, SEGMENTS_MAX, ROOM_OF_ONE)
-                    .is_some()
+                best_offer(&[usage(*percent); 64], segments_max, MOVED_MAX, ROOM_OF_ONE).is_some()
             };
             (40..80).filter(offer).count()
         };

@@ -1,17 +1,23 @@
 //! Background work, in slices: seal, reclaim, demote, grow, reconcile, expire, evict.
 
+pub(crate) mod admission;
 pub(crate) mod buffers;
 pub(crate) mod census;
+pub(crate) mod chunks;
 pub(crate) mod descent;
 pub(crate) mod eviction;
 pub(crate) mod expiry;
+pub(crate) mod footers;
 pub(crate) mod grow;
 pub(crate) mod items;
+pub(crate) mod listing;
 pub(crate) mod maintenance;
 pub(crate) mod merge;
 pub(crate) mod moving;
 pub(crate) mod pick;
+pub(crate) mod raise;
 pub(crate) mod reclaim;
+pub(crate) mod round;
 pub(crate) mod scheduler;
 pub(crate) mod seal;
 pub(crate) mod settle;

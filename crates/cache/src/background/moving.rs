@@ -5,22 +5,22 @@
 //! crash every record is in the ones or in the others. That commit is in the log of the old ones' tier, also
 //! for new segments on another tier, which has a log of its own.
 
-use crate::background::reclaim::{Keeps, Victim, spans};
-use crate::background::{reclaim, settle};
-use crate::dram::hot;
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
+use crate::background::reclaim::{Keeps, Victim};
+use crate::background::{footers, listing, reclaim, settle};
+use crate::dram::lane::Lane;
+use crate::engine::{Engine, chunks, durability};
 use crate::index::suspended::Glance;
 use crate::log::Seat;
 use crate::platform::crash::crash_point;
-use crate::platform::quiesce::Participant;
+use crate::platform::quiesce::{Guard, Participant};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::Footer;
 use crate::segments::packing::{assemble, defer_equal_names, fit};
 use crate::segments::segment::{Sealed, SlotId};
+use crate::segments::spans::spans;
 use crate::segments::{order, packing};
-use crate::shard::{Lane, Locked, Shard};
+use crate::shard::{Locked, Shard, promotion};
 use crate::stats::counters::count;
 use crate::tiers::slots::Places;
 use std::cell::Cell;
@@ -166,7 +166,7 @@ impl<'e> Job<'e> {
         for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
             inputs.iter_mut().for_each(|input| input.set_len(segment_bytes));
             let read =
-                self.while_parked(|| reclaim::read_tails(self.engine, self.shard, group, inputs));
+                self.while_parked(|| footers::read_tails(self.engine, self.shard, group, inputs));
             let failed = inputs.iter_mut().zip(read).filter(|(_, read)| read.is_err());
             failed.for_each(|(input, _)| input.set_len(0));
         }
@@ -237,7 +237,7 @@ impl<'e> Job<'e> {
                 if record.is_expired(self.now) {
                     locked.unlink(*name, number, Some(bytes.len() as u32));
                     count(&self.engine.pool.counters.expired);
-                    self.engine.discard_chunks_of(&record);
+                    chunks::discard_chunks_of(self.engine, &record);
                     continue;
                 }
                 let item = Item {
@@ -273,7 +273,7 @@ impl<'e> Job<'e> {
         if input.is_empty() {
             return None;
         }
-        let footer = reclaim::check_footer(engine, self.shard, sealed, input).ok()?;
+        let footer = footers::check_footer(engine, self.shard, sealed, input).ok()?;
         let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
         let spans = spans.filter(|spans| spans.len() == footer.names.len())?;
         let spots = match segments.extents(sealed.number).next() {
@@ -470,7 +470,7 @@ impl<'e> Job<'e> {
             counters.tier(from_tier).sub_live(self.at, before);
         }
         if locked.lane(Lane::Hot).records > 0 {
-            hot::move_origin(locked, item.name, item.bytes, from, to);
+            promotion::move_origin(locked, item.name, item.bytes, from, to);
         }
         crash_point("merge: a record handed over");
     }
@@ -508,7 +508,7 @@ impl<'e> Job<'e> {
         self.group.iter().for_each(|sealed| engine.log_free(&locked, sealed.number));
         locked.state.arriving.clear();
         drop(locked);
-        engine.make_frees_durable();
+        durability::make_frees_durable(engine);
         Some(())
     }
 
@@ -519,7 +519,7 @@ impl<'e> Job<'e> {
             // What was left behind to go, and entries without a record.
             if shard.segments.usage(sealed.number).live_records > 0 {
                 let left = (at, sealed);
-                engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
+                listing::show_evicted(engine, guard, left, buffer, now);
                 reclaim::drop_entries(engine, shard, guard, sealed, names);
             }
         }

@@ -7,12 +7,13 @@
 //! records that expire at about the same time are kept together: a segment whose records have all expired
 //! is freed without being read.
 
-use crate::dram::memory::Guard;
+use crate::dram::lane::FullBlock;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks};
+use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::shard::{FullBlock, Shard};
+use crate::shard::Shard;
 use crate::stats::counters::count;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -187,7 +188,7 @@ impl<'g> Pick<'g> {
                 // Overwritten, deleted or flushed meanwhile.
                 let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
                 if let (true, Some((record, _))) = (*is_manifest, Record::decode(resident.bytes)) {
-                    self.engine.discard_chunks_of(&record);
+                    chunks::discard_chunks_of(self.engine, &record);
                 }
                 count(&pool.counters.expired);
                 count(&pool.counters.expired_unwritten);

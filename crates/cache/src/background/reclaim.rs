@@ -1,26 +1,41 @@
 //! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
 //! the fresh lane once more; when full, only those that were used since they were sealed (write policy A).
 
+/// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
+fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
+    let level = engine.pool.slots.tiers[usize::from(shard.segments.slot(number).tier)].rung;
+    let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
+    let room = most.saturating_sub(engine.kept_ahead.load(Ordering::Relaxed));
+    (room / u64::from(shard.segments.average_bytes(number).max(1))) as usize
+}
+
+/// Counts records that were kept of a segment, and those that are its share.
+fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: usize) {
+    let bytes = |records: usize| records as u64 * u64::from(shard.segments.average_bytes(number));
+    let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
+    let _ = engine.kept_ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::background::{items, settle, whole};
-use crate::dram::memory::{Guard, Stamp};
+use crate::background::footers::{Unreadable, read_footer};
+use crate::background::whole::purge;
+use crate::background::{listing, settle, whole};
+use crate::dram::lane::Lane;
+use crate::dram::memory::Stamp;
 use crate::dram::resident::mark;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks, fullness};
 use crate::index::suspended::Glance;
+use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::records::record::Record;
-use crate::segments::layout::{
-    EXTENT_HEADER, EXTENT_UNIT, FOOTER_HEADER, Footer, PAGE, check_extent,
-};
-use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, check_page};
-use crate::segments::segment::{Sealed, SegmentTable};
-use crate::shard::{Asker, Lane, Locked, NoBlock, Shard};
+use crate::segments::segment::Sealed;
+use crate::segments::spans::each_record;
+use crate::shard::{Asker, Locked, NoBlock, Shard};
 use crate::shared::observer::Reclaim;
 use crate::stats::counters::count;
 use std::collections::HashSet;
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, is_unanswered};
@@ -133,8 +148,8 @@ pub(crate) fn reclaim(
     now: u32,
 ) -> Result<(), PutOff> {
     let shard = &engine.shards[victim.shard];
-    let told = &engine.pool.counters.told;
-    let place = engine.place_number(shard.segments.slot(victim.sealed.number));
+    let told = &engine.pool.told;
+    let place = engine.pool.slots.place_number(shard.segments.slot(victim.sealed.number));
     told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
     shard.lock(&engine.pool, guard).state.leaving.push(victim.sealed);
     let done = take_back(engine, guard, victim, buffer, now);
@@ -172,13 +187,13 @@ fn take_back(
         }
         let share = footer.names.len() * KEEP_PERCENT / 100;
         let keep_max = match may_let_go {
-            true => share + engine.records_to_keep_ahead(shard, number),
+            true => share + records_to_keep_ahead(engine, shard, number),
             false => footer.names.len(),
         };
         let keep = sort_out(engine, shard, guard, victim, (&footer.names, keep_max));
         let live = || shard.segments.usage(number).live_records as usize;
         if may_let_go && keep.len() > share && !shard.segments.has_manifests(number) {
-            engine.note_kept(shard, number, keep.len(), share);
+            note_kept(engine, shard, number, keep.len(), share);
             renew(engine, shard, guard, victim.sealed, &footer.names);
             return Ok(());
         }
@@ -193,23 +208,25 @@ fn take_back(
                 Err(PutOff::NoRoom) if victim.keeps == Keeps::UsedThatFits => {}
                 Ok(()) => {}
                 Err(put_off) => {
-                    engine.note_kept(shard, number, live_before.saturating_sub(live()), 0);
+                    note_kept(engine, shard, number, live_before.saturating_sub(live()), 0);
                     return Err(put_off);
                 }
             }
         }
         if may_let_go {
-            engine.note_kept(shard, number, live_before.saturating_sub(live()), share);
+            note_kept(engine, shard, number, live_before.saturating_sub(live()), share);
         }
         whole::end(engine, shard, guard, &[victim.sealed]);
         let left = (victim.shard, victim.sealed);
-        engine.pool.counters.told.evicts_rest(engine, guard, left, buffer, now);
+        listing::show_evicted(engine, guard, left, buffer, now);
         // Most often every record has found another place.
         if shard.segments.usage(number).live_records > 0 {
             drop_entries(engine, shard, guard, victim.sealed, &footer.names);
         }
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
-        items_let_go.iter().for_each(|item| engine.discard_chunks_of_dropped(shard, guard, item));
+        items_let_go
+            .iter()
+            .for_each(|item| chunks::discard_chunks_of_dropped(engine, shard, guard, item));
     } else {
         whole::end(engine, shard, guard, &[victim.sealed]);
     }
@@ -276,97 +293,6 @@ fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, 
     }
 }
 
-/// Why a footer is not to be had.
-#[derive(Debug)]
-pub(crate) enum Unreadable {
-    /// The device failed; it may not another time.
-    Device,
-    /// The device does not answer at present.
-    Unanswered,
-    /// What it answered does not check out.
-    Corrupt,
-}
-
-impl Unreadable {
-    pub(crate) fn of(error: io::Error) -> Self {
-        if is_unanswered(&error) { Self::Unanswered } else { Self::Device }
-    }
-}
-
-/// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
-/// or misdirects a write, would leave the names of this one behind in the index.
-pub(crate) fn read_footer(
-    engine: &Engine,
-    shard: &Shard,
-    sealed: Sealed,
-    buffer: &mut AlignedBuf,
-) -> Result<Footer, Unreadable> {
-    buffer.set_len(footer_read(shard, sealed).min(buffer.capacity()));
-    let read = engine.pool.slots.read_tail(shard.segments.slot(sealed.number), buffer);
-    read.map_err(Unreadable::of)?;
-    check_footer(engine, shard, sealed, buffer)
-}
-
-/// The footers of several segments, read at the same time where those of one tier follow each other.
-pub(crate) fn read_footers(
-    engine: &Engine,
-    shard: &Shard,
-    group: &[Sealed],
-) -> Vec<Result<Footer, Unreadable>> {
-    let buffer = |sealed: &Sealed| AlignedBuf::zeroed(footer_read(shard, *sealed));
-    let mut buffers: Vec<_> = group.iter().map(buffer).collect();
-    let read = read_tails(engine, shard, group, &mut buffers);
-    let checked = read.into_iter().zip(group.iter().zip(&buffers));
-    let checked = checked.map(|(read, (sealed, buffer))| {
-        read.map_err(Unreadable::of)?;
-        check_footer(engine, shard, *sealed, buffer)
-    });
-    checked.collect()
-}
-
-/// Fills each buffer with the end of a segment, at the same time where those of one tier follow each other.
-pub(crate) fn read_tails(
-    engine: &Engine,
-    shard: &Shard,
-    group: &[Sealed],
-    buffers: &mut [AlignedBuf],
-) -> Vec<io::Result<()>> {
-    let slot = |sealed: &Sealed| shard.segments.slot(sealed.number);
-    let mut buffers = buffers.iter_mut();
-    let mut read = Vec::with_capacity(group.len());
-    for alike in group.chunk_by(|one, other| slot(one).tier == slot(other).tier) {
-        let tails = alike.iter().map(slot).zip(buffers.by_ref());
-        read.extend(engine.pool.slots.read_tails(slot(&alike[0]).tier, tails));
-    }
-    read
-}
-
-/// Bytes to be read for the footer of a segment.
-fn footer_read(shard: &Shard, sealed: Sealed) -> usize {
-    let bytes = shard.segments.footer_bytes(sealed.number);
-    bytes.max(FOOTER_HEADER).next_multiple_of(PAGE)
-}
-
-/// The footer at the end of what was read of a segment.
-pub(crate) fn check_footer(
-    engine: &Engine,
-    shard: &Shard,
-    sealed: Sealed,
-    bytes: &[u8],
-) -> Result<Footer, Unreadable> {
-    let footer = Footer::decode(bytes).filter(|footer| footer.seq == sealed.seq);
-    if footer.is_none() {
-        count(&engine.pool.counters.tier(shard.segments.slot(sealed.number).tier).corrupt_pages);
-    }
-    footer.ok_or(Unreadable::Corrupt)
-}
-
-/// Gives up everything that segments held, whose footers can't be read.
-pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
-    lost.iter().for_each(|sealed| items::note_lost(engine, shard, *sealed));
-    whole::drop_whole(engine, shard, guard, lost, |_, _| {});
-}
-
 /// The names of the records that are worth keeping: all, unless some may go.
 fn sort_out(
     engine: &Engine,
@@ -386,7 +312,8 @@ fn sort_out(
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             let has_copy = || has_copy(&locked, name, sealed);
-            let is_kept = || keeps == Keeps::All || engine.keeps(tier, entry.uses, has_copy);
+            let is_kept =
+                || keeps == Keeps::All || engine.pool.admission.keeps(tier, entry.uses, has_copy);
             if keep.len() < keep_max && is_kept() {
                 keep.insert(name);
             }
@@ -395,27 +322,9 @@ fn sort_out(
     keep
 }
 
-impl Engine {
-    /// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
-    fn records_to_keep_ahead(&self, shard: &Shard, number: u16) -> usize {
-        let level = self.pool.slots.tiers[usize::from(shard.segments.slot(number).tier)].rung;
-        let most = self.capacity_of(level) / KEEP_AHEAD_PART;
-        let room = most.saturating_sub(self.kept_ahead.load(Ordering::Relaxed));
-        (room / u64::from(shard.segments.average_bytes(number).max(1))) as usize
-    }
-
-    /// Counts records that were kept of a segment, and those that are its share.
-    fn note_kept(&self, shard: &Shard, number: u16, kept: usize, share: usize) {
-        let bytes =
-            |records: usize| records as u64 * u64::from(shard.segments.average_bytes(number));
-        let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
-        let _ = self.kept_ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-    }
-}
-
 /// Whether the record of a name has a hot copy.
 pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
-    let origin = crate::dram::hot::Origin::of(sealed).to_bits();
+    let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
         let resident = locked.pool.arena.view(locked.guard, addr);
         resident.has(mark::HOT) && resident.header.origin.load(Ordering::Relaxed) == origin
@@ -462,80 +371,10 @@ fn reinsert_all(
         }
         None => {
             count(&counters.corrupt_pages);
-            items::note_lost(engine, shard, sealed);
+            chunks::note_lost(engine, shard, sealed);
             Ok(())
         }
     })
-}
-
-/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent.
-/// Joins its pages in place.
-pub(crate) fn each_record<E>(
-    segments: &SegmentTable,
-    sealed: Sealed,
-    buffer: &mut [u8],
-    mut visit: impl FnMut(Option<&[u8]>) -> Result<(), E>,
-) -> Result<(), E> {
-    let spans = spans(segments, sealed, buffer);
-    spans.into_iter().try_for_each(|span| visit(span.map(|span| &buffer[span])))
-}
-
-/// Where the records of a whole segment lie in `buffer`, whose pages are joined in place; `None` for every
-/// damaged page or extent.
-pub(crate) fn spans(
-    segments: &SegmentTable,
-    sealed: Sealed,
-    buffer: &mut [u8],
-) -> Vec<Option<Range<usize>>> {
-    let mut spans = Vec::with_capacity(segments.usage(sealed.number).records as usize);
-    for extent in segments.extents(sealed.number) {
-        let at = extent.unit as usize * EXTENT_UNIT;
-        let checked = buffer.get(at..).and_then(|bytes| check_extent(bytes, extent.unit));
-        let record = checked.filter(|(seq, _)| *seq == sealed.seq).map(|(_, record)| record.len());
-        let start = at + EXTENT_HEADER;
-        spans.push(record.map(|bytes| start..start + bytes));
-    }
-    let pages = segments.pages(sealed.number);
-    for run in join_pages(buffer, pages, sealed.seq) {
-        let Some(Run { mut at, records, end }) = run else {
-            spans.push(None);
-            continue;
-        };
-        for _ in 0..records {
-            let Some((_, taken)) = buffer.get(at..end).and_then(Record::decode) else { break };
-            spans.push(Some(at..at + taken));
-            at += taken;
-        }
-    }
-    spans
-}
-
-/// The records that begin in one page, after pages were joined.
-struct Run {
-    at: usize,
-    records: u16,
-    /// Bytes from here on are not known to be sound: a record that reaches beyond is damaged.
-    end: usize,
-}
-
-/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
-/// are in one piece, and says where the records of each page begin; `None` for a damaged page.
-fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
-    let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
-    for page in 0..pages {
-        let bytes = &segment[page * PAGE..(page + 1) * PAGE];
-        let head = check_page(bytes, page as u32).filter(|head| head.seq() == seq);
-        let end = (page + 1) * PAGE_ROOM;
-        if let (Some(_), Some(Some(before))) = (&head, runs.last_mut()) {
-            before.end = end;
-        }
-        runs.push(head.map(|head| {
-            let at = page * PAGE_ROOM + head.first() - PAGE_HEADER;
-            Run { at, records: head.records(), end }
-        }));
-        segment.copy_within(page * PAGE + PAGE_HEADER..(page + 1) * PAGE, page * PAGE_ROOM);
-    }
-    runs
 }
 
 /// Puts a record of a segment back into the fresh lane, if it is still the key's.
@@ -559,7 +398,7 @@ pub(crate) fn reinsert(
     if record.is_expired(now) {
         locked.unlink(name, sealed.number, Some(taken as u32));
         count(&engine.pool.counters.expired);
-        engine.discard_chunks_of(&record);
+        chunks::discard_chunks_of(engine, &record);
         return Ok(());
     }
     if record.is_manifest {
@@ -568,7 +407,7 @@ pub(crate) fn reinsert(
     let stamp = Stamp {
         mark: mark::REINSERTED,
         accessed: now,
-        origin: crate::dram::hot::Origin::of(sealed).to_bits(),
+        origin: crate::dram::heat::Origin::of(sealed).to_bits(),
     };
     let write = |out: &mut [u8]| out.copy_from_slice(&bytes[..taken]);
     let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);

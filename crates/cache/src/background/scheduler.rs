@@ -8,12 +8,11 @@ use crate::background::maintenance::Maintenance;
 use crate::background::merge;
 use crate::background::moving::Item;
 use crate::config::Config;
-use crate::facade::cache::Engine;
+use crate::dram::lane::Lane;
+use crate::engine::Engine;
 use crate::platform::lock::{lock, try_lock};
 use crate::records::key::Name;
-use crate::shard::Lane;
 use crate::shared::geometry::Geometry;
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -67,12 +66,6 @@ fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
     merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes as usize)
 }
 
-/// The shards of a part, from the one after `last` round to that.
-pub(crate) fn round(shards: &Range<usize>, last: usize) -> impl Iterator<Item = usize> + use<> {
-    let (first, count) = (shards.start, shards.len());
-    (1..=count).map(move |step| first + (last - first + step) % count)
-}
-
 impl Crew {
     pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
         let (shards, parts) = (engine.shards.len(), parts(config, &engine.geometry));
@@ -114,6 +107,7 @@ impl Crew {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::background::round::round;
     use crate::config::Tier;
     use std::sync::Arc;
     use terrace_device::sim::SimDevice;

@@ -1,15 +1,16 @@
 //! Sealing: the oldest fresh records of a shard become a segment in hash order, written in one
 //! stream; then index entries take the place of the records in DRAM.
 
+use crate::background::buffers;
 use crate::background::pick::{Fresh, Pick, Wanted};
-use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::Engine;
+use crate::engine::Engine;
 use crate::index::bucket::USED_EARLIER;
 use crate::log::Seat;
 use crate::platform::crash::crash_point;
 use crate::platform::mapped::stage;
 use crate::platform::prefetch;
+use crate::platform::quiesce::Guard;
 use crate::segments::layout::Footer;
 use crate::segments::packing::{assemble, defer_equal_names, fit};
 use crate::segments::segment::Sealed;
@@ -161,7 +162,7 @@ fn gather<'g>(
         if any {
             locked.shelve_open();
         }
-        let least = if any { 1 } else { engine.least_to_seal(&locked) };
+        let least = if any { 1 } else { buffers::least_to_seal(engine, &locked) };
         if locked.sealable_bytes() < least {
             return None;
         }
@@ -234,10 +235,10 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
         tier.stored_payload_bytes.add(locked.shard.at, item.payload_bytes.into());
     }
     let Some(sealed) = locked.shard.segments.sealed(number) else { return };
-    let copy = used.then(|| crate::dram::hot::keep(locked, resident, sealed).ok()).flatten();
+    let copy = used.then(|| crate::shard::promotion::keep(locked, resident, sealed).ok()).flatten();
     // Reclaim may not have come to the end of the segment that the record was taken from.
     locked.log_kill_origin(name, resident);
-    let origin = crate::dram::hot::Origin::of(sealed).to_bits();
+    let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     resident.header.origin.store(origin, Ordering::Relaxed);
     resident.header.mark.fetch_or(mark::SEALED, Ordering::Release);
     crash_point("seal: a record handed over");

@@ -1,17 +1,16 @@
 //! Settling what SETs left undecided: background work reads the footers of the segments that have most
 //! suspended entries, see [`crate::index::suspended`].
 
-use crate::background::reclaim::{Unreadable, purge, read_footers};
-use crate::background::scheduler::round;
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
-use crate::index::bucket::Entry;
-use crate::index::sealed::SealedIndex;
+use crate::background::footers::{Unreadable, read_footers};
+use crate::background::round::round;
+use crate::background::whole::purge;
+use crate::engine::Engine;
 use crate::index::suspended::Glance;
+use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::segments::layout::Footer;
 use crate::segments::segment::Sealed;
-use crate::shard::{Candidates, Locked, Shard};
+use crate::shard::Shard;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -22,16 +21,6 @@ const FOOTERS_PER_SLICE: usize = 16;
 const NAMES_PER_SLICE: usize = 32 << 10;
 /// Slices without a store, a millisecond each, after which everything is settled that is left.
 const IDLE_SLICES: u32 = 100;
-
-/// One entry in so many may be suspended: up to two thirds of a byte of DRAM per record, while records are
-/// overwritten.
-const SUSPENDED_SHARE: u64 = 16;
-/// Entries that may be suspended however small the index is.
-const SUSPENDED_MIN: u64 = 64;
-
-fn suspended_max(index: &SealedIndex) -> u64 {
-    (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
-}
 
 /// A round over the segments of one shard after the other, of some.
 pub(crate) struct Settling {
@@ -168,174 +157,5 @@ pub(crate) fn by_footer(
     match shard.segments.is_current(sealed) {
         true => locked.settle(sealed.number, &footer.names, glance),
         false => Vec::new(),
-    }
-}
-
-impl Shard {
-    /// Whether a record may be there although the index has nothing for its name, see
-    /// [`Locked::candidates`].
-    pub(crate) fn has_suspended(&self) -> bool {
-        self.suspended.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether three quarters of the room for suspended entries are used up: the more there are of a
-    /// segment, the less a reading of its footer costs for each.
-    pub(crate) fn is_to_be_settled(&self, guard: Guard<'_>) -> bool {
-        let entries = u64::from(self.suspended.load(Ordering::Relaxed));
-        entries > 0 && entries * 4 >= suspended_max(self.index.load(guard)) * 3
-    }
-}
-
-impl Locked<'_> {
-    /// The sealed segments that may hold the record of a name, suspended entries included. What was
-    /// suspended by this very name is its own older copy, if it is anything of its.
-    pub(crate) fn candidates(&self, name: Name) -> Candidates {
-        let mut found = self.shard.candidates(self.guard, name);
-        if self.state.suspended.len() == 0 {
-            return found;
-        }
-        let own = |segment| self.state.suspended.contains(name, segment);
-        for entry in self.state.suspended.find(name) {
-            if let Some(sealed) = self.shard.segments.sealed(entry.segment)
-                && !own(entry.segment)
-                && !found.contains(&sealed)
-            {
-                found.push(sealed);
-            }
-        }
-        found
-    }
-
-    /// The entry of a record in a segment, be it suspended.
-    pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
-        let entry = Entry { fingerprint: name.fingerprint, segment: number, uses: 0 };
-        let suspended = || self.is_suspended(name, number).then_some(entry);
-        self.index().get(name, number).or_else(suspended)
-    }
-
-    /// Whether these entries may be taken out unread: nothing that needs them in the index is under way.
-    pub(crate) fn may_take_out(&self, candidates: &Candidates) -> bool {
-        self.state.growing.is_none()
-            && self.state.awaited.is_none()
-            && !candidates.iter().any(|sealed| self.is_moving(sealed))
-    }
-
-    /// Whether there is room to remember these entries, once they are taken out.
-    pub(crate) fn has_room_to_suspend(&self, candidates: &Candidates) -> bool {
-        let entries = self.state.suspended.len() + candidates.len();
-        entries as u64 <= suspended_max(self.index())
-    }
-
-    /// Whether a segment is being taken back, or filled with the records of such.
-    fn is_moving(&self, sealed: &Sealed) -> bool {
-        self.state.leaving.contains(sealed) || self.state.arriving.contains(sealed)
-    }
-
-    /// Whether the entry of a record in a segment is suspended for another key.
-    pub(crate) fn is_suspended(&self, name: Name, number: u16) -> bool {
-        let sealed = self.shard.segments.sealed(number);
-        sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
-            && self.index().get(name, number).is_none()
-    }
-
-    /// Takes an entry out of the index unread, for a SET of this name.
-    pub(crate) fn suspend(&mut self, name: Name, number: u16) {
-        let before = self.state.suspended.bytes();
-        let buckets = self.index().buckets();
-        self.state.suspended.insert(buckets, name, number);
-        self.account_suspended(before);
-        // Before the entry goes: who then finds none knows where else to look.
-        self.note_suspended();
-        self.take_entry(name, number, None);
-    }
-
-    /// Decides about the suspended entries of a segment, which has these names. Those that are to come
-    /// back and find no room in the index stay suspended; their names are the answer.
-    pub(crate) fn settle(&mut self, number: u16, names: &[Name], glance: &mut Glance) -> Vec<Name> {
-        let before = self.state.suspended.bytes();
-        let suspended = self.state.suspended.take_segment(number, glance);
-        let (mut at, mut stuck) = (0, Vec::new());
-        let home = |index: &SealedIndex, name: &Name| index.home(name.pos);
-        let index = self.index();
-        for suspended in suspended.chunk_by(|one, other| home(index, one) == home(index, other)) {
-            // What the footer does not have is no record's.
-            for &name in self.state.suspended.beside(names, &mut at, suspended[0].pos) {
-                // The entries of one bucket and fingerprint stand for one record.
-                let mut alike =
-                    suspended.iter().filter(|other| other.fingerprint == name.fingerprint);
-                let Some(&first) = alike.next() else { continue };
-                let is_replaced = first == name || alike.any(|&other| other == name);
-                if !is_replaced && !self.reinstate(name, number) {
-                    self.state.suspended.insert(index.buckets(), first, number);
-                    stuck.push(name);
-                }
-            }
-        }
-        self.account_suspended(before);
-        self.note_suspended();
-        stuck
-    }
-
-    /// An entry comes back that was suspended for another key. Where only the index that is being built
-    /// has room for it, it is found as suspended until that one takes its place.
-    fn reinstate(&mut self, name: Name, number: u16) -> bool {
-        let is_carried = |index: &SealedIndex| index.get(name, number).is_some();
-        if self.state.growing.as_deref().is_some_and(is_carried) {
-            return false;
-        }
-        let bytes = self.shard.segments.average_bytes(number);
-        let is_back = self.link(name, number, 0, bytes).is_ok();
-        if is_back {
-            self.note_move();
-        } else if let Some(growing) = &self.state.growing
-            && growing.insert(name, number, 0).is_ok()
-        {
-            self.state.carried.push((name, number));
-        }
-        is_back
-    }
-
-    /// The entries of a name in a segment go.
-    pub(crate) fn forget_suspended(&mut self, name: Name, number: u16) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.take(name, number);
-        self.account_suspended(before);
-        self.note_suspended();
-    }
-
-    /// A segment goes, and with it what is suspended of it.
-    pub(crate) fn drop_suspended(&mut self, number: u16) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.take_segment(number, &mut Glance::default());
-        self.account_suspended(before);
-        self.note_suspended();
-    }
-
-    /// All segments go.
-    pub(crate) fn clear_suspended(&mut self) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.clear();
-        self.account_suspended(before);
-        self.note_suspended();
-    }
-
-    pub(crate) fn note_suspended(&self) {
-        let entries = self.state.suspended.len() as u32;
-        self.shard.suspended.store(entries, Ordering::Release);
-    }
-
-    fn account_suspended(&self, before: u64) {
-        let after = self.state.suspended.bytes();
-        if after != before {
-            self.shard.suspended_at.note(&self.state.suspended);
-        }
-        let counted = &self.pool.counters.index_bytes;
-        if after > before {
-            self.pool.budget.force(after - before);
-            counted.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.pool.budget.give(before - after);
-            counted.fetch_sub(before - after, Ordering::Relaxed);
-        }
     }
 }

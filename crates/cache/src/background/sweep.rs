@@ -1,11 +1,11 @@
 //! Where nothing may be evicted and DRAM is full: what has expired gives its place back.
 
-use crate::background::eviction::note_expired;
-use crate::dram::memory::Guard;
+use crate::dram::lane::{FullBlock, Lane};
 use crate::dram::resident::mark;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks};
+use crate::platform::quiesce::Guard;
 use crate::records::record::Record;
-use crate::shard::{FullBlock, Lane, Locked};
+use crate::shard::Locked;
 
 /// Seconds from the beginning of one round over all of DRAM to that of the next.
 const INTERVAL_S: u32 = 10;
@@ -63,8 +63,8 @@ fn drop_expired(engine: &Engine, locked: &mut Locked<'_>, block: FullBlock, now:
         let hash = engine.hasher.key(record.key, record.is_chunk).hash;
         let pos = engine.hasher.name(hash).pos;
         let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
-        note_expired(locked, Lane::Fresh);
-        engine.discard_chunks_of(&record);
+        locked.note_expired(Lane::Fresh);
+        chunks::discard_chunks_of(engine, &record);
         locked.forget(pos, &resident, at);
     }
 }

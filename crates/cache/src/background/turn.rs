@@ -5,7 +5,7 @@
 //! all leaves the next one to the part that has it.
 
 use crate::background::reclaim::{Victim, segments_on};
-use crate::facade::cache::Engine;
+use crate::engine::Engine;
 
 /// A segment is taken back while at most this part of the level's segments is older.
 const OLDER_PART: usize = 64;

@@ -1,8 +1,8 @@
 //! Segments that go as a whole, without a look at each record: all have expired, or can't be read any more.
 
-use crate::dram::memory::Guard;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks, durability};
 use crate::platform::crash::crash_point;
+use crate::platform::quiesce::Guard;
 use crate::segments::segment::Sealed;
 use crate::shard::Shard;
 
@@ -35,17 +35,6 @@ pub(crate) fn drop_whole(
     }
 }
 
-impl Engine {
-    /// In strict mode: no place is used again before the medium knows that it is free.
-    pub(crate) fn make_frees_durable(&self) {
-        if self.is_strict {
-            // Where that fails, the tier is given up, and with it the log.
-            let logs = self.pool.logs.iter();
-            let _: Vec<_> = logs.map(|log| log.make_durable(&self.pool.slots)).collect();
-        }
-    }
-}
-
 /// Says in the log that segments hold nothing any more. From here on their entries may go without a word: no
 /// restart brings them back.
 pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {
@@ -56,7 +45,7 @@ pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
             engine.log_free(&locked, sealed.number);
         }
     }
-    engine.make_frees_durable();
+    durability::make_frees_durable(engine);
     crash_point("reclaim: after the end of a segment");
 }
 
@@ -87,4 +76,10 @@ fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
         growing.purge_buckets(0..growing.buckets(), is_gone, |_| {});
     }
     removed
+}
+
+/// Gives up everything that segments held, whose footers can't be read.
+pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
+    lost.iter().for_each(|sealed| chunks::note_lost(engine, shard, *sealed));
+    drop_whole(engine, shard, guard, lost, |_, _| {});
 }

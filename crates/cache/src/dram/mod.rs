@@ -2,7 +2,7 @@
 
 pub(crate) mod ages;
 pub(crate) mod budget;
-pub(crate) mod hot;
+pub(crate) mod heat;
 pub(crate) mod lane;
 pub(crate) mod memory;
 pub(crate) mod resident;

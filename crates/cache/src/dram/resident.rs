@@ -33,13 +33,13 @@ impl Addr {
 pub(crate) struct Header {
     /// See [`mark`].
     pub(crate) mark: AtomicU16,
-    /// See [`crate::dram::hot::Warmth`]; no part of `mark`, so that counting a use is a plain store.
+    /// See [`crate::dram::heat::Warmth`]; no part of `mark`, so that counting a use is a plain store.
     pub(crate) warmth: AtomicU16,
     /// Unix seconds of the last use.
     pub(crate) accessed: AtomicU32,
     /// Length of the encoded record that follows.
     pub(crate) bytes: u32,
-    /// A sealed copy of the same record that no kill names, see [`crate::dram::hot::Origin`]: that of a
+    /// A sealed copy of the same record that no kill names, see [`crate::dram::heat::Origin`]: that of a
     /// hot record, and that of a fresh one which reclaim took from a segment; else 0.
     pub(crate) origin: AtomicU32,
 }

@@ -13,72 +13,35 @@
 //!
 //! [`replace_lost`]: crate::replace_lost
 
-use crate::dram::table::DramTable;
-use crate::facade::cache::{Cache, Engine};
+use crate::engine::Engine;
 use crate::platform::mapped::stage;
 use crate::platform::quiesce::Guard;
-use crate::records::key::Name;
-use crate::shard::{Lane, Locked};
 
-impl Cache {
-    /// Whether a part of the state was lost while it was in use, see [`crate::replace_lost`]: what was in DRAM is missed,
-    /// and the next start is cold.
-    pub fn has_lost_state(&self) -> bool {
-        self.engine.has_lost_state()
+/// Lets go of all that lies in the state, if a part of it is lost. No shard may be locked by the caller.
+pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
+    let Some(state) = &engine.pool.state else { return };
+    let _one_thread = state.begin_settling();
+    if state.loss().stage() != stage::FOUND {
+        return;
     }
-}
-
-impl Engine {
-    pub(crate) fn has_lost_state(&self) -> bool {
-        self.pool.arena.loss.is_any()
+    state.forget();
+    engine.pool.arena.detach();
+    for shard in &engine.shards {
+        shard.lock(&engine.pool, guard).drop_residents();
     }
-
-    /// Lets go of all that lies in the state, if a part of it is lost. No shard may be locked by the caller.
-    pub(crate) fn settle_loss(&self, guard: Guard<'_>) {
-        let Some(state) = &self.pool.state else { return };
-        let _one_thread = state.begin_settling();
-        if state.loss().stage() != stage::FOUND {
-            return;
-        }
-        state.forget();
-        self.pool.arena.detach();
-        for shard in &self.shards {
-            shard.lock(&self.pool, guard).drop_residents();
-        }
-        state.loss().settle();
-    }
-}
-
-impl Locked<'_> {
-    /// Lets go of all that the shard has in DRAM.
-    pub(crate) fn drop_residents(&mut self) {
-        self.pool.budget.force(DramTable::bytes_for(DramTable::BUCKET_BITS_MIN));
-        self.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
-        self.clear_lane(Lane::Fresh);
-        self.clear_lane(Lane::Hot);
-        let fresh_bytes = std::mem::take(&mut self.state.fresh_bytes);
-        self.pool.counters.fresh_bytes.sub(self.shard.at, fresh_bytes);
-    }
-
-    /// Takes all that the index has for a name out of it. Where the state is lost while a record of DRAM takes the place
-    /// of others, its header may not say any more which of them it came from.
-    #[cold]
-    pub(crate) fn forget_sealed(&mut self, name: Name) {
-        for sealed in self.candidates(name) {
-            self.unlink(name, sealed.number, None);
-        }
-    }
+    state.loss().settle();
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
     use crate::config::{Config, Tier, Tuning};
+    use crate::facade::cache::Cache;
     use crate::records::access::Access;
     use crate::records::record::{Body, NewRecord, NewValue};
     use crate::request::session::{Lookup, Session};
     use crate::request::update::{Change, Update};
     use crate::state::StateFile;
+
     use std::sync::Arc;
     use terrace_device::sim::SimDevice;
 

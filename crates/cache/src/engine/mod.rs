@@ -1,4 +1,352 @@
-//! The state of the cache, which requests and background work share.
+//! The state of the cache, which requests and background work share; what they do with it lies above.
 
+pub(crate) mod census;
+pub(crate) mod chunks;
+pub(crate) mod durability;
 pub(crate) mod fullness;
+pub(crate) mod limit;
 pub(crate) mod lost;
+pub(crate) mod recovering;
+
+use crate::config::note::Note;
+use crate::config::{Config, Durability, Tuning};
+use crate::dram::heat::Origin;
+use crate::dram::lane::Lane;
+use crate::dram::memory::Place;
+use crate::dram::table::DramTable;
+use crate::engine::recovering::Recovery;
+use crate::index::sealed::SealedIndex;
+use crate::records::doomed::Doomed;
+use crate::records::key::Hasher;
+use crate::segments::layout::Superblock;
+use crate::segments::segment::SegmentTable;
+use crate::shard::{Locked, Shard};
+use crate::shared::Pool;
+use crate::shared::geometry::Geometry;
+use crate::state::Field;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) geometry: Geometry,
+    pub(crate) hasher: Hasher,
+    pub(crate) pool: Pool,
+    pub(crate) shards: Box<[Shard]>,
+    /// What the superblocks of all tiers have in common.
+    pub(crate) set: Superblock,
+    /// Lines for the log.
+    pub(crate) notes: Vec<Note>,
+    /// Bytes of DRAM that do not change: staging buffers, state, logs.
+    pub(crate) fixed_bytes: u64,
+    /// See [`Engine::filling_mebibytes`].
+    pub(crate) filling_mebibytes: Option<u64>,
+    pub(crate) clock_floor: u32,
+    pub(crate) flush_due: u32,
+    /// All that an earlier run acknowledged is in the logs on the tiers, as their directories have them.
+    pub(crate) has_durable_logs: bool,
+}
+
+/// What the parts of the cache share.
+pub(crate) struct Engine {
+    pub(crate) geometry: Geometry,
+    /// See [`Config::full_percent`].
+    pub(crate) full_percent: u32,
+    pub(crate) tuning: Tuning,
+    pub(crate) hasher: Hasher,
+    pub(crate) pool: Pool,
+    pub(crate) shards: Box<[Shard]>,
+    /// How far the memory cap may be raised.
+    pub(crate) memory_bytes_max: u64,
+    pub(crate) evicts: bool,
+    pub(crate) with_cas: bool,
+    /// See [`Durability::Power`].
+    pub(crate) is_strict: bool,
+    /// The superblocks say that the logs are not to be believed after a power loss.
+    is_distrusted: AtomicBool,
+    /// In strict mode: the logs on the tiers hold all that was ever acknowledged.
+    has_durable_logs: AtomicBool,
+    /// Whether the superblocks say so.
+    told_strict: Mutex<bool>,
+    /// In strict mode: when a flush is due, as all superblocks say; `None` where they may say something else.
+    told_due: Mutex<Option<u32>>,
+    /// The state has the same numbers, and may lose them.
+    next_seq: AtomicU64,
+    pub(crate) next_item: AtomicU64,
+    pub(crate) recovery: Recovery,
+    notes: Vec<Note>,
+    /// What the superblocks of all tiers have in common.
+    set: Superblock,
+    clock_floor: u32,
+    flush_due: u32,
+    /// Index or blocks are used up; see [`Engine::note_full`].
+    pub(crate) no_room: AtomicBool,
+    /// See [`Cache::note_hanging`].
+    hangs: AtomicBool,
+    /// See [`Engine::note_stuck`].
+    is_stuck: AtomicBool,
+    /// Bytes of records that reclaim has kept beyond its share of each segment.
+    pub(crate) kept_ahead: AtomicU64,
+    /// Chunks whose item is gone.
+    pub(crate) doomed: Mutex<Doomed>,
+    /// `-m` with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers, if any is enough.
+    pub(crate) filling_mebibytes: Option<u64>,
+    /// Bytes that do not change: staging buffers, state, logs.
+    pub(crate) fixed_bytes: u64,
+}
+
+impl Engine {
+    /// Puts the parts together.
+    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
+        let Parts { geometry, hasher, pool, mut shards, set, clock_floor, flush_due, .. } = parts;
+        let index_bytes = shards.iter_mut().map(Shard::initial_index_bytes).sum::<u64>();
+        let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
+        pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
+        pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
+        pool.budget.force(index_bytes + table_bytes + parts.fixed_bytes);
+        let kept = |field, without: u64| {
+            let state = pool.state.as_ref();
+            AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
+        };
+        let next_seq = kept(Field::NextSeq, set.next_seq);
+        let next_item = kept(Field::NextItem, set.next_item);
+        Self {
+            geometry,
+            full_percent: config.full_percent,
+            tuning: config.tuning.clone(),
+            hasher,
+            pool,
+            shards,
+            evicts: config.evict,
+            memory_bytes_max: config.memory_bytes_max.max(config.memory_bytes),
+            with_cas: config.cas,
+            is_strict: config.durability == Durability::Power,
+            is_distrusted: AtomicBool::new(false),
+            has_durable_logs: AtomicBool::new(parts.has_durable_logs),
+            told_strict: Mutex::new(parts.has_durable_logs),
+            told_due: Mutex::new(Some(flush_due)),
+            next_seq,
+            next_item,
+            recovery: Recovery::none(),
+            notes: parts.notes,
+            set,
+            clock_floor,
+            flush_due,
+            no_room: AtomicBool::new(false),
+            filling_mebibytes: parts.filling_mebibytes,
+            hangs: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            kept_ahead: AtomicU64::new(0),
+            doomed: Mutex::default(),
+            fixed_bytes: parts.fixed_bytes,
+        }
+    }
+
+    fn field(&self, field: Field) -> Option<&AtomicU64> {
+        self.pool.state.as_ref().map(|state| state.field(field))
+    }
+
+    /// The next seal sequence; never used twice on the same tiers.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.keep_next(Field::NextSeq, Origin::next_seq(&self.next_seq))
+    }
+
+    /// The number of a new large item; none is used twice on the same tiers.
+    pub(crate) fn next_item(&self) -> u64 {
+        self.keep_next(Field::NextItem, self.next_item.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Notes where it outlives the process that a number is taken, before it is used.
+    fn keep_next(&self, field: Field, taken: u64) -> u64 {
+        if let Some(kept) = self.field(field) {
+            kept.fetch_max(taken + 1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Remembers the time over restarts.
+    pub(crate) fn note_time(&self, now: u32) {
+        if let Some(clock) = self.field(Field::Clock) {
+            clock.fetch_max(now.into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Says in the log that a segment holds nothing any more.
+    pub(crate) fn log_free(&self, locked: &Locked<'_>, number: u16) {
+        let slot = locked.shard.segments.slot(number);
+        let log = &self.pool.logs[usize::from(slot.tier)];
+        log.ensure_room(&self.pool.slots);
+        log.free(self.pool.slots.index(slot));
+    }
+
+    /// Bytes that the indexes of all shards may have together.
+    pub(crate) fn index_share(&self) -> u64 {
+        self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent)
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.set.epoch
+    }
+
+    /// Puts a recovered index in the place of a shard's.
+    pub(crate) fn swap_index(&self, locked: &mut Locked<'_>, index: SealedIndex) {
+        let bytes = index.bytes();
+        self.pool.arena.release(bytes, &self.pool.budget);
+        self.pool.budget.force(bytes);
+        let old = locked.shard.index.replace(index);
+        let old_bytes = old.bytes();
+        self.pool.counters.index_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pool.counters.index_bytes.fetch_sub(old_bytes, Ordering::Relaxed);
+        self.pool.discard(old, old_bytes);
+    }
+
+    pub(crate) fn has_tiers(&self) -> bool {
+        !self.pool.slots.tiers.is_empty()
+    }
+
+    pub(crate) fn has_working_tiers(&self) -> bool {
+        self.pool.slots.tiers.iter().any(|tier| !tier.has_failed())
+    }
+
+    /// Whether a part of the state was lost, and its records with it; see [`lost`].
+    pub(crate) fn has_lost_state(&self) -> bool {
+        self.pool.arena.loss.is_any()
+    }
+
+    /// Encoded bytes of fresh records that fill a segment.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.geometry.segment_bytes.into()
+    }
+
+    /// Whether a new record must be refused (`-M`).
+    pub(crate) fn refuses_new(&self) -> bool {
+        !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
+    }
+
+    /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
+    pub(crate) fn is_out_of_room(&self) -> bool {
+        let slots = &self.pool.slots;
+        // In DRAM alone changes go on when new keys are refused, as long as there are holes to put together.
+        let is_full = !self.evicts
+            && match self.has_working_tiers() {
+                true => self.pool.counters.is_full(),
+                false => self.no_room.load(Ordering::Relaxed),
+            };
+        let is_stuck = self.is_stuck.load(Ordering::Relaxed) && slots.is_any_silent();
+        is_full || is_stuck || self.hangs.load(Ordering::Relaxed) || slots.are_all_silent()
+    }
+
+    /// Lines for the log: what was found at the start.
+    pub(crate) fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Unix seconds that an earlier run acted on.
+    pub(crate) fn clock_floor(&self) -> u32 {
+        self.clock_floor
+    }
+
+    /// When a flush was due that was planned before the start; 0 if none was.
+    pub(crate) fn flush_due(&self) -> u32 {
+        self.flush_due
+    }
+
+    /// Says whether background work hangs; see [`crate::Cache::note_hanging`].
+    pub(crate) fn note_hanging(&self, hangs: bool) {
+        // Most often it is as it was, and all cores read it.
+        if self.hangs.load(Ordering::Relaxed) != hangs {
+            self.hangs.store(hangs, Ordering::Relaxed);
+        }
+    }
+
+    /// Says whether a shard can't be sealed before a drive answers: its index has no room, and all that it names is on
+    /// that drive.
+    pub(crate) fn note_stuck(&self, is_stuck: bool) {
+        // Most often it is as it was, and all cores read it.
+        if self.is_stuck.load(Ordering::Relaxed) != is_stuck {
+            self.is_stuck.store(is_stuck, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether requests find enough blocks for the next moments.
+    pub(crate) fn has_spare_blocks(&self) -> bool {
+        if self.pool.budget.excess() > 0 {
+            return false;
+        }
+        let arena = &self.pool.arena;
+        let place =
+            if self.has_tiers() { Place::Passing } else { self.pool.place_for(Lane::Fresh) };
+        let available = arena.available(&self.pool.budget, place);
+        available + arena.retired() as u64 >= self.spare_blocks()
+    }
+
+    /// Blocks that are kept free for the next moments.
+    pub(crate) fn spare_blocks(&self) -> u64 {
+        self.pool.spare_blocks()
+    }
+
+    /// Accounts for a segment that came into use, or is about to go out of it.
+    pub(crate) fn note_segment(&self, segments: &SegmentTable, number: u16, used: bool) {
+        let tables = segments.table_bytes(number);
+        let footer = segments.footer_bytes(number) as u64;
+        let counters = &self.pool.counters;
+        let tier = counters.tier(segments.slot(number).tier);
+        let changes = [
+            (&counters.page_table_bytes, tables),
+            (&tier.footer_bytes, footer),
+            (&tier.filled_bytes, segments.filled_bytes(number)),
+            (&tier.sealed_bytes, segments.usage(number).record_bytes.into()),
+            (&tier.segments_used, 1),
+        ];
+        for (counter, amount) in changes {
+            let change = if used { AtomicU64::fetch_add } else { AtomicU64::fetch_sub };
+            change(counter, amount, Ordering::Relaxed);
+        }
+        if used {
+            self.pool.budget.force(tables + SegmentTable::ROW_BYTES);
+        } else {
+            self.pool.budget.give(tables + SegmentTable::ROW_BYTES);
+        }
+    }
+
+    /// Gives number and place of a segment back; its entries are gone already, and the log says so.
+    pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
+        let segments = &locked.shard.segments;
+        locked.drop_suspended(number);
+        self.note_segment(segments, number, false);
+        let left = segments.usage(number);
+        // Who saw an entry from before its record moved on looks again.
+        locked.note_move();
+        let slot = segments.retract(number);
+        let tier = self.pool.counters.tier(slot.tier);
+        tier.records.sub(locked.shard.at, left.live_records.into());
+        tier.live_bytes.sub(locked.shard.at, left.live_bytes.into());
+        locked.state.numbers.push(number);
+        self.pool.slots.give(slot);
+    }
+
+    /// Drops everything of a shard.
+    pub(crate) fn flush(&self, locked: &mut Locked<'_>, at: usize) {
+        locked.state.generation += 1;
+        locked.drop_residents();
+        locked.clear_suspended();
+        self.swap_index(locked, SealedIndex::new(self.geometry.initial_buckets(at)));
+        let segments: Vec<_> = locked.shard.segments.iter().collect();
+        for sealed in &segments {
+            self.log_free(locked, sealed.number);
+            self.free_segment(locked, sealed.number);
+        }
+        if let Some(awaited) = locked.state.awaited.take() {
+            for (place, slot) in awaited.places() {
+                let log = &self.pool.logs[usize::from(place.tier)];
+                log.ensure_room(&self.pool.slots);
+                log.free(slot);
+                self.pool.slots.give(place);
+            }
+        }
+        // A segment that is being written right now holds a number that no row shows yet: it is
+        // lost to the list unless all numbers are put back.
+        let rows = self.geometry.segments_per_shard as u16;
+        locked.state.numbers = (0..rows).rev().collect();
+    }
+}

@@ -8,12 +8,12 @@
 //! that records are still being handed over to waits until it has all of them. A record that moves may be shown twice;
 //! one that is stored, changed or removed meanwhile, or not.
 
-use crate::background::reclaim::spans;
+use crate::background::listing::{is_listed, list_records, read_segment};
 use crate::dram::lane::{FullBlock, LaneBlocks};
-use crate::dram::memory::Guard;
 use crate::dram::resident::mark;
-use crate::facade::cache::{Cache, Engine};
-use crate::platform::quiesce::Participant;
+use crate::engine::Engine;
+use crate::facade::cache::Cache;
+use crate::platform::quiesce::{Guard, Participant};
 use crate::records::listed::Listed;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
@@ -81,7 +81,7 @@ struct Unwalked {
 
 /// A walk over all records.
 pub struct Dump {
-    cache: Arc<Cache>,
+    engine: Arc<Engine>,
     participant: Participant,
     walk: Walk,
 }
@@ -106,7 +106,7 @@ struct Sample {
 
 impl Dump {
     /// Begins a walk; `None` when as many as can be are under way.
-    pub fn begin(cache: &Arc<Cache>) -> Option<Self> {
+    pub fn begin(cache: &Cache) -> Option<Self> {
         let participant = cache.engine.pool.quiesce.join()?;
         let bytes = cache.engine.geometry.segment_bytes as usize;
         let buffer = AlignedBuf::zeroed(bytes);
@@ -117,7 +117,7 @@ impl Dump {
             opened: None,
             sample: Sample { one_in: 1, segments: 0, shown: 0 },
         };
-        Some(Self { cache: Arc::clone(cache), participant, walk })
+        Some(Self { engine: Arc::clone(&cache.engine), participant, walk })
     }
 
     /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
@@ -133,8 +133,7 @@ impl Dump {
     /// Shows some records of one segment, or of a shard's DRAM, without the expired ones; `false` when there are no
     /// more. Holds no lock while it reads a segment from its drive. Naps where a segment is just being handed over.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
-        let Self { cache, participant, walk } = self;
-        let engine = &cache.engine;
+        let Self { engine, participant, walk } = self;
         let shard = walk.shard;
         while walk.shard < engine.shards.len() {
             let is_over =
@@ -185,7 +184,7 @@ impl Walk {
 
 impl Drop for Dump {
     fn drop(&mut self) {
-        self.cache.engine.pool.quiesce.leave(&mut self.participant);
+        self.engine.pool.quiesce.leave(&mut self.participant);
     }
 }
 
@@ -301,22 +300,6 @@ fn list_blocks(
     }
 }
 
-/// Shows the live records of a segment.
-pub(crate) fn list_segment(
-    engine: &Engine,
-    guard: Guard<'_>,
-    shard_at: usize,
-    sealed: Sealed,
-    buffer: &mut AlignedBuf,
-    now: u32,
-    visit: &mut impl FnMut(Listed<'_>),
-) {
-    if let Some(spans) = read_segment(engine, shard_at, sealed, buffer) {
-        let records = spans.into_iter().flatten().map(|span| &buffer[span]);
-        list_records(engine, guard, (shard_at, sealed), records, now, visit);
-    }
-}
-
 /// Shows the next records of the segment that is in `buffer`, and closes it behind the last.
 fn list_part(
     engine: &Engine,
@@ -337,45 +320,4 @@ fn list_part(
     if !is_current || records.as_slice().is_empty() {
         *opened = None;
     }
-}
-
-/// Where the records of a segment lie, which is in `buffer` then; `None` if it is gone or can't be read.
-fn read_segment(
-    engine: &Engine,
-    shard_at: usize,
-    sealed: Sealed,
-    buffer: &mut AlignedBuf,
-) -> Option<Vec<Option<Range<usize>>>> {
-    let segments = &engine.shards[shard_at].segments;
-    buffer.set_len(engine.geometry.segment_bytes as usize);
-    engine.pool.slots.read_tail(segments.slot(sealed.number), buffer).ok()?;
-    segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
-}
-
-/// Shows those records of a segment that are alive.
-fn list_records<'b>(
-    engine: &Engine,
-    guard: Guard<'_>,
-    (shard_at, sealed): (usize, Sealed),
-    records: impl Iterator<Item = &'b [u8]>,
-    now: u32,
-    visit: &mut impl FnMut(Listed<'_>),
-) {
-    let shard = &engine.shards[shard_at];
-    let sealed_at = shard.segments.sealed_at(sealed.number);
-    let records = records.filter_map(Record::decode).map(|(record, _)| record);
-    for record in records.filter(|record| is_listed(record, now)) {
-        let key = engine.hasher.key(record.key, record.is_chunk);
-        let name = engine.hasher.name(key.hash);
-        let entry = shard.lock(&engine.pool, guard).entry(name, sealed.number);
-        let Some(entry) = entry else { continue };
-        let copy = shard.find_resident(&engine.pool, guard, &key, name.pos);
-        let accessed = copy
-            .map_or(sealed_at, |(resident, ..)| resident.header.accessed.load(Ordering::Relaxed));
-        visit(Listed { record, accessed, fetched: entry.uses > 0, is_sealed: true });
-    }
-}
-
-fn is_listed(record: &Record<'_>, now: u32) -> bool {
-    !record.is_chunk && !record.is_expired(now)
 }

@@ -2,5 +2,4 @@
 
 pub(crate) mod cache;
 pub(crate) mod dump;
-pub(crate) mod limit;
 pub(crate) mod report;

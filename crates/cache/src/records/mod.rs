@@ -2,7 +2,9 @@
 //! medium.
 
 pub(crate) mod access;
+pub(crate) mod doomed;
 pub(crate) mod key;
+pub(crate) mod large;
 pub(crate) mod listed;
 pub(crate) mod manifest;
 pub(crate) mod record;

@@ -9,7 +9,7 @@ use crate::recovery::members;
 use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
 use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
-use std::io;
+use crate::tiers::superblock::device_error;
 use std::sync::Arc;
 use terrace_device::{AlignedBuf, Device};
 
@@ -156,12 +156,6 @@ impl Mount {
         self.common.flush_due = 0;
     }
 
-    /// The superblock of a tier.
-    pub(crate) fn superblock(&self, tier: usize, device: &dyn Device) -> Superblock {
-        let segments = segments_on(device, self.geometry.segment_bytes);
-        Superblock { tier: tier as u16, segments, ..self.common }
-    }
-
     /// Pages of a tier's log that a clean stop left.
     pub(crate) fn pages_of(&self, tier: usize) -> Option<u64> {
         self.log_pages.get(tier).copied()
@@ -227,22 +221,6 @@ fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
         FirstPage::Foreign => Err(OpenError::Foreign { device: device.label().to_owned() }),
         page => Ok(page),
     }
-}
-
-/// Writes a superblock and makes it durable by `flush`, which is of the device.
-pub(crate) fn write_superblock(
-    device: &dyn Device,
-    superblock: &Superblock,
-    flush: impl FnOnce() -> io::Result<()>,
-) -> Result<(), OpenError> {
-    let mut page = AlignedBuf::zeroed(PAGE);
-    superblock.encode(&mut page);
-    let written = device.write_at(0, &page).and_then(|()| flush());
-    written.map_err(|source| device_error(device, source))
-}
-
-pub(crate) fn device_error(device: &dyn Device, source: io::Error) -> OpenError {
-    OpenError::Device { device: device.label().to_owned(), source }
 }
 
 fn epoch_of(page: &FirstPage) -> u64 {

@@ -5,26 +5,25 @@
 //! waits has none of its sealed records yet, so that they are missed, and every change in it is noted
 //! in the log for all of its segments ([`Locked::log_change`]).
 
-use crate::background::census::Census;
-use crate::dram::budget::Budget;
-use crate::dram::hot::Origin;
-use crate::dram::memory::Guard;
+use crate::dram::heat::Origin;
+use crate::dram::lane::{FullBlock, Lane};
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::Engine;
+use crate::engine::Engine;
+use crate::engine::recovering::{Recovery, bytes_of};
 use crate::index::bucket::SLOTS;
 use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
 use crate::log::Seat;
 use crate::log::replay::{Logged, Replay};
 use crate::platform::crash::crash_point;
-use crate::platform::quiesce::Participant;
+use crate::platform::quiesce::{Guard, Participant};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
 use crate::segments::segment::{Sealed, SlotId};
-use crate::shard::{FullBlock, Lane, Locked};
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use crate::shard::Locked;
+use crate::shard::awaited::Awaited;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
 /// Threads that may help at once.
@@ -35,79 +34,6 @@ const FOOTER_GUESS: usize = 16 << 10;
 /// How large the index of one shard may come back, of its part of the share of memory: all shards together have
 /// that share, and each grows in steps.
 const BEYOND_SHARE_PERCENT: usize = 200;
-
-/// What remains to be recovered of the sealed records.
-pub(crate) struct Recovery {
-    /// By tier; none when all is done, since they may take much memory.
-    replays: Mutex<Arc<[Replay]>>,
-    /// The shard that nobody has begun with.
-    next: AtomicUsize,
-    /// Shards that are not done.
-    pub(crate) waiting: AtomicUsize,
-    /// One for each thread that helps.
-    buffers: Mutex<Vec<AlignedBuf>>,
-    pub(crate) census: Census,
-}
-
-/// A shard whose sealed records are not back yet.
-#[derive(Default)]
-pub(crate) struct Awaited {
-    segments: Vec<(SlotId, u32, Logged)>,
-    /// Names that were changed since the start.
-    changed: HashSet<Name>,
-}
-
-impl Awaited {
-    /// Notes that a name is changed; `false` if that is known already.
-    pub(crate) fn note(&mut self, name: Name) -> bool {
-        !self.segments.is_empty() && self.changed.insert(name)
-    }
-
-    /// Whether a record of the name may come back: it was not changed since the start.
-    pub(crate) fn may_hold(&self, name: Name) -> bool {
-        !self.segments.is_empty() && !self.changed.contains(&name)
-    }
-
-    /// The places and log slots of the segments.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (SlotId, u32)> {
-        self.segments.iter().map(|&(place, slot, _)| (place, slot))
-    }
-}
-
-impl Recovery {
-    /// Nothing to do.
-    pub(crate) fn none() -> Self {
-        Self::of(Vec::new(), 0)
-    }
-
-    fn of(replays: Vec<Replay>, shards: usize) -> Self {
-        Self {
-            replays: Mutex::new(replays.into()),
-            next: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(shards),
-            buffers: Mutex::default(),
-            census: Census::default(),
-        }
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) == 0
-    }
-
-    /// A shard is done; with the last one, what they were recovered from goes, and is given back to the budget.
-    fn finish_one(&self, budget: &Budget) {
-        if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
-            crate::platform::lock::lock(&self.buffers).clear();
-            budget
-                .give(bytes_of(&std::mem::take(&mut *crate::platform::lock::lock(&self.replays))));
-        }
-    }
-}
-
-/// Bytes of memory that count as long as the logs' words are held.
-fn bytes_of(replays: &[Replay]) -> u64 {
-    replays.iter().map(Replay::bytes).sum()
-}
 
 /// Why a participant can join at a start.
 pub(super) const FIRST_ONE: &str = "there is no other participant yet";
@@ -120,7 +46,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
     let taken = put_unsealed_back(engine, guard, &replays);
     let mut awaited: Vec<Awaited> = engine.shards.iter().map(|_| Awaited::default()).collect();
     for (shard, name) in taken {
-        awaited[shard].changed.insert(name);
+        awaited[shard].add_change(name);
     }
     for (tier, replay) in replays.iter_mut().enumerate() {
         let log = &engine.pool.logs[tier];
@@ -148,14 +74,12 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         }
         for (slot, logged) in std::mem::take(&mut replay.segments) {
             let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
-            awaited[usize::from(logged.seat.shard)].segments.push((place, slot, logged));
+            awaited[usize::from(logged.seat.shard)].add_segment(place, slot, logged);
         }
     }
     for (shard, mut awaited) in engine.shards.iter().zip(awaited) {
         let mut locked = shard.lock(&engine.pool, guard);
-        awaited.segments.sort_unstable_by_key(|(.., logged)| std::cmp::Reverse(logged.seat.seq));
-        let taken: HashSet<u16> =
-            awaited.segments.iter().map(|(.., logged)| logged.seat.number).collect();
+        let taken = awaited.sort();
         locked.state.numbers.retain(|number| !taken.contains(number));
         locked.state.awaited = Some(Box::new(awaited));
     }
@@ -304,17 +228,11 @@ fn unpacked(bits: u64) -> (Name, u16) {
 
 /// Recovers the next shard; `false` when there is none left to begin with.
 pub(crate) fn recover_next(engine: &Engine, participant: &mut Participant) -> bool {
-    let at = engine.recovery.next.fetch_add(1, Ordering::Relaxed);
-    if at >= engine.shards.len() || engine.recovery.is_done() {
-        engine.recovery.next.fetch_sub(1, Ordering::Relaxed);
-        return false;
-    }
-    let mut buffer =
-        crate::platform::lock::lock(&engine.recovery.buffers).pop().unwrap_or_else(|| {
-            AlignedBuf::zeroed((engine.geometry.segment_bytes as usize).max(FOOTER_GUESS))
-        });
+    let Some(at) = engine.recovery.next_shard(engine.shards.len()) else { return false };
+    let bytes = (engine.geometry.segment_bytes as usize).max(FOOTER_GUESS);
+    let mut buffer = engine.recovery.take_buffer(bytes);
     recover_shard(engine, participant, at, &mut buffer);
-    crate::platform::lock::lock(&engine.recovery.buffers).push(buffer);
+    engine.recovery.put_buffer(buffer);
     engine.recovery.finish_one(&engine.pool.budget);
     true
 }
@@ -330,7 +248,7 @@ fn recover_shard(
         let locked = shard.lock(&engine.pool, quiesce.guard(participant));
         // After a flush there is nothing to wait for, and what was sealed since is in the index.
         let Some(awaited) = &locked.state.awaited else { return };
-        (awaited.segments.clone(), locked.state.generation)
+        (awaited.segments().to_vec(), locked.state.generation)
     };
     // The drive may take long, and no memory is to wait for it.
     quiesce.park(participant);
@@ -338,7 +256,7 @@ fn recover_shard(
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
     let mut unsaid = Vec::new();
-    let replays = Arc::clone(&crate::platform::lock::lock(&engine.recovery.replays));
+    let replays = engine.recovery.replays();
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
             footer.seq == logged.seat.seq
@@ -416,7 +334,8 @@ fn put_in_place(
         engine.note_segment(segments, footer.number, true);
     }
     engine.swap_index(locked, index);
-    let changed = locked.state.awaited.take().map(|awaited| awaited.changed).unwrap_or_default();
+    let changed =
+        locked.state.awaited.take().map(|awaited| awaited.into_changed()).unwrap_or_default();
     for name in changed {
         let first = packed(name, 0);
         let from = entries.partition_point(|&entry| entry < first);
@@ -487,6 +406,7 @@ mod tests {
     use crate::state::StateFile;
     use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::Arc;
     use terrace_device::sim::{Crash, SimDevice};
 
     const NOW: u32 = 1_000_000;
@@ -581,16 +501,5 @@ mod tests {
         set_crash_hook(None);
         let (drive, state) = left.take().expect("it comes by");
         assert!(is_there(&open(&Arc::new(drive), &Arc::new(state))));
-    }
-
-    #[test]
-    fn what_the_logs_said_goes_with_the_last_shard() {
-        let recovery = Recovery::of(vec![Replay::of_kills(10)], 2);
-        let budget = Budget::new(1_000);
-        budget.force(100);
-        recovery.finish_one(&budget);
-        assert_eq!((crate::platform::lock::lock(&recovery.replays).len(), budget.used()), (1, 100));
-        recovery.finish_one(&budget);
-        assert_eq!((crate::platform::lock::lock(&recovery.replays).len(), budget.used()), (0, 20));
     }
 }

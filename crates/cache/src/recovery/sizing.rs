@@ -6,10 +6,13 @@ use crate::config::error::OpenError;
 use crate::dram::table::DramTable;
 use crate::index::sealed::SealedIndex;
 use crate::log::KillLog;
-use crate::recovery::start::SKETCH_SHARE;
 use crate::recovery::surviving::{Division, layout};
 use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
+
+/// One part of DRAM in so many is for counting how often records on flash are read: about four counters
+/// for each copy of 100 bytes that could be in DRAM.
+pub(crate) const SKETCH_SHARE: u64 = 64;
 
 /// Bytes of the index for each record: entries of 28 bits at a load of 88 %.
 const INDEX_BYTES_PER_RECORD: u64 = 4;
@@ -104,7 +107,7 @@ fn capacity(config: &Config) -> u64 {
     config.tiers.iter().map(|tier| tier.device.geometry().bytes).sum()
 }
 
-/// What [`crate::facade::cache::Engine::index_room`] will be once a cache is opened.
+/// What [`crate::engine::Engine::index_room`] will be once a cache is opened.
 fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let memory = config.memory_bytes;
     let (shards, block) = (geometry.shards as u64, u64::from(geometry.block_bytes));
@@ -127,6 +130,7 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
 mod tests {
     use super::*;
     use crate::config::Tier;
+    use crate::engine::limit;
     use crate::facade::cache::Cache;
     use std::io;
     use std::os::fd::RawFd;
@@ -176,7 +180,7 @@ mod tests {
         {
             let config = config(memory, tier);
             let foretold = index_room(&config, &Geometry::derive(&config).unwrap());
-            let found = Cache::open(config).unwrap().engine.index_room();
+            let found = limit::index_room(&Cache::open(config).unwrap().engine);
             let off = foretold.abs_diff(found) * 100 / found.max(1);
             assert!(off <= 10, "-m {memory}, {tier} MiB: {foretold} foretold, {found}");
         }

@@ -9,19 +9,21 @@ use crate::config::{Config, Durability, OnMismatch};
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, Parts, durability};
 use crate::log::KillLog;
 use crate::log::find::{Place, find_log, newest_directory};
 use crate::log::replay::{Replay, commit_abroad, read_log};
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
+use crate::recovery::sizing::SKETCH_SHARE;
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::recovery::{recover, sizing};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
 use crate::shared::Pool;
 use crate::shared::geometry::Geometry;
+use crate::shared::observer::Told;
 use crate::state::{Field, Header, Identity, Layout, LogField, State, StateFile, StateOwner};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
@@ -33,29 +35,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::Promotion;
 
-/// One part of DRAM in so many is for counting how often records on flash are read: about four counters
-/// for each copy of 100 bytes that could be in DRAM.
-pub(crate) const SKETCH_SHARE: u64 = 64;
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
 const SEQ_LEAP: u64 = 1 << 20;
 /// After a power loss CAS numbers of each shard go on so many numbers further.
 const CAS_LEAP: u64 = 1 << 32;
-
-/// What an engine is made of.
-pub(crate) struct Parts {
-    pub(crate) geometry: Geometry,
-    pub(crate) hasher: Hasher,
-    pub(crate) pool: Pool,
-    pub(crate) shards: Box<[Shard]>,
-    pub(crate) mount: Mount,
-    /// Bytes of DRAM that the state takes beside its blocks, and its blocks where they are set aside.
-    pub(crate) state_bytes: u64,
-    pub(crate) clock_floor: u32,
-    pub(crate) flush_due: u32,
-    /// All that an earlier run acknowledged is in the logs on the tiers, as their directories have them.
-    pub(crate) has_durable_logs: bool,
-}
 
 /// What is known of an earlier run.
 enum Past {
@@ -306,6 +290,7 @@ fn assemble(
         ages: Ages::new(geometry.shards),
         quiesce: Quiesce::new(participants_max(config)),
         counters,
+        told: Told::default(),
         garbage: Mutex::default(),
         reserve,
         fresh_max: AtomicU64::new(fresh_max),
@@ -331,12 +316,15 @@ fn assemble(
         has_durable_logs: told_all && !matches!(past, Past::Cold),
         geometry,
         hasher,
-        state_bytes: state_bytes(config, &pool),
+        fixed_bytes: scheduler::bytes(config, &geometry, pool.slots.rungs().count())
+            + state_bytes(config, &pool),
+        filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
         clock_floor: of_state(&pool.state, Field::Clock) as u32,
         flush_due: of_state(&pool.state, Field::FlushDue) as u32,
         pool,
         shards,
-        mount,
+        set: *mount.set(),
+        notes: mount.notes,
     };
     let mut engine = Engine::new(config, parts);
     if !matches!(past, Past::Cold) {
@@ -503,7 +491,7 @@ fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
 /// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
 /// must not lead back to the same ones. That the logs are to be believed then is said once they are durable.
 fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
-    engine.write_superblocks(false)?;
+    durability::write_superblocks(engine, false)?;
     if config.durability != Durability::Power {
         return Ok(());
     }
@@ -512,9 +500,9 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
             // Background work makes room; nothing is acknowledged before there is some.
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
             durable => durable.map_err(|source| {
-                crate::recovery::mount::device_error(tier.device.as_ref(), source)
+                crate::tiers::superblock::device_error(tier.device.as_ref(), source)
             })?,
         }
     }
-    engine.tell_strict()
+    durability::tell_strict(engine)
 }

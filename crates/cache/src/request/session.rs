@@ -1,12 +1,11 @@
 //! What one worker thread does with the cache.
 
-use crate::dram::hot;
-use crate::dram::memory::Guard;
+use crate::dram::heat;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::{Cache, Engine};
+use crate::engine::{Engine, chunks, durability, lost};
 use crate::platform::mapped::Loss;
 use crate::platform::prefetch;
-use crate::platform::quiesce::Participant;
+use crate::platform::quiesce::{Guard, Participant};
 use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
@@ -16,7 +15,7 @@ use crate::request::probe::{Probe, Rejected};
 use crate::segments::look::{Sight, look};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};
-use crate::shard::{Candidates, Shard};
+use crate::shard::{Candidates, Shard, promotion};
 use crate::stats::counters::count;
 use std::cell::Cell;
 use std::io;
@@ -94,7 +93,7 @@ pub struct Evidence<'a> {
 /// Records borrowed from a session stay valid until the next `&mut` call on it, which is what the
 /// borrow checker enforces: memory is reused only after every session has passed such a point.
 pub struct Session {
-    cache: Arc<Cache>,
+    engine: Arc<Engine>,
     participant: Participant,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
@@ -108,10 +107,10 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(cache: Arc<Cache>, participant: Participant) -> Self {
-        let loss = cache.engine.pool.arena.loss;
+    pub(crate) fn new(engine: Arc<Engine>, participant: Participant) -> Self {
+        let loss = engine.pool.arena.loss;
         Self {
-            cache,
+            engine,
             participant,
             loss,
             stage: Cell::new(loss.stage()),
@@ -122,7 +121,7 @@ impl Session {
     }
 
     pub(crate) fn engine(&self) -> &Engine {
-        &self.cache.engine
+        &self.engine
     }
 
     /// Wakes the session if it was parked.
@@ -141,7 +140,7 @@ impl Session {
 
     #[cold]
     fn meet_loss(&self) {
-        self.engine().settle_loss(self.guard());
+        lost::settle(self.engine(), self.guard());
         self.stage.set(self.loss.stage());
     }
 
@@ -176,7 +175,7 @@ impl Session {
     pub fn make_durable(&self) -> io::Result<()> {
         let engine = self.engine();
         if engine.is_strict && self.changed.get() {
-            engine.make_durable()?;
+            durability::make_durable(engine)?;
         }
         self.changed.set(false);
         Ok(())
@@ -317,7 +316,7 @@ impl Session {
     /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
     fn note_hit(&self, resident: &Resident<'_>) {
         let promotion = &self.engine().pool.promotion;
-        hot::warm(resident, promotion);
+        heat::warm(resident, promotion);
         self.hits.set(self.hits.get() + 1);
         if self.hits.get() == HITS_TOLD {
             promotion.note_hits(self.hits.take().into());
@@ -350,9 +349,9 @@ impl Session {
         if access == Access::Use {
             let tier = shard.segments.slot(sealed.number).tier;
             pool.counters.tier(tier).hits.add(self.participant.number(), 1);
-            if hot::deserves_copy(pool, self.note_read(key), uses, &record) {
+            if promotion::deserves_copy(pool, self.note_read(key), uses, &record) {
                 let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
-                hot::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+                promotion::promote(shard, pool, guard, key, (name, sealed), bytes, now);
             }
         }
         let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
@@ -406,7 +405,7 @@ impl Session {
 
     /// A fresh name for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
-        self.engine().begin_item()
+        chunks::begin_item(self.engine())
     }
 
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
@@ -418,7 +417,7 @@ impl Session {
     /// Keeps the chunks of a large item, if they are there, for as long as the [`Pin`] lives, whatever becomes of
     /// the item. To be called while the record with its manifest is looked at.
     pub fn pin(&self, manifest: &Manifest) -> Pin {
-        Pin::new(&self.cache, manifest)
+        Pin::new(&self.engine, manifest)
     }
 
     /// Whether every chunk of the item is there (no I/O, so up to equal fingerprints), and `pin`, which is of its
@@ -474,25 +473,25 @@ impl Session {
     /// Gives back the space of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
         let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };
-        self.engine().end_uploads(&[run]);
-        self.engine().discard_runs([run].into_iter());
+        chunks::end_uploads(self.engine(), &[run]);
+        chunks::discard_runs(self.engine(), [run].into_iter());
     }
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
     pub fn quiesce(&mut self) {
-        self.cache.engine.pool.quiesce.refresh(&mut self.participant);
+        self.engine.pool.quiesce.refresh(&mut self.participant);
     }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
     pub fn park(&mut self) {
-        self.cache.engine.pool.quiesce.park(&mut self.participant);
+        self.engine.pool.quiesce.park(&mut self.participant);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.cache.engine.pool.quiesce.leave(&mut self.participant);
+        self.engine.pool.quiesce.leave(&mut self.participant);
     }
 }
 

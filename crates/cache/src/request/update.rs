@@ -1,10 +1,10 @@
 //! Changing a record: find what is there, decide, and put something in its place, under the shard's
 //! lock.
 
-use crate::background::items;
+use crate::dram::lane::Lane;
 use crate::dram::resident::{Resident, mark};
 use crate::dram::table::SlotAt;
-use crate::facade::cache::Engine;
+use crate::engine::{Engine, chunks, fullness};
 use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
@@ -12,7 +12,7 @@ use crate::records::record::{Encoder, NewRecord, NewValue, Record};
 use crate::request::probe::Probe;
 use crate::request::session::{Evidence, Hit, Session, hit_in_dram, matched, next_probe};
 use crate::segments::segment::Sealed;
-use crate::shard::{Asker, Candidates, Lane, Locked};
+use crate::shard::{Asker, Candidates, Locked};
 use crate::stats::counters::count;
 use arrayvec::ArrayVec;
 
@@ -158,13 +158,13 @@ impl Session {
                 }
                 if let Some(manifest) = new.value.manifest() {
                     shard.items_due.note(new.expires);
-                    engine.end_uploads(&manifest.runs);
+                    chunks::end_uploads(engine, &manifest.runs);
                 }
                 (stored, new.value.manifest())
             }
         };
         for sealed in &doomed {
-            items::note_lost(engine, shard, *sealed);
+            chunks::note_lost(engine, shard, *sealed);
             locked.unlink(name, sealed.number, None);
         }
         for sealed in &unread {
@@ -177,7 +177,7 @@ impl Session {
         self.note_change();
         if let Some(before) = before {
             let in_use = |run: &Run| after.is_some_and(|after| after.runs.contains(run));
-            engine.discard_runs(before.runs.into_iter().filter(|run| !in_use(run)));
+            chunks::discard_runs(engine, before.runs.into_iter().filter(|run| !in_use(run)));
         }
         update
     }
@@ -226,7 +226,7 @@ impl Session {
             Current::Resident(old, _, at) => {
                 locked.unlink_origin(name, old);
                 locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
-                crate::dram::hot::note_rewrite(old, &engine.pool.arena.view(locked.guard, addr));
+                crate::dram::heat::note_rewrite(old, &engine.pool.arena.view(locked.guard, addr));
             }
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);
@@ -294,7 +294,7 @@ fn look_on_flash<'a>(
         let is_unused = |sealed: &Sealed| {
             locked.index().get(name, sealed.number).is_some_and(|entry| entry.uses == 0)
         };
-        if engine.may_cost_another_its_place() && candidates.iter().all(is_unused) {
+        if fullness::may_cost_another_its_place(engine) && candidates.iter().all(is_unused) {
             return absent(candidates, Unread::new());
         }
         if locked.has_room_to_suspend(&candidates)

@@ -8,3 +8,4 @@ pub(crate) mod packing;
 pub(crate) mod page;
 pub(crate) mod pages;
 pub(crate) mod segment;
+pub(crate) mod spans;

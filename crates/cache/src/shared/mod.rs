@@ -5,17 +5,19 @@ pub(crate) mod observer;
 
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
+use crate::dram::lane::Lane;
 use crate::dram::memory::{Arena, Place};
 use crate::log::KillLog;
 use crate::platform::lock::lock;
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
-use crate::shard::Lane;
+use crate::shared::observer::Told;
 use crate::state::State;
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
 use crate::tiers::slots::Slots;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use terrace_policy::Promotion;
 
@@ -26,6 +28,7 @@ pub(crate) struct Pool {
     pub(crate) ages: Ages,
     pub(crate) quiesce: Quiesce,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) told: Told,
     pub(crate) slots: Slots,
     /// One per tier.
     pub(crate) logs: Vec<KillLog>,
@@ -62,6 +65,12 @@ impl Pool {
     pub(crate) fn spare_blocks(&self) -> u64 {
         let blocks = self.budget.limit() / u64::from(self.arena.block_bytes());
         self.reserve * 3 + blocks / 64
+    }
+
+    /// Whether records that wait to be written take most of what is set aside for them.
+    pub(crate) fn is_short_of_buffers(&self) -> bool {
+        let blocks = self.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        blocks >= self.fresh_max.load(Ordering::Relaxed) / 6 * 5
     }
 
     /// Whether a request finds room in the logs for what it may have to say.

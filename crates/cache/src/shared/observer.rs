@@ -1,15 +1,10 @@
 //! Telling somebody outside which records are evicted and which segments are taken back.
 
-use crate::dram::memory::Guard;
 use crate::dram::resident::{Resident, mark};
-use crate::facade::cache::{Cache, Engine};
-use crate::facade::dump::list_segment;
 use crate::records::listed::Listed;
 use crate::records::record::Record;
-use crate::segments::segment::Sealed;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use terrace_device::AlignedBuf;
 
 /// Who wants to know what the cache does by itself. It is told in the midst of that, some of it under
 /// the lock of a shard: it should take note, and neither wait nor call the cache.
@@ -42,15 +37,14 @@ pub enum Reclaim {
 #[derive(Default)]
 pub(crate) struct Told(OnceLock<Arc<dyn Observer>>);
 
-impl Cache {
-    /// Has `observer` told from now on, as long as the cache lives; the first to ask is the one.
-    pub fn observe(&self, observer: Arc<dyn Observer>) {
-        let _ = self.engine.pool.counters.told.0.set(observer);
-    }
-}
-
 impl Told {
-    fn of_evictions(&self) -> Option<&dyn Observer> {
+    /// Has `observer` told from now on; the first to ask is the one.
+    pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
+        let _ = self.0.set(observer);
+    }
+
+    /// The observer, while it wants to hear of evictions.
+    pub(crate) fn of_evictions(&self) -> Option<&dyn Observer> {
         self.0.get().map(Arc::as_ref).filter(|observer| observer.wants_evictions())
     }
 
@@ -62,21 +56,6 @@ impl Told {
             let accessed = resident.header.accessed.load(Ordering::Relaxed);
             let fetched = resident.has(mark::FETCHED);
             observer.evicted(Listed { record, accessed, fetched, is_sealed: false });
-        }
-    }
-
-    /// The records go that a segment still holds.
-    pub(crate) fn evicts_rest(
-        &self,
-        engine: &Engine,
-        guard: Guard<'_>,
-        (shard, sealed): (usize, Sealed),
-        buffer: &mut AlignedBuf,
-        now: u32,
-    ) {
-        if let Some(observer) = self.of_evictions() {
-            let tell = &mut |listed: Listed<'_>| observer.evicted(listed);
-            list_segment(engine, guard, shard, sealed, buffer, now, tell);
         }
     }
 

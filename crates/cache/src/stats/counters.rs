@@ -1,8 +1,7 @@
 //! What the cache counts while it runs; relaxed atomics.
 
+use crate::dram::lane::Lane;
 use crate::platform::spread::Spread;
-use crate::shard::Lane;
-use crate::shared::observer::Told;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -128,8 +127,6 @@ pub(crate) struct Counters {
     pub(crate) full: AtomicBool,
     /// The tiers are full, or will be once what waits in DRAM is written.
     pub(crate) crowded: AtomicBool,
-    /// Who is told besides of what can be told one by one.
-    pub(crate) told: Told,
     tiers: Box<[TierCounters]>,
 }
 

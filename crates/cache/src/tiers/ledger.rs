@@ -6,7 +6,6 @@
 
 use crate::config::note::Note;
 use crate::config::{Config, WriteRate};
-use crate::facade::cache::Cache;
 use crate::platform::lock::lock;
 use crate::state::{LogField, State};
 use crate::stats::TierStats;
@@ -198,6 +197,16 @@ impl Ledger {
         self.accounts[tier].balance()
     }
 
+    /// The drive of a tier writes `factor` bytes per byte that it is sent, at least 1.
+    pub(crate) fn set_amplification(&self, tier: usize, factor: f64) {
+        let Some(account) = self.accounts.get(tier) else { return };
+        let factor = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
+        account.amplification.store(factor.to_bits(), Ordering::Relaxed);
+        if let Some(budget) = &account.budget {
+            lock(budget).set_amplification(factor);
+        }
+    }
+
     /// Lines for the log at start: what each budget comes to.
     pub(crate) fn describe(&self, slots: &Slots) -> Vec<Note> {
         let line = |(account, tier): (&Account, &TierStore)| {
@@ -240,19 +249,6 @@ impl Ledger {
 fn written(counters: &TierCounters) -> u64 {
     let bytes = [&counters.written_bytes, &counters.log_written_bytes];
     bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
-}
-
-impl Cache {
-    /// A tier's drive says that it writes so many bytes per byte that it is sent; its write budget and
-    /// the years that it will live count them all. Less than 1 counts as 1.
-    pub fn set_amplification(&self, tier: usize, factor: f64) {
-        let Some(account) = self.engine.pool.admission.ledger.accounts.get(tier) else { return };
-        let factor = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
-        account.amplification.store(factor.to_bits(), Ordering::Relaxed);
-        if let Some(budget) = &account.budget {
-            lock(budget).set_amplification(factor);
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]

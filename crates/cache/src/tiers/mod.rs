@@ -5,3 +5,4 @@ pub(crate) mod admission;
 pub(crate) mod ladder;
 pub(crate) mod ledger;
 pub(crate) mod slots;
+pub(crate) mod superblock;

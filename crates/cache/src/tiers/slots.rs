@@ -156,6 +156,13 @@ impl Slots {
         ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes.max(1))) as u32
     }
 
+    /// The number of a segment's place among those of all tiers, one tier after the other.
+    pub(crate) fn place_number(&self, slot: SlotId) -> u64 {
+        let before = &self.tiers[..usize::from(slot.tier)];
+        let before: u64 = before.iter().map(|tier| u64::from(tier.segments)).sum();
+        before + u64::from(self.index(slot))
+    }
+
     /// Where a place begins on its tier.
     pub(crate) fn offset(&self, slot: u32) -> u64 {
         offset(slot, self.segment_bytes)

@@ -7,6 +7,7 @@ use crate::config::{Config, Tier};
 use crate::facade::cache::Cache;
 use crate::records::record::{NewRecord, NewValue};
 use crate::request::update::{Change, Update};
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
@@ -103,8 +104,8 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     // count as live until that is settled.
     let records = engine.shards[0].segments.usage(victim.sealed.number).records;
     // Others find twice whether the cache is full.
-    drive.begin(&cache, |cache| (0..2).for_each(|_| cache.engine.judge_fullness()));
-    engine.note_full();
+    drive.begin(&cache, |cache| (0..2).for_each(|_| fullness::judge_fullness(&cache.engine)));
+    fullness::note_full(engine);
     let mut buffer = AlignedBuf::zeroed(64 << 10);
     let participant = engine.pool.quiesce.join().expect("a place");
     let guard = engine.pool.quiesce.guard(&participant);

@@ -1,0 +1,67 @@
+//! The chunks of large items: uploads that are under way, and what is to be removed since its item is gone.
+
+use crate::engine::Engine;
+use crate::platform::lock::lock;
+use crate::platform::quiesce::Guard;
+use crate::records::manifest::{ItemId, Manifest, Run};
+use crate::records::record::Record;
+use crate::segments::segment::Sealed;
+use crate::shard::Shard;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+/// Begins the upload of a large item.
+pub(crate) fn begin_item(engine: &Engine) -> ItemId {
+    let mut doomed = lock(&engine.doomed);
+    let item = ItemId(engine.next_item());
+    doomed.begin_upload(item);
+    item
+}
+
+/// Uploads are over: a manifest owns the chunks, or they are removed.
+pub(crate) fn end_uploads(engine: &Engine, runs: &[Run]) {
+    let mut doomed = lock(&engine.doomed);
+    runs.iter().for_each(|run| doomed.end_upload(run.item));
+}
+
+/// The uploads that are under way, and the number of the next item.
+pub(crate) fn uploads(engine: &Engine) -> (HashSet<ItemId>, u64) {
+    let doomed = lock(&engine.doomed);
+    (doomed.uploads(), engine.next_item.load(Ordering::Relaxed))
+}
+
+/// Has the chunks of items that are gone removed in the background.
+pub(crate) fn discard_runs(engine: &Engine, runs: impl Iterator<Item = Run>) {
+    lock(&engine.doomed).add(runs);
+}
+
+/// A record is gone: if it is a large item, so are its chunks.
+pub(crate) fn discard_chunks_of(engine: &Engine, record: &Record<'_>) {
+    if record.is_manifest {
+        discard_runs(engine, Manifest::decode(record.raw).runs.into_iter());
+    }
+}
+
+/// As [`Engine::discard_chunks_of`], for the bytes of a record whose entry was dropped a moment ago. Where
+/// somebody changed it before that, what came of it is in DRAM and may have the same chunks.
+pub(crate) fn discard_chunks_of_dropped(
+    engine: &Engine,
+    shard: &Shard,
+    guard: Guard<'_>,
+    bytes: &[u8],
+) {
+    let Some((record, _)) = Record::decode(bytes) else { return };
+    let key = engine.hasher.key(record.key, record.is_chunk);
+    let pos = engine.hasher.name(key.hash).pos;
+    let _locked = shard.lock(&engine.pool, guard);
+    if shard.find_resident(&engine.pool, guard, &key, pos).is_none() {
+        discard_chunks_of(engine, &record);
+    }
+}
+
+/// Records of a segment go unread: if there are manifests, it is not known which chunks were theirs.
+pub(crate) fn note_lost(engine: &Engine, shard: &Shard, sealed: Sealed) {
+    if shard.segments.has_manifests(sealed.number) {
+        engine.recovery.census.ask();
+    }
+}

@@ -1,0 +1,156 @@
+//! The blocks of DRAM that a shard fills, one lane after the other.
+
+use crate::dram::lane::{FullBlock, Lane};
+use crate::dram::memory::{Block, Stamp};
+use crate::dram::resident::{Addr, Resident, mark};
+use crate::platform::crash::crash_point;
+use crate::records::record::Encoder;
+use crate::shard::{Asker, LaneBlocks, Locked, NoBlock};
+use std::sync::atomic::Ordering;
+
+impl Locked<'_> {
+    pub(crate) fn lane(&mut self, lane: Lane) -> &mut LaneBlocks {
+        match lane {
+            Lane::Fresh => &mut self.state.fresh,
+            Lane::Hot => &mut self.state.hot,
+        }
+    }
+
+    /// Writes a record into a lane's open block. It is not visible before it is in the table, and a
+    /// fresh one does not outlive the process before [`Locked::commit`].
+    pub(crate) fn append(
+        &mut self,
+        lane: Lane,
+        asker: Asker,
+        bytes: usize,
+        stamp: Stamp,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<Addr, NoBlock> {
+        let pool = self.pool;
+        let has_room = |block: &Block| {
+            crate::dram::resident::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
+        };
+        if !self.lane(lane).open.as_ref().is_some_and(has_room) {
+            self.open_block(lane, asker)?;
+        }
+        let block = self.lane(lane).open.as_mut().ok_or(NoBlock)?;
+        let addr = block.append(&pool.arena, bytes, stamp, write).ok_or(NoBlock)?;
+        if lane == Lane::Fresh {
+            self.state.fresh_bytes += bytes as u64;
+            pool.counters.fresh_bytes.add(self.shard.at, bytes as u64);
+        }
+        Ok(addr)
+    }
+
+    /// Writes a record into the fresh lane.
+    #[inline]
+    pub(crate) fn append_fresh(
+        &mut self,
+        asker: Asker,
+        encoder: &Encoder<'_>,
+        now: u32,
+    ) -> Result<Addr, NoBlock> {
+        let stamp = Stamp { accessed: now, ..Stamp::default() };
+        self.append(Lane::Fresh, asker, encoder.bytes(), stamp, |out| encoder.write(out))
+    }
+
+    pub(super) fn open_block(&mut self, lane: Lane, asker: Asker) -> Result<(), NoBlock> {
+        let pool = self.pool;
+        // Copies of hot records leave the last blocks to records that are nowhere else.
+        let reserve = match (asker, lane) {
+            (Asker::Background, _) => 0,
+            (Asker::Request, Lane::Fresh) => pool.reserve,
+            (Asker::Request, Lane::Hot) => pool.reserve * 2,
+        };
+        let fresh = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
+            && fresh >= pool.fresh_max.load(Ordering::Relaxed);
+        let place = pool.place_for(lane);
+        if is_ahead || pool.arena.available(&pool.budget, place) <= reserve {
+            return Err(NoBlock);
+        }
+        let block = pool.arena.take(&pool.budget, place, self.shard.at).ok_or(NoBlock)?;
+        pool.counters.blocks(lane).fetch_add(1, Ordering::Relaxed);
+        if let Some(old) = self.lane(lane).open.replace(block) {
+            self.shelve(lane, old);
+        }
+        self.note_ages(lane);
+        Ok(())
+    }
+
+    pub(super) fn shelve(&mut self, lane: Lane, block: Block) {
+        if self.pool.arena.live(block.id) == 0 {
+            self.retire(lane, block.id);
+        } else {
+            let full = FullBlock { id: block.id, fill: block.fill(), order: block.order() };
+            self.lane(lane).full.push_back(full);
+        }
+    }
+
+    /// Tells [`crate::dram::ages::Ages`] which blocks the lane has now.
+    pub(crate) fn note_ages(&mut self, lane: Lane) {
+        let blocks = self.lane(lane);
+        let oldest = blocks.full.front().map(|block| block.order);
+        let open = blocks.open.as_ref().map(Block::order);
+        self.pool.ages.set_oldest(lane, self.shard.at, oldest);
+        if lane == Lane::Fresh {
+            self.pool.ages.set_open(self.shard.at, open);
+        }
+    }
+
+    /// What was appended to the fresh lane outlives the process from here on. To be called when the log
+    /// says of everything that it replaces that it is not to come back.
+    pub(crate) fn commit(&mut self) {
+        crash_point("a record: before its commit");
+        if let Some(block) = &self.state.fresh.open {
+            block.commit(&self.pool.arena);
+        }
+        crash_point("a record: after its commit");
+    }
+
+    /// Encoded bytes of fresh records in blocks that are full, at least.
+    pub(crate) fn sealable_bytes(&self) -> u64 {
+        let open = self.state.fresh.open.as_ref().map_or(0, |block| block.fill().into());
+        self.state.fresh_bytes.saturating_sub(open)
+    }
+
+    /// Nothing is appended to the open fresh block any more.
+    pub(crate) fn shelve_open(&mut self) {
+        if let Some(block) = self.state.fresh.open.take() {
+            self.shelve(Lane::Fresh, block);
+            self.note_ages(Lane::Fresh);
+        }
+    }
+
+    /// Takes back a full block that holds nothing alive.
+    pub(crate) fn retire_full(&mut self, lane: Lane, id: u32) {
+        self.lane(lane).full.retain(|block| block.id != id);
+        self.note_ages(lane);
+        self.retire(lane, id);
+    }
+
+    /// Voids a record that no table points to.
+    pub(crate) fn void_unlisted(&mut self, old: &Resident<'_>) {
+        if self.pool.arena.void(old) {
+            let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
+            let id = self.pool.arena.block_of(old.addr);
+            if self.lane(lane).full.iter().any(|block| block.id == id) {
+                self.retire_full(lane, id);
+            }
+        }
+    }
+
+    /// Drops every record and every block of a lane; the table no longer points to any of them.
+    pub(crate) fn clear_lane(&mut self, lane: Lane) {
+        let blocks = std::mem::take(self.lane(lane));
+        self.pool.counters.records(lane).sub(self.shard.at, blocks.records);
+        let full = blocks.full.iter().map(|block| block.id);
+        full.chain(blocks.open.map(|block| block.id)).for_each(|id| self.retire(lane, id));
+        self.note_ages(lane);
+    }
+
+    pub(super) fn retire(&mut self, lane: Lane, id: u32) {
+        self.pool.counters.blocks(lane).fetch_sub(1, Ordering::Relaxed);
+        self.pool.arena.retire(id, &self.pool.quiesce);
+    }
+}

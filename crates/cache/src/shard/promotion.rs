@@ -1,0 +1,125 @@
+//! Copies of hot flash records in DRAM: which are made.
+
+use crate::dram::heat::{Origin, Warmth, is_of_same_key};
+use crate::dram::lane::Lane;
+use crate::dram::memory::Stamp;
+use crate::dram::resident::{Addr, Resident, footprint, mark};
+use crate::records::key::{Key, Name};
+use crate::records::record::Record;
+use crate::segments::segment::Sealed;
+use crate::shard::{Asker, Guard, Locked, NoBlock, Shard};
+use crate::shared::Pool;
+use crate::stats::counters::count;
+use std::sync::atomic::Ordering;
+use terrace_policy::Heat;
+use terrace_policy::Promotion;
+
+/// Background work frees a block or two more than it must, and readers leave blocks a little later.
+const BLOCKS_PASSED: u64 = 8;
+
+/// Whether copies can be made without dropping others: beyond the blocks that background work keeps free,
+/// and the few by which it passes that.
+fn has_room(pool: &Pool) -> bool {
+    let available = pool.arena.available(&pool.budget, pool.place_for(Lane::Hot));
+    available > pool.spare_blocks() + BLOCKS_PASSED
+}
+
+/// Whether a sealed record, which is so hot with this use and had `uses` before, deserves a copy.
+///
+/// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
+/// and none of those can be read before it was. Whether it stays is decided as with all others.
+pub(crate) fn deserves_copy(pool: &Pool, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
+    let bytes = footprint(record.encoded_bytes as usize);
+    record.is_manifest || uses > 0 && pool.promotion.admits(heat, bytes, has_room(pool))
+}
+
+/// The original of a copy moved to another segment: a copy that was made of it follows.
+pub(crate) fn move_origin(
+    locked: &Locked<'_>,
+    name: Name,
+    record: &[u8],
+    from: Sealed,
+    to: Sealed,
+) {
+    let (from, to) = (Origin::of(from).to_bits(), Origin::of(to).to_bits());
+    let is_copy = |addr| {
+        let resident = locked.pool.arena.view(locked.guard, addr);
+        let origin = &resident.header.origin;
+        let is_copy = resident.has(mark::HOT)
+            && origin.load(Ordering::Relaxed) == from
+            && is_of_same_key(resident.bytes, record);
+        if is_copy {
+            origin.store(to, Ordering::Relaxed);
+        }
+        is_copy
+    };
+    locked.table().find(name.pos, is_copy);
+}
+
+/// Copies a sealed record, read before, into DRAM, unless it was changed or copied meanwhile, or no
+/// block is to be had without waiting.
+pub(crate) fn promote(
+    shard: &Shard,
+    pool: &Pool,
+    guard: Guard<'_>,
+    key: &Key<'_>,
+    (name, sealed): (Name, Sealed),
+    record: &[u8],
+    now: u32,
+) {
+    let Some(mut locked) = shard.try_lock(pool, guard) else { return };
+    let is_current = shard.segments.is_current(sealed)
+        && locked.index().get(name, sealed.number).is_some()
+        && shard.find_resident(pool, guard, key, name.pos).is_none();
+    if !is_current {
+        return;
+    }
+    let stamp = Stamp {
+        mark: mark::HOT | mark::FETCHED,
+        accessed: now,
+        origin: Origin::of(sealed).to_bits(),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(record);
+    if let Ok(addr) = locked.append(Lane::Hot, Asker::Request, record.len(), stamp, write) {
+        let warmth = Warmth::new(pool.promotion.known(key.hash), 0);
+        warmth.put(&pool.arena.view(guard, addr));
+        locked.enter(name.pos, addr, Lane::Hot);
+        count(&pool.counters.promotions);
+    }
+}
+
+/// How hot a record is that was read on flash before it was stored again, and in DRAM since.
+fn since_before(promotion: &Promotion, hash: u64, since: Heat) -> Heat {
+    let epoch = promotion.epoch();
+    Heat::new(promotion.known(hash).count(epoch) + since.count(epoch), epoch)
+}
+
+/// Keeps a record that is being sealed in DRAM, as a copy, if it is hot enough.
+pub(crate) fn keep(
+    locked: &mut Locked<'_>,
+    resident: &Resident<'_>,
+    sealed: Sealed,
+) -> Result<Addr, NoBlock> {
+    let (promotion, bytes) = (&locked.pool.promotion, resident.footprint());
+    let mut heat = Warmth::of(resident).heat();
+    if !promotion.keeps(heat, bytes) {
+        let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
+        let hash = locked.pool.hasher.key(record.key, record.is_chunk).hash;
+        if !resident.has(mark::INHERITED) {
+            heat = since_before(promotion, hash, heat);
+        }
+        if !promotion.keeps(heat, bytes) {
+            promotion.remember(hash, heat);
+            return Err(NoBlock);
+        }
+    }
+    let stamp = Stamp {
+        mark: mark::HOT | mark::FETCHED,
+        accessed: resident.header.accessed.load(Ordering::Relaxed),
+        origin: Origin::of(sealed).to_bits(),
+    };
+    let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
+    let addr = locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)?;
+    Warmth::new(heat, 0).put(&locked.pool.arena.view(locked.guard, addr));
+    Ok(addr)
+}
