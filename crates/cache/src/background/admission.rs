@@ -21,20 +21,20 @@ const COMPACTIONS: usize = 4;
 
 /// Whether a tier's write budget holds so many segments.
 pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
-    engine.pool.admission.ledger.allows(tier, segments as u64 * engine.seal_bytes())
+    engine.pool().admission().ledger().allows(tier, segments as u64 * engine.seal_bytes())
 }
 
 /// Whether write policies or budgets choose what is written at present.
 pub(crate) fn is_choosy(engine: &Engine) -> bool {
-    engine.pool.slots.next().is_some_and(|tier| choice(engine, tier).is_some())
+    engine.pool().slots().next().is_some_and(|tier| choice(engine, tier).is_some())
 }
 
 /// The write policy that chooses, and whether its budget holds a segment; `None` where everything is written.
 fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
-    let admission = &engine.pool.admission;
-    let write_policy = admission.write_policy(tier, engine.pool.counters.is_full());
+    let admission = engine.pool().admission();
+    let write_policy = admission.write_policy(tier, engine.pool().counters().is_full());
     let may_write = may_write(engine, tier, 1);
-    (engine.evicts && (write_policy > WritePolicy::AllTwice || !may_write))
+    (engine.evicts() && (write_policy > WritePolicy::AllTwice || !may_write))
         .then_some((write_policy, may_write))
 }
 
@@ -50,13 +50,13 @@ pub(crate) enum Sifted {
 /// Decides which of a shard's oldest records are written.
 pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Sifted {
     // Where no tier takes writes, sealing finds out.
-    let next = engine.pool.slots.next();
+    let next = engine.pool().slots().next();
     let Some((tier, (write_policy, may_write))) =
         next.and_then(|tier| Some((tier, choice(engine, tier)?)))
     else {
         return Sifted::Due(Wanted::Due);
     };
-    Sieve { engine, guard, shard: &engine.shards[at], tier, write_policy, may_write, now }.run()
+    Sieve { engine, guard, shard: &engine.shards()[at], tier, write_policy, may_write, now }.run()
 }
 
 /// One pass over the full fresh blocks of a shard.
@@ -81,10 +81,10 @@ impl<'e> Sieve<'e> {
     fn run(&self) -> Sifted {
         let blocks: Vec<_> = self
             .shard
-            .lock(&self.engine.pool, self.guard)
-            .state
-            .fresh
-            .full
+            .lock(self.engine.pool(), self.guard)
+            .state()
+            .fresh()
+            .full()
             .iter()
             .copied()
             .collect();
@@ -120,20 +120,20 @@ impl<'e> Sieve<'e> {
     }
 
     fn block_bytes(&self) -> u64 {
-        self.engine.geometry.block_bytes.into()
+        self.engine.geometry().block_bytes().into()
     }
 
     /// Full blocks at which a shard is looked at: half a segment less than it may fill, so that
     /// requests do not wait.
     fn blocks_due(&self) -> u64 {
-        let most = self.engine.pool.fresh_max.load(Ordering::Relaxed);
+        let most = self.engine.pool().fresh_max().load(Ordering::Relaxed);
         let half = self.engine.seal_bytes() / 2 / self.block_bytes();
-        (most / self.engine.shards.len() as u64).saturating_sub(half).max(1)
+        (most / self.engine.shards().len() as u64).saturating_sub(half).max(1)
     }
 
     /// Records that are in DRAM only.
     fn records(&self, block: &FullBlock) -> impl Iterator<Item = Resident<'e>> {
-        let records = self.engine.pool.arena.records(self.guard, block.id, block.fill);
+        let records = self.engine.pool().arena().records(self.guard, block.id, block.fill);
         records.filter(|resident| !resident.has(mark::VOID | mark::SEALED))
     }
 
@@ -143,11 +143,11 @@ impl<'e> Sieve<'e> {
 
     /// Whether that gained blocks.
     fn compact(&self) -> bool {
-        let mut locked = self.shard.lock(&self.engine.pool, self.guard);
-        let before = locked.state.fresh.full.len();
+        let mut locked = self.shard.lock(self.engine.pool(), self.guard);
+        let before = locked.state().fresh().full().len();
         (0..COMPACTIONS).any(|_| {
             eviction::compact_one(&mut locked, self.now);
-            locked.state.fresh.full.len() < before
+            locked.state().fresh().full().len() < before
         })
     }
 
@@ -179,11 +179,11 @@ impl<'e> Sieve<'e> {
         if record.is_expired(self.now) {
             return false;
         }
-        if resident.has(mark::REINSERTED) || record.is_chunk || record.is_manifest {
+        if resident.has(mark::REINSERTED) || record.is_chunk() || record.is_manifest() {
             return true;
         }
         let uses = crate::dram::heat::Warmth::of(resident).uses();
-        let returned = self.engine.pool.admission.returned(hash);
+        let returned = self.engine.pool().admission().returned(hash);
         self.write_policy.writes(Past { uses, returned })
     }
 
@@ -196,12 +196,12 @@ impl<'e> Sieve<'e> {
     /// A record, and what letting it go takes.
     fn named(&self, resident: Resident<'e>) -> Option<(Record<'e>, Leaving<'e>)> {
         let (record, _) = Record::decode(resident.bytes)?;
-        let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
-        Some((record, Leaving { name: self.engine.hasher.name(hash), hash, resident }))
+        let hash = self.engine.hasher().key(record.key, record.is_chunk()).hash();
+        Some((record, Leaving { name: self.engine.hasher().name(hash), hash, resident }))
     }
 
     fn let_go(&self, leaving: &[Leaving<'_>]) {
-        let pool = &self.engine.pool;
+        let pool = self.engine.pool();
         for batch in leaving.chunks(BATCH) {
             pool.make_log_room();
             let mut locked = self.shard.lock(pool, self.guard);
@@ -216,14 +216,14 @@ impl<'e> Sieve<'e> {
     }
 
     fn count(&self, locked: &Locked<'_>, hash: u64, resident: &Resident<'_>) {
-        let pool = &self.engine.pool;
+        let pool = self.engine.pool();
         let Some((record, _)) = Record::decode(resident.bytes) else { return };
         chunks::discard_chunks_of(self.engine, &record);
         if record.is_expired(self.now) {
             locked.note_expired(Lane::Fresh);
             return;
         }
-        pool.admission.note_let_go(self.tier, hash, resident.bytes.len());
+        pool.admission().note_let_go(self.tier, hash, resident.bytes.len());
         eviction::note_evicted(pool, resident);
     }
 }

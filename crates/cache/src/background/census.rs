@@ -37,38 +37,38 @@ const RETRY_S: u32 = 10;
 
 /// Begins a search if one is due and all shards are back.
 fn begin_if_due(engine: &Engine) {
-    let census = &engine.recovery.census;
-    if census.is_due() && engine.recovery.is_done() {
-        census.begin(plan(engine), &engine.pool.budget);
+    let census = engine.recovery().census();
+    if census.is_due() && engine.recovery().is_done() {
+        census.begin(plan(engine), engine.pool().budget());
     }
 }
 
 /// A shard was looked through: with the last one, chunks without an owner are removed in time.
 fn finish_shard(engine: &Engine, pass: u64, at: usize) {
-    let budget = &engine.pool.budget;
-    let orphans = engine.recovery.census.finish((pass, at), || plan(engine), budget);
+    let budget = engine.pool().budget();
+    let orphans = engine.recovery().census().finish((pass, at), || plan(engine), budget);
     chunks::discard_runs(engine, orphans.into_iter());
 }
 
 fn plan(engine: &Engine) -> Plan {
-    Plan {
-        shards: engine.shards.len(),
-        memory_bytes: engine.pool.budget.limit(),
-        uploads: chunks::uploads(engine),
-        reads_all: may_have_large_items(engine),
-    }
+    Plan::new(
+        engine.shards().len(),
+        engine.pool().budget().limit(),
+        chunks::uploads(engine),
+        may_have_large_items(engine),
+    )
 }
 
 /// Whether large items may be on the tiers. Where a whole chunk is long enough to lie in an extent, that tells.
 fn may_have_large_items(engine: &Engine) -> bool {
-    let are_packed = engine.geometry.inline_bytes_max() as usize <= PACKED_MAX;
-    are_packed || engine.shards.iter().any(has_large_items)
+    let are_packed = engine.geometry().inline_bytes_max() as usize <= PACKED_MAX;
+    are_packed || engine.shards().iter().any(has_large_items)
 }
 
 fn has_large_items(shard: &Shard) -> bool {
-    shard.segments.iter().any(|sealed| {
-        shard.segments.has_manifests(sealed.number)
-            || shard.segments.extents(sealed.number).next().is_some()
+    shard.segments().iter().any(|sealed| {
+        shard.segments().has_manifests(sealed.number)
+            || shard.segments().extents(sealed.number).next().is_some()
     })
 }
 
@@ -123,7 +123,7 @@ impl Walk {
         if self.shards.start == 0 {
             begin_if_due(engine);
         }
-        let Some((number, reads_all)) = engine.recovery.census.pass() else { return false };
+        let Some((number, reads_all)) = engine.recovery().census().pass() else { return false };
         if number != self.pass {
             (self.pass, self.at) = (number, self.shards.start);
             self.begin_shard();
@@ -131,9 +131,9 @@ impl Walk {
         if self.at >= self.shards.end {
             return false;
         }
-        let shard = &engine.shards[self.at];
+        let shard = &engine.shards()[self.at];
         for _ in 0..BLOCKS_PER_SLICE {
-            let guard = engine.pool.quiesce.guard(participant);
+            let guard = engine.pool().quiesce().guard(participant);
             match self.next(engine, guard, reads_all, now) {
                 Next::Block(id, fill, from, order) => {
                     self.look_at_block(engine, guard, (id, fill, from), now);
@@ -163,28 +163,28 @@ impl Walk {
 
     /// Looks at what is left of the open block, if that is all there is.
     fn next(&mut self, engine: &Engine, guard: Guard<'_>, reads_all: bool, now: u32) -> Next {
-        let shard = &engine.shards[self.at];
-        engine.pool.make_log_room();
-        let mut locked = shard.lock(&engine.pool, guard);
-        let full = &locked.state.fresh.full;
+        let shard = &engine.shards()[self.at];
+        engine.pool().make_log_room();
+        let mut locked = shard.lock(engine.pool(), guard);
+        let full = locked.state().fresh().full();
         let first = full.partition_point(|block| (block.order, block.fill) <= self.arrival);
         if let Some(block) = full.get(first) {
             return Next::Block(block.id, block.fill, self.seen_of(block.order), block.order);
         }
-        if locked.state.growing.is_some() {
+        if locked.state().growing().is_some() {
             // Some entries may be in the index that is still being built alone.
             return Next::Held;
         }
         let is_seen = |sealed: &Sealed| {
             let number = sealed.number;
-            let is_void = shard.segments.usage(number).live_records == 0
-                && locked.state.suspended.count(number) == 0;
+            let is_void = shard.segments().usage(number).live_records() == 0
+                && locked.state().suspended().count(number) == 0;
             is_void
                 || self.seen.contains(&sealed.seq)
-                || !reads_all && !shard.segments.has_manifests(number)
+                || !reads_all && !shard.segments().has_manifests(number)
         };
         let mut held = false;
-        for sealed in shard.segments.iter().filter(|sealed| !is_seen(sealed)) {
+        for sealed in shard.segments().iter().filter(|sealed| !is_seen(sealed)) {
             if self.held.get(&sealed.seq).is_none_or(|held| held.until <= now) {
                 return Next::Segment(sealed);
             }
@@ -193,8 +193,8 @@ impl Walk {
         if held {
             return Next::Held;
         }
-        let open = locked.state.fresh.open.as_ref();
-        if let Some((id, fill, order)) = open.map(|open| (open.id, open.fill(), open.order())) {
+        let open = locked.state().fresh().open();
+        if let Some((id, fill, order)) = open.map(|open| (open.id(), open.fill(), open.order())) {
             let from = self.seen_of(order);
             if from == 0 && fill > 0 {
                 // It may hold much, and stays for as long as it is looked at.
@@ -220,8 +220,8 @@ impl Walk {
     ) {
         let residents = items::in_block(engine, guard, (id, fill, from));
         for batch in residents.chunks(items::BATCH) {
-            engine.pool.make_log_room();
-            let mut locked = engine.shards[self.at].lock(&engine.pool, guard);
+            engine.pool().make_log_room();
+            let mut locked = engine.shards()[self.at].lock(engine.pool(), guard);
             self.show(engine, &mut locked, batch, now);
         }
     }
@@ -240,9 +240,9 @@ impl Walk {
         now: u32,
     ) {
         // The drive may take long, and no memory is to wait for it.
-        engine.pool.quiesce.park(participant);
+        engine.pool().quiesce().park(participant);
         let read = items::read(engine, shard, sealed, buffer);
-        let guard = engine.pool.quiesce.guard(participant);
+        let guard = engine.pool().quiesce().guard(participant);
         let mut found = Vec::new();
         let looked = read.and_then(|()| {
             let parts = (engine, guard);
@@ -267,6 +267,6 @@ impl Walk {
     }
 
     fn note(&self, engine: &Engine, found: Vec<Large>) {
-        engine.recovery.census.note(self.pass, found, &engine.pool.budget);
+        engine.recovery().census().note(self.pass, found, engine.pool().budget());
     }
 }

@@ -14,13 +14,13 @@ pub(crate) fn discard_some(engine: &Engine, guard: Guard<'_>) -> bool {
 }
 
 fn discard_one(engine: &Engine, guard: Guard<'_>) -> bool {
-    if !engine.pool.logs_have_room() {
+    if !engine.pool().logs_have_room() {
         return false;
     }
-    let Some(mut run) = lock(&engine.doomed).take() else { return false };
+    let Some(mut run) = lock(engine.doomed()).take() else { return false };
     let is_gone = discard_chunk(engine, guard, run.item, run.chunks - 1);
     run.chunks -= u32::from(is_gone);
-    lock(&engine.doomed).put_back(run);
+    lock(engine.doomed()).put_back(run);
     is_gone
 }
 
@@ -29,11 +29,11 @@ fn discard_one(engine: &Engine, guard: Guard<'_>) -> bool {
 /// page is suspended, so that the footer decides.
 fn discard_chunk(engine: &Engine, guard: Guard<'_>, item: ItemId, index: u32) -> bool {
     let mut name = [0; 12];
-    let key = engine.hasher.chunk_key(item, index, &mut name);
-    let shard = &engine.shards[engine.hasher.shard(key.hash)];
-    let name = engine.hasher.name(key.hash);
-    let mut locked = shard.lock(&engine.pool, guard);
-    if let Some((resident, _, at)) = shard.find_resident(&engine.pool, guard, &key, name.pos) {
+    let key = engine.hasher().chunk_key(item, index, &mut name);
+    let shard = &engine.shards()[engine.hasher().shard(key.hash())];
+    let name = engine.hasher().name(key.hash());
+    let mut locked = shard.lock(engine.pool(), guard);
+    if let Some((resident, _, at)) = shard.find_resident(engine.pool(), guard, &key, name.pos) {
         locked.log_kill_origin(name, &resident);
         locked.unlink_origin(name, &resident);
         locked.forget(name.pos, &resident, at);
@@ -41,8 +41,8 @@ fn discard_chunk(engine: &Engine, guard: Guard<'_>, item: ItemId, index: u32) ->
     }
     let candidates = locked.candidates(name);
     let held = candidates.iter().find_map(|sealed| {
-        let mut extents = shard.segments.extents(sealed.number);
-        Some((sealed, extents.find(|extent| extent.pos == name.pos)?))
+        let mut extents = shard.segments().extents(sealed.number);
+        Some((sealed, extents.find(|extent| extent.pos() == name.pos)?))
     });
     if let Some((sealed, extent)) = held {
         locked.log_kill(name, sealed.number);

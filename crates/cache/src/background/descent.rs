@@ -58,7 +58,7 @@ pub(crate) fn descend(
     now: u32,
 ) -> bool {
     let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
-    let (shard, at) = (&engine.shards[victim.shard], victim.shard);
+    let (shard, at) = (&engine.shards()[victim.shard], victim.shard);
     let job = Job::of(engine, guard, participant, (at, &plan.group), now);
     let job = Job { forgets_uses: true, ..job };
     let done = job.run(space, |inputs, lists| {
@@ -72,7 +72,7 @@ pub(crate) fn descend(
                 |locked: &Locked<'_>, uses, item| match sorter.fate(locked, uses, &item, sealed) {
                     Fate::Stay => stay.push(item),
                     Fate::Down => down.push(item),
-                    Fate::Go if item.is_manifest => items_let_go.push(item.bytes),
+                    Fate::Go if item.is_manifest() => items_let_go.push(item.bytes()),
                     Fate::Go => {}
                 };
             names.push(job.gather(from, input, generation, sort)?);
@@ -84,7 +84,7 @@ pub(crate) fn descend(
         let left_max = LEFTOVER_MAX * engine.seal_bytes();
         let tiers = [stay_at, down_at].into_iter();
         let tiers = tiers.flat_map(|(tier, outputs)| repeat_n(tier, outputs as usize));
-        let places = engine.pool.slots.reserve(tiers)?;
+        let places = engine.pool().slots().reserve(tiers)?;
         let mut parts = Vec::new();
         for (items, (tier, outputs)) in [(stay, stay_at), (down, down_at)] {
             match outputs {
@@ -109,40 +109,40 @@ fn choose(
     below: u16,
     segments_max: usize,
 ) -> Option<Plan> {
-    let (shard, pool) = (&engine.shards[victim.shard], &engine.pool);
-    let tier = shard.segments.slot(victim.sealed.number).tier;
-    let below = pool.slots.roomiest(below)?;
+    let (shard, pool) = (&engine.shards()[victim.shard], engine.pool());
+    let tier = shard.segments().slot(victim.sealed.number).tier;
+    let below = pool.slots().roomiest(below)?;
     let numbers = {
         let locked = shard.lock(pool, guard);
-        let is_busy = locked.state.growing.is_some() || locked.state.awaited.is_some();
-        if is_busy { 0 } else { locked.state.numbers.len() }
+        let is_busy = locked.state().growing().is_some() || locked.state().awaited().is_some();
+        if is_busy { 0 } else { locked.state().numbers().len() }
     };
-    let free = |tier: u16| pool.slots.tiers[usize::from(tier)].free() as usize;
-    let admission = &pool.admission;
+    let free = |tier: u16| pool.slots().tiers()[usize::from(tier)].free() as usize;
+    let admission = pool.admission();
     let mut most = segments_max.max(1).min(numbers).min(free(below));
     while most > 1 && !may_write(engine, below, most) {
         most /= 2;
     }
     let mut group: Vec<_> = shard
-        .segments
+        .segments()
         .iter()
         .filter(|sealed| {
-            shard.segments.slot(sealed.number).tier == tier
-                && shard.segments.usage(sealed.number).live_records > 0
+            shard.segments().slot(sealed.number).tier == tier
+                && shard.segments().usage(sealed.number).live_records() > 0
         })
         .collect();
-    group.sort_unstable_by_key(|sealed| shard.segments.age(sealed.number));
+    group.sort_unstable_by_key(|sealed| shard.segments().age(sealed.number));
     group.truncate(most);
     let stay_max = free(tier).min(group.len() * KEEP_PERCENT / 100);
     let may_descend = may_write(engine, below, group.len());
-    let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts);
+    let is_possible = group.contains(&victim.sealed) && (may_descend || engine.evicts());
     is_possible.then(|| Plan {
         write_policy: admission.write_policy(tier, true),
         may_stay: may_write(engine, tier, stay_max + 1),
         stay_max,
         below,
-        takes: may_descend.then(|| match engine.evicts {
-            true => admission.write_policy(below, pool.counters.is_full()),
+        takes: may_descend.then(|| match engine.evicts() {
+            true => admission.write_policy(below, pool.counters().is_full()),
             false => WritePolicy::AllOnce,
         }),
         group,
@@ -160,28 +160,29 @@ struct Sorter<'e> {
 
 impl<'e> Sorter<'e> {
     fn new(engine: &'e Engine, plan: &'e Plan, job: &Job<'e>) -> Self {
-        let live = |sealed: &Sealed| job.shard.segments.usage(sealed.number).live_records as usize;
+        let live =
+            |sealed: &Sealed| job.shard.segments().usage(sealed.number).live_records() as usize;
         let records = plan.group.iter().map(live).sum::<usize>() * KEEP_PERCENT / 100;
-        let bytes = (plan.stay_max + 1) * engine.geometry.segment_bytes as usize;
+        let bytes = (plan.stay_max + 1) * engine.geometry().segment_bytes() as usize;
         let bytes = if plan.may_stay { bytes } else { 0 };
         Self { engine, plan, records, bytes }
     }
 
     fn fate(&mut self, locked: &Locked<'_>, uses: u8, item: &Item<'_>, sealed: Sealed) -> Fate {
-        let may_stay = self.records > 0 && self.bytes >= item.bytes.len();
-        let has_copy = reclaim::has_copy(locked, item.name, sealed);
+        let may_stay = self.records > 0 && self.bytes >= item.bytes().len();
+        let has_copy = reclaim::has_copy(locked, item.name(), sealed);
         if may_stay && (has_copy || self.plan.write_policy.keeps(since_seal(uses), false)) {
             self.records -= 1;
-            self.bytes -= item.bytes.len();
+            self.bytes -= item.bytes().len();
             return Fate::Stay;
         }
-        let Some((record, _)) = Record::decode(item.bytes) else { return Fate::Go };
+        let Some((record, _)) = Record::decode(item.bytes()) else { return Fate::Go };
         let is_taken = |write_policy| {
             // A large item is of use only as a whole.
             write_policy <= WritePolicy::AllTwice
                 || uses > 0
-                || record.is_chunk
-                || record.is_manifest
+                || record.is_chunk()
+                || record.is_manifest()
         };
         if self.plan.takes.is_some_and(is_taken) {
             return Fate::Down;
@@ -190,8 +191,8 @@ impl<'e> Sorter<'e> {
             // In DRAM it would be the only one: it is to be written again.
             return Fate::Stay;
         }
-        let hash = self.engine.hasher.key(record.key, record.is_chunk).hash;
-        self.engine.pool.admission.note_let_go(self.plan.below, hash, item.bytes.len());
+        let hash = self.engine.hasher().key(record.key, record.is_chunk()).hash();
+        self.engine.pool().admission().note_let_go(self.plan.below, hash, item.bytes().len());
         Fate::Go
     }
 }
@@ -208,7 +209,7 @@ fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>
 /// Bytes of segments that records take on average, footers included.
 fn needed(items: &[Item<'_>]) -> u64 {
     let (mut small, mut large, mut extents) = (0, 0, 0);
-    for bytes in items.iter().map(|item| item.bytes.len()) {
+    for bytes in items.iter().map(|item| item.bytes().len()) {
         if bytes > PACKED_MAX {
             large += (EXTENT_HEADER + bytes).next_multiple_of(EXTENT_UNIT);
             extents += 1;

@@ -80,16 +80,16 @@ pub(crate) fn make_room(
     compaction: &mut Compaction,
     now: u32,
 ) -> bool {
-    let counters = &engine.pool.counters;
+    let counters = engine.pool().counters();
     let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
     let sum = |of: fn(&TierCounters) -> &Spread| -> u64 {
         counters.tiers().iter().map(|tier| of(tier).load(Ordering::Relaxed)).sum()
     };
-    let (sealed, bytes) = (sum(|tier| &tier.records), sum(|tier| &tier.live_bytes));
+    let (sealed, bytes) = (sum(|tier| tier.records()), sum(|tier| tier.live_bytes()));
     let mean_bytes = bytes.checked_div(sealed).map_or(0, |mean| footprint(mean as usize));
-    engine.pool.promotion.note_mean(mean_bytes);
-    engine.pool.promotion.turn(copies, sealed.saturating_sub(copies));
-    let is_stuck = !engine.evicts && !engine.has_working_tiers() && counters.is_full();
+    engine.pool().promotion().note_mean(mean_bytes);
+    engine.pool().promotion().turn(copies, sealed.saturating_sub(copies));
+    let is_stuck = !engine.evicts() && !engine.has_working_tiers() && counters.is_full();
     let sweep = &mut compaction.sweep;
     let mut worked = (is_stuck || sweep.is_under_way()) && sweep.step(engine, guard, now);
     for _ in 0..BLOCKS_PER_SLICE {
@@ -102,7 +102,7 @@ pub(crate) fn make_room(
 }
 
 fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now: u32) -> bool {
-    let counters = &engine.pool.counters;
+    let counters = engine.pool().counters();
     // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
     let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
     if has_copies && drop_hot_block(engine, guard, now) {
@@ -113,7 +113,7 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
     }
     // Holes between records are where blocks come from as long as nothing is evicted. Who may not evict has no
     // others when full: there what was changed leaves its old copies.
-    let may_evict = engine.evicts && counters.is_full();
+    let may_evict = engine.evicts() && counters.is_full();
     if !may_evict
         && compaction.is_worth_trying()
         && let Some(gained) = compact_sparsest(engine, guard, &mut compaction.turn, now)
@@ -121,10 +121,10 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
         compaction.note(gained);
         return true;
     }
-    if !engine.evicts {
+    if !engine.evicts() {
         // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
         // come back in a moment.
-        if engine.pool.arena.retired() == 0 {
+        if engine.pool().arena().retired() == 0 {
             fullness::note_full(engine);
         }
         return false;
@@ -153,21 +153,21 @@ impl Compaction {
 /// sparse, or that oldest, of which the hottest move on and the others are dropped.
 pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
     let gain = match is_short_of_blocks(engine) {
-        true => engine.geometry.block_bytes / 2,
-        false => Promotion::gain(engine.geometry.block_bytes),
+        true => engine.geometry().block_bytes() / 2,
+        false => Promotion::gain(engine.geometry().block_bytes()),
     };
     in_oldest_shard(engine, guard, Lane::Hot, |locked| {
         let Some(block) = choose_hot_block(locked, gain) else { return false };
-        let live = locked.pool.arena.live(block.id);
+        let live = locked.pool().arena().live(block.id);
         // What is dead in the block is gained already.
-        let room = live.saturating_sub(gain.saturating_sub(block.dead(&locked.pool.arena)));
-        let epoch = engine.pool.promotion.epoch();
-        let mut cut = engine.pool.promotion.cut(&weigh(locked, block, epoch), room.into());
-        let segments = &locked.shard.segments;
+        let room = live.saturating_sub(gain.saturating_sub(block.dead(locked.pool().arena())));
+        let epoch = engine.pool().promotion().epoch();
+        let mut cut = engine.pool().promotion().cut(&weigh(locked, block, epoch), room.into());
+        let segments = locked.shard().segments();
         let mut raise = Raise::new(engine);
         empty(locked, Lane::Hot, block, now, |resident, _| {
             let (count, bytes) = (count_of(resident, epoch), resident.footprint());
-            if cut.keeps(engine.pool.promotion.rank(count, bytes), bytes.into()) {
+            if cut.keeps(engine.pool().promotion().rank(count, bytes), bytes.into()) {
                 Fate::Move
             } else if count > 0 && raise.takes(segments, resident) {
                 Fate::Raise
@@ -186,20 +186,20 @@ fn shrink_table(locked: &mut Locked<'_>) {
     let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
     let bytes = DramTable::bytes_for(bits);
     let is_roomy = table.len() * ROOMY_BYTES < table.bytes();
-    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool.budget.take(bytes) {
+    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool().budget().take(bytes) {
         locked.swap_table(table.resized(bits));
     }
 }
 
 /// Whether moving many copies to gain a little could take the last blocks.
 fn is_short_of_blocks(engine: &Engine) -> bool {
-    let pool = &engine.pool;
-    pool.arena.available(&pool.budget, pool.place_for(Lane::Hot)) <= pool.reserve
+    let pool = engine.pool();
+    pool.arena().available(pool.budget(), pool.place_for(Lane::Hot)) <= pool.reserve()
 }
 
 fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
-    let full = &locked.state.hot.full;
-    let arena = &locked.pool.arena;
+    let full = locked.state().hot().full();
+    let arena = locked.pool().arena();
     let sparsest = full.iter().max_by_key(|block| block.dead(arena));
     sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
 }
@@ -212,10 +212,10 @@ fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
 /// Bytes of the live copies of a block by their rank.
 fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     let mut weights = Weights::default();
-    for resident in locked.pool.arena.records(locked.guard, block.id, block.fill) {
+    for resident in locked.pool().arena().records(locked.guard(), block.id, block.fill) {
         if !resident.has(mark::VOID) {
             let bytes = resident.footprint();
-            let rank = locked.pool.promotion.rank(count_of(&resident, epoch), bytes);
+            let rank = locked.pool().promotion().rank(count_of(&resident, epoch), bytes);
             weights[usize::from(rank)] += u64::from(bytes);
         }
     }
@@ -226,17 +226,17 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
 /// were used before and have [`PASSES`] left (CLOCK, Corbató 1968), the others are lost. However much was used, about a
 /// third of what is moved is freed, and `ahead` is what was moved beyond that.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
-    let (pool, block_bytes) = (&engine.pool, u64::from(engine.geometry.block_bytes));
-    let has_none = pool.arena.available(&pool.budget, pool.place_for(Lane::Fresh)) == 0;
-    if has_none && pool.arena.retired() > 0 {
+    let (pool, block_bytes) = (engine.pool(), u64::from(engine.geometry().block_bytes()));
+    let has_none = pool.arena().available(pool.budget(), pool.place_for(Lane::Fresh)) == 0;
+    if has_none && pool.arena().retired() > 0 {
         // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
         return false;
     }
-    let blocks = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+    let blocks = pool.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
     close_old_blocks(engine, guard, blocks);
     let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
     in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
-        let Some(&block) = locked.state.fresh.full.front() else { return false };
+        let Some(&block) = locked.state().fresh().full().front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
         // Of what is dropped, the chunks go along.
         let drop = |record: &Record<'_>| {
@@ -262,7 +262,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
 
 /// What marks a record has once eviction has passed it by; `None` if it does not.
 fn passes(resident: &Resident<'_>) -> Option<u16> {
-    let passes = resident.header.mark.load(Ordering::Relaxed) & mark::PASSES;
+    let passes = resident.header.mark().load(Ordering::Relaxed) & mark::PASSES;
     match resident.has(mark::USED) {
         true => Some(PASSES * mark::PASS),
         false => passes.checked_sub(mark::PASS),
@@ -272,12 +272,12 @@ fn passes(resident: &Resident<'_>) -> Option<u16> {
 /// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
 /// records than others keeps its block open for longer.
 fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
-    let pool = &engine.pool;
+    let pool = engine.pool();
     // However few blocks there are, each shard may fill one.
-    let open_max = (blocks / OPEN_PART).max(2 * engine.shards.len() as u64);
-    let Some(before) = pool.arena.next_order().checked_sub(open_max) else { return };
-    while let Some(at) = pool.ages.opened_before(before) {
-        engine.shards[at].lock(pool, guard).shelve_open();
+    let open_max = (blocks / OPEN_PART).max(2 * engine.shards().len() as u64);
+    let Some(before) = pool.arena().next_order().checked_sub(open_max) else { return };
+    while let Some(at) = pool.ages().opened_before(before) {
+        engine.shards()[at].lock(pool, guard).shelve_open();
     }
 }
 
@@ -286,12 +286,12 @@ fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
 fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Option<bool> {
     let mut best: Option<(u32, usize)> = None;
     let mut seen = 0;
-    for _ in 0..engine.shards.len() {
-        let at = *turn % engine.shards.len();
+    for _ in 0..engine.shards().len() {
+        let at = *turn % engine.shards().len();
         *turn += 1;
-        let locked = engine.shards[at].lock(&engine.pool, guard);
-        for block in &locked.state.fresh.full {
-            let live = engine.pool.arena.live(block.id);
+        let locked = engine.shards()[at].lock(engine.pool(), guard);
+        for block in locked.state().fresh().full() {
+            let live = engine.pool().arena().live(block.id);
             if best.is_none_or(|(least, _)| live < least) {
                 best = Some((live, at));
             }
@@ -301,19 +301,19 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
             break;
         }
     }
-    let dense = u64::from(engine.geometry.block_bytes) * SPARSE_PERCENT;
+    let dense = u64::from(engine.geometry().block_bytes()) * SPARSE_PERCENT;
     let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
-    let mut locked = engine.shards[at].lock(&engine.pool, guard);
+    let mut locked = engine.shards()[at].lock(engine.pool(), guard);
     // Of this shard alone: in others requests take blocks meanwhile.
-    let blocks = |locked: &Locked<'_>| locked.state.fresh.full.len();
+    let blocks = |locked: &Locked<'_>| locked.state().fresh().full().len();
     let before = blocks(&locked);
     compact_one(&mut locked, now).then(|| blocks(&locked) < before)
 }
 
 /// The full block of a shard's fresh lane of which least is alive.
 pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
-    let arena = &locked.pool.arena;
-    locked.state.fresh.full.iter().min_by_key(|block| arena.live(block.id)).copied()
+    let arena = locked.pool().arena();
+    locked.state().fresh().full().iter().min_by_key(|block| arena.live(block.id)).copied()
 }
 
 /// Empties a full block of a shard's fresh lane into its open block.
@@ -336,10 +336,10 @@ fn empty(
     now: u32,
     mut fate: impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
 ) -> bool {
-    let (guard, arena, hasher) = (locked.guard, &locked.pool.arena, &locked.pool.hasher);
+    let (guard, arena, hasher) = (locked.guard(), locked.pool().arena(), &locked.pool().hasher());
     let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
         let (record, _) = Record::decode(resident.bytes).filter(|_| !resident.has(mark::VOID))?;
-        let hash = hasher.key(record.key, record.is_chunk).hash;
+        let hash = hasher.key(record.key, record.is_chunk()).hash();
         Some((resident, record, hash))
     });
     loop {
@@ -347,7 +347,7 @@ fn empty(
         // Their lines of the table come together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
         if lane == Lane::Fresh {
-            locked.pool.make_log_room();
+            locked.pool().make_log_room();
         }
         if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
             return false;
@@ -366,18 +366,18 @@ fn take_out(
     now: u32,
     fate: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
 ) -> bool {
-    let name = locked.pool.hasher.name(*hash);
+    let name = locked.pool().hasher().name(*hash);
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
     // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
     // or when the segment of the original is taken back.
-    let has_chunks = record.is_manifest;
+    let has_chunks = record.is_manifest();
     if record.is_expired(now) && !has_chunks {
         locked.note_expired(lane);
         locked.unlink_origin(name, resident);
         locked.forget(name.pos, resident, at);
         return true;
     }
-    let marks = resident.header.mark.load(Ordering::Relaxed);
+    let marks = resident.header.mark().load(Ordering::Relaxed);
     let moved = match fate(resident, record) {
         Fate::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
         Fate::Pass(passes) => {
@@ -416,24 +416,24 @@ fn take_out(
 }
 
 fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
-    let counters = &locked.pool.counters;
+    let counters = locked.pool().counters();
     match lane {
         Lane::Hot => {
-            count(&counters.demotions);
-            locked.pool.promotion.remember(hash, heat::Warmth::of(resident).heat());
+            count(counters.demotions());
+            locked.pool().promotion().remember(hash, heat::Warmth::of(resident).heat());
         }
-        Lane::Fresh => note_evicted(locked.pool, resident),
+        Lane::Fresh => note_evicted(locked.pool(), resident),
     }
 }
 
 /// A record that was nowhere else is lost.
 pub(crate) fn note_evicted(pool: &Pool, resident: &Resident<'_>) {
-    let counters = &pool.counters;
-    count(&counters.evictions);
-    count(&counters.evictions_dram);
-    pool.told.evicts(resident);
+    let counters = pool.counters();
+    count(counters.evictions());
+    count(counters.evictions_dram());
+    pool.told().evicts(resident);
     if !resident.has(mark::FETCHED) {
-        count(&counters.evicted_unfetched);
+        count(counters.evicted_unfetched());
     }
 }
 
@@ -451,8 +451,8 @@ fn relocate(
     } & !mark::VOID;
     let stamp = Stamp {
         mark: marks,
-        accessed: resident.header.accessed.load(Ordering::Relaxed),
-        origin: resident.header.origin.load(Ordering::Relaxed),
+        accessed: resident.header.accessed().load(Ordering::Relaxed),
+        origin: resident.header.origin().load(Ordering::Relaxed),
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
     let addr = locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)?;
@@ -469,8 +469,8 @@ fn in_oldest_shard(
     lane: Lane,
     mut act: impl FnMut(&mut Locked<'_>) -> bool,
 ) -> bool {
-    (0..engine.shards.len()).any(|_| {
-        let oldest = engine.pool.ages.oldest(lane);
-        oldest.is_some_and(|at| act(&mut engine.shards[at].lock(&engine.pool, guard)))
+    (0..engine.shards().len()).any(|_| {
+        let oldest = engine.pool().ages().oldest(lane);
+        oldest.is_some_and(|at| act(&mut engine.shards()[at].lock(engine.pool(), guard)))
     })
 }

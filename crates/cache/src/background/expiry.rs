@@ -59,22 +59,22 @@ impl Expiry {
     /// Removes the manifests that have expired from the blocks of records that are not sealed yet: nothing may be, for
     /// as long as the cache is full of their chunks.
     fn look_at_blocks(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) {
-        let (shard, due) = (&engine.shards[at], &mut self.blocks_due[at - self.shards.start]);
-        if *due > now || !shard.items_due.has_come(now) {
+        let (shard, due) = (&engine.shards()[at], &mut self.blocks_due[at - self.shards.start]);
+        if *due > now || !shard.items_due().has_come(now) {
             return;
         }
         *due = now.saturating_add(BLOCKS_S);
-        shard.items_due.clear();
+        shard.items_due().clear();
         let blocks: Vec<_> = {
-            let locked = shard.lock(&engine.pool, guard);
-            let full = locked.state.fresh.full.iter().map(|block| (block.id, block.fill, 0));
-            let open = locked.state.fresh.open.iter().map(|block| (block.id, block.fill(), 0));
+            let locked = shard.lock(engine.pool(), guard);
+            let full = locked.state().fresh().full().iter().map(|block| (block.id, block.fill, 0));
+            let open = locked.state().fresh().open().map(|block| (block.id(), block.fill(), 0));
             full.chain(open).collect()
         };
         for block in blocks {
             for batch in items::in_block(engine, guard, block).chunks(items::BATCH) {
-                engine.pool.make_log_room();
-                let mut locked = shard.lock(&engine.pool, guard);
+                engine.pool().make_log_room();
+                let mut locked = shard.lock(engine.pool(), guard);
                 items::of_residents(engine, &mut locked, batch, now, |_| {});
             }
         }
@@ -82,23 +82,23 @@ impl Expiry {
 }
 
 fn free_expired(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool {
-    let shard = &engine.shards[at];
+    let shard = &engine.shards()[at];
     let is_expired = |sealed: &Sealed| {
-        shard.segments.is_expired(sealed.number, now)
-            && !shard.segments.has_manifests(sealed.number)
+        shard.segments().is_expired(sealed.number, now)
+            && !shard.segments().has_manifests(sealed.number)
     };
-    let expired: Vec<_> = shard.segments.iter().filter(is_expired).collect();
+    let expired: Vec<_> = shard.segments().iter().filter(is_expired).collect();
     let is_busy = {
-        let locked = shard.lock(&engine.pool, guard);
-        locked.state.awaited.is_some() || locked.state.growing.is_some()
+        let locked = shard.lock(engine.pool(), guard);
+        locked.state().awaited().is_some() || locked.state().growing().is_some()
     };
     if expired.is_empty() || is_busy {
         return false;
     }
     drop_whole(engine, shard, guard, &expired, |sealed, records| {
-        let counters = &engine.pool.counters;
-        counters.expired.fetch_add(records.into(), Ordering::Relaxed);
-        count(&counters.tier(shard.segments.slot(sealed.number).tier).expired_segments);
+        let counters = engine.pool().counters();
+        counters.expired().fetch_add(records.into(), Ordering::Relaxed);
+        count(counters.tier(shard.segments().slot(sealed.number).tier).expired_segments());
     });
     true
 }
@@ -111,7 +111,7 @@ fn read_expired(
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> bool {
-    let segments = &engine.shards[at].segments;
+    let segments = engine.shards()[at].segments();
     let is_expired = |sealed: &Sealed| {
         segments.is_expired(sealed.number, now) && segments.has_manifests(sealed.number)
     };
@@ -128,14 +128,14 @@ fn look_at_due(
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> bool {
-    let shard = &engine.shards[at];
-    let is_due = |sealed: &Sealed| (1..=now).contains(&shard.segments.items_due(sealed.number));
-    let Some(sealed) = shard.segments.iter().find(is_due) else { return false };
+    let shard = &engine.shards()[at];
+    let is_due = |sealed: &Sealed| (1..=now).contains(&shard.segments().items_due(sealed.number));
+    let Some(sealed) = shard.segments().iter().find(is_due) else { return false };
     let read = items::read(engine, shard, sealed, buffer);
     let looked = read
         .and_then(|()| items::of_segment((engine, guard), (shard, sealed), buffer, now, |_| {}));
     if looked.is_err() {
-        shard.segments.set_items_due(sealed.number, now.saturating_add(RETRY_S));
+        shard.segments().set_items_due(sealed.number, now.saturating_add(RETRY_S));
     }
     looked.is_ok()
 }

@@ -35,7 +35,7 @@ pub(crate) fn read_footer(
     buffer: &mut AlignedBuf,
 ) -> Result<Footer, Unreadable> {
     buffer.set_len(footer_read(shard, sealed).min(buffer.capacity()));
-    let read = engine.pool.slots.read_tail(shard.segments.slot(sealed.number), buffer);
+    let read = engine.pool().slots().read_tail(shard.segments().slot(sealed.number), buffer);
     read.map_err(Unreadable::of)?;
     check_footer(engine, shard, sealed, buffer)
 }
@@ -64,19 +64,19 @@ pub(crate) fn read_tails(
     group: &[Sealed],
     buffers: &mut [AlignedBuf],
 ) -> Vec<io::Result<()>> {
-    let slot = |sealed: &Sealed| shard.segments.slot(sealed.number);
+    let slot = |sealed: &Sealed| shard.segments().slot(sealed.number);
     let mut buffers = buffers.iter_mut();
     let mut read = Vec::with_capacity(group.len());
     for alike in group.chunk_by(|one, other| slot(one).tier == slot(other).tier) {
         let tails = alike.iter().map(slot).zip(buffers.by_ref());
-        read.extend(engine.pool.slots.read_tails(slot(&alike[0]).tier, tails));
+        read.extend(engine.pool().slots().read_tails(slot(&alike[0]).tier, tails));
     }
     read
 }
 
 /// Bytes to be read for the footer of a segment.
 fn footer_read(shard: &Shard, sealed: Sealed) -> usize {
-    let bytes = shard.segments.footer_bytes(sealed.number);
+    let bytes = shard.segments().footer_bytes(sealed.number);
     bytes.max(FOOTER_HEADER).next_multiple_of(PAGE)
 }
 
@@ -87,9 +87,15 @@ pub(crate) fn check_footer(
     sealed: Sealed,
     bytes: &[u8],
 ) -> Result<Footer, Unreadable> {
-    let footer = Footer::decode(bytes).filter(|footer| footer.seq == sealed.seq);
+    let footer = Footer::decode(bytes).filter(|footer| footer.seq() == sealed.seq);
     if footer.is_none() {
-        count(&engine.pool.counters.tier(shard.segments.slot(sealed.number).tier).corrupt_pages);
+        count(
+            engine
+                .pool()
+                .counters()
+                .tier(shard.segments().slot(sealed.number).tier)
+                .corrupt_pages(),
+        );
     }
     footer.ok_or(Unreadable::Corrupt)
 }

@@ -36,7 +36,7 @@ pub(crate) enum Pressure {
 
 /// Whether a shard's index takes `coming` more entries.
 pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure {
-    let index = shard.index.load(guard);
+    let index = shard.index().load(guard);
     let permille = (index.len() + coming) * 1000 / index.slots();
     if permille > CROWDED_PERMILLE || index.refuses(index.len() + coming) {
         Pressure::Needed
@@ -52,7 +52,7 @@ pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure
 fn next_buckets(engine: &Engine, shard: &Shard, index: &SealedIndex, coming: u64) -> usize {
     let now = index.buckets() as u64;
     let planned =
-        records_when_full(engine, &shard.segments) * 1000 / PLANNED_PERMILLE / SLOTS as u64;
+        records_when_full(engine, shard.segments()) * 1000 / PLANNED_PERMILLE / SLOTS as u64;
     let too_few = now.max(index.outgrown());
     let least = least_buckets(index, coming).max(too_few * 103 / 100 + 1);
     let step = if now * 2 < planned { 150 } else { 125 };
@@ -68,9 +68,9 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
     let (mut count, mut records) = (0, 0);
     for sealed in segments.iter() {
         count += 1;
-        records += u64::from(segments.usage(sealed.number).records);
+        records += u64::from(segments.usage(sealed.number).records());
     }
-    let places = u64::from(engine.pool.slots.total()) / engine.shards.len() as u64;
+    let places = u64::from(engine.pool().slots().total()) / engine.shards().len() as u64;
     // Without any, nothing limits a step.
     (records * places).checked_div(count).unwrap_or(u64::MAX / 2000)
 }
@@ -120,14 +120,14 @@ pub(crate) fn start(
     at: usize,
     coming: u64,
 ) -> Result<Growth, Refused> {
-    if engine.pool.slots.is_any_silent() {
+    if engine.pool().slots().is_any_silent() {
         return Err(Refused::Unanswered);
     }
-    let shard = &engine.shards[at];
-    let index = shard.index.load(guard);
+    let shard = &engine.shards()[at];
+    let index = shard.index().load(guard);
     let mut buckets = next_buckets(engine, shard, index, coming);
     if let Err(refused) = take_memory(engine, index, buckets) {
-        if shard.segments.iter().next().is_some() {
+        if shard.segments().iter().next().is_some() {
             return Err(refused);
         }
         // There is nothing to take back: a shard that can't seal one segment would wait for ever.
@@ -135,11 +135,10 @@ pub(crate) fn start(
         force_memory(engine, index, buckets);
     }
     let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
-    let mut locked = shard.lock(&engine.pool, guard);
-    locked.state.growing = Some(Box::new(SealedIndex::new(buckets)));
-    locked.state.carried.clear();
-    let generation = locked.state.generation;
-    let segments = shard.segments.iter().collect();
+    let mut locked = shard.lock(engine.pool(), guard);
+    locked.begin_growth(SealedIndex::new(buckets));
+    let generation = locked.state().generation();
+    let segments = shard.segments().iter().collect();
     let unread = Vec::new();
     Ok(Growth {
         shard: at,
@@ -161,18 +160,18 @@ fn more_bytes(index: &SealedIndex, buckets: usize) -> u64 {
 /// Takes the memory for an index of so many buckets beside this one.
 fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(), Refused> {
     let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
-    let counters = &engine.pool.counters;
-    let counted = counters.index_bytes.load(Ordering::Relaxed);
-    let growing = counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
+    let counters = engine.pool().counters();
+    let counted = counters.index_bytes().load(Ordering::Relaxed);
+    let growing = counters.index_growing_bytes().fetch_add(more, Ordering::Relaxed);
     let refuse = |why| {
-        counters.index_growing_bytes.fetch_sub(more, Ordering::Relaxed);
+        counters.index_growing_bytes().fetch_sub(more, Ordering::Relaxed);
         Err(why)
     };
     if counted + growing + more > engine.index_share() {
         return refuse(Refused::AtShare);
     }
-    engine.pool.arena.release(bytes, &engine.pool.budget);
-    if !engine.pool.budget.take(bytes) {
+    engine.pool().arena().release(bytes, engine.pool().budget());
+    if !engine.pool().budget().take(bytes) {
         return refuse(Refused::NoMemory);
     }
     Ok(())
@@ -181,8 +180,8 @@ fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(
 /// The same, whatever the indexes may have.
 fn force_memory(engine: &Engine, index: &SealedIndex, buckets: usize) {
     let more = more_bytes(index, buckets);
-    engine.pool.counters.index_growing_bytes.fetch_add(more, Ordering::Relaxed);
-    engine.pool.budget.force(SealedIndex::bytes_for(buckets));
+    engine.pool().counters().index_growing_bytes().fetch_add(more, Ordering::Relaxed);
+    engine.pool().budget().force(SealedIndex::bytes_for(buckets));
 }
 
 impl Growth {
@@ -193,7 +192,7 @@ impl Growth {
         guard: Guard<'_>,
         buffer: &mut AlignedBuf,
     ) -> bool {
-        let shard = &engine.shards[self.shard];
+        let shard = &engine.shards()[self.shard];
         for _ in 0..SEGMENTS_PER_SLICE {
             let Some(sealed) = self.segments.pop() else {
                 if self.try_again() {
@@ -226,7 +225,7 @@ impl Growth {
     /// Says whether the new index can do without what is not in it. A drive that may answer another time is
     /// waited for, but not by SETs: where nothing can be sealed any more, what it holds is lost.
     fn give_up_unread(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
-        let shard = &engine.shards[self.shard];
+        let shard = &engine.shards()[self.shard];
         if self.unread.is_empty() {
             return true;
         }
@@ -239,29 +238,30 @@ impl Growth {
 
     /// Puts the new index in place, or drops it when entries are missing.
     fn finish(&self, engine: &Engine, guard: Guard<'_>, is_complete: bool) {
-        let shard = &engine.shards[self.shard];
-        engine.pool.counters.index_growing_bytes.fetch_sub(self.more, Ordering::Relaxed);
-        let mut locked = shard.lock(&engine.pool, guard);
-        match locked.state.growing.take() {
-            Some(grown) if is_complete && locked.state.generation == self.generation => {
+        let shard = &engine.shards()[self.shard];
+        engine.pool().counters().index_growing_bytes().fetch_sub(self.more, Ordering::Relaxed);
+        let mut locked = shard.lock(engine.pool(), guard);
+        let (grown, carried) = locked.take_growth();
+        match grown {
+            Some(grown) if is_complete && locked.state().generation() == self.generation => {
                 // What is still suspended was decided about, and what is to come back is in the new
                 // index, unless it went meanwhile.
-                for (name, number) in std::mem::take(&mut locked.state.carried) {
+                for (name, number) in carried {
                     if grown.get(name, number).is_some() {
-                        locked.add_live(number, shard.segments.average_bytes(number));
+                        locked.add_live(number, shard.segments().average_bytes(number));
                     }
                 }
-                let old = shard.index.replace(*grown);
+                let old = shard.index().replace(*grown);
                 let old_bytes = old.bytes();
-                let counted = &engine.pool.counters.index_bytes;
+                let counted = &engine.pool().counters().index_bytes();
                 counted.fetch_add(self.bytes, Ordering::Relaxed);
                 counted.fetch_sub(old_bytes, Ordering::Relaxed);
-                engine.pool.discard(old, old_bytes);
+                engine.pool().discard(old, old_bytes);
                 // In this order: who saw the old index, and nothing suspended, looks again.
                 locked.note_move();
                 locked.clear_suspended();
             }
-            _ => engine.pool.budget.give(self.bytes),
+            _ => engine.pool().budget().give(self.bytes),
         }
     }
 }
@@ -276,11 +276,12 @@ fn carry_segment(
 ) -> Carried {
     // Those to come were listed when the growth began; some were taken back since, and their places may
     // hold others.
-    if !shard.segments.is_current(sealed) {
+    if !shard.segments().is_current(sealed) {
         return Carried::Done;
     }
-    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(sealed.number) > 0;
-    if shard.segments.usage(sealed.number).live_records == 0 && !is_suspended {
+    let is_suspended =
+        shard.lock(engine.pool(), guard).state().suspended().count(sealed.number) > 0;
+    if shard.segments().usage(sealed.number).live_records() == 0 && !is_suspended {
         return Carried::Done;
     }
     let footer = match read_footer(engine, shard, sealed, buffer) {
@@ -295,21 +296,21 @@ fn carry_segment(
     };
     let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut Glance::default());
     let is_carried = |name: &Name| {
-        let locked = shard.lock(&engine.pool, guard);
-        let growing = locked.state.growing.as_ref();
+        let locked = shard.lock(engine.pool(), guard);
+        let growing = locked.state().growing().as_ref();
         growing.is_some_and(|index| index.get(*name, sealed.number).is_some())
             || !locked.is_suspended(*name, sealed.number)
     };
     if !stuck.iter().all(is_carried) {
         return Carried::Failed;
     }
-    let is_carried = footer.names.chunks(BATCH).all(|batch| {
-        let locked = shard.lock(&engine.pool, guard);
-        if locked.state.generation != generation {
+    let is_carried = footer.names().chunks(BATCH).all(|batch| {
+        let locked = shard.lock(engine.pool(), guard);
+        if locked.state().generation() != generation {
             return false;
         }
-        let Some(growing) = &locked.state.growing else { return false };
-        !shard.segments.is_current(sealed)
+        let Some(growing) = locked.state().growing() else { return false };
+        !shard.segments().is_current(sealed)
             || batch.iter().all(|&name| carry(locked.index(), growing, name, sealed.number))
     });
     if is_carried { Carried::Done } else { Carried::Failed }
@@ -318,7 +319,7 @@ fn carry_segment(
 fn carry(old: &SealedIndex, new: &SealedIndex, name: Name, number: u16) -> bool {
     match old.get(name, number) {
         Some(entry) if new.get(name, number).is_none() => {
-            let carried = new.insert(name, number, entry.uses).is_ok();
+            let carried = new.insert(name, number, entry.uses()).is_ok();
             if !carried {
                 old.note_outgrown(new.buckets());
             }

@@ -25,9 +25,9 @@ pub(crate) fn read(
     sealed: Sealed,
     buffer: &mut AlignedBuf,
 ) -> Result<(), Unreadable> {
-    buffer.set_len(engine.geometry.segment_bytes as usize);
-    let slot = shard.segments.slot(sealed.number);
-    engine.pool.slots.read_tail(slot, buffer).map_err(Unreadable::of)
+    buffer.set_len(engine.geometry().segment_bytes() as usize);
+    let slot = shard.segments().slot(sealed.number);
+    engine.pool().slots().read_tail(slot, buffer).map_err(Unreadable::of)
 }
 
 /// Shows what of large items is alive in a segment that was read. Manifests that have expired are removed instead, and
@@ -40,17 +40,17 @@ pub(crate) fn of_segment(
     mut show: impl FnMut(Large),
 ) -> Result<(), Unreadable> {
     let footer = check_footer(engine, shard, sealed, buffer)?;
-    let spans: Option<Vec<_>> = spans(&shard.segments, sealed, buffer).into_iter().collect();
-    let spans = spans.filter(|spans| spans.len() == footer.names.len());
+    let spans: Option<Vec<_>> = spans(shard.segments(), sealed, buffer).into_iter().collect();
+    let spans = spans.filter(|spans| spans.len() == footer.names().len());
     let spans = spans.ok_or(Unreadable::Corrupt)?;
     let records = spans.into_iter().filter_map(|span| Record::decode(&buffer[span]));
-    let large = records.filter(|(record, _)| record.is_manifest || record.is_chunk);
+    let large = records.filter(|(record, _)| record.is_manifest() || record.is_chunk());
     let large: Vec<_> = large.map(|(record, _)| record).collect();
     let mut expiries = Vec::new();
     for batch in large.chunks(BATCH) {
-        engine.pool.make_log_room();
-        let mut locked = shard.lock(&engine.pool, guard);
-        if !shard.segments.is_current(sealed) {
+        engine.pool().make_log_room();
+        let mut locked = shard.lock(engine.pool(), guard);
+        if !shard.segments().is_current(sealed) {
             return Ok(());
         }
         for record in batch {
@@ -60,14 +60,14 @@ pub(crate) fn of_segment(
                 continue;
             }
             let is_listed = locked.index().get(name, sealed.number).is_some();
-            if record.is_manifest && record.is_expired(now) && is_listed {
+            if record.is_manifest() && record.is_expired(now) && is_listed {
                 locked.log_kill(name, sealed.number);
-                locked.unlink(name, sealed.number, Some(record.encoded_bytes));
-                count(&engine.pool.counters.expired);
+                locked.unlink(name, sealed.number, Some(record.encoded_bytes()));
+                count(engine.pool().counters().expired());
                 chunks::discard_chunks_of(engine, record);
                 continue;
             }
-            if record.is_manifest {
+            if record.is_manifest() {
                 expiries.push(record.expires);
             }
             Large::of(record).into_iter().for_each(&mut show);
@@ -75,7 +75,7 @@ pub(crate) fn of_segment(
     }
     // Those that are suspended stay for a moment, and are not looked for all the time.
     let due = packing::due(expiries);
-    shard.segments.set_items_due(sealed.number, if due == 0 { 0 } else { due.max(now + 1) });
+    shard.segments().set_items_due(sealed.number, if due == 0 { 0 } else { due.max(now + 1) });
     Ok(())
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn in_block<'g>(
     guard: Guard<'g>,
     (id, fill, from): (u32, u32, u32),
 ) -> Vec<Resident<'g>> {
-    let residents = engine.pool.arena.records_from(guard, id, from, fill);
+    let residents = engine.pool().arena().records_from(guard, id, from, fill);
     residents.filter(|resident| Record::is_large_at(resident.bytes)).collect()
 }
 
@@ -101,20 +101,20 @@ pub(crate) fn of_residents(
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         let name = name_of(engine, &record);
         let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
-        if record.is_manifest && record.is_expired(now) {
+        if record.is_manifest() && record.is_expired(now) {
             locked.log_kill_origin(name, resident);
             locked.forget(name.pos, resident, at);
-            count(&engine.pool.counters.expired);
+            count(engine.pool().counters().expired());
             chunks::discard_chunks_of(engine, &record);
             continue;
         }
-        if record.is_manifest {
-            locked.shard.items_due.note(record.expires);
+        if record.is_manifest() {
+            locked.shard().items_due().note(record.expires);
         }
         Large::of(&record).into_iter().for_each(&mut show);
     }
 }
 
 fn name_of(engine: &Engine, record: &Record<'_>) -> Name {
-    engine.hasher.name(engine.hasher.key(record.key, record.is_chunk).hash)
+    engine.hasher().name(engine.hasher().key(record.key, record.is_chunk()).hash())
 }

@@ -67,13 +67,13 @@ struct Round {
 impl Round {
     /// Begins a new one where this one has gained something.
     fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
-        let waiting = engine.pool.counters.fresh_bytes.load(Ordering::Relaxed);
+        let waiting = engine.pool().counters().fresh_bytes().load(Ordering::Relaxed);
         let (live, stored) = (
             fullness::live_bytes_on(engine, rung) + waiting,
             fullness::stored_bytes_on(engine, rung),
         );
         self.live = self.live.max(live);
-        let has_died = !engine.evicts && live + engine.seal_bytes() <= self.live;
+        let has_died = !engine.evicts() && live + engine.seal_bytes() <= self.live;
         // Who sets without a pause takes each place that is gained at once.
         let has_let_in =
             stored >= self.stored + fullness::capacity_of(engine, rung) / ROUND_LETS_IN;
@@ -86,13 +86,13 @@ impl Round {
     /// Long records leave gaps that nothing fits into. Who has taken back as many segments as there are and
     /// gained nothing would go round for ever.
     fn is_over(&self, engine: &Engine, rung: u16) -> bool {
-        self.segments > engine.pool.slots.total_on(rung)
+        self.segments > engine.pool().slots().total_on(rung)
     }
 }
 
 /// Whether what is alive on a rung may leave it; `is_crowded` if nothing is gained by keeping it.
 fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
-    match engine.pool.slots.below(rung) {
+    match engine.pool().slots().below(rung) {
         Some(_) => is_crowded || fullness::is_full_on(engine, rung),
         None => fullness::may_let_go(engine),
     }
@@ -153,7 +153,7 @@ impl Maintenance {
 
     /// Does one slice and says whether there was anything to do.
     pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
-        let quiesce = &engine.pool.quiesce;
+        let quiesce = engine.pool().quiesce();
         // SAFETY: the participant passes its next quiescent point after the last use of the guard, but for moves that
         // park it while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.participant) };
@@ -162,10 +162,14 @@ impl Maintenance {
         }
         // Before anything expires by it.
         engine.note_time(now);
-        engine.pool.admission.ledger.observe(&engine.pool.slots, engine.pool.counters.tiers(), now);
+        engine.pool().admission().ledger().observe(
+            engine.pool().slots(),
+            engine.pool().counters().tiers(),
+            now,
+        );
         let is_first = self.shards.start == 0;
         let mut worked = is_first && self.look_after_all(engine, guard, now);
-        if !is_first && engine.pool.slots.is_any_silent() {
+        if !is_first && engine.pool().slots().is_any_silent() {
             // The first part may be waiting for that drive.
             fullness::judge_fullness(engine);
         }
@@ -190,24 +194,24 @@ impl Maintenance {
     /// What does not go shard by shard, ahead of what does.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         fullness::judge_fullness(engine);
-        let collected = engine.pool.collect();
+        let collected = engine.pool().collect();
         let made_room = eviction::make_room(engine, guard, &mut self.compaction, now);
         limit::shrink_to_limit(engine) || made_room || collected
     }
 
     fn maintain_logs(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
-        let may_clean = engine.recovery.is_done();
+        let may_clean = engine.recovery().is_done();
         if may_clean && !std::mem::replace(&mut self.is_timing, true) {
             // Recovery reads by many threads, and waits: what it can't read is lost.
-            engine.pool.slots.tiers.iter().for_each(|tier| tier.device.begin_timing());
+            engine.pool().slots().tiers().iter().for_each(|tier| tier.device().begin_timing());
         }
         let locked = |shard: usize, act: &dyn Fn()| {
-            let _locked = engine.shards[shard].lock(&engine.pool, guard);
+            let _locked = engine.shards()[shard].lock(engine.pool(), guard);
             act();
         };
         let mut worked = false;
-        for log in &engine.pool.logs {
-            worked |= log.maintain(&engine.pool.slots, may_clean, &locked);
+        for log in engine.pool().logs() {
+            worked |= log.maintain(engine.pool().slots(), may_clean, &locked);
         }
         worked
     }
@@ -222,18 +226,18 @@ impl Maintenance {
 
     /// From below, since what an upper rung lets go needs a place there.
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        let mut rungs = engine.pool.slots.rungs().rev();
+        let mut rungs = engine.pool().slots().rungs().rev();
         rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
     }
 
     /// Kills count for as long as their segment is there: where a log has no slots for many more, segments are
     /// taken back before their places are needed.
     fn keep_logs_short(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        let slots = &engine.pool.slots;
-        let mut logs = engine.pool.logs.iter().zip(&slots.tiers);
+        let slots = engine.pool().slots();
+        let mut logs = engine.pool().logs().iter().zip(slots.tiers());
         let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
         let Some((_, tier)) = long else { return false };
-        self.take_back_oldest((tier.rung, false), engine, guard, now)
+        self.take_back_oldest((tier.rung(), false), engine, guard, now)
     }
 
     fn keep_places_free_on(
@@ -243,7 +247,7 @@ impl Maintenance {
         guard: Guard<'_>,
         now: u32,
     ) -> bool {
-        let slots = &engine.pool.slots;
+        let slots = engine.pool().slots();
         if slots.on(rung).next().is_none() {
             // Nothing there can be taken back.
             return false;
@@ -256,17 +260,17 @@ impl Maintenance {
             return false;
         }
         let is_fruitless = round.is_over(engine, rung) || reclaim::is_packed(engine, rung);
-        if is_fruitless && !engine.recovery.is_done() {
+        if is_fruitless && !engine.recovery().is_done() {
             // Shards that are not back yet may have what a place is gained by.
             round.segments = 0;
             return false;
         }
         round.segments = round.segments.saturating_add(1);
         if is_fruitless && slots.below(rung).is_none() {
-            if !engine.pool.counters.is_full() {
+            if !engine.pool().counters().is_full() {
                 fullness::note_full(engine);
             }
-            if !engine.evicts {
+            if !engine.evicts() {
                 // As nothing may go, writing it all anew would gain no place.
                 return false;
             }
@@ -282,7 +286,7 @@ impl Maintenance {
         shards: Range<usize>,
         now: u32,
     ) -> bool {
-        let mut rungs = engine.pool.slots.rungs().rev();
+        let mut rungs = engine.pool().slots().rungs().rev();
         rungs.any(|rung| {
             let is_full = is_full(engine, rung, false);
             // Where the index has no room, moving what is alive to a lower rung would gain none.
@@ -321,9 +325,9 @@ impl Maintenance {
         victim: Victim,
         now: u32,
     ) -> bool {
-        let below = engine.pool.slots.below(rung);
+        let below = engine.pool().slots().below(rung);
         let is_alive = reclaim::is_alive(engine, victim);
-        let tier = engine.shards[victim.shard].segments.slot(victim.sealed.number).tier;
+        let tier = engine.shards()[victim.shard].segments().slot(victim.sealed.number).tier;
         let space = (&mut self.space, self.segments_max, &self.participant);
         if let Some(below) = below.filter(|_| is_alive && is_full) {
             // Where that can't be done now, what is sealed goes below meanwhile.
@@ -348,7 +352,7 @@ impl Maintenance {
         // Nothing else would make some, unless blocks that were given back are free in a moment.
         put_off == PutOff::NoRoom
             && victim.keeps == Keeps::Used
-            && engine.pool.arena.retired() == 0
+            && engine.pool().arena().retired() == 0
             && {
                 let victim = Victim { keeps: Keeps::UsedThatFits, ..victim };
                 reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
@@ -403,15 +407,15 @@ impl Maintenance {
         now: u32,
         patience: Patience,
     ) -> Sealing {
-        let shard = &engine.shards[at];
-        if shard.lock(&engine.pool, guard).state.awaited.is_some() {
+        let shard = &engine.shards()[at];
+        if shard.lock(engine.pool(), guard).state().awaited().is_some() {
             return Sealing::NotNow;
         }
         let wanted = match admission::sift(engine, guard, at, now) {
             Sifted::Held(worked) => return Sealing::of(worked),
             Sifted::Due(wanted) => wanted,
         };
-        let mut locked = shard.lock(&engine.pool, guard);
+        let mut locked = shard.lock(engine.pool(), guard);
         if locked.sealable_bytes() < buffers::least_to_seal(engine, &locked) {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let worked =
@@ -423,7 +427,7 @@ impl Maintenance {
             return Sealing::NotNow;
         }
         let coming = buffers::records_per_segment(engine, &locked);
-        let is_out_of_numbers = locked.state.numbers.is_empty();
+        let is_out_of_numbers = locked.state().numbers().is_empty();
         drop(locked);
         if is_out_of_numbers {
             return Sealing::NoRoom;
@@ -437,7 +441,7 @@ impl Maintenance {
                         if eviction::drop_hot_block(engine, guard, now) {
                             return Sealing::Worked;
                         }
-                        if engine.pool.arena.retired() > 0 {
+                        if engine.pool().arena().retired() > 0 {
                             // What was dropped is free once nobody looks at it any more.
                             return Sealing::NotNow;
                         }
@@ -446,7 +450,7 @@ impl Maintenance {
                     fullness::note_index_full(engine);
                     // Entries have to go, if any may.
                     return match refused {
-                        _ if !engine.evicts => Sealing::NotNow,
+                        _ if !engine.evicts() => Sealing::NotNow,
                         Refused::Unanswered => Sealing::NoIndex,
                         _ => Sealing::NoRoom,
                     };
@@ -471,8 +475,8 @@ impl Maintenance {
         now: u32,
     ) -> Option<u64> {
         while self.keep_growing(engine, guard) {}
-        let shard = &engine.shards[at];
-        let coming = buffers::records_per_segment(engine, &shard.lock(&engine.pool, guard));
+        let shard = &engine.shards()[at];
+        let coming = buffers::records_per_segment(engine, &shard.lock(engine.pool(), guard));
         let is_needed = || grow::pressure(shard, guard, coming) == Pressure::Needed;
         while is_needed() {
             match grow::start(engine, guard, at, coming) {
@@ -484,7 +488,7 @@ impl Maintenance {
                 Err(Refused::NoMemory) if eviction::drop_hot_block(engine, guard, now) => {}
                 Err(_) => break,
             }
-            engine.pool.collect();
+            engine.pool().collect();
         }
         is_needed().then_some(coming)
     }
@@ -498,27 +502,27 @@ impl Maintenance {
         }
         // Those of items that had to go meanwhile.
         self.discard_all(engine, goes_on);
-        engine.pool.quiesce.park(&mut self.participant);
+        engine.pool().quiesce().park(&mut self.participant);
     }
 
     /// Removes the chunks of items that are gone: after the next start nobody knows of them any more.
     fn discard_all(&mut self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
-        engine.pool.quiesce.refresh(&mut self.participant);
-        let guard = engine.pool.quiesce.guard(&self.participant);
+        engine.pool().quiesce().refresh(&mut self.participant);
+        let guard = engine.pool().quiesce().guard(&self.participant);
         while goes_on() && chunks::discard_some(engine, guard) {}
     }
 
     /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and
     /// would have to be once more in a shard that was done with before.
     fn seal_all_of(&mut self, at: usize, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
-        let segments = engine.shards[at].segments.iter().count();
+        let segments = engine.shards()[at].segments().iter().count();
         let (mut taken_back, mut is_crowded) = (0, false);
         while goes_on() {
-            engine.pool.quiesce.refresh(&mut self.participant);
+            engine.pool().quiesce().refresh(&mut self.participant);
             // SAFETY: as in `slice`; the next quiescent point is that of the next round.
-            let guard = unsafe { engine.pool.quiesce.unbound_guard(&self.participant) };
-            let slots = &engine.pool.slots;
-            if engine.pool.logs.iter().any(|log| log.is_short_of_slots(slots)) {
+            let guard = unsafe { engine.pool().quiesce().unbound_guard(&self.participant) };
+            let slots = engine.pool().slots();
+            if engine.pool().logs().iter().any(|log| log.is_short_of_slots(slots)) {
                 // What is said from here on takes some, too.
                 self.maintain_logs(engine, guard);
             }
@@ -535,8 +539,8 @@ impl Maintenance {
                 None | Some(Outcome::Blocked) if may_take_back => {
                     taken_back += 1;
                     // The logs have to be durable in the end, which takes places, too.
-                    engine.pool.spill_logs();
-                    if (taken_back > segments || is_crowded) && engine.recovery.is_done() {
+                    engine.pool().spill_logs();
+                    if (taken_back > segments || is_crowded) && engine.recovery().is_done() {
                         // Nothing is gained by keeping what is alive.
                         match is_crowded {
                             true => fullness::note_index_full(engine),
@@ -548,7 +552,7 @@ impl Maintenance {
                 }
                 _ => return,
             }
-            engine.pool.collect();
+            engine.pool().collect();
         }
     }
 
@@ -562,7 +566,7 @@ impl Maintenance {
         now: u32,
         crowd: Option<u64>,
     ) -> Option<Outcome> {
-        let left = || engine.shards[at].lock(&engine.pool, guard).state.fresh.records;
+        let left = || engine.shards()[at].lock(engine.pool(), guard).state().fresh().records();
         let before = left();
         let outcome = seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All);
         let least = crowd.map_or(1, |coming| (coming.min(before) / 4).max(1));

@@ -40,7 +40,7 @@ pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
 
 /// Bytes of a segment's pages and footer that are filled, most often.
 pub(crate) fn room_of_one(engine: &Engine) -> u64 {
-    u64::from(engine.geometry.segment_bytes) * FILL_PERCENT / 100
+    u64::from(engine.geometry().segment_bytes()) * FILL_PERCENT / 100
 }
 
 /// Merges the segment that is to be taken back with others of its shard. `false` if nothing would be
@@ -58,10 +58,10 @@ pub(crate) fn merge(
     };
     let job = Job::of(engine, guard, participant, (victim.shard, &group), now);
     // Before anything is read or written: others that move look for places, too.
-    let Some(places) = engine.pool.slots.reserve(repeat_n(job.tier(), outputs)) else {
+    let Some(places) = engine.pool().slots().reserve(repeat_n(job.tier(), outputs)) else {
         return false;
     };
-    let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry.segment_bytes);
+    let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry().segment_bytes());
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut parts = lists.parts(job.tier(), outputs);
@@ -88,15 +88,15 @@ fn choose(
     victim: Victim,
     segments_max: usize,
 ) -> Option<(Vec<Sealed>, usize)> {
-    let shard = &engine.shards[victim.shard];
-    let segments = &shard.segments;
+    let shard = &engine.shards()[victim.shard];
+    let segments = shard.segments();
     let tier = segments.slot(victim.sealed.number).tier;
-    let locked = shard.lock(&engine.pool, guard);
-    let may_merge = locked.state.growing.is_none()
-        && locked.state.awaited.is_none()
+    let locked = shard.lock(engine.pool(), guard);
+    let may_merge = locked.state().growing().is_none()
+        && locked.state().awaited().is_none()
         && !fullness::may_let_go(engine);
-    let room = (engine.pool.slots.tiers[usize::from(tier)].free() as usize)
-        .min(locked.state.numbers.len());
+    let room = (engine.pool().slots().tiers()[usize::from(tier)].free() as usize)
+        .min(locked.state().numbers().len());
     drop(locked);
     if !may_merge || room == 0 {
         return None;
@@ -104,12 +104,12 @@ fn choose(
     let is_like = |sealed: &Sealed| {
         segments.slot(sealed.number).tier == tier
             && segments.extents(sealed.number).next().is_none()
-            && segments.usage(sealed.number).live_records > 0
+            && segments.usage(sealed.number).live_records() > 0
     };
     // What lives in them changes meanwhile: it is looked at once.
     let like = segments.iter().filter(is_like);
     let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
-    all.sort_unstable_by_key(|(usage, _)| usage.live_bytes);
+    all.sort_unstable_by_key(|(usage, _)| usage.live_bytes());
     let usages: Vec<_> = all.iter().map(|&(usage, _)| usage).collect();
     let (offer, last) = best_offer(&usages, segments_max, room, room_of_one(engine))?;
     let group = all[..offer.segments - 1].iter().chain([&all[last]]);
@@ -129,8 +129,8 @@ fn best_offer(
     let mut best: Option<(Offer, usize)> = None;
     for n in 1..=segments_max.min(usages.len()) {
         let needed_with = |last: &Usage| {
-            let records = records + u64::from(last.live_records);
-            let pages = (bytes + u64::from(last.live_bytes)).div_ceil(PAGE_ROOM as u64);
+            let records = records + u64::from(last.live_records());
+            let pages = (bytes + u64::from(last.live_bytes())).div_ceil(PAGE_ROOM as u64);
             pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64
         };
         for outputs in 1..n.min(room + 1) {
@@ -141,8 +141,8 @@ fn best_offer(
             let is_better = |offer: &Offer| best.is_none_or(|(best, _)| offer.is_better_than(best));
             best = offer.filter(is_better).map(|offer| (offer, last)).or(best);
         }
-        records += u64::from(usages[n - 1].live_records);
-        bytes += u64::from(usages[n - 1].live_bytes);
+        records += u64::from(usages[n - 1].live_records());
+        bytes += u64::from(usages[n - 1].live_bytes());
     }
     best
 }
@@ -187,7 +187,7 @@ mod tests {
     /// What a segment holds that is so many percent full, of records of 111 bytes.
     fn usage(percent: u32) -> Usage {
         let live_records = ROOM_OF_ONE as u32 / 117 * percent / 100;
-        Usage { live_records, live_bytes: live_records * 111, ..Usage::default() }
+        Usage::alive(live_records, live_records * 111)
     }
 
     #[test]

@@ -42,8 +42,8 @@ pub(crate) type Item<'b> = packing::Item<'b, u8>;
 
 /// What is to become a new segment of a tier.
 pub(crate) struct Part<'b> {
-    pub(crate) tier: u16,
-    pub(crate) items: Vec<Item<'b>>,
+    pub(super) tier: u16,
+    pub(super) items: Vec<Item<'b>>,
 }
 
 /// A new segment that was written, and does not count yet.
@@ -99,24 +99,24 @@ fn emptied<'b>(mut items: Vec<Item<'_>>) -> Vec<Item<'b>> {
 
 /// One move. Steps answer `None` when it can't go on; until the new segments begin nothing has changed.
 pub(crate) struct Job<'e> {
-    pub(crate) engine: &'e Engine,
-    pub(crate) shard: &'e Shard,
-    pub(crate) guard: Guard<'e>,
+    pub(super) engine: &'e Engine,
+    pub(super) shard: &'e Shard,
+    pub(super) guard: Guard<'e>,
     /// The thread's own, which is not to hold up others' memory while it waits for a drive.
-    pub(crate) participant: &'e Participant,
+    pub(super) participant: &'e Participant,
     /// The shard's number.
-    pub(crate) at: usize,
+    pub(super) at: usize,
     /// The old segments, all on one tier.
-    pub(crate) group: &'e [Sealed],
+    pub(super) group: &'e [Sealed],
     /// Records count as unused from now on.
-    pub(crate) forgets_uses: bool,
+    pub(super) forgets_uses: bool,
     /// Unix seconds.
-    pub(crate) now: u32,
+    pub(super) now: u32,
     /// The old segment that could not be read as a whole, if it was that that the move failed for: by itself
     /// it can be taken back.
-    pub(crate) damaged: Cell<Option<Sealed>>,
+    pub(super) damaged: Cell<Option<Sealed>>,
     /// What is suspended of the old segments.
-    pub(crate) glance: Cell<Glance>,
+    pub(super) glance: Cell<Glance>,
 }
 
 impl<'e> Job<'e> {
@@ -129,7 +129,7 @@ impl<'e> Job<'e> {
         now: u32,
     ) -> Self {
         let (damaged, glance) = (Cell::default(), Cell::default());
-        let shard = &engine.shards[at];
+        let shard = &engine.shards()[at];
         let forgets_uses = false;
         Self { engine, shard, guard, participant, at, group, forgets_uses, now, damaged, glance }
     }
@@ -145,9 +145,9 @@ impl<'e> Job<'e> {
         }
         let mut locked = self.lock();
         // From here on nothing more of them is suspended.
-        locked.state.leaving = self.group.to_vec();
+        locked.begin_leaving(self.group);
         let numbers = self.group.iter().map(|sealed| sealed.number);
-        self.glance.set(locked.state.suspended.glance(numbers));
+        self.glance.set(locked.state().suspended().glance(numbers));
         drop(locked);
         let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
         let inputs = &mut space.inputs[..self.group.len()];
@@ -155,8 +155,8 @@ impl<'e> Job<'e> {
         let done = work(inputs, &mut lists).is_some();
         space.lists = lists.0.into_iter().map(emptied).collect();
         let mut locked = self.lock();
-        locked.state.leaving.clear();
-        locked.state.arriving.clear();
+        locked.end_leaving();
+        locked.end_arriving();
         done
     }
 
@@ -174,7 +174,7 @@ impl<'e> Job<'e> {
 
     /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
     fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let quiesce = &self.engine.pool.quiesce;
+        let quiesce = self.engine.pool().quiesce();
         // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
         // under the guard after it.
         unsafe { quiesce.park_beside_guards(self.participant) };
@@ -193,27 +193,27 @@ impl<'e> Job<'e> {
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.lock().state.generation
+        self.lock().state().generation()
     }
 
     /// The tier of the old segments.
     pub(crate) fn tier(&self) -> u16 {
-        self.shard.segments.slot(self.group[0].number).tier
+        self.shard.segments().slot(self.group[0].number).tier
     }
 
     fn lock(&self) -> Locked<'e> {
-        self.shard.lock(&self.engine.pool, self.guard)
+        self.shard.lock(self.engine.pool(), self.guard)
     }
 
     /// The segment that a record comes from.
     fn old(&self, item: &Item<'_>) -> Sealed {
-        self.group[usize::from(item.source)]
+        self.group[usize::from(*item.source())]
     }
 
     /// As [`Job::lock`], unless everything was flushed since.
     fn lock_unless_flushed(&self, generation: u64) -> Option<Locked<'e>> {
         let locked = self.lock();
-        (locked.state.generation == generation).then_some(locked)
+        (locked.state().generation() == generation).then_some(locked)
     }
 
     /// Shows what is alive in an old segment that was read, with the uses that its entry counted. Answers all
@@ -229,24 +229,21 @@ impl<'e> Job<'e> {
         let (input, number): (&'b [u8], _) = (input, self.group[from].number);
         for batch in spots.chunks(BATCH) {
             let mut locked = self.lock_unless_flushed(generation)?;
-            locked.index().prefetch_all(batch.iter().map(|(name, _)| name));
+            locked.index().prefetch_all(batch.iter().map(|(name, _)| *name));
             for (name, span) in batch {
                 let Some(entry) = locked.index().get(*name, number) else { continue };
                 let bytes = &input[span.clone()];
                 let (record, _) = Record::decode(bytes)?;
                 if record.is_expired(self.now) {
                     locked.unlink(*name, number, Some(bytes.len() as u32));
-                    count(&self.engine.pool.counters.expired);
+                    count(self.engine.pool().counters().expired());
                     chunks::discard_chunks_of(self.engine, &record);
                     continue;
                 }
-                let item = Item {
-                    is_manifest: record.is_manifest,
-                    payload_bytes: record.payload_bytes() as u32,
-                    expires: record.expires,
-                    ..Item::new(*name, bytes, from as u8)
-                };
-                show(&locked, entry.uses, item);
+                let item = Item::new(*name, bytes, from as u8)
+                    .with_manifest(record.is_manifest())
+                    .with_payload(record.payload_bytes() as u32, record.expires);
+                show(&locked, entry.uses(), item);
             }
         }
         Some(names)
@@ -264,21 +261,21 @@ impl<'e> Job<'e> {
         let Self { engine, shard, guard, .. } = *self;
         let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut glance);
         self.glance.set(glance);
-        stuck.is_empty().then_some((footer.names, spots))
+        stuck.is_empty().then_some((footer.into_names(), spots))
     }
 
     /// `None` unless all of it can be read: what lies in damaged pages would leave entries behind.
     fn read_whole(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Footer, Vec<Spot>)> {
-        let (engine, segments) = (self.engine, &self.shard.segments);
+        let (engine, segments) = (self.engine, self.shard.segments());
         if input.is_empty() {
             return None;
         }
         let footer = footers::check_footer(engine, self.shard, sealed, input).ok()?;
         let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
-        let spans = spans.filter(|spans| spans.len() == footer.names.len())?;
+        let spans = spans.filter(|spans| spans.len() == footer.names().len())?;
         let spots = match segments.extents(sealed.number).next() {
             // Records lie in the order of their names.
-            None => footer.names.iter().copied().zip(spans).collect(),
+            None => footer.names().iter().copied().zip(spans).collect(),
             Some(_) => {
                 spans.into_iter().map(|span| self.spot(input, span)).collect::<Option<_>>()?
             }
@@ -288,8 +285,8 @@ impl<'e> Job<'e> {
 
     fn spot(&self, input: &[u8], span: Range<usize>) -> Option<Spot> {
         let (record, _) = Record::decode(&input[span.clone()])?;
-        let hasher = &self.engine.hasher;
-        Some((hasher.name(hasher.key(record.key, record.is_chunk).hash), span))
+        let hasher = &self.engine.hasher();
+        Some((hasher.name(hasher.key(record.key, record.is_chunk()).hash()), span))
     }
 
     /// Makes every part a new segment in one of `places`, and ends the old ones, which have these `names`. Gives up where more
@@ -327,13 +324,13 @@ impl<'e> Job<'e> {
 
     /// Puts records back into DRAM, unless they are more bytes than this.
     pub(crate) fn put_back(&self, items: &[Item<'_>], bytes_max: u64) -> Option<()> {
-        let bytes: usize = items.iter().map(|item| item.bytes.len()).sum();
+        let bytes: usize = items.iter().map(|item| item.bytes().len()).sum();
         if bytes as u64 > bytes_max {
             return None;
         }
         let Self { engine, shard, guard, now, .. } = *self;
         let put = |item: &Item<'_>| {
-            reclaim::reinsert(engine, shard, guard, self.old(item), item.bytes, now)
+            reclaim::reinsert(engine, shard, guard, self.old(item), item.bytes(), now)
         };
         items.iter().try_for_each(put).ok()
     }
@@ -345,12 +342,12 @@ impl<'e> Job<'e> {
         let count = part.len() as u64;
         let (step, mut arrival) = (SCATTER % count.max(1), 0);
         for item in part.iter_mut() {
-            item.arrival = arrival as u32;
+            item.set_arrival(arrival as u32);
             arrival += step;
             arrival -= if arrival < count { 0 } else { count };
         }
-        let mut left = defer_equal_names(part, self.shard.index.load(self.guard).bucket_width());
-        left.extend(fit(part, self.engine.geometry.segment_bytes as usize));
+        let mut left = defer_equal_names(part, self.shard.index().load(self.guard).bucket_width());
+        left.extend(fit(part, self.engine.geometry().segment_bytes() as usize));
         left
     }
 
@@ -366,12 +363,12 @@ impl<'e> Job<'e> {
                 Ok(output) => written.push(output),
                 Err(number) => {
                     let mut locked = self.lock();
-                    if locked.state.generation == generation {
+                    if locked.state().generation() == generation {
                         let numbers =
-                            written.iter().map(|output: &Output<'_, '_>| output.footer.number);
-                        locked.state.numbers.extend(numbers.chain(number));
+                            written.iter().map(|output: &Output<'_, '_>| output.footer.number());
+                        locked.give_numbers(numbers.chain(number));
                     }
-                    written.iter().for_each(|output| self.engine.pool.slots.give(output.slot));
+                    written.iter().for_each(|output| self.engine.pool().slots().give(output.slot));
                     return None;
                 }
             }
@@ -389,60 +386,56 @@ impl<'e> Job<'e> {
     ) -> Result<Output<'p, 'b>, Option<u16>> {
         let engine = self.engine;
         let locked = self.lock_unless_flushed(generation);
-        let number = locked.and_then(|mut locked| locked.state.numbers.pop()).ok_or(None)?;
+        let number = locked.and_then(|mut locked| locked.take_number()).ok_or(None)?;
         let slot = places.take(part.tier).ok_or(Some(number))?;
-        let mut footer = Footer {
-            seq: engine.next_seq(),
-            shard: self.at as u16,
-            number,
-            sealed: self.now,
-            buckets: self.shard.index.load(self.guard).buckets() as u32,
-            ..packing::describe(&part.items)
-        };
+        let seq = engine.next_seq();
+        let buckets = self.shard.index().load(self.guard).buckets() as u32;
+        let described = packing::describe(&part.items);
+        let mut footer = described.of_seal(self.at as u16, number, seq, self.now).under(buckets);
         assemble(&part.items, segment, &mut footer);
-        let written = self.while_parked(|| engine.pool.slots.write(slot, segment));
+        let written = self.while_parked(|| engine.pool().slots().write(slot, segment));
         written.map_err(|_| Some(number))?;
         Ok(Output { slot, footer, items: &part.items })
     }
 
     /// Begins the new segments, and hands them the entries of their records.
     fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
-        let (engine, segments) = (self.engine, &self.shard.segments);
-        let log_of = |output: &Output<'_, '_>| &engine.pool.logs[usize::from(output.slot.tier)];
-        outputs.iter().for_each(|output| log_of(output).ensure_room(&engine.pool.slots));
+        let (engine, segments) = (self.engine, self.shard.segments());
+        let log_of = |output: &Output<'_, '_>| &engine.pool().logs()[usize::from(output.slot.tier)];
+        outputs.iter().for_each(|output| log_of(output).ensure_room(engine.pool().slots()));
         let Some(mut locked) = self.lock_unless_flushed(generation) else {
             // Segment numbers were put back all together.
-            outputs.iter().for_each(|output| engine.pool.slots.give(output.slot));
+            outputs.iter().for_each(|output| engine.pool().slots().give(output.slot));
             return None;
         };
         let ages = self.group.iter().map(|sealed| segments.age(sealed.number));
         let age = ages.max().unwrap_or(0);
         for output @ Output { slot, footer, items } in outputs {
-            let seat = Seat { shard: footer.shard, number: footer.number, seq: footer.seq };
-            log_of(output).begin(engine.pool.slots.index(*slot), seat);
+            let seat = Seat { shard: footer.shard(), number: footer.number(), seq: footer.seq() };
+            log_of(output).begin(engine.pool().slots().index(*slot), seat);
             // Where a descent keeps records because they were used, they have their time once more.
             let is_kept = self.forgets_uses && slot.tier == self.tier();
-            let age = if is_kept { footer.seq } else { age };
-            segments.publish(*slot, footer, footer.names.len() as u32, age);
-            segments.set_items_due(footer.number, packing::items_due(items));
-            engine.note_segment(segments, footer.number, true);
-            locked.state.arriving.push(Sealed { number: footer.number, seq: footer.seq });
+            let age = if is_kept { footer.seq() } else { age };
+            segments.publish(*slot, footer, footer.names().len() as u32, age);
+            segments.set_items_due(footer.number(), packing::items_due(items));
+            engine.note_segment(segments, footer.number(), true);
+            locked.begin_arriving(Sealed { number: footer.number(), seq: footer.seq() });
         }
         drop(locked);
         crash_point("merge: begun");
         for Output { slot, footer, items } in outputs {
-            let to = Sealed { number: footer.number, seq: footer.seq };
-            let tier = engine.pool.counters.tier(slot.tier);
+            let to = Sealed { number: footer.number(), seq: footer.seq() };
+            let tier = engine.pool().counters().tier(slot.tier);
             let moved = match slot.tier == self.tier() {
-                true => &tier.reinserted_records,
-                false => &tier.demoted_records,
+                true => &tier.reinserted_records(),
+                false => &tier.demoted_records(),
             };
             moved.fetch_add(items.len() as u64, Ordering::Relaxed);
             for batch in items.chunks(BATCH) {
-                engine.pool.make_log_room();
+                engine.pool().make_log_room();
                 let mut locked = self.lock_unless_flushed(generation)?;
-                locked.index().prefetch_all(batch.iter().map(|item| &item.name));
-                batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
+                locked.index().prefetch_all(batch.iter().map(|item| item.name()));
+                batch.iter().for_each(|item| locked.table().prefetch(item.name().pos));
                 batch.iter().for_each(|item| self.hand_over(&mut locked, item, to));
                 drop(locked);
                 crash_point("merge: some handed over");
@@ -453,35 +446,35 @@ impl<'e> Job<'e> {
 
     fn hand_over(&self, locked: &mut Locked<'_>, item: &Item<'_>, to: Sealed) {
         let from = self.old(item);
-        if !locked.index().retarget(item.name, from.number, to.number, self.forgets_uses) {
+        if !locked.index().retarget(item.name(), from.number, to.number, self.forgets_uses) {
             // It was changed meanwhile.
-            return locked.log_kill(item.name, to.number);
+            return locked.log_kill(item.name(), to.number);
         }
-        let segments = &self.shard.segments;
-        let bytes = item.bytes.len() as u32;
+        let segments = self.shard.segments();
+        let bytes = item.bytes().len() as u32;
         let before = segments.sub_live(from.number, Some(bytes));
         segments.add_live(to.number, bytes);
         let [from_tier, to_tier] = [from, to].map(|sealed| segments.slot(sealed.number).tier);
         // Most often a tier has as many records as it had, and as many bytes but where those of dead ones were
         // guessed.
         if before != bytes || from_tier != to_tier {
-            let counters = &self.engine.pool.counters;
+            let counters = self.engine.pool().counters();
             counters.tier(to_tier).add_live(self.at, bytes);
             counters.tier(from_tier).sub_live(self.at, before);
         }
-        if locked.lane(Lane::Hot).records > 0 {
-            promotion::move_origin(locked, item.name, item.bytes, from, to);
+        if locked.lane(Lane::Hot).records() > 0 {
+            promotion::move_origin(locked, item.name(), item.bytes(), from, to);
         }
         crash_point("merge: a record handed over");
     }
 
     /// The commit: the new segments count, the old ones end.
     fn end(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
-        let (engine, slots) = (self.engine, &self.engine.pool.slots);
+        let (engine, slots) = (self.engine, self.engine.pool().slots());
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
-        for output in outputs.iter().filter(|_| engine.is_strict) {
-            let log = &engine.pool.logs[usize::from(output.slot.tier)];
+        for output in outputs.iter().filter(|_| engine.is_strict()) {
+            let log = &engine.pool().logs()[usize::from(output.slot.tier)];
             // What ends in one log must have begun in the other before. A flush that fails fails the log.
             let _ = match output.slot.tier == self.tier() {
                 true => log.flush(slots),
@@ -490,23 +483,23 @@ impl<'e> Job<'e> {
         }
         let mut locked = self.lock_unless_flushed(generation)?;
         self.commit(&here, &elsewhere);
-        locked.state.leaving.clear();
-        if !elsewhere.is_empty() && engine.is_strict {
+        locked.end_leaving();
+        if !elsewhere.is_empty() && engine.is_strict() {
             drop(locked);
             // Else a power loss could bring back what is committed there, and what is not ended here.
-            let _ = engine.pool.logs[usize::from(self.tier())].make_durable(slots);
+            let _ = engine.pool().logs()[usize::from(self.tier())].make_durable(slots);
             locked = self.lock_unless_flushed(generation)?;
         }
         if !elsewhere.is_empty() {
             crash_point("descent: committed above");
         }
         for output in elsewhere {
-            let log = &engine.pool.logs[usize::from(output.slot.tier)];
+            let log = &engine.pool().logs()[usize::from(output.slot.tier)];
             log.ensure_room(slots);
             log.commit(slots.index(output.slot));
         }
         self.group.iter().for_each(|sealed| engine.log_free(&locked, sealed.number));
-        locked.state.arriving.clear();
+        locked.end_arriving();
         drop(locked);
         durability::make_frees_durable(engine);
         Some(())
@@ -517,7 +510,7 @@ impl<'e> Job<'e> {
         let Self { engine, shard, guard, at, now, .. } = *self;
         for (&sealed, names) in self.group.iter().zip(names) {
             // What was left behind to go, and entries without a record.
-            if shard.segments.usage(sealed.number).live_records > 0 {
+            if shard.segments().usage(sealed.number).live_records() > 0 {
                 let left = (at, sealed);
                 listing::show_evicted(engine, guard, left, buffer, now);
                 reclaim::drop_entries(engine, shard, guard, sealed, names);
@@ -532,10 +525,10 @@ impl<'e> Job<'e> {
 
     /// The new segments count from here on, all at once, and the old ones do not any more.
     fn commit(&self, here: &[&Output<'_, '_>], elsewhere: &[&Output<'_, '_>]) {
-        let slots = &self.engine.pool.slots;
-        let log = &self.engine.pool.logs[usize::from(self.tier())];
+        let slots = self.engine.pool().slots();
+        let log = &self.engine.pool().logs()[usize::from(self.tier())];
         let ending: Vec<_> =
-            self.group.iter().map(|sealed| self.shard.segments.slot(sealed.number)).collect();
+            self.group.iter().map(|sealed| self.shard.segments().slot(sealed.number)).collect();
         let begun = here.iter().map(|output| output.slot);
         let mut changing: Vec<_> = begun.clone().chain(ending.iter().copied()).collect();
         // A new one leads; where there is none, one that ends, by itself too.
@@ -545,7 +538,7 @@ impl<'e> Job<'e> {
         }
         log.ensure_room(slots);
         changing.into_iter().for_each(|slot| log.follow(slots.index(slot), leader));
-        elsewhere.iter().for_each(|output| log.follow_abroad(output.footer.seq, leader));
+        elsewhere.iter().for_each(|output| log.follow_abroad(output.footer.seq(), leader));
         crash_point("merge: before the commit");
         log.commit(leader);
         begun.for_each(|slot| log.note_commit(slots.index(slot)));

@@ -30,13 +30,13 @@ const CLASSES: usize = 17;
 /// A record that is nowhere but in DRAM.
 #[derive(Clone, Copy)]
 pub(crate) struct Fresh<'g> {
-    pub(crate) name: Name,
-    pub(crate) resident: Resident<'g>,
-    pub(crate) is_manifest: bool,
+    pub(super) name: Name,
+    pub(super) resident: Resident<'g>,
+    pub(super) is_manifest: bool,
     /// Of key and value.
-    pub(crate) payload_bytes: u32,
+    pub(super) payload_bytes: u32,
     /// Unix seconds; 0 for never.
-    pub(crate) expires: u32,
+    pub(super) expires: u32,
 }
 
 /// Which of a shard's fresh records are to be written.
@@ -52,14 +52,14 @@ pub(crate) enum Wanted {
 
 /// One choice.
 pub(crate) struct Pick<'g> {
-    pub(crate) engine: &'g Engine,
-    pub(crate) shard: &'g Shard,
-    pub(crate) guard: Guard<'g>,
+    pub(super) engine: &'g Engine,
+    pub(super) shard: &'g Shard,
+    pub(super) guard: Guard<'g>,
     /// Unix seconds.
-    pub(crate) now: u32,
+    pub(super) now: u32,
     /// Unix seconds of the choice before; 0 if there was none.
-    pub(crate) since: u32,
-    pub(crate) wanted: Wanted,
+    pub(super) since: u32,
+    pub(super) wanted: Wanted,
 }
 
 /// What there is to choose from, oldest first.
@@ -97,7 +97,7 @@ impl<'g> Pick<'g> {
             } else if fresh.resident.has(mark::REWRITTEN) {
                 // Next time it is written, unless it is overwritten once more.
                 fresh.resident.set(mark::CHANGED);
-                fresh.resident.header.mark.fetch_and(!mark::REWRITTEN, Ordering::Relaxed);
+                fresh.resident.header.mark().fetch_and(!mark::REWRITTEN, Ordering::Relaxed);
             }
         }
         picked
@@ -107,7 +107,7 @@ impl<'g> Pick<'g> {
     /// clear what is written.
     fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
         let mut choice = Choice::default();
-        let arena = &self.engine.pool.arena;
+        let arena = self.engine.pool().arena();
         for resident in
             blocks.iter().flat_map(|block| arena.records(self.guard, block.id, block.fill))
         {
@@ -118,11 +118,11 @@ impl<'g> Pick<'g> {
             if self.wanted == Wanted::Admitted && !resident.has(mark::ADMITTED) {
                 continue;
             }
-            let key = self.engine.hasher.key(record.key, record.is_chunk);
+            let key = self.engine.hasher().key(record.key, record.is_chunk());
             let fresh = Fresh {
-                name: self.engine.hasher.name(key.hash),
+                name: self.engine.hasher().name(key.hash()),
                 resident,
-                is_manifest: record.is_manifest,
+                is_manifest: record.is_manifest(),
                 payload_bytes: record.payload_bytes() as u32,
                 expires: record.expires,
             };
@@ -180,7 +180,7 @@ impl<'g> Pick<'g> {
     }
 
     fn drop_expired(&self, expired: &[Fresh<'_>]) {
-        let pool = &self.engine.pool;
+        let pool = self.engine.pool();
         for batch in expired.chunks(BATCH) {
             pool.make_log_room();
             let mut locked = self.shard.lock(pool, self.guard);
@@ -190,8 +190,8 @@ impl<'g> Pick<'g> {
                 if let (true, Some((record, _))) = (*is_manifest, Record::decode(resident.bytes)) {
                     chunks::discard_chunks_of(self.engine, &record);
                 }
-                count(&pool.counters.expired);
-                count(&pool.counters.expired_unwritten);
+                count(pool.counters().expired());
+                count(pool.counters().expired_unwritten());
                 locked.log_kill_origin(*name, resident);
                 locked.forget(name.pos, resident, at);
             }

@@ -3,17 +3,18 @@
 
 /// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
 fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
-    let level = engine.pool.slots.tiers[usize::from(shard.segments.slot(number).tier)].rung;
+    let level =
+        engine.pool().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
     let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
-    let room = most.saturating_sub(engine.kept_ahead.load(Ordering::Relaxed));
-    (room / u64::from(shard.segments.average_bytes(number).max(1))) as usize
+    let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
+    (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
 }
 
 /// Counts records that were kept of a segment, and those that are its share.
 fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: usize) {
-    let bytes = |records: usize| records as u64 * u64::from(shard.segments.average_bytes(number));
+    let bytes = |records: usize| records as u64 * u64::from(shard.segments().average_bytes(number));
     let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
-    let _ = engine.kept_ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    let _ = engine.kept_ahead().fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
 }
 
 #[cfg(all(test, not(loom)))]
@@ -52,9 +53,9 @@ const KEEP_AHEAD_PART: u64 = 4;
 /// A segment to take back.
 #[derive(Clone, Copy)]
 pub(crate) struct Victim {
-    pub(crate) shard: usize,
-    pub(crate) sealed: Sealed,
-    pub(crate) keeps: Keeps,
+    pub(super) shard: usize,
+    pub(super) sealed: Sealed,
+    pub(super) keeps: Keeps,
 }
 
 /// What is kept of a segment's records. Decided when it is chosen, and once: the cache may become full meanwhile, or not be
@@ -78,12 +79,12 @@ pub(crate) fn choose(
     full: bool,
 ) -> Option<Victim> {
     let rank = |victim: &Victim| {
-        let segments = &engine.shards[victim.shard].segments;
+        let segments = engine.shards()[victim.shard].segments();
         let usage = segments.usage(victim.sealed.number);
-        match usage.live_records {
+        match usage.live_records() {
             0 => (0, victim.sealed.seq),
             _ if full => (1, segments.age(victim.sealed.number)),
-            _ => (1, usage.live_bytes.into()),
+            _ => (1, usage.live_bytes().into()),
         }
     };
     let keeps = if full { Keeps::Used } else { Keeps::All };
@@ -100,10 +101,10 @@ pub(crate) fn segments_on(
     shards: Range<usize>,
     rung: u16,
 ) -> impl Iterator<Item = (usize, Sealed)> {
-    let tiers = engine.pool.slots.tiers.iter();
-    let is_gain: Vec<_> = tiers.map(|tier| tier.rung == rung && tier.works()).collect();
+    let tiers = engine.pool().slots().tiers().iter();
+    let is_gain: Vec<_> = tiers.map(|tier| tier.rung() == rung && tier.works()).collect();
     shards.flat_map(move |shard| {
-        let segments = &engine.shards[shard].segments;
+        let segments = engine.shards()[shard].segments();
         let is_gain = is_gain.clone();
         let is_on = move |sealed: &Sealed| is_gain[usize::from(segments.slot(sealed.number).tier)];
         segments.iter().filter(is_on).map(move |sealed| (shard, sealed))
@@ -112,20 +113,20 @@ pub(crate) fn segments_on(
 
 /// Whether a segment has live records.
 pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
-    engine.shards[victim.shard].segments.usage(victim.sealed.number).live_records > 0
+    engine.shards()[victim.shard].segments().usage(victim.sealed.number).live_records() > 0
 }
 
 /// Whether no segment of a rung has so much that is dead, or so little in it, that taking it back gains a
 /// place.
 pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
-    let segment_bytes = engine.geometry.segment_bytes;
-    engine.shards.iter().all(|shard| {
-        let tier = |sealed: &Sealed| usize::from(shard.segments.slot(sealed.number).tier);
-        let on_rung = |sealed: &Sealed| engine.pool.slots.tiers[tier(sealed)].rung == rung;
-        shard.segments.iter().filter(on_rung).all(|sealed| {
-            let usage = shard.segments.usage(sealed.number);
-            let dead = usage.record_bytes.saturating_sub(usage.live_bytes);
-            dead < segment_bytes / 10 && usage.record_bytes > segment_bytes / 2
+    let segment_bytes = engine.geometry().segment_bytes();
+    engine.shards().iter().all(|shard| {
+        let tier = |sealed: &Sealed| usize::from(shard.segments().slot(sealed.number).tier);
+        let on_rung = |sealed: &Sealed| engine.pool().slots().tiers()[tier(sealed)].rung() == rung;
+        shard.segments().iter().filter(on_rung).all(|sealed| {
+            let usage = shard.segments().usage(sealed.number);
+            let dead = usage.record_bytes().saturating_sub(usage.live_bytes());
+            dead < segment_bytes / 10 && usage.record_bytes() > segment_bytes / 2
         })
     })
 }
@@ -147,13 +148,13 @@ pub(crate) fn reclaim(
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> Result<(), PutOff> {
-    let shard = &engine.shards[victim.shard];
-    let told = &engine.pool.told;
-    let place = engine.pool.slots.place_number(shard.segments.slot(victim.sealed.number));
+    let shard = &engine.shards()[victim.shard];
+    let told = engine.pool().told();
+    let place = engine.pool().slots().place_number(shard.segments().slot(victim.sealed.number));
     told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
-    shard.lock(&engine.pool, guard).state.leaving.push(victim.sealed);
+    shard.lock(engine.pool(), guard).begin_leaving(&[victim.sealed]);
     let done = take_back(engine, guard, victim, buffer, now);
-    shard.lock(&engine.pool, guard).state.leaving.clear();
+    shard.lock(engine.pool(), guard).end_leaving();
     let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
     told.reclaims(place, step);
     done
@@ -166,11 +167,11 @@ fn take_back(
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> Result<(), PutOff> {
-    let shard = &engine.shards[victim.shard];
+    let shard = &engine.shards()[victim.shard];
     let number = victim.sealed.number;
     let may_let_go = victim.keeps != Keeps::All;
-    let is_suspended = shard.lock(&engine.pool, guard).state.suspended.count(number) > 0;
-    if shard.segments.usage(number).live_records > 0 || is_suspended {
+    let is_suspended = shard.lock(engine.pool(), guard).state().suspended().count(number) > 0;
+    if shard.segments().usage(number).live_records() > 0 || is_suspended {
         let footer = match read_footer(engine, shard, victim.sealed, buffer) {
             Ok(footer) => footer,
             Err(Unreadable::Unanswered) => return Err(PutOff::Unanswered),
@@ -185,21 +186,21 @@ fn take_back(
             // The index has to grow first.
             return Err(PutOff::NoRoom);
         }
-        let share = footer.names.len() * KEEP_PERCENT / 100;
+        let share = footer.names().len() * KEEP_PERCENT / 100;
         let keep_max = match may_let_go {
             true => share + records_to_keep_ahead(engine, shard, number),
-            false => footer.names.len(),
+            false => footer.names().len(),
         };
-        let keep = sort_out(engine, shard, guard, victim, (&footer.names, keep_max));
-        let live = || shard.segments.usage(number).live_records as usize;
-        if may_let_go && keep.len() > share && !shard.segments.has_manifests(number) {
+        let keep = sort_out(engine, shard, guard, victim, (footer.names(), keep_max));
+        let live = || shard.segments().usage(number).live_records() as usize;
+        if may_let_go && keep.len() > share && !shard.segments().has_manifests(number) {
             note_kept(engine, shard, number, keep.len(), share);
-            renew(engine, shard, guard, victim.sealed, &footer.names);
+            renew(engine, shard, guard, victim.sealed, footer.names());
             return Ok(());
         }
         let live_before = live();
         let mut items_let_go = Vec::new();
-        if !keep.is_empty() || shard.segments.has_manifests(number) {
+        if !keep.is_empty() || shard.segments().has_manifests(number) {
             let let_go = &mut items_let_go;
             let kept =
                 reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
@@ -220,8 +221,8 @@ fn take_back(
         let left = (victim.shard, victim.sealed);
         listing::show_evicted(engine, guard, left, buffer, now);
         // Most often every record has found another place.
-        if shard.segments.usage(number).live_records > 0 {
-            drop_entries(engine, shard, guard, victim.sealed, &footer.names);
+        if shard.segments().usage(number).live_records() > 0 {
+            drop_entries(engine, shard, guard, victim.sealed, footer.names());
         }
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
         items_let_go
@@ -230,8 +231,8 @@ fn take_back(
     } else {
         whole::end(engine, shard, guard, &[victim.sealed]);
     }
-    let mut locked = shard.lock(&engine.pool, guard);
-    if shard.segments.is_current(victim.sealed) {
+    let mut locked = shard.lock(engine.pool(), guard);
+    if shard.segments().is_current(victim.sealed) {
         engine.free_segment(&mut locked, number);
     }
     Ok(())
@@ -241,16 +242,16 @@ fn take_back(
 /// anew would gain no place. Unused records stay with them: their entries could only go with a tombstone each.
 fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
     for batch in names.chunks(BATCH) {
-        let locked = shard.lock(&engine.pool, guard);
-        if !shard.segments.is_current(sealed) {
+        let locked = shard.lock(engine.pool(), guard);
+        if !shard.segments().is_current(sealed) {
             return;
         }
-        locked.index().prefetch_all(batch.iter());
+        locked.index().prefetch_all(batch.iter().copied());
         for &name in batch {
             locked.index().retarget(name, sealed.number, sealed.number, true);
         }
     }
-    shard.segments.set_age(sealed.number, engine.next_seq());
+    shard.segments().set_age(sealed.number, engine.next_seq());
 }
 
 /// Takes what is left of a segment out of the index.
@@ -262,33 +263,33 @@ pub(crate) fn drop_entries(
     names: &[Name],
 ) {
     for batch in names.chunks(BATCH) {
-        let mut locked = shard.lock(&engine.pool, guard);
-        if !shard.segments.is_current(sealed) {
+        let mut locked = shard.lock(engine.pool(), guard);
+        if !shard.segments().is_current(sealed) {
             return;
         }
-        locked.index().prefetch_all(batch.iter());
+        locked.index().prefetch_all(batch.iter().copied());
         let (mut evicted, mut unfetched) = (0, 0);
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             locked.unlink(name, sealed.number, None);
             evicted += 1;
-            unfetched += u64::from(entry.uses == 0);
+            unfetched += u64::from(entry.uses() == 0);
         }
-        let counters = &engine.pool.counters;
+        let counters = engine.pool().counters();
         counters.note_evicted_from_tiers(evicted);
-        counters.evicted_unfetched.fetch_add(unfetched, Ordering::Relaxed);
+        counters.evicted_unfetched().fetch_add(unfetched, Ordering::Relaxed);
     }
 }
 
 /// Drops records that the index has no room for.
 fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
-    let mut locked = shard.lock(&engine.pool, guard);
+    let mut locked = shard.lock(engine.pool(), guard);
     for &name in names {
-        if shard.segments.is_current(sealed) && locked.is_suspended(name, sealed.number) {
+        if shard.segments().is_current(sealed) && locked.is_suspended(name, sealed.number) {
             locked.unlink(name, sealed.number, None);
-            count(&engine.pool.counters.collisions);
-            count(&engine.pool.counters.evictions);
-            count(&engine.pool.counters.evictions_index);
+            count(engine.pool().counters().collisions());
+            count(engine.pool().counters().evictions());
+            count(engine.pool().counters().evictions_index());
         }
     }
 }
@@ -301,19 +302,20 @@ fn sort_out(
     Victim { sealed, keeps, .. }: Victim,
     (names, keep_max): (&[Name], usize),
 ) -> HashSet<Name> {
-    let tier = shard.segments.slot(sealed.number).tier;
+    let tier = shard.segments().slot(sealed.number).tier;
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
-        let locked = shard.lock(&engine.pool, guard);
-        if !shard.segments.is_current(sealed) {
+        let locked = shard.lock(engine.pool(), guard);
+        if !shard.segments().is_current(sealed) {
             return HashSet::new();
         }
-        locked.index().prefetch_all(batch.iter());
+        locked.index().prefetch_all(batch.iter().copied());
         for &name in batch {
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             let has_copy = || has_copy(&locked, name, sealed);
-            let is_kept =
-                || keeps == Keeps::All || engine.pool.admission.keeps(tier, entry.uses, has_copy);
+            let is_kept = || {
+                keeps == Keeps::All || engine.pool().admission().keeps(tier, entry.uses(), has_copy)
+            };
             if keep.len() < keep_max && is_kept() {
                 keep.insert(name);
             }
@@ -326,8 +328,8 @@ fn sort_out(
 pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
-        let resident = locked.pool.arena.view(locked.guard, addr);
-        resident.has(mark::HOT) && resident.header.origin.load(Ordering::Relaxed) == origin
+        let resident = locked.pool().arena().view(locked.guard(), addr);
+        resident.has(mark::HOT) && resident.header.origin().load(Ordering::Relaxed) == origin
     };
     locked.table().find(name.pos, is_copy).is_some()
 }
@@ -343,10 +345,10 @@ fn reinsert_all(
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> Result<(), PutOff> {
-    let slot = shard.segments.slot(sealed.number);
-    let counters = engine.pool.counters.tier(slot.tier);
-    buffer.set_len(engine.geometry.segment_bytes as usize);
-    if let Err(error) = engine.pool.slots.read_tail(slot, buffer) {
+    let slot = shard.segments().slot(sealed.number);
+    let counters = engine.pool().counters().tier(slot.tier);
+    buffer.set_len(engine.geometry().segment_bytes() as usize);
+    if let Err(error) = engine.pool().slots().read_tail(slot, buffer) {
         if is_unanswered(&error) {
             return Err(PutOff::Unanswered);
         }
@@ -354,23 +356,23 @@ fn reinsert_all(
         return Ok(());
     }
     // What lies in damaged pages is lost with the segment.
-    each_record(&shard.segments, sealed, buffer, |record| match record {
+    each_record(shard.segments(), sealed, buffer, |record| match record {
         Some(bytes) => {
             let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
-            let key = engine.hasher.key(record.key, record.is_chunk);
-            let name = engine.hasher.name(key.hash);
+            let key = engine.hasher().key(record.key, record.is_chunk());
+            let name = engine.hasher().name(key.hash());
             if keep.contains(&name) {
                 return reinsert(engine, shard, guard, sealed, bytes, now);
             }
-            if record.is_manifest
-                && shard.lock(&engine.pool, guard).entry(name, sealed.number).is_some()
+            if record.is_manifest()
+                && shard.lock(engine.pool(), guard).entry(name, sealed.number).is_some()
             {
                 let_go.push(bytes[..taken].to_vec());
             }
             Ok(())
         }
         None => {
-            count(&counters.corrupt_pages);
+            count(counters.corrupt_pages());
             chunks::note_lost(engine, shard, sealed);
             Ok(())
         }
@@ -387,22 +389,22 @@ pub(crate) fn reinsert(
     now: u32,
 ) -> Result<(), PutOff> {
     let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
-    let key = engine.hasher.key(record.key, record.is_chunk);
-    let name = engine.hasher.name(key.hash);
-    let mut locked = shard.lock(&engine.pool, guard);
+    let key = engine.hasher().key(record.key, record.is_chunk());
+    let name = engine.hasher().name(key.hash());
+    let mut locked = shard.lock(engine.pool(), guard);
     let still_there =
-        shard.segments.is_current(sealed) && locked.index().get(name, sealed.number).is_some();
+        shard.segments().is_current(sealed) && locked.index().get(name, sealed.number).is_some();
     if !still_there {
         return Ok(());
     }
     if record.is_expired(now) {
         locked.unlink(name, sealed.number, Some(taken as u32));
-        count(&engine.pool.counters.expired);
+        count(engine.pool().counters().expired());
         chunks::discard_chunks_of(engine, &record);
         return Ok(());
     }
-    if record.is_manifest {
-        shard.items_due.note(record.expires);
+    if record.is_manifest() {
+        shard.items_due().note(record.expires);
     }
     let stamp = Stamp {
         mark: mark::REINSERTED,
@@ -413,7 +415,7 @@ pub(crate) fn reinsert(
     let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
     let addr = appended.map_err(|NoBlock| PutOff::NoRoom)?;
     locked.commit();
-    match shard.find_resident(&engine.pool, guard, &key, name.pos) {
+    match shard.find_resident(engine.pool(), guard, &key, name.pos) {
         Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
         None => locked.enter(name.pos, addr, Lane::Fresh),
     }

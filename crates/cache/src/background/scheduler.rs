@@ -33,10 +33,10 @@ pub(crate) struct Crew {
 
 /// How many parts there are: no more than have memory to work in.
 pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
-    let most = if config.tiers.is_empty() { 1 } else { geometry.shards.min(PARTS_MAX) };
+    let most = if config.tiers.is_empty() { 1 } else { geometry.shards().min(PARTS_MAX) };
     let moves = |parts| moving_max(config.memory_bytes, parts, geometry) > 0;
     let fits = |&parts: &usize| {
-        2 * parts as u64 * u64::from(geometry.segment_bytes) <= config.memory_bytes / SHARE
+        2 * parts as u64 * u64::from(geometry.segment_bytes()) <= config.memory_bytes / SHARE
             && (moves(parts) || !moves(1))
     };
     (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
@@ -48,7 +48,7 @@ pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
     let parts = parts(config, geometry);
     // One segment at a time can go down, however little memory there is.
     let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
-    let segment_bytes = u64::from(geometry.segment_bytes);
+    let segment_bytes = u64::from(geometry.segment_bytes());
     parts as u64
         * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, rungs)))
 }
@@ -63,17 +63,17 @@ fn list_bytes(segment_bytes: u64, rungs: usize) -> u64 {
 
 /// Segments that a part moves at once, at most.
 fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
-    merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes as usize)
+    merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes() as usize)
 }
 
 impl Crew {
     pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
-        let (shards, parts) = (engine.shards.len(), parts(config, &engine.geometry));
-        let moving_max = moving_max(config.memory_bytes, parts, &engine.geometry);
+        let (shards, parts) = (engine.shards().len(), parts(config, engine.geometry()));
+        let moving_max = moving_max(config.memory_bytes, parts, engine.geometry());
         let part = |at: usize| {
-            let participant = engine.pool.quiesce.join()?;
+            let participant = engine.pool().quiesce().join()?;
             let shards = shards * at / parts..shards * (at + 1) / parts;
-            let segment_bytes = engine.geometry.segment_bytes as usize;
+            let segment_bytes = engine.geometry().segment_bytes() as usize;
             Some(Mutex::new(Maintenance::new(participant, shards, moving_max, segment_bytes)))
         };
         Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
@@ -98,9 +98,9 @@ impl Crew {
         // All at once, so that nobody else works meanwhile.
         let parts: Vec<_> = self.parts.iter().map(lock).collect();
         // As long as there are places for that.
-        engine.pool.spill_logs();
+        engine.pool().spill_logs();
         parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
-        engine.pool.counters.records(Lane::Fresh).load(Ordering::Relaxed) == 0
+        engine.pool().counters().records(Lane::Fresh).load(Ordering::Relaxed) == 0
     }
 }
 
@@ -117,8 +117,7 @@ mod tests {
         let parts = |memory: u64, threads| {
             let mut config = Config::new(memory);
             config.background_threads = threads;
-            let mut geometry = Geometry::derive(&config).expect("memory enough");
-            (geometry.shards, geometry.segment_bytes) = (16, 1 << 20);
+            let geometry = Geometry::derive(&config).expect("memory enough").with(16, 1 << 20);
             config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
             super::parts(&config, &geometry)
         };
@@ -132,11 +131,10 @@ mod tests {
     fn what_is_listed_of_segments_that_move_is_counted() {
         let mut config = Config::new(16 << 30);
         config.background_threads = 4;
-        let mut geometry = Geometry::derive(&config).expect("memory enough");
-        (geometry.shards, geometry.segment_bytes) = (16, 16 << 20);
+        let geometry = Geometry::derive(&config).expect("memory enough").with(16, 16 << 20);
         config.tiers = vec![Tier::new(Arc::new(SimDevice::new(1 << 20, 1)))];
-        let records = 4 * 8 * u64::from(geometry.segment_bytes) / 100;
-        let segments = 4 * (2 + 8) * u64::from(geometry.segment_bytes);
+        let records = 4 * 8 * u64::from(geometry.segment_bytes()) / 100;
+        let segments = 4 * (2 + 8) * u64::from(geometry.segment_bytes());
         let lists = bytes(&config, &geometry, 1) - segments;
         let item = size_of::<Item<'_>>() as u64;
         assert!(lists >= records * 2 * item, "a list that grew has up to twice the room: {lists}");

@@ -11,7 +11,6 @@ use crate::platform::crash::crash_point;
 use crate::platform::mapped::stage;
 use crate::platform::prefetch;
 use crate::platform::quiesce::Guard;
-use crate::segments::layout::Footer;
 use crate::segments::packing::{assemble, defer_equal_names, fit};
 use crate::segments::segment::Sealed;
 use crate::segments::{order, packing};
@@ -46,72 +45,66 @@ pub(crate) fn seal(
     now: u32,
     wanted: Wanted,
 ) -> Outcome {
-    let shard = &engine.shards[shard_at];
-    let loss = engine.pool.arena.loss;
+    let shard = &engine.shards()[shard_at];
+    let loss = engine.pool().arena().loss();
     let stage_before = loss.stage();
     let Some((mut items, generation)) = gather(engine, shard, guard, now, wanted) else {
         return Outcome::NotDue;
     };
     let buckets = {
-        let index = shard.index.load(guard);
+        let index = shard.index().load(guard);
         defer_equal_names(&mut items, index.bucket_width());
         index.buckets() as u32
     };
-    fit(&mut items, engine.geometry.segment_bytes as usize);
+    fit(&mut items, engine.geometry().segment_bytes() as usize);
     if items.is_empty() {
         return Outcome::NotDue;
     }
-    let Some(slot) = engine.pool.slots.take() else { return Outcome::Blocked };
-    let mut locked = shard.lock(&engine.pool, guard);
+    let Some(slot) = engine.pool().slots().take() else { return Outcome::Blocked };
+    let mut locked = shard.lock(engine.pool(), guard);
     // After a flush the records are gone, and all numbers are back.
-    let is_current = locked.state.generation == generation;
-    let Some(number) = is_current.then(|| locked.state.numbers.pop()).flatten() else {
-        engine.pool.slots.give(slot);
+    let is_current = locked.state().generation() == generation;
+    let Some(number) = is_current.then(|| locked.take_number()).flatten() else {
+        engine.pool().slots().give(slot);
         return Outcome::Blocked;
     };
     drop(locked);
     let seq = engine.next_seq();
-    let mut footer = Footer {
-        seq,
-        shard: shard_at as u16,
-        number,
-        sealed: now,
-        buckets,
-        ..packing::describe(&items)
-    };
+    let described = packing::describe(&items);
+    let mut footer = described.of_seal(shard_at as u16, number, seq, now).under(buckets);
     assemble(&items, segment, &mut footer);
     // Zeros in the place of what was lost would have a checksum from here on.
     let is_intact = stage_before != stage::FOUND && loss.stage_after_reads() == stage_before;
     if !is_intact {
-        engine.pool.slots.give(slot);
+        engine.pool().slots().give(slot);
     }
-    if !is_intact || engine.pool.slots.write(slot, segment).is_err() {
+    if !is_intact || engine.pool().slots().write(slot, segment).is_err() {
         // The records stay in DRAM and go to another place.
-        let mut locked = shard.lock(&engine.pool, guard);
-        if locked.state.generation == generation {
-            locked.state.numbers.push(number);
+        let mut locked = shard.lock(engine.pool(), guard);
+        if locked.state().generation() == generation {
+            locked.give_numbers([number]);
         }
         return Outcome::Blocked;
     }
-    let log = &engine.pool.logs[usize::from(slot.tier)];
-    log.ensure_room(&engine.pool.slots);
-    locked = shard.lock(&engine.pool, guard);
-    if locked.state.generation != generation {
+    let log = &engine.pool().logs()[usize::from(slot.tier)];
+    log.ensure_room(engine.pool().slots());
+    locked = shard.lock(engine.pool(), guard);
+    if locked.state().generation() != generation {
         // Everything was flushed meanwhile, segment numbers too.
-        engine.pool.slots.give(slot);
+        engine.pool().slots().give(slot);
         return Outcome::Sealed;
     }
     crash_point("seal: written");
-    let log_slot = engine.pool.slots.index(slot);
-    log.begin(log_slot, Seat { shard: footer.shard, number, seq });
-    shard.segments.publish(slot, &footer, footer.names.len() as u32, seq);
-    engine.note_segment(&shard.segments, number, true);
-    shard.segments.set_items_due(number, packing::items_due(&items));
-    locked.state.sealing = Some(Sealed { number, seq });
+    let log_slot = engine.pool().slots().index(slot);
+    log.begin(log_slot, Seat { shard: footer.shard(), number, seq });
+    shard.segments().publish(slot, &footer, footer.names().len() as u32, seq);
+    engine.note_segment(shard.segments(), number, true);
+    shard.segments().set_items_due(number, packing::items_due(&items));
+    locked.set_sealing(Some(Sealed { number, seq }));
     drop(locked);
     crash_point("seal: begun");
     let is_there = publish(engine, shard, guard, &items, number, generation);
-    shard.lock(&engine.pool, guard).state.sealing = None;
+    shard.lock(engine.pool(), guard).set_sealing(None);
     if is_there {
         let log_slot = (slot.tier, log_slot);
         leave_dram(engine, shard, guard, &items, log_slot, generation);
@@ -128,22 +121,22 @@ fn leave_dram(
     log_slot: (u16, u32),
     generation: u64,
 ) {
-    let locked = shard.lock(&engine.pool, guard);
-    if locked.state.generation != generation {
+    let locked = shard.lock(engine.pool(), guard);
+    if locked.state().generation() != generation {
         return;
     }
     let (tier, slot) = log_slot;
-    engine.pool.logs[usize::from(tier)].commit(slot);
+    engine.pool().logs()[usize::from(tier)].commit(slot);
     drop(locked);
     crash_point("seal: committed");
     for batch in items.chunks(BATCH) {
-        let mut locked = shard.lock(&engine.pool, guard);
-        if locked.state.generation != generation {
+        let mut locked = shard.lock(engine.pool(), guard);
+        if locked.state().generation() != generation {
             return;
         }
-        batch.iter().for_each(|item| prefetch::line(item.source.header));
-        for item in batch.iter().filter(|item| item.source.has(mark::SEALED)) {
-            locked.void_unlisted(&item.source);
+        batch.iter().for_each(|item| prefetch::line(item.source().header));
+        for item in batch.iter().filter(|item| item.source().has(mark::SEALED)) {
+            locked.void_unlisted(item.source());
         }
     }
 }
@@ -158,7 +151,7 @@ fn gather<'g>(
 ) -> Option<(Vec<Item<'g>>, u64)> {
     let any = wanted == Wanted::All;
     let (blocks, generation, since, least) = {
-        let mut locked = shard.lock(&engine.pool, guard);
+        let mut locked = shard.lock(engine.pool(), guard);
         if any {
             locked.shelve_open();
         }
@@ -166,8 +159,8 @@ fn gather<'g>(
         if locked.sealable_bytes() < least {
             return None;
         }
-        let since = std::mem::replace(&mut locked.state.gathered, now);
-        (locked.state.fresh.full.clone(), locked.state.generation, since, least)
+        let since = locked.note_gathered(now);
+        (locked.state().fresh().full().clone(), locked.state().generation(), since, least)
     };
     let picked = Pick { engine, shard, guard, now, since, wanted }.run(&blocks);
     let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
@@ -175,12 +168,12 @@ fn gather<'g>(
         // Some had expired; the others wait until they are enough again.
         return None;
     }
-    let item = |(arrival, fresh): (usize, Fresh<'g>)| Item {
-        arrival: arrival as u32,
-        is_manifest: fresh.is_manifest,
-        payload_bytes: fresh.payload_bytes,
-        expires: fresh.expires,
-        ..Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
+    let item = |(arrival, fresh): (usize, Fresh<'g>)| {
+        let mut item = Item::new(fresh.name, fresh.resident.bytes, fresh.resident)
+            .with_manifest(fresh.is_manifest)
+            .with_payload(fresh.payload_bytes, fresh.expires);
+        item.set_arrival(arrival as u32);
+        item
     };
     let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
     // Of one name they stay in the order of arrival.
@@ -199,17 +192,17 @@ fn publish(
     generation: u64,
 ) -> bool {
     items.chunks(BATCH).all(|batch| {
-        engine.pool.make_log_room();
-        let mut locked = shard.lock(&engine.pool, guard);
-        let goes_on = locked.state.generation == generation;
+        engine.pool().make_log_room();
+        let mut locked = shard.lock(engine.pool(), guard);
+        let goes_on = locked.state().generation() == generation;
         if goes_on {
-            batch.iter().for_each(|item| prefetch::line(item.source.header));
-            batch.iter().for_each(|item| locked.table().prefetch(item.name.pos));
-            locked.index().prefetch_all(batch.iter().map(|item| &item.name));
+            batch.iter().for_each(|item| prefetch::line(item.source().header));
+            batch.iter().for_each(|item| locked.table().prefetch(item.name().pos));
+            locked.index().prefetch_all(batch.iter().map(|item| item.name()));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));
-            if engine.pool.arena.loss.stage_after_reads() == stage::FOUND {
+            if engine.pool().arena().loss().stage_after_reads() == stage::FOUND {
                 // Which older copies they had, their headers may not say any more.
-                batch.iter().for_each(|item| locked.forget_sealed(item.name));
+                batch.iter().for_each(|item| locked.forget_sealed(item.name()));
             }
         }
         goes_on
@@ -217,30 +210,30 @@ fn publish(
 }
 
 fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
-    let (name, resident) = (item.name, &item.source);
+    let (name, resident) = (item.name(), item.source());
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
         return locked.log_kill(name, number);
     };
     let used = resident.has(mark::USED);
     let uses = if resident.has(mark::USED_BEFORE) { USED_EARLIER } else { 0 };
-    if locked.link(name, number, uses, item.bytes.len() as u32).is_err() {
+    if locked.link(name, number, uses, item.bytes().len() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
         return locked.log_kill(name, number);
     }
-    let tier = locked.pool.counters.tier(locked.shard.segments.slot(number).tier);
+    let tier = locked.pool().counters().tier(locked.shard().segments().slot(number).tier);
     if resident.has(mark::REINSERTED) {
-        count(&tier.reinserted_records);
+        count(tier.reinserted_records());
     } else {
-        tier.stored_records.add(locked.shard.at, 1);
-        tier.stored_payload_bytes.add(locked.shard.at, item.payload_bytes.into());
+        tier.stored_records().add(locked.shard().at(), 1);
+        tier.stored_payload_bytes().add(locked.shard().at(), item.payload_bytes().into());
     }
-    let Some(sealed) = locked.shard.segments.sealed(number) else { return };
+    let Some(sealed) = locked.shard().segments().sealed(number) else { return };
     let copy = used.then(|| crate::shard::promotion::keep(locked, resident, sealed).ok()).flatten();
     // Reclaim may not have come to the end of the segment that the record was taken from.
     locked.log_kill_origin(name, resident);
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
-    resident.header.origin.store(origin, Ordering::Relaxed);
-    resident.header.mark.fetch_or(mark::SEALED, Ordering::Release);
+    resident.header.origin().store(origin, Ordering::Relaxed);
+    resident.header.mark().fetch_or(mark::SEALED, Ordering::Release);
     crash_point("seal: a record handed over");
     locked.unlist_sealed(name.pos, resident, at, copy);
 }

@@ -62,7 +62,7 @@ impl Settling {
         if self.left.is_empty() && !self.begin(engine, guard) {
             return false;
         }
-        let shard = &engine.shards[self.shard];
+        let shard = &engine.shards()[self.shard];
         let batch = self.next_batch(shard);
         let mut footers = Vec::with_capacity(batch.len());
         let read = read_footers(engine, shard, &batch);
@@ -77,7 +77,7 @@ impl Settling {
         }
         // The table is longer than what it has of a segment: all are looked for at once.
         let numbers = footers.iter().map(|(sealed, _)| sealed.number);
-        let mut glance = shard.lock(&engine.pool, guard).state.suspended.glance(numbers);
+        let mut glance = shard.lock(engine.pool(), guard).state().suspended().glance(numbers);
         for (sealed, footer) in &footers {
             by_footer(engine, shard, guard, *sealed, footer, &mut glance);
         }
@@ -90,18 +90,18 @@ impl Settling {
         while batch.len() < FOOTERS_PER_SLICE && names < NAMES_PER_SLICE {
             let Some(sealed) = self.left.pop() else { break };
             // It may have been merged meanwhile.
-            if shard.segments.is_current(sealed) {
-                names += shard.segments.usage(sealed.number).records as usize;
+            if shard.segments().is_current(sealed) {
+                names += shard.segments().usage(sealed.number).records() as usize;
                 batch.push(sealed);
             }
         }
-        batch.sort_unstable_by_key(|sealed| shard.segments.slot(sealed.number).tier);
+        batch.sort_unstable_by_key(|sealed| shard.segments().slot(sealed.number).tier);
         batch
     }
 
     /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
     fn note_idleness(&mut self, engine: &Engine) {
-        let stored = engine.pool.counters.stored.load(Ordering::Relaxed);
+        let stored = engine.pool().counters().stored().load(Ordering::Relaxed);
         self.idle = if stored == self.stored { self.idle.saturating_add(1) } else { 0 };
         self.stored = stored;
         match self.idle {
@@ -115,14 +115,14 @@ impl Settling {
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         for at in round(&self.shards, self.shard) {
             // Those that have most now; what is merged or taken back meanwhile needs no settling.
-            if engine.shards[at].is_to_be_settled(guard)
+            if engine.shards()[at].is_to_be_settled(guard)
                 && self.list(engine, guard, at, FOOTERS_PER_SLICE)
             {
                 return true;
             }
         }
         while let Some(at) = self.leftovers.pop() {
-            if engine.shards[at].has_suspended() && self.list(engine, guard, at, usize::MAX) {
+            if engine.shards()[at].has_suspended() && self.list(engine, guard, at, usize::MAX) {
                 return true;
             }
         }
@@ -131,10 +131,10 @@ impl Settling {
 
     /// Lists the segments of a shard that have most suspended entries; `false` if there are none.
     fn list(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, wanted: usize) -> bool {
-        let shard = &engine.shards[at];
-        let locked = shard.lock(&engine.pool, guard);
-        let suspended = &locked.state.suspended;
-        let segments = suspended.segments().filter_map(|number| shard.segments.sealed(number));
+        let shard = &engine.shards()[at];
+        let locked = shard.lock(engine.pool(), guard);
+        let suspended = locked.state().suspended();
+        let segments = suspended.segments().filter_map(|number| shard.segments().sealed(number));
         self.left = segments.filter(|sealed| !self.unanswered.contains(&sealed.seq)).collect();
         self.left.sort_unstable_by_key(|sealed| suspended.count(sealed.number));
         self.left.drain(..self.left.len().saturating_sub(wanted));
@@ -153,9 +153,9 @@ pub(crate) fn by_footer(
     footer: &Footer,
     glance: &mut Glance,
 ) -> Vec<Name> {
-    let mut locked = shard.lock(&engine.pool, guard);
-    match shard.segments.is_current(sealed) {
-        true => locked.settle(sealed.number, &footer.names, glance),
+    let mut locked = shard.lock(engine.pool(), guard);
+    match shard.segments().is_current(sealed) {
+        true => locked.settle(sealed.number, footer.names(), glance),
         false => Vec::new(),
     }
 }

@@ -34,18 +34,18 @@ impl Sweep {
             if now < self.due {
                 return false;
             }
-            (self.due, self.shards) = (now.saturating_add(INTERVAL_S), engine.shards.len());
+            (self.due, self.shards) = (now.saturating_add(INTERVAL_S), engine.shards().len());
         }
         if self.blocks.is_empty() {
             self.shards -= 1;
-            let locked = engine.shards[self.shards].lock(&engine.pool, guard);
-            self.blocks = locked.state.fresh.full.iter().map(|block| block.id).collect();
+            let locked = engine.shards()[self.shards].lock(engine.pool(), guard);
+            self.blocks = locked.state().fresh().full().iter().map(|block| block.id).collect();
         }
         for _ in 0..BLOCKS_PER_STEP {
             let Some(id) = self.blocks.pop() else { break };
-            let mut locked = engine.shards[self.shards].lock(&engine.pool, guard);
+            let mut locked = engine.shards()[self.shards].lock(engine.pool(), guard);
             // It may have been emptied since, and filled anew with other records.
-            let block = locked.state.fresh.full.iter().copied().find(|block| block.id == id);
+            let block = locked.state().fresh().full().iter().copied().find(|block| block.id == id);
             if let Some(block) = block {
                 drop_expired(engine, &mut locked, block, now);
             }
@@ -55,13 +55,13 @@ impl Sweep {
 }
 
 fn drop_expired(engine: &Engine, locked: &mut Locked<'_>, block: FullBlock, now: u32) {
-    for resident in engine.pool.arena.records(locked.guard, block.id, block.fill) {
+    for resident in engine.pool().arena().records(locked.guard(), block.id, block.fill) {
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         if resident.has(mark::VOID) || !record.is_expired(now) {
             continue;
         }
-        let hash = engine.hasher.key(record.key, record.is_chunk).hash;
-        let pos = engine.hasher.name(hash).pos;
+        let hash = engine.hasher().key(record.key, record.is_chunk()).hash();
+        let pos = engine.hasher().name(hash).pos;
         let Some(at) = locked.table().find_addr(pos, resident.addr) else { continue };
         locked.note_expired(Lane::Fresh);
         chunks::discard_chunks_of(engine, &record);

@@ -25,7 +25,7 @@ impl Turn {
     /// Whether the oldest segment of the part is old enough by the age of all, or was waited for long enough.
     pub(crate) fn has_come(&mut self, engine: &Engine, level: u16, victim: Victim) -> bool {
         let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
-        let age = engine.shards[victim.shard].segments.age(victim.sealed.number);
+        let age = engine.shards()[victim.shard].segments().age(victim.sealed.number);
         for other in ages(engine, level) {
             all += 1;
             older += usize::from(other < age);
@@ -39,15 +39,15 @@ impl Turn {
         }
         self.slices = self.slices.saturating_add(1);
         // A drive that does not answer holds up the part that waits for it.
-        self.slices > SLICES_MAX || engine.pool.slots.is_any_silent()
+        self.slices > SLICES_MAX || engine.pool().slots().is_any_silent()
     }
 }
 
 /// Ages of all segments of a level that hold something.
 fn ages(engine: &Engine, level: u16) -> impl Iterator<Item = u64> {
-    segments_on(engine, 0..engine.shards.len(), level).filter_map(|(shard, sealed)| {
-        let segments = &engine.shards[shard].segments;
-        let is_alive = segments.usage(sealed.number).live_records > 0;
+    segments_on(engine, 0..engine.shards().len(), level).filter_map(|(shard, sealed)| {
+        let segments = engine.shards()[shard].segments();
+        let is_alive = segments.usage(sealed.number).live_records() > 0;
         is_alive.then(|| segments.age(sealed.number))
     })
 }

@@ -21,11 +21,11 @@ pub(crate) fn drop_whole(
     end(engine, shard, guard, gone);
     let removed = remove_entries(engine, shard, guard, gone);
     for (&sealed, removed) in gone.iter().zip(removed) {
-        let mut locked = shard.lock(&engine.pool, guard);
-        if !shard.segments.is_current(sealed) {
+        let mut locked = shard.lock(engine.pool(), guard);
+        if !shard.segments().is_current(sealed) {
             continue;
         }
-        let records = shard.segments.usage(sealed.number).live_records;
+        let records = shard.segments().usage(sealed.number).live_records();
         if records != removed {
             // Entries change places as others come; one may have gone past.
             locked.index().purge(sealed.number);
@@ -40,8 +40,8 @@ pub(crate) fn drop_whole(
 pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {
     crash_point("reclaim: before the end of a segment");
     for &sealed in gone {
-        let locked = shard.lock(&engine.pool, guard);
-        if shard.segments.is_current(sealed) {
+        let locked = shard.lock(engine.pool(), guard);
+        if shard.segments().is_current(sealed) {
             engine.log_free(&locked, sealed.number);
         }
     }
@@ -53,18 +53,18 @@ pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
 /// its place; how many each had.
 fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) -> Vec<u32> {
     let mut removed = vec![0; gone.len()];
-    let mut places = vec![None; engine.geometry.segments_per_shard];
+    let mut places = vec![None; engine.geometry().segments_per_shard()];
     for (at, sealed) in gone.iter().enumerate() {
         places[usize::from(sealed.number)] = Some(at);
     }
     let place = |number| places[usize::from(number)];
     let is_gone = |number| place(number).is_some();
-    let buckets = shard.index.load(guard).buckets();
+    let buckets = shard.index().load(guard).buckets();
     for first in (0..buckets).step_by(BUCKETS_PER_HOLD) {
-        let locked = shard.lock(&engine.pool, guard);
+        let locked = shard.lock(engine.pool(), guard);
         // Everything was flushed meanwhile.
         if locked.index().buckets() != buckets
-            || !gone.iter().any(|s| shard.segments.is_current(*s))
+            || !gone.iter().any(|s| shard.segments().is_current(*s))
         {
             return removed;
         }
@@ -72,7 +72,7 @@ fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
         let count = |number| _ = place(number).map(|at| removed[at] += 1);
         locked.index().purge_buckets(some, is_gone, count);
     }
-    if let Some(growing) = &shard.lock(&engine.pool, guard).state.growing {
+    if let Some(growing) = &shard.lock(engine.pool(), guard).state().growing() {
         growing.purge_buckets(0..growing.buckets(), is_gone, |_| {});
     }
     removed

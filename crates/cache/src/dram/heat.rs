@@ -104,7 +104,7 @@ pub(crate) fn note_rewrite(old: &Resident<'_>, new: &Resident<'_>) {
 }
 
 pub(crate) fn is_of_same_key(one: &[u8], other: &[u8]) -> bool {
-    let key = |bytes| Record::decode(bytes).map(|(record, _)| (record.key, record.is_chunk));
+    let key = |bytes| Record::decode(bytes).map(|(record, _)| (record.key, record.is_chunk()));
     key(one).is_some_and(|one| key(other) == Some(one))
 }
 

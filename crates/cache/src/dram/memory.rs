@@ -16,6 +16,7 @@
 
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
+use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::platform::mapped::{Loss, Watch};
 pub(crate) use crate::platform::quiesce::Guard;
@@ -45,7 +46,7 @@ pub(crate) enum Place {
 
 /// A block that its holder alone may fill.
 pub(crate) struct Block {
-    pub(crate) id: u32,
+    pub(super) id: u32,
     fill: u32,
     shard: u32,
     order: u64,
@@ -88,7 +89,7 @@ pub(crate) struct Arena {
     /// Blocks that lie in the state are not used again before [`Arena::detach_block`].
     is_detached: AtomicBool,
     /// Of the state.
-    pub(crate) loss: Loss,
+    pub(super) loss: Loss,
     watch: Watch,
     /// Blocks taken so far. The state has the same number, and may lose it.
     orders: AtomicU64,
@@ -99,6 +100,12 @@ pub(crate) struct Arena {
 unsafe impl Send for Arena {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Arena {}
+
+getters! {
+    Arena {
+        loss: Loss,
+    }
+}
 
 impl Arena {
     /// Reserves address space for `bytes` of records, the blocks of `state` among them, and for as
@@ -506,6 +513,12 @@ impl Drop for Arena {
         let length = self.blocks as usize * self.block_bytes as usize;
         // SAFETY: our mapping; dropping the arena means that no session is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), length) };
+    }
+}
+
+getters! {
+    Block {
+        id: u32,
     }
 }
 

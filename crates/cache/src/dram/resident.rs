@@ -1,5 +1,6 @@
 //! A record in DRAM: where it lies, and what stands before it.
 
+use crate::platform::getters::getters;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
@@ -32,16 +33,24 @@ impl Addr {
 #[repr(C)]
 pub(crate) struct Header {
     /// See [`mark`].
-    pub(crate) mark: AtomicU16,
+    pub(super) mark: AtomicU16,
     /// See [`crate::dram::heat::Warmth`]; no part of `mark`, so that counting a use is a plain store.
-    pub(crate) warmth: AtomicU16,
+    pub(super) warmth: AtomicU16,
     /// Unix seconds of the last use.
-    pub(crate) accessed: AtomicU32,
+    pub(super) accessed: AtomicU32,
     /// Length of the encoded record that follows.
-    pub(crate) bytes: u32,
+    pub(super) bytes: u32,
     /// A sealed copy of the same record that no kill names, see [`crate::dram::heat::Origin`]: that of a
     /// hot record, and that of a fresh one which reclaim took from a segment; else 0.
-    pub(crate) origin: AtomicU32,
+    pub(super) origin: AtomicU32,
+}
+
+getters! {
+    Header {
+        origin: &AtomicU32,
+        accessed: &AtomicU32,
+        mark: &AtomicU16,
+    }
 }
 
 pub(crate) const HEADER_BYTES: u32 = size_of::<Header>() as u32;

@@ -79,13 +79,26 @@ impl Sample {
 
 /// What a pass begins with.
 pub(crate) struct Plan {
-    pub(crate) shards: usize,
+    pub(super) shards: usize,
     /// Bytes of DRAM that the whole cache may take.
-    pub(crate) memory_bytes: u64,
+    pub(super) memory_bytes: u64,
     /// Uploads that are under way, and the number of the next item.
-    pub(crate) uploads: (HashSet<ItemId>, u64),
+    pub(super) uploads: (HashSet<ItemId>, u64),
     /// Large items may be on the tiers.
-    pub(crate) reads_all: bool,
+    pub(super) reads_all: bool,
+}
+
+impl Plan {
+    /// Of so many shards, in so many bytes of DRAM for the whole cache. `uploads` are those under way, and the number of
+    /// the next item.
+    pub(crate) fn new(
+        shards: usize,
+        memory_bytes: u64,
+        uploads: (HashSet<ItemId>, u64),
+        reads_all: bool,
+    ) -> Self {
+        Self { shards, memory_bytes, uploads, reads_all }
+    }
 }
 
 impl Census {

@@ -37,8 +37,8 @@ pub(crate) fn discard_runs(engine: &Engine, runs: impl Iterator<Item = Run>) {
 
 /// A record is gone: if it is a large item, so are its chunks.
 pub(crate) fn discard_chunks_of(engine: &Engine, record: &Record<'_>) {
-    if record.is_manifest {
-        discard_runs(engine, Manifest::decode(record.raw).runs.into_iter());
+    if record.is_manifest() {
+        discard_runs(engine, Manifest::decode(record.raw()).runs.into_iter());
     }
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn discard_chunks_of_dropped(
     bytes: &[u8],
 ) {
     let Some((record, _)) = Record::decode(bytes) else { return };
-    let key = engine.hasher.key(record.key, record.is_chunk);
-    let pos = engine.hasher.name(key.hash).pos;
+    let key = engine.hasher().key(record.key, record.is_chunk());
+    let pos = engine.hasher().name(key.hash()).pos;
     let _locked = shard.lock(&engine.pool, guard);
     if shard.find_resident(&engine.pool, guard, &key, pos).is_none() {
         discard_chunks_of(engine, &record);
@@ -61,7 +61,7 @@ pub(crate) fn discard_chunks_of_dropped(
 
 /// Records of a segment go unread: if there are manifests, it is not known which chunks were theirs.
 pub(crate) fn note_lost(engine: &Engine, shard: &Shard, sealed: Sealed) {
-    if shard.segments.has_manifests(sealed.number) {
+    if shard.segments().has_manifests(sealed.number) {
         engine.recovery.census.ask();
     }
 }

@@ -16,6 +16,7 @@ use crate::dram::memory::Place;
 use crate::dram::table::DramTable;
 use crate::engine::recovering::Recovery;
 use crate::index::sealed::SealedIndex;
+use crate::platform::getters::getters;
 use crate::records::doomed::Doomed;
 use crate::records::key::Hasher;
 use crate::segments::layout::Superblock;
@@ -30,7 +31,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// What an engine is made of.
 pub(crate) struct Parts {
     pub(crate) geometry: Geometry,
-    pub(crate) hasher: Hasher,
     pub(crate) pool: Pool,
     pub(crate) shards: Box<[Shard]>,
     /// What the superblocks of all tiers have in common.
@@ -41,27 +41,24 @@ pub(crate) struct Parts {
     pub(crate) fixed_bytes: u64,
     /// See [`Engine::filling_mebibytes`].
     pub(crate) filling_mebibytes: Option<u64>,
-    pub(crate) clock_floor: u32,
-    pub(crate) flush_due: u32,
     /// All that an earlier run acknowledged is in the logs on the tiers, as their directories have them.
     pub(crate) has_durable_logs: bool,
 }
 
 /// What the parts of the cache share.
 pub(crate) struct Engine {
-    pub(crate) geometry: Geometry,
+    geometry: Geometry,
     /// See [`Config::full_percent`].
-    pub(crate) full_percent: u32,
-    pub(crate) tuning: Tuning,
-    pub(crate) hasher: Hasher,
-    pub(crate) pool: Pool,
-    pub(crate) shards: Box<[Shard]>,
+    full_percent: u32,
+    tuning: Tuning,
+    pool: Pool,
+    shards: Box<[Shard]>,
     /// How far the memory cap may be raised.
-    pub(crate) memory_bytes_max: u64,
-    pub(crate) evicts: bool,
-    pub(crate) with_cas: bool,
+    memory_bytes_max: u64,
+    evicts: bool,
+    with_cas: bool,
     /// See [`Durability::Power`].
-    pub(crate) is_strict: bool,
+    is_strict: bool,
     /// The superblocks say that the logs are not to be believed after a power loss.
     is_distrusted: AtomicBool,
     /// In strict mode: the logs on the tiers hold all that was ever acknowledged.
@@ -72,49 +69,74 @@ pub(crate) struct Engine {
     told_due: Mutex<Option<u32>>,
     /// The state has the same numbers, and may lose them.
     next_seq: AtomicU64,
-    pub(crate) next_item: AtomicU64,
-    pub(crate) recovery: Recovery,
+    next_item: AtomicU64,
+    recovery: Recovery,
     notes: Vec<Note>,
     /// What the superblocks of all tiers have in common.
     set: Superblock,
     clock_floor: u32,
     flush_due: u32,
     /// Index or blocks are used up; see [`Engine::note_full`].
-    pub(crate) no_room: AtomicBool,
+    no_room: AtomicBool,
     /// See [`Cache::note_hanging`].
     hangs: AtomicBool,
     /// See [`Engine::note_stuck`].
     is_stuck: AtomicBool,
     /// Bytes of records that reclaim has kept beyond its share of each segment.
-    pub(crate) kept_ahead: AtomicU64,
+    kept_ahead: AtomicU64,
     /// Chunks whose item is gone.
-    pub(crate) doomed: Mutex<Doomed>,
+    doomed: Mutex<Doomed>,
     /// `-m` with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers, if any is enough.
-    pub(crate) filling_mebibytes: Option<u64>,
+    filling_mebibytes: Option<u64>,
     /// Bytes that do not change: staging buffers, state, logs.
-    pub(crate) fixed_bytes: u64,
+    fixed_bytes: u64,
+}
+
+getters! {
+    Engine {
+        with_cas: bool,
+        tuning: &Tuning,
+        full_percent: u32,
+        fixed_bytes: u64,
+        filling_mebibytes: Option<u64>,
+        is_strict: bool,
+        kept_ahead: &AtomicU64,
+        doomed: &Mutex<Doomed>,
+        recovery: &Recovery,
+        geometry: &Geometry,
+        evicts: bool,
+        shards: &[Shard],
+        pool: &Pool,
+    }
 }
 
 impl Engine {
+    #[inline]
+    pub(crate) fn hasher(&self) -> Hasher {
+        self.pool.hasher()
+    }
+
     /// Puts the parts together.
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
-        let Parts { geometry, hasher, pool, mut shards, set, clock_floor, flush_due, .. } = parts;
+        let Parts { geometry, pool, mut shards, set, .. } = parts;
         let index_bytes = shards.iter_mut().map(Shard::initial_index_bytes).sum::<u64>();
-        let table_bytes = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards as u64;
-        pool.counters.index_bytes.store(index_bytes, Ordering::Relaxed);
-        pool.counters.table_bytes.store(table_bytes, Ordering::Relaxed);
-        pool.budget.force(index_bytes + table_bytes + parts.fixed_bytes);
+        let table_bytes =
+            DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards() as u64;
+        pool.counters().index_bytes().store(index_bytes, Ordering::Relaxed);
+        pool.counters().table_bytes().store(table_bytes, Ordering::Relaxed);
+        pool.budget().force(index_bytes + table_bytes + parts.fixed_bytes);
         let kept = |field, without: u64| {
-            let state = pool.state.as_ref();
+            let state = pool.state().as_ref();
             AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
         };
+        let now = |field| kept(field, 0).into_inner() as u32;
+        let (clock_floor, flush_due) = (now(Field::Clock), now(Field::FlushDue));
         let next_seq = kept(Field::NextSeq, set.next_seq);
         let next_item = kept(Field::NextItem, set.next_item);
         Self {
             geometry,
             full_percent: config.full_percent,
             tuning: config.tuning.clone(),
-            hasher,
             pool,
             shards,
             evicts: config.evict,
@@ -143,7 +165,7 @@ impl Engine {
     }
 
     fn field(&self, field: Field) -> Option<&AtomicU64> {
-        self.pool.state.as_ref().map(|state| state.field(field))
+        self.pool.state().as_ref().map(|state| state.field(field))
     }
 
     /// The next seal sequence; never used twice on the same tiers.
@@ -173,15 +195,15 @@ impl Engine {
 
     /// Says in the log that a segment holds nothing any more.
     pub(crate) fn log_free(&self, locked: &Locked<'_>, number: u16) {
-        let slot = locked.shard.segments.slot(number);
-        let log = &self.pool.logs[usize::from(slot.tier)];
-        log.ensure_room(&self.pool.slots);
-        log.free(self.pool.slots.index(slot));
+        let slot = locked.shard().segments().slot(number);
+        let log = &self.pool.logs()[usize::from(slot.tier)];
+        log.ensure_room(self.pool.slots());
+        log.free(self.pool.slots().index(slot));
     }
 
     /// Bytes that the indexes of all shards may have together.
     pub(crate) fn index_share(&self) -> u64 {
-        self.pool.budget.limit() / 100 * u64::from(self.tuning.index_percent)
+        self.pool.budget().limit() / 100 * u64::from(self.tuning.index_percent)
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -191,49 +213,55 @@ impl Engine {
     /// Puts a recovered index in the place of a shard's.
     pub(crate) fn swap_index(&self, locked: &mut Locked<'_>, index: SealedIndex) {
         let bytes = index.bytes();
-        self.pool.arena.release(bytes, &self.pool.budget);
-        self.pool.budget.force(bytes);
-        let old = locked.shard.index.replace(index);
+        self.pool.arena().release(bytes, self.pool.budget());
+        self.pool.budget().force(bytes);
+        let old = locked.shard().index().replace(index);
         let old_bytes = old.bytes();
-        self.pool.counters.index_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.pool.counters.index_bytes.fetch_sub(old_bytes, Ordering::Relaxed);
+        self.pool.counters().index_bytes().fetch_add(bytes, Ordering::Relaxed);
+        self.pool.counters().index_bytes().fetch_sub(old_bytes, Ordering::Relaxed);
         self.pool.discard(old, old_bytes);
     }
 
     pub(crate) fn has_tiers(&self) -> bool {
-        !self.pool.slots.tiers.is_empty()
+        !self.pool.slots().tiers().is_empty()
     }
 
     pub(crate) fn has_working_tiers(&self) -> bool {
-        self.pool.slots.tiers.iter().any(|tier| !tier.has_failed())
+        self.pool.slots().tiers().iter().any(|tier| !tier.has_failed())
     }
 
     /// Whether a part of the state was lost, and its records with it; see [`lost`].
     pub(crate) fn has_lost_state(&self) -> bool {
-        self.pool.arena.loss.is_any()
+        self.pool.arena().loss().is_any()
     }
 
     /// Encoded bytes of fresh records that fill a segment.
     pub(crate) fn seal_bytes(&self) -> u64 {
-        self.geometry.segment_bytes.into()
+        self.geometry.segment_bytes().into()
     }
 
     /// Whether a new record must be refused (`-M`).
     pub(crate) fn refuses_new(&self) -> bool {
-        !self.evicts && (self.pool.counters.is_full() || self.pool.admission.ledger.is_overdrawn())
+        !self.evicts
+            && (self.pool.counters().is_full() || self.pool.admission().ledger().is_overdrawn())
     }
 
     /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
-        let slots = &self.pool.slots;
+        let slots = self.pool.slots();
         // In DRAM alone changes go on when new keys are refused, as long as there are holes to put together.
         let is_full = !self.evicts
             && match self.has_working_tiers() {
-                true => self.pool.counters.is_full(),
+                true => self.pool.counters().is_full(),
                 false => self.no_room.load(Ordering::Relaxed),
             };
         let is_stuck = self.is_stuck.load(Ordering::Relaxed) && slots.is_any_silent();
         is_full || is_stuck || self.hangs.load(Ordering::Relaxed) || slots.are_all_silent()
+    }
+
+    /// What an earlier process left comes back from now on.
+    pub(crate) fn begin_recovery(&mut self, recovery: Recovery) {
+        self.recovery = recovery;
     }
 
     /// Lines for the log: what was found at the start.
@@ -270,13 +298,13 @@ impl Engine {
 
     /// Whether requests find enough blocks for the next moments.
     pub(crate) fn has_spare_blocks(&self) -> bool {
-        if self.pool.budget.excess() > 0 {
+        if self.pool.budget().excess() > 0 {
             return false;
         }
-        let arena = &self.pool.arena;
+        let arena = self.pool.arena();
         let place =
             if self.has_tiers() { Place::Passing } else { self.pool.place_for(Lane::Fresh) };
-        let available = arena.available(&self.pool.budget, place);
+        let available = arena.available(self.pool.budget(), place);
         available + arena.retired() as u64 >= self.spare_blocks()
     }
 
@@ -289,64 +317,64 @@ impl Engine {
     pub(crate) fn note_segment(&self, segments: &SegmentTable, number: u16, used: bool) {
         let tables = segments.table_bytes(number);
         let footer = segments.footer_bytes(number) as u64;
-        let counters = &self.pool.counters;
+        let counters = self.pool.counters();
         let tier = counters.tier(segments.slot(number).tier);
         let changes = [
-            (&counters.page_table_bytes, tables),
-            (&tier.footer_bytes, footer),
-            (&tier.filled_bytes, segments.filled_bytes(number)),
-            (&tier.sealed_bytes, segments.usage(number).record_bytes.into()),
-            (&tier.segments_used, 1),
+            (counters.page_table_bytes(), tables),
+            (tier.footer_bytes(), footer),
+            (tier.filled_bytes(), segments.filled_bytes(number)),
+            (tier.sealed_bytes(), segments.usage(number).record_bytes().into()),
+            (tier.segments_used(), 1),
         ];
         for (counter, amount) in changes {
             let change = if used { AtomicU64::fetch_add } else { AtomicU64::fetch_sub };
             change(counter, amount, Ordering::Relaxed);
         }
         if used {
-            self.pool.budget.force(tables + SegmentTable::ROW_BYTES);
+            self.pool.budget().force(tables + SegmentTable::ROW_BYTES);
         } else {
-            self.pool.budget.give(tables + SegmentTable::ROW_BYTES);
+            self.pool.budget().give(tables + SegmentTable::ROW_BYTES);
         }
     }
 
     /// Gives number and place of a segment back; its entries are gone already, and the log says so.
     pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
-        let segments = &locked.shard.segments;
+        let segments = locked.shard().segments();
         locked.drop_suspended(number);
         self.note_segment(segments, number, false);
         let left = segments.usage(number);
         // Who saw an entry from before its record moved on looks again.
         locked.note_move();
         let slot = segments.retract(number);
-        let tier = self.pool.counters.tier(slot.tier);
-        tier.records.sub(locked.shard.at, left.live_records.into());
-        tier.live_bytes.sub(locked.shard.at, left.live_bytes.into());
-        locked.state.numbers.push(number);
-        self.pool.slots.give(slot);
+        let tier = self.pool.counters().tier(slot.tier);
+        tier.records().sub(locked.shard().at(), left.live_records().into());
+        tier.live_bytes().sub(locked.shard().at(), left.live_bytes().into());
+        locked.give_numbers([number]);
+        self.pool.slots().give(slot);
     }
 
     /// Drops everything of a shard.
     pub(crate) fn flush(&self, locked: &mut Locked<'_>, at: usize) {
-        locked.state.generation += 1;
+        locked.begin_generation();
         locked.drop_residents();
         locked.clear_suspended();
         self.swap_index(locked, SealedIndex::new(self.geometry.initial_buckets(at)));
-        let segments: Vec<_> = locked.shard.segments.iter().collect();
+        let segments: Vec<_> = locked.shard().segments().iter().collect();
         for sealed in &segments {
             self.log_free(locked, sealed.number);
             self.free_segment(locked, sealed.number);
         }
-        if let Some(awaited) = locked.state.awaited.take() {
+        if let Some(awaited) = locked.take_awaited() {
             for (place, slot) in awaited.places() {
-                let log = &self.pool.logs[usize::from(place.tier)];
-                log.ensure_room(&self.pool.slots);
+                let log = &self.pool.logs()[usize::from(place.tier)];
+                log.ensure_room(self.pool.slots());
                 log.free(slot);
-                self.pool.slots.give(place);
+                self.pool.slots().give(place);
             }
         }
         // A segment that is being written right now holds a number that no row shows yet: it is
         // lost to the list unless all numbers are put back.
-        let rows = self.geometry.segments_per_shard as u16;
-        locked.state.numbers = (0..rows).rev().collect();
+        let rows = self.geometry.segments_per_shard() as u16;
+        locked.free_numbers(rows);
     }
 }

@@ -3,6 +3,7 @@
 use crate::dram::budget::Budget;
 use crate::engine::census::Census;
 use crate::log::replay::Replay;
+use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -17,10 +18,17 @@ pub(crate) struct Recovery {
     /// The shard that nobody has begun with.
     next: AtomicUsize,
     /// Shards that are not done.
-    pub(crate) waiting: AtomicUsize,
+    pub(super) waiting: AtomicUsize,
     /// One for each thread that helps.
     buffers: Mutex<Vec<AlignedBuf>>,
-    pub(crate) census: Census,
+    pub(super) census: Census,
+}
+
+getters! {
+    Recovery {
+        waiting: &AtomicUsize,
+        census: &Census,
+    }
 }
 
 impl Recovery {

@@ -16,11 +16,17 @@ use std::sync::atomic::Ordering;
 
 /// The cache; shared by all workers.
 pub struct Cache {
-    pub(crate) engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     crew: Crew,
 }
 
 impl Cache {
+    /// What lies below, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     /// Lays out memory and tiers, and reads what an earlier run left in kill logs and state. What it
     /// left in segments comes back by [`Cache::recover`].
     ///
@@ -38,21 +44,21 @@ impl Cache {
     /// # Errors
     /// As [`Cache::open`] for what can be seen there.
     pub fn inspect(config: &Config) -> Result<Option<Note>, OpenError> {
-        Ok(crate::recovery::start::inspect(config)?.cost)
+        Ok(crate::recovery::start::inspect(config)?.into_cost())
     }
 
     /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop
     /// by as many threads as there are cores to spare, while requests are served.
     pub fn recover(&self) -> bool {
-        let Some(mut participant) = self.engine.pool.quiesce.join() else { return false };
+        let Some(mut participant) = self.engine.pool().quiesce().join() else { return false };
         let worked = recover::recover_next(&self.engine, &mut participant);
-        self.engine.pool.quiesce.leave(&mut participant);
+        self.engine.pool().quiesce().leave(&mut participant);
         worked
     }
 
     /// Shards whose sealed records are not back yet.
     pub fn recovering(&self) -> usize {
-        self.engine.recovery.waiting.load(Ordering::Acquire)
+        self.engine.recovery().waiting().load(Ordering::Acquire)
     }
 
     /// Lines for the log at start: what was found, and why it could not be used where it could not.
@@ -93,7 +99,7 @@ impl Cache {
         let all = self.crew.seal_all(&self.engine, now, goes_on);
         let is_clean = all && goes_on() && durability::write_clean(&self.engine);
         let is_on_tiers = is_clean && self.engine.has_tiers();
-        if let Some(state) = self.engine.pool.state.as_ref().filter(|_| is_on_tiers) {
+        if let Some(state) = self.engine.pool().state().as_ref().filter(|_| is_on_tiers) {
             // A state that stays is as good, and only takes memory.
             let _ = state.retire();
         }
@@ -105,7 +111,7 @@ impl Cache {
     /// # Panics
     /// If more than `Config::sessions_max` live at once.
     pub fn session(&self) -> Session {
-        let participant = self.engine.pool.quiesce.join();
+        let participant = self.engine.pool().quiesce().join();
         let participant = participant.expect("no more sessions than Config::sessions_max");
         Session::new(Arc::clone(&self.engine), participant)
     }
@@ -134,35 +140,35 @@ impl Cache {
     /// # Errors
     /// With [`Durability::Power`], if a drive does not take it: a power loss would undo it.
     pub fn flush_all(&self) -> io::Result<()> {
-        let participant = self.engine.pool.quiesce.join();
+        let participant = self.engine.pool().quiesce().join();
         let mut participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
-        let guard = self.engine.pool.quiesce.guard(&participant);
+        let guard = self.engine.pool().quiesce().guard(&participant);
         // Before the shards: what is doomed from now on may be of items that come after the flush.
-        lock(&self.engine.doomed).clear();
-        for (at, shard) in self.engine.shards.iter().enumerate() {
-            self.engine.flush(&mut shard.lock(&self.engine.pool, guard), at);
+        lock(self.engine.doomed()).clear();
+        for (at, shard) in self.engine.shards().iter().enumerate() {
+            self.engine.flush(&mut shard.lock(self.engine.pool(), guard), at);
         }
         let durable =
-            if self.engine.is_strict { durability::make_durable(&self.engine) } else { Ok(()) };
-        self.engine.pool.quiesce.leave(&mut participant);
+            if self.engine.is_strict() { durability::make_durable(&self.engine) } else { Ok(()) };
+        self.engine.pool().quiesce().leave(&mut participant);
         durability::plan_flush(&self.engine, durable, 0)
     }
 
     /// The longest value (bytes) that one record holds; longer ones are chunked, see
     /// [`Session::store_chunk`].
     pub fn inline_bytes_max(&self) -> usize {
-        self.engine.geometry.inline_bytes_max() as usize
+        self.engine.geometry().inline_bytes_max() as usize
     }
 
     /// The longest item (bytes of value) that fits: `Config::item_bytes_max` or an eighth of the
     /// capacity, whichever is less.
     pub fn item_bytes_max(&self) -> u64 {
-        self.engine.geometry.item_bytes_max
+        self.engine.geometry().item_bytes_max()
     }
 
     /// Has `observer` told from now on, as long as the cache lives; the first to ask is the one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        self.engine.pool.told.set(observer);
+        self.engine.pool().told().set(observer);
     }
 
     /// Whether a part of the state was lost while it was in use, see [`crate::replace_lost`]: what was in DRAM is missed,
@@ -183,12 +189,12 @@ impl Cache {
 
     /// The cap, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        self.engine.pool.budget.limit()
+        self.engine.pool().budget().limit()
     }
 
     /// A tier's drive says that it writes so many bytes per byte that it is sent; its write budget and
     /// the years that it will live count them all. Less than 1 counts as 1.
     pub fn set_amplification(&self, tier: usize, factor: f64) {
-        self.engine.pool.admission.ledger.set_amplification(tier, factor);
+        self.engine.pool().admission().ledger().set_amplification(tier, factor);
     }
 }

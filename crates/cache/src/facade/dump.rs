@@ -9,7 +9,7 @@
 //! one that is stored, changed or removed meanwhile, or not.
 
 use crate::background::listing::{is_listed, list_records, read_segment};
-use crate::dram::lane::{FullBlock, LaneBlocks};
+use crate::dram::lane::FullBlock;
 use crate::dram::resident::mark;
 use crate::engine::Engine;
 use crate::facade::cache::Cache;
@@ -107,8 +107,8 @@ struct Sample {
 impl Dump {
     /// Begins a walk; `None` when as many as can be are under way.
     pub fn begin(cache: &Cache) -> Option<Self> {
-        let participant = cache.engine.pool.quiesce.join()?;
-        let bytes = cache.engine.geometry.segment_bytes as usize;
+        let participant = cache.engine.pool().quiesce().join()?;
+        let bytes = cache.engine.geometry().segment_bytes() as usize;
         let buffer = AlignedBuf::zeroed(bytes);
         let walk = Walk {
             buffer,
@@ -135,10 +135,10 @@ impl Dump {
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
         let Self { engine, participant, walk } = self;
         let shard = walk.shard;
-        while walk.shard < engine.shards.len() {
+        while walk.shard < engine.shards().len() {
             let is_over =
-                walk.step(engine, engine.pool.quiesce.guard(participant), now, &mut visit);
-            engine.pool.quiesce.park(participant);
+                walk.step(engine, engine.pool().quiesce().guard(participant), now, &mut visit);
+            engine.pool().quiesce().park(participant);
             match is_over {
                 Some(true) => (walk.shard, walk.progress) = (walk.shard + 1, Progress::default()),
                 Some(false) => {}
@@ -165,7 +165,7 @@ impl Walk {
         if opened.is_some() {
             list_part(engine, guard, *at, opened, buffer, now, visit);
         } else if let Some(sealed) = progress.left.pop() {
-            progress.walked_bytes += u64::from(engine.geometry.segment_bytes);
+            progress.walked_bytes += u64::from(engine.geometry().segment_bytes());
             if sample.takes() {
                 let spans = read_segment(engine, *at, sealed, buffer);
                 *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
@@ -184,7 +184,7 @@ impl Walk {
 
 impl Drop for Dump {
     fn drop(&mut self) {
-        self.engine.pool.quiesce.leave(&mut self.participant);
+        self.engine.pool().quiesce().leave(&mut self.participant);
     }
 }
 
@@ -213,12 +213,12 @@ impl Progress {
         now: u32,
         visit: &mut impl FnMut(Listed<'_>),
     ) -> Look {
-        let shard = &engine.shards[at];
-        let locked = shard.lock(&engine.pool, guard);
-        let waits = self.look_for_segments(shard, &locked.state);
-        let blocks = fresh_blocks(&locked.state);
+        let shard = &engine.shards()[at];
+        let locked = shard.lock(engine.pool(), guard);
+        let waits = self.look_for_segments(shard, locked.state());
+        let blocks = fresh_blocks(locked.state());
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
-        let segment_bytes = u64::from(engine.geometry.segment_bytes);
+        let segment_bytes = u64::from(engine.geometry().segment_bytes());
         self.first_bytes.get_or_insert(bytes + self.left.len() as u64 * segment_bytes);
         let is_last = bytes <= LAST_BYTES;
         match (self.left.is_empty(), is_last && waits) {
@@ -238,7 +238,7 @@ impl Progress {
     /// Puts the segments that come next to the left, and says whether there are some that have to wait.
     fn look_for_segments(&mut self, shard: &Shard, state: &ShardState) -> bool {
         let (filling, all): (Vec<_>, Vec<_>) =
-            shard.segments.iter().partition(|sealed| state.is_filling(sealed));
+            shard.segments().iter().partition(|sealed| state.is_filling(sealed));
         let all_there = all.iter().map(|sealed| sealed.seq).collect();
         let before = std::mem::replace(&mut self.segments, all_there);
         self.left = all.into_iter().filter(|sealed| !before.contains(&sealed.seq)).collect();
@@ -270,13 +270,12 @@ impl Progress {
 
 /// The blocks of a shard's records that are in DRAM only, oldest first.
 fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
-    let LaneBlocks { open, full, .. } = &state.fresh;
-    let open = open.as_ref().map(|block| FullBlock {
-        id: block.id,
+    let open = state.fresh().open().map(|block| FullBlock {
+        id: block.id(),
         fill: block.fill(),
         order: block.order(),
     });
-    full.iter().copied().chain(open).collect()
+    state.fresh().full().iter().copied().chain(open).collect()
 }
 
 /// Shows the unsealed records in parts of blocks, which stay what they are under the guard.
@@ -287,13 +286,13 @@ fn list_blocks(
     now: u32,
     visit: &mut impl FnMut(Listed<'_>),
 ) {
-    let arena = &engine.pool.arena;
+    let arena = engine.pool().arena();
     let residents =
         blocks.iter().flat_map(|block| arena.records_from(guard, block.id, block.from, block.fill));
     for resident in residents.filter(|resident| !resident.has(mark::VOID | mark::SEALED)) {
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         if is_listed(&record, now) {
-            let accessed = resident.header.accessed.load(Ordering::Relaxed);
+            let accessed = resident.header.accessed().load(Ordering::Relaxed);
             let fetched = resident.has(mark::FETCHED);
             visit(Listed { record, accessed, fetched, is_sealed: false });
         }
@@ -312,7 +311,7 @@ fn list_part(
 ) {
     let Some(Opened { sealed, records }) = opened else { return };
     // Its number may be another's by now.
-    let is_current = engine.shards[shard_at].segments.is_current(*sealed);
+    let is_current = engine.shards()[shard_at].segments().is_current(*sealed);
     if is_current {
         let part = records.by_ref().take(SHOWN_MAX).flatten().map(|span| &buffer[span]);
         list_records(engine, guard, (shard_at, *sealed), part, now, visit);

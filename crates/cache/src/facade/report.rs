@@ -27,8 +27,8 @@ impl Cache {
     /// Records that lost their places because the index had no room, and the mebibytes of memory with which records of
     /// 512 bytes would fill the tiers, if any are enough.
     pub fn evictions_by_index(&self) -> (u64, Option<u64>) {
-        let evictions = &self.engine.pool.counters.evictions_index;
-        (evictions.load(Ordering::Relaxed), self.engine.filling_mebibytes)
+        let evictions = &self.engine.pool().counters().evictions_index();
+        (evictions.load(Ordering::Relaxed), self.engine.filling_mebibytes())
     }
 
     /// Every segment that holds records, in the order of [`SegmentStats::place`].
@@ -38,16 +38,16 @@ impl Cache {
             let stats = segments.iter().map(|sealed| {
                 let slot = segments.slot(sealed.number);
                 SegmentStats {
-                    place: engine.pool.slots.place_number(slot),
+                    place: engine.pool().slots().place_number(slot),
                     tier: slot.tier,
                     sequence: sealed.seq,
-                    live_bytes: segments.usage(sealed.number).live_bytes.into(),
+                    live_bytes: segments.usage(sealed.number).live_bytes().into(),
                 }
             });
             stats.collect::<Vec<_>>()
         };
         let mut all: Vec<_> =
-            engine.shards.iter().flat_map(|shard| of_shard(&shard.segments)).collect();
+            engine.shards().iter().flat_map(|shard| of_shard(shard.segments())).collect();
         all.sort_unstable_by_key(|segment| segment.place);
         all
     }
@@ -65,26 +65,26 @@ fn rounded(number: u64) -> String {
 impl Cache {
     /// The tiers that were given up, by label, and why.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
-        let tiers = self.engine.pool.slots.tiers.iter();
-        tiers.filter_map(|tier| Some((tier.device.label(), tier.failure()?)))
+        let tiers = self.engine.pool().slots().tiers().iter();
+        tiers.filter_map(|tier| Some((tier.device().label(), tier.failure()?)))
     }
 
     /// The tiers by label, and for how long each has not answered what it was asked; zero while it answers.
     pub fn silences(&self) -> impl Iterator<Item = (&str, Duration)> {
-        let tiers = self.engine.pool.slots.tiers.iter();
-        tiers.map(|tier| (tier.device.label(), tier.silence()))
+        let tiers = self.engine.pool().slots().tiers().iter();
+        tiers.map(|tier| (tier.device().label(), tier.silence()))
     }
 
     /// The tiers by label, and how often their drives erred. Reads three counters for each.
     pub fn drive_errors(&self) -> impl Iterator<Item = (&str, DriveErrors)> {
-        let pool = &self.engine.pool;
-        pool.slots.tiers.iter().zip(pool.counters.tiers()).map(|(tier, counters)| {
+        let pool = self.engine.pool();
+        pool.slots().tiers().iter().zip(pool.counters().tiers()).map(|(tier, counters)| {
             let errors = DriveErrors {
-                failed_reads: counters.read_errors.load(Ordering::Relaxed),
-                failed_writes: counters.write_errors.load(Ordering::Relaxed),
-                corrupt_pages: counters.corrupt_pages.load(Ordering::Relaxed),
+                failed_reads: counters.read_errors().load(Ordering::Relaxed),
+                failed_writes: counters.write_errors().load(Ordering::Relaxed),
+                corrupt_pages: counters.corrupt_pages().load(Ordering::Relaxed),
             };
-            (tier.device.label(), errors)
+            (tier.device().label(), errors)
         })
     }
 
@@ -95,77 +95,77 @@ impl Cache {
 
     /// The write policy that each tier is in at present.
     pub fn write_policies(&self) -> impl Iterator<Item = WritePolicy> {
-        let pool = &self.engine.pool;
-        let is_full = pool.counters.is_full();
-        (0..pool.slots.tiers.len())
-            .map(move |tier| pool.admission.write_policy(tier as u16, is_full))
+        let pool = self.engine.pool();
+        let is_full = pool.counters().is_full();
+        (0..pool.slots().tiers().len())
+            .map(move |tier| pool.admission().write_policy(tier as u16, is_full))
     }
 }
 
 fn stats(engine: &Engine) -> CacheStats {
-    let counters = &engine.pool.counters;
+    let counters = engine.pool().counters();
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let block = u64::from(engine.geometry.block_bytes);
+    let block = u64::from(engine.geometry().block_bytes());
     let mut tiers: Vec<_> = engine
-        .pool
-        .slots
-        .tiers
+        .pool()
+        .slots()
+        .tiers()
         .iter()
         .zip(counters.tiers())
         .zip(live_payload_bytes(engine))
-        .zip(&engine.pool.logs)
+        .zip(engine.pool().logs())
         .map(|(((store, counters), payload), log)| {
             tier_stats(engine, store, counters, payload, log.usage())
         })
         .collect();
-    engine.pool.admission.show(&mut tiers, counters.is_full());
+    engine.pool().admission().show(&mut tiers, counters.is_full());
     let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
     let memory = MemoryStats {
-        limit: engine.pool.budget.limit(),
-        tier_index: get(&counters.index_bytes),
-        page_tables: get(&counters.page_table_bytes),
+        limit: engine.pool().budget().limit(),
+        tier_index: get(counters.index_bytes()),
+        page_tables: get(counters.page_table_bytes()),
         segment_table: segments_used * SegmentTable::ROW_BYTES,
-        dram_index: get(&counters.table_bytes),
+        dram_index: get(counters.table_bytes()),
         write_buffer: get(counters.blocks(Lane::Fresh)) * block,
         read_cache: get(counters.blocks(Lane::Hot)) * block,
-        free: engine.pool.arena.idle() * block,
+        free: engine.pool().arena().idle() * block,
         // Blocks that were set aside are told as what they hold.
-        staging: engine.fixed_bytes - engine.pool.arena.prepaid_blocks() * block,
+        staging: engine.fixed_bytes() - engine.pool().arena().prepaid_blocks() * block,
         write_buffer_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
         read_cache_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
     };
     CacheStats {
         records: memory.write_buffer_records + tiers.iter().map(|tier| tier.records).sum::<u64>(),
-        bytes: counters.fresh_bytes.load(Ordering::Relaxed)
+        bytes: counters.fresh_bytes().load(Ordering::Relaxed)
             + tiers.iter().map(|t| t.live_bytes).sum::<u64>(),
         memory,
-        stored_total: counters.stored.load(Ordering::Relaxed),
-        evictions: get(&counters.evictions),
-        evictions_index: get(&counters.evictions_index),
-        evictions_tier: get(&counters.evictions_tier),
-        evictions_dram: get(&counters.evictions_dram),
-        reclaimed_expired: get(&counters.expired),
-        expired_unwritten: get(&counters.expired_unwritten),
-        met_expired: get(&counters.met_expired),
-        evicted_unfetched: get(&counters.evicted_unfetched),
-        lost_to_collisions: get(&counters.collisions),
-        waits: get(&counters.waits),
-        read_cache_insertions: get(&counters.promotions),
-        read_cache_evictions: get(&counters.demotions),
-        shards: engine.shards.len() as u64,
+        stored_total: counters.stored().load(Ordering::Relaxed),
+        evictions: get(counters.evictions()),
+        evictions_index: get(counters.evictions_index()),
+        evictions_tier: get(counters.evictions_tier()),
+        evictions_dram: get(counters.evictions_dram()),
+        reclaimed_expired: get(counters.expired()),
+        expired_unwritten: get(counters.expired_unwritten()),
+        met_expired: get(counters.met_expired()),
+        evicted_unfetched: get(counters.evicted_unfetched()),
+        lost_to_collisions: get(counters.collisions()),
+        waits: get(counters.waits()),
+        read_cache_insertions: get(counters.promotions()),
+        read_cache_evictions: get(counters.demotions()),
+        shards: engine.shards().len() as u64,
         has_lost_state: engine.has_lost_state(),
-        recovering_shards: engine.recovery.waiting.load(Ordering::Acquire) as u64,
-        is_searching_chunks: engine.recovery.census.is_running(),
-        chunk_search_shards_waiting: engine.recovery.census.shards_waiting() as u64,
-        orphaned_chunks: engine.recovery.census.orphaned_chunks(),
+        recovering_shards: engine.recovery().waiting().load(Ordering::Acquire) as u64,
+        is_searching_chunks: engine.recovery().census().is_running(),
+        chunk_search_shards_waiting: engine.recovery().census().shards_waiting() as u64,
+        orphaned_chunks: engine.recovery().census().orphaned_chunks(),
         tiers,
     }
 }
 
 /// Bytes of keys and values of live records on each tier.
 fn live_payload_bytes(engine: &Engine) -> Vec<u64> {
-    let mut tiers = vec![0; engine.pool.slots.tiers.len()];
-    for segments in engine.shards.iter().map(|shard| &shard.segments) {
+    let mut tiers = vec![0; engine.pool().slots().tiers().len()];
+    for segments in engine.shards().iter().map(|shard| shard.segments()) {
         for sealed in segments.iter() {
             let tier = usize::from(segments.slot(sealed.number).tier);
             tiers[tier] += segments.live_payload_bytes(sealed.number);
@@ -182,40 +182,40 @@ fn tier_stats(
     (kills, log_bytes): (u64, u64),
 ) -> TierStats {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let segment_bytes = u64::from(engine.geometry.segment_bytes);
-    let segments_used = get(&counters.segments_used);
-    let live_bytes = counters.live_bytes.load(Ordering::Relaxed);
-    let footer_bytes = get(&counters.footer_bytes);
+    let segment_bytes = u64::from(engine.geometry().segment_bytes());
+    let segments_used = get(counters.segments_used());
+    let live_bytes = counters.live_bytes().load(Ordering::Relaxed);
+    let footer_bytes = get(counters.footer_bytes());
     TierStats {
-        label: store.device.label().to_owned(),
-        level: store.rung,
-        capacity_bytes: u64::from(store.segments) * segment_bytes,
-        records: counters.records.load(Ordering::Relaxed),
+        label: store.device().label().to_owned(),
+        level: store.rung(),
+        capacity_bytes: u64::from(store.segments()) * segment_bytes,
+        records: counters.records().load(Ordering::Relaxed),
         live_bytes,
         payload_bytes,
         padding_bytes: (segments_used * segment_bytes).saturating_sub(live_bytes + footer_bytes),
         footer_bytes,
-        segments: store.segments.into(),
+        segments: store.segments().into(),
         segments_used,
         segment_bytes,
-        hits: counters.hits.load(Ordering::Relaxed),
-        false_reads: get(&counters.false_reads),
-        reads: counters.reads.load(Ordering::Relaxed),
-        read_bytes: counters.read_bytes.load(Ordering::Relaxed),
-        background_reads: get(&counters.background_reads),
-        background_read_bytes: get(&counters.background_read_bytes),
-        segment_writes: get(&counters.segment_writes),
-        written_bytes: get(&counters.written_bytes),
-        stored_payload_bytes: counters.stored_payload_bytes.load(Ordering::Relaxed),
-        tombstone_log_written_bytes: get(&counters.log_written_bytes),
+        hits: counters.hits().load(Ordering::Relaxed),
+        false_reads: get(counters.false_reads()),
+        reads: counters.reads().load(Ordering::Relaxed),
+        read_bytes: counters.read_bytes().load(Ordering::Relaxed),
+        background_reads: get(counters.background_reads()),
+        background_read_bytes: get(counters.background_read_bytes()),
+        segment_writes: get(counters.segment_writes()),
+        written_bytes: get(counters.written_bytes()),
+        stored_payload_bytes: counters.stored_payload_bytes().load(Ordering::Relaxed),
+        tombstone_log_written_bytes: get(counters.log_written_bytes()),
         tombstones: kills,
         tombstone_log_bytes: log_bytes,
-        reinserted_records: get(&counters.reinserted_records),
-        demoted_records: get(&counters.demoted_records),
-        expired_segments: get(&counters.expired_segments),
-        corrupt_pages: get(&counters.corrupt_pages),
-        read_errors: get(&counters.read_errors),
-        write_errors: get(&counters.write_errors),
+        reinserted_records: get(counters.reinserted_records()),
+        demoted_records: get(counters.demoted_records()),
+        expired_segments: get(counters.expired_segments()),
+        corrupt_pages: get(counters.corrupt_pages()),
+        read_errors: get(counters.read_errors()),
+        write_errors: get(counters.write_errors()),
         failed: store.has_failed(),
         unresponsive_seconds: store.silence().as_secs(),
         ..TierStats::default()
@@ -223,28 +223,28 @@ fn tier_stats(
 }
 
 fn describe(engine: &Engine) -> Vec<Note> {
-    let geometry = &engine.geometry;
+    let geometry = engine.geometry();
     let mut lines = vec![Note::Info(format!(
         "cache: {} of memory in blocks of {}, {} shards; values above {} are stored in chunks",
-        display_bytes(engine.pool.budget.limit()),
-        display_bytes(geometry.block_bytes as u64),
-        geometry.shards,
+        display_bytes(engine.pool().budget().limit()),
+        display_bytes(geometry.block_bytes() as u64),
+        geometry.shards(),
         display_bytes(geometry.inline_bytes_max() as u64),
     ))];
-    for tier in &engine.pool.slots.tiers {
-        let level = match tier.rung {
+    for tier in engine.pool().slots().tiers() {
+        let level = match tier.rung() {
             0 => String::new(),
             level => format!(", tier level {level}"),
         };
         lines.push(Note::Info(format!(
             "tier {}: {} segments of {}, full when records take {} % of them{level}",
-            tier.device.label(),
-            display_count(tier.segments.into()),
-            display_bytes(geometry.segment_bytes.into()),
-            engine.full_percent,
+            tier.device().label(),
+            display_count(tier.segments().into()),
+            display_bytes(geometry.segment_bytes().into()),
+            engine.full_percent(),
         )));
     }
-    lines.extend(engine.pool.admission.ledger.describe(&engine.pool.slots));
+    lines.extend(engine.pool().admission().ledger().describe(engine.pool().slots()));
     if engine.has_tiers() {
         lines.extend(describe_index(engine));
     }
@@ -252,19 +252,20 @@ fn describe(engine: &Engine) -> Vec<Note> {
 }
 
 fn describe_index(engine: &Engine) -> Vec<Note> {
-    let records = records_in(limit::index_room(engine), &engine.geometry);
-    let tiers = engine.pool.slots.tiers.iter().map(|tier| u64::from(tier.segments)).sum::<u64>();
-    let full =
-        tiers * u64::from(engine.geometry.segment_bytes) / 100 * u64::from(engine.full_percent);
+    let records = records_in(limit::index_room(engine), engine.geometry());
+    let tiers =
+        engine.pool().slots().tiers().iter().map(|tier| u64::from(tier.segments())).sum::<u64>();
+    let full = tiers * u64::from(engine.geometry().segment_bytes()) / 100
+        * u64::from(engine.full_percent());
     let mut lines = vec![Note::Info(format!(
         "index: up to {} % of the memory, room for about {} records, which fill the tiers with {} each",
-        engine.tuning.index_percent,
+        engine.tuning().index_percent,
         rounded(records),
         display_bytes(full / records.max(1))
     ))];
     let wanted = full / RECORD_BYTES_WARNED;
     if records < wanted {
-        let enough = engine.filling_mebibytes;
+        let enough = engine.filling_mebibytes();
         lines.push(Note::Warning(format!(
             "index: room for about {} records, where {} of {RECORD_BYTES_WARNED} bytes fill the tiers: records of \
              that size leave a part of the tiers unused{}",

@@ -10,6 +10,7 @@
 //! The two bits of use are set by readers without a lock, each in one atomic step, which is why use is
 //! counted in unary: never, once, twice or more; twice without once means before it was sealed.
 
+use crate::platform::getters::getters;
 use crate::platform::lanes;
 
 /// Entries per bucket.
@@ -37,11 +38,24 @@ pub(crate) fn since_seal(uses: u8) -> u8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// 1 to 32767.
-    pub(crate) fingerprint: u16,
+    pub(super) fingerprint: u16,
     /// Segment number within the shard, below [`SEGMENTS_MAX`].
-    pub(crate) segment: u16,
+    pub(super) segment: u16,
     /// Since it was sealed: 0 never, 1 once, 2 twice or more; or [`USED_EARLIER`].
-    pub(crate) uses: u8,
+    pub(super) uses: u8,
+}
+
+getters! {
+    Entry {
+        uses: u8,
+    }
+}
+
+impl Entry {
+    /// An entry with this fingerprint, of a record in this segment, which was used so often since its seal.
+    pub(crate) fn new(fingerprint: u16, segment: u16, uses: u8) -> Self {
+        Self { fingerprint, segment, uses }
+    }
 }
 
 /// A copy of a bucket, to look at or to change before it is stored.

@@ -370,9 +370,9 @@ impl SealedIndex {
     }
 
     /// Asks for all lines that lookups of many names need, so that they come together.
-    pub(crate) fn prefetch_all<'n>(&self, names: impl Iterator<Item = &'n Name> + Clone) {
+    pub(crate) fn prefetch_all(&self, names: impl Iterator<Item = Name> + Clone) {
         names.clone().for_each(|name| self.prefetch(name.pos));
-        names.for_each(|name| self.prefetch_alternate(*name));
+        names.for_each(|name| self.prefetch_alternate(name));
     }
 
     /// Asks the processor for the line that a lookup begins with.

@@ -28,11 +28,16 @@ const PLACES_MIN: usize = 64;
 /// One suspended entry: who was set, and in which segment there may be an older copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) name: Name,
-    pub(crate) segment: u16,
+    pub(super) name: Name,
+    pub(super) segment: u16,
 }
 
 impl Entry {
+    /// The segment that may hold the record.
+    pub(crate) fn segment(&self) -> u16 {
+        self.segment
+    }
+
     fn to_bits(self) -> u64 {
         TAKEN
             | u64::from(self.name.pos) << POS_AT

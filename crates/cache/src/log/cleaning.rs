@@ -252,14 +252,14 @@ mod tests {
     const SEGMENT_BYTES: u32 = 64 << 10;
 
     fn a_log() -> (KillLog, Slots) {
-        let layout = Layout { shards: 4, tiers: 1, ring_pages: 16, blocks: 1, block_bytes: 4096 };
-        let identity = Identity { set: 7, boot: [1, 2], layout };
+        let layout = Layout::new(4, 1, 16).with_blocks(1, 4096);
+        let identity = Identity::new(7, [1, 2], layout);
         let file = Arc::new(StateFile::volatile().expect("memory"));
         let state = State::anew(file, &identity).expect("memory");
         let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
         let counters = Arc::new(Counters::new(1, 4, 1));
         let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));
-        (KillLog::new(Arc::new(state), 0, identity.set, slots.total(), false), slots)
+        (KillLog::new(Arc::new(state), 0, 7, slots.total(), false), slots)
     }
 
     fn seat(seq: u64) -> Seat {

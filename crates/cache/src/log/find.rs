@@ -4,6 +4,7 @@
 use crate::log::page::{DIRECTORY_BYTES, Directory, Page};
 use crate::log::word::Word;
 use crate::log::{PAGE_WORDS, PAGES_PER_READ, page};
+use crate::platform::getters::getters;
 use crate::segments::layout::{PAGE, SEGMENTS_AT};
 use crate::state::{LogField, State};
 use std::io;
@@ -13,16 +14,29 @@ use terrace_device::{AlignedBuf, Device};
 
 /// The tier of a set on which a log is sought.
 pub(crate) struct Place<'d> {
-    pub(crate) device: &'d dyn Device,
-    pub(crate) tier: usize,
-    pub(crate) set: u64,
-    pub(crate) segment_bytes: u32,
+    pub(super) device: &'d dyn Device,
+    pub(super) tier: usize,
+    pub(super) set: u64,
+    pub(super) segment_bytes: u32,
+}
+
+impl<'d> Place<'d> {
+    /// Of tier number `tier` of a set.
+    pub(crate) fn new(device: &'d dyn Device, tier: usize, set: u64, segment_bytes: u32) -> Self {
+        Self { device, tier, set, segment_bytes }
+    }
 }
 
 /// A log that was found by its directory.
 pub(crate) struct Found {
     /// The highest seal sequence in it.
-    pub(crate) seq_max: u64,
+    pub(super) seq_max: u64,
+}
+
+getters! {
+    Found {
+        seq_max: u64,
+    }
 }
 
 /// Finds the log, and tells `state` of it. `pages` is how many there must be, where that is known; else the log

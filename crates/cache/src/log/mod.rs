@@ -104,7 +104,7 @@ impl KillLog {
     /// [`Durability::Power`]: crate::Durability::Power
     pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(page::PAGE * PAGES_PER_WRITE as usize);
-        let [kills] = Spread::over(state.layout().shards);
+        let [kills] = Spread::over(state.layout().shards());
         let log = Self {
             tier,
             set,
@@ -345,7 +345,7 @@ impl KillLog {
                 if from.is_multiple_of(per_slot) {
                     slots.give_back(self.tier, self.slot_of(from, slots));
                 }
-                if slots.tiers[usize::from(self.tier)].has_failed() {
+                if slots.tiers()[usize::from(self.tier)].has_failed() {
                     self.fail();
                 }
                 return Err(error);
@@ -478,7 +478,7 @@ impl KillLog {
     /// Has the tier's drive keep what it was written. One that could not may have dropped it, and tells that
     /// once: in strict mode it is not asked again.
     pub(crate) fn flush(&self, slots: &Slots) -> io::Result<()> {
-        let flushed = slots.tiers[usize::from(self.tier)].device.flush();
+        let flushed = slots.tiers()[usize::from(self.tier)].device().flush();
         if flushed.is_err() && self.is_strict {
             self.fail();
         }

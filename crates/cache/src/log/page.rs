@@ -29,20 +29,20 @@ const MAGIC: &[u8; 4] = b"KLOG";
 /// What a page says besides its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) set: u64,
-    pub(crate) page: u64,
+    pub(super) set: u64,
+    pub(super) page: u64,
     /// The checksum of the page ahead; 0 if there is none, or none that counts.
-    pub(crate) link: u32,
+    pub(super) link: u32,
     /// Pages below this one are durable for certain.
-    pub(crate) durable: u64,
+    pub(super) durable: u64,
 }
 
 /// A page as it was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    pub(crate) header: Header,
-    pub(crate) words: Vec<u64>,
-    pub(crate) checksum: u32,
+    pub(super) header: Header,
+    pub(super) words: Vec<u64>,
+    pub(super) checksum: u32,
 }
 
 impl Page {
@@ -116,15 +116,15 @@ const _: () = assert!(DIRECTORY_HEADER + LOG_SLOTS_MAX / 2 * PAIR_BYTES <= DIREC
 /// Where the log lies on its tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directory {
-    pub(crate) set: u64,
+    pub(super) set: u64,
     /// Counts the directories of the set.
-    pub(crate) generation: u64,
+    pub(super) generation: u64,
     /// The first page that counts, and the first of the first slot.
-    pub(crate) tail: u64,
+    pub(super) tail: u64,
     /// The checksum of the page ahead of that one, which is gone; 0 if that is not known.
-    pub(crate) link: u32,
+    pub(super) link: u32,
     /// Oldest first.
-    pub(crate) slots: Vec<u32>,
+    pub(super) slots: Vec<u32>,
 }
 
 impl Directory {

@@ -3,6 +3,7 @@
 use crate::log::page::PAGES_MAX;
 use crate::log::word::{Word, abroad};
 use crate::log::{KillLog, PAGE_WORDS, Seat};
+use crate::platform::getters::getters;
 use crate::records::key::Name;
 use crate::state::LogField;
 use crate::tiers::slots::Slots;
@@ -13,22 +14,30 @@ use std::sync::atomic::Ordering;
 /// A segment as the log has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logged {
-    pub(crate) seat: Seat,
+    pub(super) seat: Seat,
     /// Position of its beginning; 0 if that is gone from the log, which then says it again.
     begin: u64,
     /// How many kills the log had by then.
     kills_before: usize,
     is_placed: bool,
-    pub(crate) is_committed: bool,
+    pub(super) is_committed: bool,
     /// Its log does not say in so many words that it counts, or says more of it than came true.
-    pub(crate) is_to_be_said_again: bool,
+    pub(super) is_to_be_said_again: bool,
+}
+
+getters! {
+    Logged {
+        is_to_be_said_again: bool,
+        seat: Seat,
+        is_committed: bool,
+    }
 }
 
 /// What a tier's log says.
 #[derive(Default)]
 pub(crate) struct Replay {
     /// By slot.
-    pub(crate) segments: HashMap<u32, Logged>,
+    pub(super) segments: HashMap<u32, Logged>,
     /// Each `Kill` and `KillLike` in the bits of its word, since there may be very many: in the log's order while
     /// that is read, then sorted, which is by kind, slot and short name.
     kills: Vec<u64>,
@@ -53,11 +62,27 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
     }
 }
 
+getters! {
+    Replay {
+        segments: &HashMap<u32, Logged>,
+    }
+}
+
 impl Replay {
     /// One with so many kills, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn of_kills(count: usize) -> Self {
         Self { kills: vec![0; count], ..Self::default() }
+    }
+
+    /// Keeps the segments that `keeps` says yes to, by slot.
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u32, &Logged) -> bool) {
+        self.segments.retain(|&slot, logged| keeps(slot, logged));
+    }
+
+    /// The segments, by slot; none is left.
+    pub(crate) fn take_segments(&mut self) -> HashMap<u32, Logged> {
+        std::mem::take(&mut self.segments)
     }
 
     /// Takes in the next word of the log.
@@ -359,7 +384,7 @@ mod tests {
         ];
         let mut items: Vec<_> = names.iter().map(|&name| Item::new(name, b"", ())).collect();
         let later = defer_equal_names(&mut items, WIDTH);
-        let sealed: Vec<_> = items.iter().map(|item| item.name).collect();
+        let sealed: Vec<_> = items.iter().map(|item| item.name()).collect();
         assert_eq!(sealed, [names[0], names[3], names[4], names[6]]);
         assert_eq!(later.len(), names.len() - sealed.len());
         let place = Word::Place { slot: 0, shard: 0, number: 0 };

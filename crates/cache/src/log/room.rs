@@ -43,7 +43,7 @@ impl KillLog {
         if self.has_failed() {
             return self.drop_full_pages();
         }
-        if !slots.tiers[usize::from(self.tier)].silence().is_zero() {
+        if !slots.tiers()[usize::from(self.tier)].silence().is_zero() {
             if !self.has_ring_room() {
                 self.fail();
             }

@@ -2,6 +2,7 @@
 //! let go may be used again. Knows nothing of records.
 
 pub(crate) mod crash;
+pub(crate) mod getters;
 pub(crate) mod lanes;
 pub(crate) mod lock;
 pub(crate) mod mapped;

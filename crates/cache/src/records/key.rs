@@ -11,13 +11,18 @@ pub const CHUNKS_TOGETHER: u32 = 4;
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     /// The client's key (1 to 250 bytes), or the name of a chunk.
-    pub(crate) bytes: &'a [u8],
-    pub(crate) hash: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) hash: u64,
     /// A chunk of a large item; such names never meet clients' keys.
-    pub(crate) is_chunk: bool,
+    pub(super) is_chunk: bool,
 }
 
 impl<'a> Key<'a> {
+    /// A client's key of which the hash is known.
+    pub(crate) fn new(bytes: &'a [u8], hash: u64) -> Self {
+        Self { bytes, hash, is_chunk: false }
+    }
+
     /// The key as the client sent it.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -67,15 +72,25 @@ impl Name {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hasher {
     /// Written to the superblock: footers are only readable with the same seed.
-    pub(crate) seed: u64,
-    pub(crate) shard_bits: u32,
-    pub(crate) fingerprint_bits: u32,
+    pub(super) seed: u64,
+    pub(super) shard_bits: u32,
+    pub(super) fingerprint_bits: u32,
     /// Chunks have hashes beside those of their neighbours. Only where each is an extent: more than two pages of
     /// records as near to each other as that would be more than a page table can tell apart.
-    pub(crate) chunks_together: bool,
+    pub(super) chunks_together: bool,
 }
 
 impl Hasher {
+    /// Of keys in `2^shard_bits` shards, with so many bits of fingerprint.
+    pub(crate) fn new(
+        seed: u64,
+        shard_bits: u32,
+        fingerprint_bits: u32,
+        chunks_together: bool,
+    ) -> Self {
+        Self { seed, shard_bits, fingerprint_bits, chunks_together }
+    }
+
     pub(crate) fn key<'k>(&self, bytes: &'k [u8], is_chunk: bool) -> Key<'k> {
         let hash = match <&[u8; 12]>::try_from(bytes) {
             Ok(name) if is_chunk => self.hash_of_chunk(name),

@@ -38,11 +38,11 @@ pub struct Record<'a> {
     /// The recache token was given away (reply flag `Z` for others).
     pub win_sent: bool,
     /// The value, or the encoded manifest of a large one.
-    pub(crate) raw: &'a [u8],
-    pub(crate) is_manifest: bool,
-    pub(crate) is_chunk: bool,
+    pub(super) raw: &'a [u8],
+    pub(super) is_manifest: bool,
+    pub(super) is_chunk: bool,
     /// Bytes of the record, header and all.
-    pub(crate) encoded_bytes: u32,
+    pub(super) encoded_bytes: u32,
 }
 
 /// The value of a [`Record`].
@@ -55,6 +55,28 @@ pub enum Body<'a> {
 }
 
 impl<'a> Record<'a> {
+    /// The value, or the encoded manifest of a large one.
+    #[inline]
+    pub(crate) fn raw(&self) -> &'a [u8] {
+        self.raw
+    }
+
+    /// Bytes of the record, header and all.
+    #[inline]
+    pub(crate) fn encoded_bytes(&self) -> u32 {
+        self.encoded_bytes
+    }
+
+    #[inline]
+    pub(crate) fn is_manifest(&self) -> bool {
+        self.is_manifest
+    }
+
+    #[inline]
+    pub(crate) fn is_chunk(&self) -> bool {
+        self.is_chunk
+    }
+
     /// The value.
     #[inline]
     pub fn body(&self) -> Body<'a> {

@@ -55,10 +55,10 @@ fn page(bytes: &[u8]) -> bool {
 }
 
 fn read_pages(key: &[u8], seq: u64, page: &mut [u8]) {
-    let key = Key { bytes: key, hash: 0, is_chunk: false };
-    let range = PageRange { first: 7, pages: 1, begins: 1, is_open: true };
+    let key = Key::new(key, 0);
+    let range = PageRange::open(7);
     if let Sight::Record(at) = look(&key, Sealed { number: 0, seq }, Place::Pages(range), page) {
-        assert_eq!(Record::decode(&page[at]).map(|(record, _)| record.key), Some(key.bytes));
+        assert_eq!(Record::decode(&page[at]).map(|(record, _)| record.key), Some(key.bytes()));
     }
 }
 
@@ -97,7 +97,7 @@ fn records(mut bytes: &[u8]) -> usize {
     let mut seen = 0;
     while let Some((record, taken)) = Record::decode(bytes) {
         assert!(taken > 0 && taken <= bytes.len(), "{taken} of {}", bytes.len());
-        Manifest::decode(record.raw).bytes();
+        Manifest::decode(record.raw()).bytes();
         record.value_bytes();
         bytes = &bytes[taken..];
         seen += 1;

@@ -18,28 +18,33 @@ pub const FIRST_PAGE: usize = PAGE;
 
 /// What the tiers turned out to be.
 pub(crate) struct Mount {
-    pub(crate) geometry: Geometry,
+    pub(super) geometry: Geometry,
     /// What all tiers have in common from now on; [`Mount::superblock`] says what differs.
     common: Superblock,
     /// What a set that may be trusted said of itself.
-    pub(crate) found: Option<Superblock>,
+    pub(super) found: Option<Superblock>,
     /// The oldest and the newest epoch of the superblocks of such a set.
-    pub(crate) epochs: (u64, u64),
+    pub(super) epochs: (u64, u64),
     /// If those differ: what to say of a tier that is behind, unless the state knows why.
-    pub(crate) missed: Option<String>,
+    pub(super) missed: Option<String>,
     /// Of each tier of such a set.
     log_pages: Vec<u64>,
     /// What each tier says of its write budget, whether the set may be trusted or not.
-    pub(crate) balances: Vec<i64>,
+    pub(super) balances: Vec<i64>,
     /// Where the draws of this opening come from.
-    pub(crate) random: Random,
+    pub(super) random: Random,
     /// Lines for the log.
-    pub(crate) notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
     /// If the tiers do not fit: what it costs to go on.
-    pub(crate) cost: Option<Note>,
+    pub(super) cost: Option<Note>,
 }
 
 impl Mount {
+    /// If the tiers do not fit: what it costs to go on.
+    pub(crate) fn into_cost(self) -> Option<Note> {
+        self.cost
+    }
+
     /// Reads the first page of every tier; writes nothing.
     pub(crate) fn inspect(config: &Config) -> Result<Self, OpenError> {
         let mut notes = Vec::new();
@@ -84,9 +89,9 @@ impl Mount {
                 version: VERSION,
                 set: random.next() | 1,
                 seed,
-                segment_bytes: geometry.segment_bytes,
+                segment_bytes: geometry.segment_bytes(),
                 segments: 0,
-                shards: geometry.shards as u16,
+                shards: geometry.shards() as u16,
                 tier: 0,
                 tiers: config.tiers.len() as u16,
                 epoch,

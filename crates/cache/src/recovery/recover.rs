@@ -41,23 +41,23 @@ pub(super) const FIRST_ONE: &str = "there is no other participant yet";
 /// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
 /// Nobody else uses the engine yet.
 pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
-    let mut participant = engine.pool.quiesce.join().expect(FIRST_ONE);
-    let guard = engine.pool.quiesce.guard(&participant);
+    let mut participant = engine.pool().quiesce().join().expect(FIRST_ONE);
+    let guard = engine.pool().quiesce().guard(&participant);
     let taken = put_unsealed_back(engine, guard, &replays);
-    let mut awaited: Vec<Awaited> = engine.shards.iter().map(|_| Awaited::default()).collect();
+    let mut awaited: Vec<Awaited> = engine.shards().iter().map(|_| Awaited::default()).collect();
     for (shard, name) in taken {
         awaited[shard].add_change(name);
     }
     for (tier, replay) in replays.iter_mut().enumerate() {
-        let log = &engine.pool.logs[tier];
-        let slots = &engine.pool.slots;
+        let log = &engine.pool().logs()[tier];
+        let slots = engine.pool().slots();
         let fits = |slot: u32, logged: &Logged| {
-            logged.is_committed
-                && usize::from(logged.seat.shard) < engine.shards.len()
-                && usize::from(logged.seat.number) < engine.geometry.segments_per_shard
-                && slot < slots.tiers[tier].segments
+            logged.is_committed()
+                && usize::from(logged.seat().shard) < engine.shards().len()
+                && usize::from(logged.seat().number) < engine.geometry().segments_per_shard()
+                && slot < slots.tiers()[tier].segments()
         };
-        replay.segments.retain(|&slot, logged| {
+        replay.retain(|slot, logged| {
             let keep = fits(slot, logged);
             if !keep {
                 // Its records are still in DRAM, or it never was whole.
@@ -68,51 +68,51 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             keep
         });
         replay.seat_all(log);
-        for (&slot, _) in replay.segments.iter().filter(|(_, logged)| logged.is_to_be_said_again) {
+        for (&slot, _) in
+            replay.segments().iter().filter(|(_, logged)| logged.is_to_be_said_again())
+        {
             log.ensure_room(slots);
             log.say_again(slot);
         }
-        for (slot, logged) in std::mem::take(&mut replay.segments) {
+        for (slot, logged) in replay.take_segments() {
             let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
-            awaited[usize::from(logged.seat.shard)].add_segment(place, slot, logged);
+            awaited[usize::from(logged.seat().shard)].add_segment(place, slot, logged);
         }
     }
-    for (shard, mut awaited) in engine.shards.iter().zip(awaited) {
-        let mut locked = shard.lock(&engine.pool, guard);
+    for (shard, mut awaited) in engine.shards().iter().zip(awaited) {
+        let mut locked = shard.lock(engine.pool(), guard);
         let taken = awaited.sort();
-        locked.state.numbers.retain(|number| !taken.contains(number));
-        locked.state.awaited = Some(Box::new(awaited));
+        locked.await_segments(awaited, &taken);
     }
-    engine.pool.quiesce.leave(&mut participant);
+    engine.pool().quiesce().leave(&mut participant);
     // Copies of hot records have that memory once all is back.
-    engine.pool.budget.force(bytes_of(&replays));
-    engine.recovery = Recovery::of(replays, engine.shards.len());
-    engine.recovery.census.ask();
+    engine.pool().budget().force(bytes_of(&replays));
+    engine.begin_recovery(Recovery::of(replays, engine.shards().len()));
+    engine.recovery().census().ask();
 }
 
 /// The records of surviving blocks, in order of arrival. Answers those whose originals are still in
 /// segments that count, and which the replay does not know to be void.
 fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> Vec<(usize, Name)> {
     let mut taken = Vec::new();
-    let arena = &engine.pool.arena;
+    let arena = engine.pool().arena();
     let mut blocks: Vec<_> = (0..arena.surviving())
         .filter_map(|id| arena.recovered(id).map(|(order, shard, fill)| (order, shard, fill, id)))
-        .filter(|&(_, shard, ..)| shard < engine.shards.len())
+        .filter(|&(_, shard, ..)| shard < engine.shards().len())
         .collect();
     blocks.sort_unstable();
     let seals = Seals::of(engine, replays);
     for (order, shard, fill, id) in blocks {
         let fill = fill.min(arena.block_bytes());
-        let mut locked = engine.shards[shard].lock(&engine.pool, guard);
+        let mut locked = engine.shards()[shard].lock(engine.pool(), guard);
         let live: u32 = arena
             .records(guard, id, fill)
             .filter(|resident| !resident.has(mark::VOID))
             .map(|resident| resident.footprint())
             .sum();
-        arena.adopt(id, live, &engine.pool.budget);
-        engine.pool.counters.blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
-        locked.state.fresh.full.push_back(FullBlock { id, fill, order });
-        locked.note_ages(Lane::Fresh);
+        arena.adopt(id, live, engine.pool().budget());
+        engine.pool().counters().blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
+        locked.adopt_block(FullBlock { id, fill, order });
         if live == 0 {
             locked.retire_full(Lane::Fresh, id);
             continue;
@@ -141,41 +141,40 @@ fn put_back(
         return None;
     };
     let mut taken = None;
-    let key = engine.hasher.key(record.key, record.is_chunk);
-    let name = engine.hasher.name(key.hash);
-    let origin = Origin::from_bits(resident.header.origin.load(Ordering::Relaxed));
+    let key = engine.hasher().key(record.key, record.is_chunk());
+    let name = engine.hasher().name(key.hash());
+    let origin = Origin::from_bits(resident.header.origin().load(Ordering::Relaxed));
     let sealed = seals.find(shard, origin);
     if resident.has(mark::SEALED) {
         // The seal counts: the record is the segment's. Or it does not: then it still is this one,
         // unless it was changed since. No index ever had fewer buckets.
-        let width = SealedIndex::width_of(engine.geometry.initial_buckets(shard));
+        let width = SealedIndex::width_of(engine.geometry().initial_buckets(shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
-            !logged.is_committed && !replays[tier].kills(slot, logged, width).void(name.short())
+            !logged.is_committed() && !replays[tier].kills(slot, logged, width).void(name.short())
         });
         if !is_ours {
             locked.void_unlisted(resident);
             return None;
         }
         // In this order: one that is sealed into nothing would be lost.
-        resident.header.mark.fetch_and(!mark::SEALED, Ordering::Release);
+        resident.header.mark().fetch_and(!mark::SEALED, Ordering::Release);
         crash_point("recovery: a record is unsealed again");
-        resident.header.origin.store(0, Ordering::Release);
+        resident.header.origin().store(0, Ordering::Release);
     } else if let Some((tier, slot, logged)) = sealed {
         // Taken from a segment that is still there: from now on a kill says so.
-        engine.pool.make_log_room();
-        if logged.is_committed {
-            engine.pool.logs[tier].kill(slot, name);
+        engine.pool().make_log_room();
+        if logged.is_committed() {
+            engine.pool().logs()[tier].kill(slot, name);
         } else {
             // It was moving there, and nothing here tells from where.
-            engine.pool.logs.iter().for_each(|log| log.kill_all(shard as u16, name));
+            engine.pool().logs().iter().for_each(|log| log.kill_all(shard as u16, name));
         }
         taken = Some(name);
-        resident.header.origin.store(0, Ordering::Relaxed);
+        resident.header.origin().store(0, Ordering::Relaxed);
     }
-    locked.state.fresh_bytes += resident.bytes.len() as u64;
-    engine.pool.counters.fresh_bytes.add(shard, resident.bytes.len() as u64);
-    let shard = locked.shard;
-    match shard.find_resident(&engine.pool, locked.guard, &key, name.pos) {
+    locked.adopt_bytes(resident.bytes.len() as u64);
+    let shard = locked.shard();
+    match shard.find_resident(engine.pool(), locked.guard(), &key, name.pos) {
         // Blocks come in order of arrival, so this is the newer one.
         Some((older, _, at)) => locked.supersede(name.pos, &older, at, resident.addr, Lane::Fresh),
         None => locked.enter(name.pos, resident.addr, Lane::Fresh),
@@ -190,9 +189,9 @@ impl Seals {
     fn of(engine: &Engine, replays: &[Replay]) -> Self {
         let mut seals = HashMap::new();
         for (tier, replay) in replays.iter().enumerate() {
-            for (&slot, &logged) in &replay.segments {
-                let Seat { shard, number, seq } = logged.seat;
-                if usize::from(number) < engine.geometry.segments_per_shard {
+            for (&slot, &logged) in replay.segments() {
+                let Seat { shard, number, seq } = logged.seat();
+                if usize::from(number) < engine.geometry().segments_per_shard() {
                     let origin = Origin::of(Sealed { number, seq }).to_bits();
                     seals.insert((usize::from(shard), origin), (tier, slot, logged));
                 }
@@ -228,12 +227,12 @@ fn unpacked(bits: u64) -> (Name, u16) {
 
 /// Recovers the next shard; `false` when there is none left to begin with.
 pub(crate) fn recover_next(engine: &Engine, participant: &mut Participant) -> bool {
-    let Some(at) = engine.recovery.next_shard(engine.shards.len()) else { return false };
-    let bytes = (engine.geometry.segment_bytes as usize).max(FOOTER_GUESS);
-    let mut buffer = engine.recovery.take_buffer(bytes);
+    let Some(at) = engine.recovery().next_shard(engine.shards().len()) else { return false };
+    let bytes = (engine.geometry().segment_bytes() as usize).max(FOOTER_GUESS);
+    let mut buffer = engine.recovery().take_buffer(bytes);
     recover_shard(engine, participant, at, &mut buffer);
-    engine.recovery.put_buffer(buffer);
-    engine.recovery.finish_one(&engine.pool.budget);
+    engine.recovery().put_buffer(buffer);
+    engine.recovery().finish_one(engine.pool().budget());
     true
 }
 
@@ -243,12 +242,12 @@ fn recover_shard(
     at: usize,
     buffer: &mut AlignedBuf,
 ) {
-    let (shard, quiesce) = (&engine.shards[at], &engine.pool.quiesce);
+    let (shard, quiesce) = (&engine.shards()[at], engine.pool().quiesce());
     let (segments, generation) = {
-        let locked = shard.lock(&engine.pool, quiesce.guard(participant));
+        let locked = shard.lock(engine.pool(), quiesce.guard(participant));
         // After a flush there is nothing to wait for, and what was sealed since is in the index.
-        let Some(awaited) = &locked.state.awaited else { return };
-        (awaited.segments().to_vec(), locked.state.generation)
+        let Some(awaited) = locked.state().awaited() else { return };
+        (awaited.segments().to_vec(), locked.state().generation())
     };
     // The drive may take long, and no memory is to wait for it.
     quiesce.park(participant);
@@ -256,31 +255,31 @@ fn recover_shard(
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
     let mut unsaid = Vec::new();
-    let replays = engine.recovery.replays();
+    let replays = engine.recovery().replays();
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
-            footer.seq == logged.seat.seq
-                && footer.number == logged.seat.number
-                && footer.shard == logged.seat.shard
+            footer.seq() == logged.seat().seq
+                && footer.number() == logged.seat().number
+                && footer.shard() == logged.seat().shard
         });
         let Some(mut footer) = footer else {
             lost.push((place, slot, logged));
             continue;
         };
-        let names = &footer.names;
-        if entries.len() + names.len() > entries_max || footer.buckets as usize > buckets_max {
+        let names = footer.names();
+        if entries.len() + names.len() > entries_max || footer.buckets() as usize > buckets_max {
             // The oldest have no room in the index, or this one was sealed under an index for which there is no
             // room: narrower buckets than those would make words of the log mean less than was meant.
             lost.push((place, slot, logged));
             continue;
         }
-        buckets_min = buckets_min.max(footer.buckets as usize);
+        buckets_min = buckets_min.max(footer.buckets() as usize);
         let before = entries.len();
-        let width = SealedIndex::width_of(footer.buckets as usize);
+        let width = SealedIndex::width_of(footer.buckets() as usize);
         let kills = replays[usize::from(place.tier)].kills(slot, &logged, width);
         for name in names.iter().copied() {
             if !kills.void(name.short()) {
-                entries.push(packed(name, footer.number));
+                entries.push(packed(name, footer.number()));
             } else if !kills.void_for_good(name.short()) {
                 unsaid.push((place.tier, slot, name));
             }
@@ -288,29 +287,29 @@ fn recover_shard(
         let some = entries[before..].iter().map(|&entry| unpacked(entry).0.pos);
         let live_bytes = footer.bytes_of_some(some);
         // Names take much memory, and are in the entries now.
-        let records = std::mem::take(&mut footer.names).len() as u32;
+        let records = footer.take_names().len() as u32;
         let live = (entries.len() - before) as u32;
         found.push(Found { slot: place, footer, records, live, live_bytes });
     }
     entries.sort_unstable();
     let index = build(&entries, buckets_min);
     let guard = quiesce.guard(participant);
-    let mut locked = shard.lock(&engine.pool, guard);
-    if locked.state.generation != generation {
+    let mut locked = shard.lock(engine.pool(), guard);
+    if locked.state().generation() != generation {
         // Everything was flushed meanwhile.
         return;
     }
     for (place, slot, logged) in lost {
-        engine.pool.logs[usize::from(place.tier)].ensure_room(&engine.pool.slots);
-        engine.pool.logs[usize::from(place.tier)].free(slot);
-        engine.pool.slots.give(place);
-        locked.state.numbers.push(logged.seat.number);
+        engine.pool().logs()[usize::from(place.tier)].ensure_room(engine.pool().slots());
+        engine.pool().logs()[usize::from(place.tier)].free(slot);
+        engine.pool().slots().give(place);
+        locked.give_numbers([logged.seat().number]);
     }
     // What was changed in an earlier start, before the shard was back, was killed in all segments at
     // once; the log drops such words when it is cleaned.
     for (tier, slot, name) in unsaid {
-        engine.pool.logs[usize::from(tier)].ensure_room(&engine.pool.slots);
-        engine.pool.logs[usize::from(tier)].kill(slot, name);
+        engine.pool().logs()[usize::from(tier)].ensure_room(engine.pool().slots());
+        engine.pool().logs()[usize::from(tier)].kill(slot, name);
     }
     put_in_place(engine, &mut locked, found, index, &entries);
     crash_point("recovery: a shard is back");
@@ -324,25 +323,24 @@ fn put_in_place(
     index: SealedIndex,
     entries: &[u64],
 ) {
-    let segments = &locked.shard.segments;
+    let segments = locked.shard().segments();
     for Found { slot, footer, records, live, live_bytes } in found {
-        segments.publish(slot, &footer, records, footer.seq);
-        segments.set_live(footer.number, live, live_bytes);
-        let tier = engine.pool.counters.tier(slot.tier);
-        tier.records.add(locked.shard.at, live.into());
-        tier.live_bytes.add(locked.shard.at, live_bytes.into());
-        engine.note_segment(segments, footer.number, true);
+        segments.publish(slot, &footer, records, footer.seq());
+        segments.set_live(footer.number(), live, live_bytes);
+        let tier = engine.pool().counters().tier(slot.tier);
+        tier.records().add(locked.shard().at(), live.into());
+        tier.live_bytes().add(locked.shard().at(), live_bytes.into());
+        engine.note_segment(segments, footer.number(), true);
     }
     engine.swap_index(locked, index);
-    let changed =
-        locked.state.awaited.take().map(|awaited| awaited.into_changed()).unwrap_or_default();
+    let changed = locked.take_awaited().map(|awaited| awaited.into_changed()).unwrap_or_default();
     for name in changed {
         let first = packed(name, 0);
         let from = entries.partition_point(|&entry| entry < first);
         let same = entries[from..].iter().map(|&entry| unpacked(entry));
         for (name, number) in same.take_while(|(other, _)| *other == name) {
             let slot = segments.slot(number);
-            engine.pool.logs[usize::from(slot.tier)].ensure_room(&engine.pool.slots);
+            engine.pool().logs()[usize::from(slot.tier)].ensure_room(engine.pool().slots());
             locked.log_kill(name, number);
             locked.unlink(name, number, None);
         }
@@ -357,12 +355,12 @@ fn entries_max(engine: &Engine) -> usize {
 /// How large an index comes back: with an `-m` that is much less than before, or by what a drive makes up, it would
 /// not leave memory for anything else.
 fn buckets_max(engine: &Engine) -> usize {
-    let least = engine.geometry.initial_buckets(engine.shards.len());
+    let least = engine.geometry().initial_buckets(engine.shards().len());
     (buckets_of_share(engine) as usize * BEYOND_SHARE_PERCENT / 100).max(least)
 }
 
 fn buckets_of_share(engine: &Engine) -> u64 {
-    engine.index_share() / engine.shards.len() as u64 / SealedIndex::bytes_for(1)
+    engine.index_share() / engine.shards().len() as u64 / SealedIndex::bytes_for(1)
 }
 
 /// An index of these entries, which are in order of position, with so many buckets at least.
@@ -380,13 +378,13 @@ fn build(entries: &[u64], buckets_min: usize) -> SealedIndex {
 }
 
 fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Option<Footer> {
-    let segment_bytes = engine.geometry.segment_bytes as usize;
+    let segment_bytes = engine.geometry().segment_bytes() as usize;
     buffer.set_len(FOOTER_GUESS.min(segment_bytes));
-    engine.pool.slots.read_tail(place, buffer).ok()?;
+    engine.pool().slots().read_tail(place, buffer).ok()?;
     let bytes = Footer::bytes_of(&buffer[buffer.len().checked_sub(FOOTER_HEADER)?..])?;
     if bytes > buffer.len() {
         buffer.set_len(bytes.next_multiple_of(PAGE).min(segment_bytes));
-        engine.pool.slots.read_tail(place, buffer).ok()?;
+        engine.pool().slots().read_tail(place, buffer).ok()?;
     }
     Footer::decode(buffer)
 }
@@ -443,21 +441,21 @@ mod tests {
         let (stale, win_sent) = (false, false);
         let record = NewRecord { value, client_flags, expires, cas, stale, win_sent };
         change(&cache, Change::Store(record));
-        let engine = &cache.engine;
-        let participant = engine.pool.quiesce.join().expect("a place");
-        let guard = engine.pool.quiesce.guard(&participant);
-        let key = engine.hasher.key(b"key", false);
-        let name = engine.hasher.name(key.hash);
-        let found = engine.shards[0].find_resident(&engine.pool, guard, &key, name.pos);
+        let engine = &cache.engine();
+        let participant = engine.pool().quiesce().join().expect("a place");
+        let guard = engine.pool().quiesce().guard(&participant);
+        let key = engine.hasher().key(b"key", false);
+        let name = engine.hasher().name(key.hash());
+        let found = engine.shards()[0].find_resident(engine.pool(), guard, &key, name.pos);
         let bytes = found.expect("just stored").0.bytes.to_vec();
         assert!(cache.close(NOW, &|| true), "comes to the end");
 
         let seat = Seat { shard: 0, number: 7, seq: engine.next_seq() };
-        let place = engine.pool.slots.take_on(0).expect("a place");
-        engine.pool.logs[0].begin(engine.pool.slots.index(place), seat);
+        let place = engine.pool().slots().take_on(0).expect("a place");
+        engine.pool().logs()[0].begin(engine.pool().slots().index(place), seat);
         let origin = Origin::of(Sealed { number: seat.number, seq: seat.seq }).to_bits();
         let stamp = Stamp { mark, origin, ..Stamp::default() };
-        let mut locked = engine.shards[0].lock(&engine.pool, guard);
+        let mut locked = engine.shards()[0].lock(engine.pool(), guard);
         let write = |out: &mut [u8]| out.copy_from_slice(&bytes);
         let appended = locked.append(Lane::Fresh, Asker::Background, bytes.len(), stamp, write);
         appended.map_err(|_| "no block").expect("memory");

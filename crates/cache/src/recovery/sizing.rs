@@ -99,7 +99,7 @@ fn records(config: &Config, record_bytes: u64) -> u64 {
 
 /// Records that so many bytes are enough for: the index of one shard at a time is there twice, while it grows.
 pub(crate) fn records_in(index_bytes: u64, geometry: &Geometry) -> u64 {
-    let shards = geometry.shards as u64;
+    let shards = geometry.shards() as u64;
     index_bytes / (shards + 1) * shards / INDEX_BYTES_PER_RECORD
 }
 
@@ -110,10 +110,10 @@ fn capacity(config: &Config) -> u64 {
 /// What [`crate::engine::Engine::index_room`] will be once a cache is opened.
 fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let memory = config.memory_bytes;
-    let (shards, block) = (geometry.shards as u64, u64::from(geometry.block_bytes));
+    let (shards, block) = (geometry.shards() as u64, u64::from(geometry.block_bytes()));
     let rungs = 1 + config.tiers.iter().filter(|tier| tier.is_below).count();
     let segments =
-        config.tiers.iter().map(|t| segments_on(t.device.as_ref(), geometry.segment_bytes));
+        config.tiers.iter().map(|t| segments_on(t.device.as_ref(), geometry.segment_bytes()));
     let logs = segments.map(KillLog::bytes_for).sum::<u64>();
     let tables = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * shards;
     let fixed =
@@ -121,7 +121,8 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let blocks = memory / block;
     let spare = Division::of(geometry, blocks, 0).reserve * 3 + blocks / 64;
     let taken = fixed + tables + memory / SKETCH_SHARE + (shards + spare) * block;
-    let index = (0..geometry.shards).map(|at| SealedIndex::bytes_for(geometry.initial_buckets(at)));
+    let index =
+        (0..geometry.shards()).map(|at| SealedIndex::bytes_for(geometry.initial_buckets(at)));
     let share = memory / 100 * u64::from(config.tuning.index_percent);
     memory.saturating_sub(taken).max(index.sum()).min(share)
 }
@@ -180,7 +181,7 @@ mod tests {
         {
             let config = config(memory, tier);
             let foretold = index_room(&config, &Geometry::derive(&config).unwrap());
-            let found = limit::index_room(&Cache::open(config).unwrap().engine);
+            let found = limit::index_room(Cache::open(config).unwrap().engine());
             let off = foretold.abs_diff(found) * 100 / found.max(1);
             assert!(off <= 10, "-m {memory}, {tier} MiB: {foretold} foretold, {found}");
         }

@@ -6,14 +6,11 @@
 use crate::background::scheduler;
 use crate::config::error::OpenError;
 use crate::config::{Config, Durability, OnMismatch};
-use crate::dram::ages::Ages;
-use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
 use crate::engine::{Engine, Parts, durability};
 use crate::log::KillLog;
 use crate::log::find::{Place, find_log, newest_directory};
 use crate::log::replay::{Replay, commit_abroad, read_log};
-use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
 use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
 use crate::recovery::sizing::SKETCH_SHARE;
@@ -21,19 +18,16 @@ use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::recovery::{recover, sizing};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
-use crate::shared::Pool;
 use crate::shared::geometry::Geometry;
-use crate::shared::observer::Told;
-use crate::state::{Field, Header, Identity, Layout, LogField, State, StateFile, StateOwner};
+use crate::shared::{Media, Pool, Sizes};
+use crate::state::{Field, Header, Identity, LogField, State, StateFile, StateOwner};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
 use crate::tiers::ledger::{Carried, Ledger};
 use crate::tiers::slots::Slots;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use terrace_policy::Promotion;
+use std::sync::atomic::Ordering;
 
 /// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
 /// there may be segments that it does not.
@@ -66,10 +60,9 @@ pub(crate) fn inspect(config: &Config) -> Result<Mount, OpenError> {
 pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut mount = inspect(config)?;
     let layout = layout(config, &mount.geometry);
-    let identity = |mount: &Mount| Identity {
-        set: if config.tiers.is_empty() { StateOwner::NO_TIERS } else { mount.set().set },
-        boot: boot_words(config.boot),
-        layout,
+    let identity = |mount: &Mount| {
+        let set = if config.tiers.is_empty() { StateOwner::NO_TIERS } else { mount.set().set };
+        Identity::new(set, boot_words(config.boot), layout)
     };
     let file = match &config.state {
         Some(file) => Some(Arc::clone(file)),
@@ -114,9 +107,9 @@ fn refuse_before_erasing(
         Some(Doubt::Mismatch(why)) => Some(why),
         None => {
             // For what is said of logs, not for records.
-            let layout = Layout { blocks: 0, ..identity.layout };
+            let layout = identity.layout().with_blocks(0, identity.layout().block_bytes());
             let file = Arc::new(StateFile::volatile()?);
-            let state = State::anew(file, &Identity { layout, ..*identity })?;
+            let state = State::anew(file, &identity.with_layout(layout))?;
             find_logs(config, mount, &state, found.clean).err()
         }
     };
@@ -239,9 +232,9 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
     for (at, tier) in config.tiers.iter().enumerate() {
         let device = tier.device.as_ref();
         let pages = clean.then(|| mount.pages_of(at)).flatten();
-        let (set, segment_bytes) = (mount.set().set, mount.geometry.segment_bytes);
-        let found = find_log(&Place { device, tier: at, set, segment_bytes }, state, pages);
-        seq_max = seq_max.max(found.map_err(|why| format!("{}: {why}", device.label()))?.seq_max);
+        let (set, segment_bytes) = (mount.set().set, mount.geometry.segment_bytes());
+        let found = find_log(&Place::new(device, at, set, segment_bytes), state, pages);
+        seq_max = seq_max.max(found.map_err(|why| format!("{}: {why}", device.label()))?.seq_max());
     }
     Ok(seq_max)
 }
@@ -259,7 +252,7 @@ fn assemble(
 ) -> Result<Engine, OpenError> {
     let geometry = mount.geometry;
     let counters =
-        Arc::new(Counters::new(config.tiers.len(), geometry.shards, participants_max(config)));
+        Arc::new(Counters::new(config.tiers.len(), geometry.shards(), participants_max(config)));
     let logged = match logged(config, &mount, &state, &past, &counters) {
         Ok(logged) => logged,
         Err(why) => return start_over(config, mount, state, &why),
@@ -269,58 +262,49 @@ fn assemble(
         Some(state) => state.field(Field::Seed).load(Ordering::Relaxed),
         None => mount.set().seed,
     };
-    let hasher = Hasher {
+    let hasher = Hasher::new(
         seed,
-        shard_bits: geometry.shard_bits(),
-        fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15),
-        chunks_together: geometry.record_bytes_max as usize >= 2 * PACKED_MAX,
-    };
+        geometry.shard_bits(),
+        config.tuning.fingerprint_bits.clamp(1, 15),
+        geometry.record_bytes_max() as usize >= 2 * PACKED_MAX,
+    );
     let arena = arena(config, &geometry, &state)?;
     let surviving = u64::from(arena.surviving());
-    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1).max(surviving);
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes())).max(1).max(surviving);
     let Division { fresh_max, reserve } = Division::of(&geometry, blocks, surviving);
     let sketch_bytes = match config.tiers.is_empty() {
         true => 0,
         false => (config.memory_bytes / SKETCH_SHARE) as usize,
     };
     let carried = carried(&mount, state.as_deref(), &past);
-    let pool = Pool {
-        arena,
-        budget: Budget::new(config.memory_bytes),
-        ages: Ages::new(geometry.shards),
-        quiesce: Quiesce::new(participants_max(config)),
-        counters,
-        told: Told::default(),
-        garbage: Mutex::default(),
+    let sizes = Sizes {
+        memory_bytes: config.memory_bytes,
+        shards: geometry.shards(),
+        participants: participants_max(config),
         reserve,
-        fresh_max: AtomicU64::new(fresh_max),
-        hasher,
-        promotion: Promotion::new(sketch_bytes),
-        admission: Admission::new(config, Ledger::new(config, &slots, carried, state.clone())),
-        slots,
-        logs,
-        state,
+        fresh_max,
+        sketch_bytes,
     };
+    let ledger = Ledger::new(config, &slots, carried, state.clone());
+    let admission = Admission::new(config, ledger);
+    let pool = Pool::new(sizes, Media { arena, slots, logs, state, counters }, hasher, admission);
     // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before
     // a cold start hardly ever fits again.
     let first_cas = match past {
-        Past::Tiers => of_state(&pool.state, Field::FirstCas) / geometry.shards as u64 + 1,
+        Past::Tiers => of_state(pool.state(), Field::FirstCas) / geometry.shards() as u64 + 1,
         _ => mount.random.next() >> 44,
     };
     let buckets = |at| geometry.initial_buckets(at);
-    let shards = (0..geometry.shards).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
+    let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&pool, &shards, matches!(past, Past::Process));
     let told_all = mount.found.is_some_and(|found| found.tells_all());
     let parts = Parts {
         has_durable_logs: told_all && !matches!(past, Past::Cold),
         geometry,
-        hasher,
-        fixed_bytes: scheduler::bytes(config, &geometry, pool.slots.rungs().count())
+        fixed_bytes: scheduler::bytes(config, &geometry, pool.slots().rungs().count())
             + state_bytes(config, &pool),
         filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
-        clock_floor: of_state(&pool.state, Field::Clock) as u32,
-        flush_due: of_state(&pool.state, Field::FlushDue) as u32,
         pool,
         shards,
         set: *mount.set(),
@@ -352,16 +336,16 @@ fn logged(
     counters: &Arc<Counters>,
 ) -> Result<Logged, String> {
     let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
-        let segment_bytes = mount.geometry.segment_bytes;
+        let segment_bytes = mount.geometry.segment_bytes();
         Slots::new(&config.tiers, segment_bytes, Arc::clone(counters), used)
     };
     let slots = make_slots(&|_| HashSet::new());
     let mut logs = Vec::new();
     if let Some(state) = state {
-        for (at, tier) in slots.tiers.iter().enumerate() {
+        for (at, tier) in slots.tiers().iter().enumerate() {
             let set = mount.set().set;
             let is_strict = config.durability == Durability::Power;
-            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments, is_strict);
+            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments(), is_strict);
             logs.push(log.within(config.tuning.log_slots));
         }
     }
@@ -382,7 +366,7 @@ fn logged(
     }
     commit_abroad(&mut replays);
     let used = |at: usize| {
-        let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments.keys());
+        let logged = replays.get(at).into_iter().flat_map(|r: &Replay| r.segments().keys());
         let of_log = logs.get(at).map(|log| log.slots(&slots)).unwrap_or_default();
         logged.copied().chain(of_log).collect::<HashSet<u32>>()
     };
@@ -397,7 +381,7 @@ fn arena(
     let is_all_in_state = config.tiers.is_empty() && state.is_some();
     let bytes_max = if is_all_in_state { 0 } else { config.memory_bytes_max };
     let bytes = (config.memory_bytes, bytes_max);
-    let arena = Arena::new(bytes, geometry.block_bytes, state.clone(), !config.tiers.is_empty())?;
+    let arena = Arena::new(bytes, geometry.block_bytes(), state.clone(), !config.tiers.is_empty())?;
     if config.huge_pages {
         arena.ask_for_huge_pages();
     }
@@ -406,25 +390,25 @@ fn arena(
 
 /// See [`Parts::state_bytes`].
 fn state_bytes(config: &Config, pool: &Pool) -> u64 {
-    let overhead = pool.state.as_ref().map_or(0, |state| state.layout().overhead());
+    let overhead = pool.state().as_ref().map_or(0, |state| state.layout().overhead());
     let set_aside = if config.tiers.is_empty() {
         0
     } else {
-        u64::from(pool.arena.surviving()) * u64::from(pool.arena.block_bytes())
+        u64::from(pool.arena().surviving()) * u64::from(pool.arena().block_bytes())
     };
-    let tiers = pool.slots.tiers.iter();
-    let log_bytes = tiers.map(|tier| KillLog::bytes_for(tier.segments)).sum::<u64>();
-    overhead + set_aside + log_bytes + pool.promotion.bytes() as u64 + pool.admission.bytes()
+    let tiers = pool.slots().tiers().iter();
+    let log_bytes = tiers.map(|tier| KillLog::bytes_for(tier.segments())).sum::<u64>();
+    overhead + set_aside + log_bytes + pool.promotion().bytes() as u64 + pool.admission().bytes()
 }
 
 /// Tells the state first that it is in use, then the tiers, then the state that all of these know.
 fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
-    if let Some(state) = &engine.pool.state {
+    if let Some(state) = engine.pool().state() {
         state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
         state.field(Field::Ready).store(1, Ordering::Release);
     }
     open_tiers(config, &engine)?;
-    if let Some(state) = &engine.pool.state {
+    if let Some(state) = engine.pool().state() {
         state.field(Field::Told).store(engine.epoch(), Ordering::Release);
     }
     Ok(engine)
@@ -442,7 +426,7 @@ fn start_over(
         return assemble(config, mount, None, Past::Cold);
     };
     let layout = *state.layout();
-    let identity = Identity { set: mount.set().set, boot: boot_words(config.boot), layout };
+    let identity = Identity::new(mount.set().set, boot_words(config.boot), layout);
     let state = begin_anew(&mut mount, state.erase(&identity)?);
     assemble(config, mount, Some(Arc::new(state)), Past::Cold)
 }
@@ -457,14 +441,12 @@ fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
     let told = mount.balances.iter().copied();
     let is_clean = mount.found.is_some_and(|found| found.clean);
     match (past, state) {
-        (Past::Process, Some(state)) => Carried {
-            balances: (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
-            as_of: time(state),
-        },
-        (Past::Tiers, Some(state)) if is_clean => {
-            Carried { balances: told.collect(), as_of: time(state) }
-        }
-        _ => Carried { balances: told.map(|balance| balance.min(0)).collect(), as_of: 0 },
+        (Past::Process, Some(state)) => Carried::new(
+            (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
+            time(state),
+        ),
+        (Past::Tiers, Some(state)) if is_clean => Carried::new(told.collect(), time(state)),
+        _ => Carried::new(told.map(|balance| balance.min(0)).collect(), 0),
     }
 }
 
@@ -475,9 +457,9 @@ fn of_state(state: &Option<Arc<State>>, field: Field) -> u64 {
 
 /// Goes on with the CAS numbers of the last run, or notes the first ones.
 fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
-    let Some(state) = &pool.state else { return };
-    let mut participant = pool.quiesce.join().expect(recover::FIRST_ONE);
-    let guard = pool.quiesce.guard(&participant);
+    let Some(state) = pool.state() else { return };
+    let mut participant = pool.quiesce().join().expect(recover::FIRST_ONE);
+    let guard = pool.quiesce().guard(&participant);
     for (at, shard) in shards.iter().enumerate() {
         let next = match continues {
             true => state.next_cas(at).load(Ordering::Relaxed),
@@ -485,7 +467,7 @@ fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
         };
         shard.lock(pool, guard).set_next_cas(next);
     }
-    pool.quiesce.leave(&mut participant);
+    pool.quiesce().leave(&mut participant);
 }
 
 /// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
@@ -495,8 +477,8 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     if config.durability != Durability::Power {
         return Ok(());
     }
-    for (log, tier) in engine.pool.logs.iter().zip(&config.tiers) {
-        match log.make_durable(&engine.pool.slots) {
+    for (log, tier) in engine.pool().logs().iter().zip(&config.tiers) {
+        match log.make_durable(engine.pool().slots()) {
             // Background work makes room; nothing is acknowledged before there is some.
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
             durable => durable.map_err(|source| {

@@ -21,19 +21,15 @@ const KEPT: (u64, u64) = (5, 8);
 
 /// How a new state is laid out.
 pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
-    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes)).max(1);
+    let blocks = (config.memory_bytes / u64::from(geometry.block_bytes())).max(1);
     let surviving = if config.tiers.is_empty() {
         blocks
     } else {
         Division::wanted(geometry, blocks).surviving(geometry)
     };
-    Layout {
-        shards: geometry.shards,
-        tiers: config.tiers.len(),
-        ring_pages: config.tuning.log_ring_pages.max(16),
-        blocks: surviving.min(u32::MAX.into()) as u32,
-        block_bytes: geometry.block_bytes,
-    }
+    let ring_pages = config.tuning.log_ring_pages.max(16);
+    let layout = Layout::new(geometry.shards(), config.tiers.len(), ring_pages);
+    layout.with_blocks(surviving.min(u32::MAX.into()) as u32, geometry.block_bytes())
 }
 
 /// The identity of the state to go on with: after a crash of a server with another `-m`, with the blocks which that
@@ -49,22 +45,22 @@ pub(crate) fn identity_of_past(
     wanted: Identity,
 ) -> io::Result<Identity> {
     let Some(found) = mount.found else { return Ok(wanted) };
-    let most = config.memory_bytes / KEPT.1 * KEPT.0 / u64::from(wanted.layout.block_bytes);
+    let most = config.memory_bytes / KEPT.1 * KEPT.0 / u64::from(wanted.layout().block_bytes());
     let kept = file.header_of(&wanted)?.filter(|header| {
-        let outlived_a_crash = !found.clean && u64::from(header.blocks) <= most;
+        let outlived_a_crash = !found.clean && u64::from(header.blocks()) <= most;
         outlived_a_crash || header.is_ahead_of(mount.epochs)
     });
-    let blocks = kept.map_or(wanted.layout.blocks, |header| header.blocks);
-    Ok(Identity { layout: Layout { blocks, ..wanted.layout }, ..wanted })
+    let blocks = kept.map_or(wanted.layout().blocks(), |header| header.blocks());
+    Ok(wanted.with_layout(wanted.layout().with_blocks(blocks, wanted.layout().block_bytes())))
 }
 
 /// What the blocks that survive are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Blocks that requests may fill ahead of sealing.
-    pub(crate) fresh_max: u64,
+    pub(super) fresh_max: u64,
     /// Blocks that only background work may take, so that it can always make room.
-    pub(crate) reserve: u64,
+    pub(super) reserve: u64,
 }
 
 impl Division {
@@ -72,11 +68,11 @@ impl Division {
     /// then has the reserve that it had, or one somewhat smaller.
     pub(crate) fn of(geometry: &Geometry, blocks: u64, surviving_blocks: u64) -> Self {
         let wanted = Self::wanted(geometry, blocks);
-        if geometry.segment_bytes == 0 || wanted.surviving(geometry) <= surviving_blocks {
+        if geometry.segment_bytes() == 0 || wanted.surviving(geometry) <= surviving_blocks {
             return wanted;
         }
         let reserve = reserve(surviving_blocks);
-        let rest = surviving_blocks.saturating_sub(geometry.shards as u64 + reserve);
+        let rest = surviving_blocks.saturating_sub(geometry.shards() as u64 + reserve);
         let fresh_max = rest * FILLED_SHARE / (FILLED_SHARE + 1);
         Self { fresh_max: fresh_max.min(wanted.fresh_max).max(1), reserve }
     }
@@ -88,7 +84,7 @@ impl Division {
     /// What requests may fill, and some more, a block that each shard has open, and the reserve.
     fn surviving(self, geometry: &Geometry) -> u64 {
         let filled = self.fresh_max + self.fresh_max / FILLED_SHARE;
-        filled + geometry.shards as u64 + self.reserve
+        filled + geometry.shards() as u64 + self.reserve
     }
 }
 
@@ -137,7 +133,7 @@ mod tests {
             })
             .expect("opens");
             assert!(!is_stopped || cache.close(1, &|| true));
-            cache.engine.pool.arena.surviving()
+            cache.engine().pool().arena().surviving()
         };
         let little = blocks(1, false);
         assert_eq!(blocks(64, true), little);

@@ -44,15 +44,15 @@ impl Session {
         let places: Places<'_> = keys.take(AHEAD_MAX).map(place).collect();
         let guard = self.guard();
         for at in &places {
-            at.shard.table.load(guard).prefetch(at.name.pos);
+            at.shard.table().load(guard).prefetch(at.name.pos);
         }
-        let (pool, has_tiers) = (&self.engine().pool, self.engine().has_tiers());
+        let (pool, has_tiers) = (self.engine().pool(), self.engine().has_tiers());
         for at in places.iter().filter(|at| at.intent == Intent::Change) {
             at.shard.prefetch_change(pool, at.name.pos);
         }
         let (mut records, mut on_tiers) = (ArrayVec::<_, AHEAD_MAX>::new(), Places::new());
         for at in &places {
-            let record = at.shard.table.load(guard).likely(at.name.pos);
+            let record = at.shard.table().load(guard).likely(at.name.pos);
             // What changes in DRAM may be the copy of a record on a tier.
             if has_tiers && (record.is_none() || at.intent == Intent::Change) {
                 on_tiers.push(*at);
@@ -60,7 +60,7 @@ impl Session {
             records.extend(record);
         }
         for addr in records {
-            pool.arena.prefetch(addr);
+            pool.arena().prefetch(addr);
         }
         if !on_tiers.is_empty() {
             self.look_ahead_on_tiers(&on_tiers);
@@ -69,20 +69,20 @@ impl Session {
 
     /// The same for those that may be on a tier.
     fn look_ahead_on_tiers(&self, places: &[Place<'_>]) {
-        let (guard, pool) = (self.guard(), &self.engine().pool);
+        let (guard, pool) = (self.guard(), self.engine().pool());
         for at in places {
-            at.shard.index.load(guard).prefetch(at.name.pos);
+            at.shard.index().load(guard).prefetch(at.name.pos);
         }
         let mut found = ArrayVec::<_, AHEAD_MAX>::new();
         for at in places {
-            if let Some(number) = at.shard.index.load(guard).likely(at.name) {
+            if let Some(number) = at.shard.index().load(guard).likely(at.name) {
                 found.push((at, number));
             }
         }
         for (at, number) in &found {
             match at.intent {
-                Intent::Read => at.shard.segments.prefetch_plan(*number, at.name.pos),
-                Intent::Change => at.shard.segments.prefetch(*number),
+                Intent::Read => at.shard.segments().prefetch_plan(*number, at.name.pos),
+                Intent::Change => at.shard.segments().prefetch(*number),
             }
         }
         for (at, number) in found.iter().filter(|(at, _)| at.intent == Intent::Change) {
@@ -94,11 +94,11 @@ impl Session {
 impl Shard {
     /// Asks for what a change counts that voids a record in this segment, whose row was asked for before.
     fn prefetch_kill(&self, pool: &Pool, number: u16) {
-        self.suspended_at.prefetch_tally(number);
-        if let Some(slot) = self.segments.likely_slot(number)
-            && let Some(log) = pool.logs.get(usize::from(slot.tier))
+        self.suspended_at().prefetch_tally(number);
+        if let Some(slot) = self.segments().likely_slot(number)
+            && let Some(log) = pool.logs().get(usize::from(slot.tier))
         {
-            log.prefetch(pool.slots.index(slot));
+            log.prefetch(pool.slots().index(slot));
         }
     }
 }

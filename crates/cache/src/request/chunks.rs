@@ -19,7 +19,7 @@ impl Pin {
     /// See [`crate::Session::pin`].
     pub(crate) fn new(engine: &Arc<Engine>, manifest: &Manifest) -> Self {
         let items: Vec<_> = manifest.runs.iter().map(|run| run.item).collect();
-        let in_time = lock(&engine.doomed).pin(&items);
+        let in_time = lock(engine.doomed()).pin(&items);
         Self { engine: Arc::clone(engine), items, in_time }
     }
 
@@ -31,7 +31,7 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut doomed = lock(&self.engine.doomed);
+        let mut doomed = lock(self.engine.doomed());
         self.items.iter().for_each(|&item| doomed.unpin(item));
     }
 }

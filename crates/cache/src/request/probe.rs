@@ -7,26 +7,26 @@ use std::ops::Range;
 /// Owned by the request; holds no reference into the cache.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    pub(crate) plan: ReadPlan,
-    pub(crate) place: Place,
+    pub(super) plan: ReadPlan,
+    pub(super) place: Place,
     /// The segment that is being looked at.
-    pub(crate) sealed: Sealed,
+    pub(super) sealed: Sealed,
     /// Places in it that were looked at before this one.
-    pub(crate) skip: u16,
+    pub(super) skip: u16,
     /// One of those could not be read.
-    pub(crate) unreadable: bool,
+    pub(super) unreadable: bool,
     /// Segments that were looked at and do not hold the key's record.
-    pub(crate) rejected: Vec<Rejected>,
+    pub(super) rejected: Vec<Rejected>,
     /// Where in the bytes that were read the record is.
-    pub(crate) found: Option<Range<usize>>,
+    pub(super) found: Option<Range<usize>>,
 }
 
 /// A segment that was looked at in vain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rejected {
-    pub(crate) sealed: Sealed,
+    pub(super) sealed: Sealed,
     /// The page could not be read or did not check out: the record may have been there.
-    pub(crate) unreadable: bool,
+    pub(super) unreadable: bool,
 }
 
 impl Probe {

@@ -108,7 +108,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(engine: Arc<Engine>, participant: Participant) -> Self {
-        let loss = engine.pool.arena.loss;
+        let loss = engine.pool().arena().loss();
         Self {
             engine,
             participant,
@@ -127,7 +127,7 @@ impl Session {
     /// Wakes the session if it was parked.
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
-        self.engine().pool.quiesce.guard(&self.participant)
+        self.engine().pool().quiesce().guard(&self.participant)
     }
 
     /// What is read of DRAM from here on is of one stage of the state's loss, if [`Session::is_intact`] says so behind it.
@@ -153,13 +153,13 @@ impl Session {
     }
 
     pub(crate) fn shard(&self, key: &Key<'_>) -> (&Shard, Name) {
-        self.shard_of(key.hash)
+        self.shard_of(key.hash())
     }
 
     /// The same for a key of which only the hash is known.
     fn shard_of(&self, hash: u64) -> (&Shard, Name) {
         let engine = self.engine();
-        (&engine.shards[engine.hasher.shard(hash)], engine.hasher.name(hash))
+        (&engine.shards()[engine.hasher().shard(hash)], engine.hasher().name(hash))
     }
 
     pub(crate) fn note_change(&self) {
@@ -174,7 +174,7 @@ impl Session {
     /// A drive does not take it; the changes must not be acknowledged.
     pub fn make_durable(&self) -> io::Result<()> {
         let engine = self.engine();
-        if engine.is_strict && self.changed.get() {
+        if engine.is_strict() && self.changed.get() {
             durability::make_durable(engine)?;
         }
         self.changed.set(false);
@@ -183,13 +183,13 @@ impl Session {
 
     /// Hashes a client's key.
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        self.engine().hasher.key(bytes, false)
+        self.engine().hasher().key(bytes, false)
     }
 
     /// The key whose hash is known, since it was hashed before.
     pub fn key_of_hash<'k>(&self, bytes: &'k [u8], hash: u64) -> Key<'k> {
-        debug_assert_eq!(self.key(bytes).hash, hash);
-        Key { bytes, hash, is_chunk: false }
+        debug_assert_eq!(self.key(bytes).hash(), hash);
+        Key::new(bytes, hash)
     }
 
     /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
@@ -198,10 +198,10 @@ impl Session {
         let (shard, name) = self.shard_of(hash);
         let guard = self.guard();
         prefetch::lines::<PAGE_LINES>(bytes.as_ptr());
-        shard.segments.prefetch(probe.sealed.number);
-        shard.table.load(guard).prefetch(name.pos);
-        shard.index.load(guard).prefetch(name.pos);
-        prefetch::lines::<1>(self.engine().pool.promotion.line_of(hash));
+        shard.segments().prefetch(probe.sealed.number);
+        shard.table().load(guard).prefetch(name.pos);
+        shard.index().load(guard).prefetch(name.pos);
+        prefetch::lines::<1>(self.engine().pool().promotion().line_of(hash));
     }
 
     /// Asks the processor for the first half of what was read, behind what [`Session::prefetch_check`] asked for.
@@ -229,7 +229,7 @@ impl Session {
         self.begin_reading();
         let (shard, name) = self.shard(&key);
         // Before the look into DRAM, see there.
-        let moves = shard.moves.load(Ordering::Acquire);
+        let moves = shard.moves().load(Ordering::Acquire);
         match self.get_in_dram(&key, (shard, name), now, access) {
             Some(lookup) => lookup,
             None if !self.engine().has_tiers() => Lookup::Miss,
@@ -246,7 +246,7 @@ impl Session {
         now: u32,
         access: Access,
     ) -> Option<Lookup<'a>> {
-        let pool = &self.engine().pool;
+        let pool = self.engine().pool();
         let (resident, record, _) = shard.find_resident(pool, self.guard(), key, name.pos)?;
         if record.is_expired(now) {
             return Some(self.missed_expired());
@@ -269,7 +269,7 @@ impl Session {
         mut moves: u32,
     ) -> Lookup<'a> {
         let guard = self.guard();
-        let pool = &self.engine().pool;
+        let pool = self.engine().pool();
         let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
         // As a rule the record is still where it was read from.
         if let Some((evidence, (sealed, record))) = known
@@ -297,10 +297,10 @@ impl Session {
                 all = true;
             } else if let Some(probe) = probe {
                 return Lookup::Read(probe);
-            } else if shard.moves.load(Ordering::Acquire) == moves {
+            } else if shard.moves().load(Ordering::Acquire) == moves {
                 return Lookup::Miss;
             }
-            moves = shard.moves.load(Ordering::Acquire);
+            moves = shard.moves().load(Ordering::Acquire);
             if let Some(lookup) = self.get_in_dram(key, (shard, name), now, access) {
                 return lookup;
             }
@@ -309,13 +309,13 @@ impl Session {
 
     #[cold]
     fn missed_expired(&self) -> Lookup<'_> {
-        count(&self.engine().pool.counters.met_expired);
+        count(self.engine().pool().counters().met_expired());
         Lookup::Miss
     }
 
     /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
     fn note_hit(&self, resident: &Resident<'_>) {
-        let promotion = &self.engine().pool.promotion;
+        let promotion = self.engine().pool().promotion();
         heat::warm(resident, promotion);
         self.hits.set(self.hits.get() + 1);
         if self.hits.get() == HITS_TOLD {
@@ -326,7 +326,7 @@ impl Session {
     /// Counts a hit that flash answered, for the policy, and says how hot the record is by now.
     fn note_read(&self, key: &Key<'_>) -> Heat {
         let mut untold = self.untold.get();
-        let heat = self.engine().pool.promotion.note_read(key.hash, &mut untold);
+        let heat = self.engine().pool().promotion().note_read(key.hash(), &mut untold);
         self.untold.set(untold);
         heat
     }
@@ -345,16 +345,16 @@ impl Session {
         }
         let guard = self.guard();
         let (shard, _) = self.shard(key);
-        let pool = &self.engine().pool;
+        let pool = self.engine().pool();
         if access == Access::Use {
-            let tier = shard.segments.slot(sealed.number).tier;
-            pool.counters.tier(tier).hits.add(self.participant.number(), 1);
+            let tier = shard.segments().slot(sealed.number).tier;
+            pool.counters().tier(tier).hits().add(self.participant.number(), 1);
             if promotion::deserves_copy(pool, self.note_read(key), uses, &record) {
                 let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
                 promotion::promote(shard, pool, guard, key, (name, sealed), bytes, now);
             }
         }
-        let idle_seconds = now.saturating_sub(shard.segments.sealed_at(sealed.number));
+        let idle_seconds = now.saturating_sub(shard.segments().sealed_at(sealed.number));
         Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })
     }
 
@@ -364,17 +364,17 @@ impl Session {
     pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&mut [u8]>) -> Checked {
         let guard = self.guard();
         let (shard, name) = self.shard(&key);
-        if !shard.segments.is_current(probe.sealed) {
+        if !shard.segments().is_current(probe.sealed) {
             return Checked::Restart;
         }
-        let tier = shard.segments.slot(probe.sealed.number).tier;
-        let counters = self.engine().pool.counters.tier(tier);
-        counters.reads.add(self.participant.number(), 1);
-        counters.read_bytes.add(self.participant.number(), probe.plan.bytes.into());
+        let tier = shard.segments().slot(probe.sealed.number).tier;
+        let counters = self.engine().pool().counters().tier(tier);
+        counters.reads().add(self.participant.number(), 1);
+        counters.read_bytes().add(self.participant.number(), probe.plan.bytes.into());
         let sight = match read {
             Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
             Err(_) => {
-                count(&counters.read_errors);
+                count(counters.read_errors());
                 return reject(shard, guard, name, probe, true);
             }
         };
@@ -385,19 +385,19 @@ impl Session {
             }
             Sight::Cut(page) => {
                 let range = PageRange::straddling(page);
-                let slot = shard.segments.slot(probe.sealed.number);
+                let slot = shard.segments().slot(probe.sealed.number);
                 (probe.place, probe.plan) = (Place::Pages(range), page_plan(slot, range));
                 Checked::Read
             }
             Sight::Others => {
-                count(&counters.false_reads);
+                count(counters.false_reads());
                 reject(shard, guard, name, probe, false)
             }
-            Sight::Replaced | Sight::Corrupt if !shard.segments.is_current(probe.sealed) => {
+            Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(probe.sealed) => {
                 Checked::Restart
             }
             Sight::Replaced | Sight::Corrupt => {
-                count(&counters.corrupt_pages);
+                count(counters.corrupt_pages());
                 reject(shard, guard, name, probe, true)
             }
         }
@@ -411,7 +411,7 @@ impl Session {
     /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
     /// `name` is scratch space that the key borrows.
     pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
-        self.engine().hasher.chunk_key(item, index, name)
+        self.engine().hasher().chunk_key(item, index, name)
     }
 
     /// Keeps the chunks of a large item, if they are there, for as long as the [`Pin`] lives, whatever becomes of
@@ -439,7 +439,7 @@ impl Session {
     }
 
     fn look_for_chunk(&self, key: &Key<'_>) -> Chunks {
-        let (guard, pool) = (self.guard(), &self.engine().pool);
+        let (guard, pool) = (self.guard(), self.engine().pool());
         let (shard, name) = self.shard(key);
         let is_resident = || shard.find_resident(pool, guard, key, name.pos).is_some();
         if is_resident() || !shard.candidates(guard, name).is_empty() {
@@ -450,7 +450,7 @@ impl Session {
         let locked = shard.lock(pool, guard);
         match is_resident() || !locked.candidates(name).is_empty() {
             true => Chunks::There,
-            false if locked.state.awaited.is_some() => Chunks::Awaited,
+            false if locked.state().awaited().is_some() => Chunks::Awaited,
             false => Chunks::Gone,
         }
     }
@@ -479,19 +479,19 @@ impl Session {
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
     pub fn quiesce(&mut self) {
-        self.engine.pool.quiesce.refresh(&mut self.participant);
+        self.engine.pool().quiesce().refresh(&mut self.participant);
     }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
     pub fn park(&mut self) {
-        self.engine.pool.quiesce.park(&mut self.participant);
+        self.engine.pool().quiesce().park(&mut self.participant);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.engine.pool.quiesce.leave(&mut self.participant);
+        self.engine.pool().quiesce().leave(&mut self.participant);
     }
 }
 
@@ -502,7 +502,7 @@ pub(crate) fn hit_in_dram<'a>(
     now: u32,
     access: Access,
 ) -> Hit<'a> {
-    let accessed = resident.header.accessed.load(Ordering::Relaxed);
+    let accessed = resident.header.accessed().load(Ordering::Relaxed);
     let hit = Hit {
         record,
         fetched: resident.has(mark::FETCHED),
@@ -512,7 +512,7 @@ pub(crate) fn hit_in_dram<'a>(
     if access == Access::Use {
         resident.set(mark::USED | mark::FETCHED);
         if accessed != now {
-            resident.header.accessed.store(now, Ordering::Relaxed);
+            resident.header.accessed().store(now, Ordering::Relaxed);
         }
     }
     hit
@@ -535,7 +535,7 @@ pub(crate) fn next_probe(
     candidates.retain(|sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed)));
     // A segment that goes away while it is being planned is no candidate any more.
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
-        if let Some((place, plan)) = shard.segments.plan(newest, name.pos, 0) {
+        if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
             let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
             let (skip, unreadable, found) = (0, false, None);
             return Some(Probe { plan, place, sealed: newest, skip, unreadable, rejected, found });
@@ -555,7 +555,7 @@ fn reject(
 ) -> Checked {
     probe.unreadable |= unreadable;
     if matches!(probe.place, Place::Extent { .. })
-        && let Some((place, plan)) = shard.segments.plan(probe.sealed, name.pos, probe.skip + 1)
+        && let Some((place, plan)) = shard.segments().plan(probe.sealed, name.pos, probe.skip + 1)
     {
         (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);
         return Checked::Read;

@@ -106,11 +106,11 @@ impl Session {
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
         // What a look on flash needs comes from memory during that into DRAM.
-        shard.suspended_at.prefetch(name.pos);
-        let mut locked = shard.lock(&engine.pool, guard);
+        shard.suspended_at().prefetch(name.pos);
+        let mut locked = shard.lock(engine.pool(), guard);
         let (mut doomed, mut unread) = (Candidates::new(), Unread::new());
         let current = if let Some((resident, record, at)) =
-            shard.find_resident(&engine.pool, guard, &key, name.pos)
+            shard.find_resident(engine.pool(), guard, &key, name.pos)
         {
             Current::Resident(resident, record, at)
         } else if !engine.has_tiers() {
@@ -138,13 +138,13 @@ impl Session {
         let (update, after) = match change {
             Change::Keep if !expired => return Update::Done { cas: 0 },
             // What the change voids has to find room in the log; background work makes some.
-            _ if !engine.pool.logs_have_room() => {
-                count(&engine.pool.counters.waits);
+            _ if !engine.pool().logs_have_room() => {
+                count(engine.pool().counters().waits());
                 return Update::Wait;
             }
             Change::Keep | Change::Remove => {
                 if expired {
-                    count(&engine.pool.counters.expired);
+                    count(engine.pool().counters().expired());
                 }
                 locked.log_void(name, &current, &doomed, &unread);
                 locked.remove(name, &current);
@@ -157,7 +157,7 @@ impl Session {
                     return stored;
                 }
                 if let Some(manifest) = new.value.manifest() {
-                    shard.items_due.note(new.expires);
+                    shard.items_due().note(new.expires);
                     chunks::end_uploads(engine, &manifest.runs);
                 }
                 (stored, new.value.manifest())
@@ -198,7 +198,7 @@ impl Session {
             return Update::Full;
         }
         let cas = match new.cas {
-            _ if !engine.with_cas => 0,
+            _ if !engine.with_cas() => 0,
             Some(cas) => cas,
             None => locked.next_cas(),
         };
@@ -207,11 +207,11 @@ impl Session {
             NewValue::Inline(..) => Vec::new(),
         };
         let encoder = Encoder::new(key, new, &manifest, cas);
-        if encoder.bytes() > engine.geometry.record_bytes_max as usize {
+        if encoder.bytes() > engine.geometry().record_bytes_max() as usize {
             return Update::Full;
         }
         let Ok(addr) = locked.append_fresh(Asker::Request, &encoder, now) else {
-            count(&engine.pool.counters.waits);
+            count(engine.pool().counters().waits());
             return if engine.is_out_of_room() { Update::Full } else { Update::Wait };
         };
         if !self.is_intact() {
@@ -226,12 +226,15 @@ impl Session {
             Current::Resident(old, _, at) => {
                 locked.unlink_origin(name, old);
                 locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
-                crate::dram::heat::note_rewrite(old, &engine.pool.arena.view(locked.guard, addr));
+                crate::dram::heat::note_rewrite(
+                    old,
+                    &engine.pool().arena().view(locked.guard(), addr),
+                );
             }
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);
-                engine.pool.arena.view(locked.guard, addr).set(mark::CHANGED);
-                locked.unlink(name, sealed.number, Some(record.encoded_bytes));
+                engine.pool().arena().view(locked.guard(), addr).set(mark::CHANGED);
+                locked.unlink(name, sealed.number, Some(record.encoded_bytes()));
             }
             Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
         }
@@ -285,14 +288,14 @@ fn look_on_flash<'a>(
         return absent(Candidates::new(), Unread::new());
     }
     // Who replaces an item with chunks has to know which ones.
-    let may_be_item = |sealed: &Sealed| locked.shard.segments.has_manifests(sealed.number);
+    let may_be_item = |sealed: &Sealed| locked.shard().segments().has_manifests(sealed.number);
     if matches!(known, Known::Irrelevant)
         && locked.may_take_out(&candidates)
         && !candidates.iter().any(may_be_item)
     {
         // A record that is in use keeps its place.
         let is_unused = |sealed: &Sealed| {
-            locked.index().get(name, sealed.number).is_some_and(|entry| entry.uses == 0)
+            locked.index().get(name, sealed.number).is_some_and(|entry| entry.uses() == 0)
         };
         if fullness::may_cost_another_its_place(engine) && candidates.iter().all(is_unused) {
             return absent(candidates, Unread::new());
@@ -331,7 +334,7 @@ fn unread<'a>(
     before: Option<&Probe>,
     doomed: Candidates,
 ) -> Result<Seen<'a>, Probe> {
-    match next_probe(locked.shard, candidates, name, before) {
+    match next_probe(locked.shard(), candidates, name, before) {
         Some(probe) => Err(probe),
         None => Ok(Seen { current: Current::Absent, doomed, unread: Unread::new() }),
     }
@@ -341,8 +344,10 @@ impl Current<'_> {
     #[inline]
     fn manifest(&self) -> Option<Manifest> {
         match self {
-            Current::Resident(_, record, _) | Current::Sealed(_, record) if record.is_manifest => {
-                Some(Manifest::decode(record.raw))
+            Current::Resident(_, record, _) | Current::Sealed(_, record)
+                if record.is_manifest() =>
+            {
+                Some(Manifest::decode(record.raw()))
             }
             _ => None,
         }
@@ -358,7 +363,7 @@ impl Locked<'_> {
         doomed: &[Sealed],
         unread: &[Sealed],
     ) {
-        if self.pool.logs.is_empty() {
+        if self.pool().logs().is_empty() {
             return;
         }
         match current {
@@ -373,7 +378,7 @@ impl Locked<'_> {
 
     /// Whether a start may yet bring back a record of the name, which nobody has changed since.
     fn may_come_back(&self, name: Name) -> bool {
-        self.state.awaited.as_ref().is_some_and(|awaited| awaited.may_hold(name))
+        self.state().awaited().as_ref().is_some_and(|awaited| awaited.may_hold(name))
     }
 
     fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {
@@ -384,8 +389,8 @@ impl Locked<'_> {
             }
             Current::Sealed(sealed, record) => Some(Hit {
                 record: *record,
-                fetched: self.index().get(name, sealed.number).is_some_and(|e| e.uses > 0),
-                idle_seconds: now.saturating_sub(self.shard.segments.sealed_at(sealed.number)),
+                fetched: self.index().get(name, sealed.number).is_some_and(|e| e.uses() > 0),
+                idle_seconds: now.saturating_sub(self.shard().segments().sealed_at(sealed.number)),
                 from_dram: false,
             }),
         }
@@ -399,7 +404,7 @@ impl Locked<'_> {
                 self.forget(name.pos, old, *at);
             }
             Current::Sealed(sealed, record) => {
-                self.unlink(name, sealed.number, Some(record.encoded_bytes));
+                self.unlink(name, sealed.number, Some(record.encoded_bytes()));
             }
         }
     }

@@ -8,6 +8,7 @@
 //! `docs/design.md` shows the bytes.
 
 use crate::index::bucket::SEGMENTS_MAX;
+use crate::platform::getters::getters;
 use crate::records::key::Name;
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -186,9 +187,15 @@ pub(crate) fn check_extent(bytes: &[u8], at: u32) -> Option<(u64, &[u8])> {
 /// units (12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    pub(crate) pos: u32,
-    pub(crate) unit: u32,
-    pub(crate) units: u32,
+    pub(super) pos: u32,
+    pub(super) unit: u32,
+    pub(super) units: u32,
+}
+
+getters! {
+    Extent {
+        pos: u32,
+    }
 }
 
 impl Extent {
@@ -209,30 +216,30 @@ impl Extent {
 /// Everything about a sealed segment but its records: enough to rebuild index and page table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
-    pub(crate) seq: u64,
-    pub(crate) shard: u16,
-    pub(crate) number: u16,
+    pub(super) seq: u64,
+    pub(super) shard: u16,
+    pub(super) number: u16,
     /// Unix seconds of the seal.
-    pub(crate) sealed: u32,
+    pub(super) sealed: u32,
     /// Unix seconds at which the last record is gone; 0 if one never is.
-    pub(crate) expires: u32,
+    pub(super) expires: u32,
     /// Bytes of all records with their headers; a segment is at most 64 MiB.
-    pub(crate) record_bytes: u32,
+    pub(super) record_bytes: u32,
     /// Bytes of their keys and values.
-    pub(crate) payload_bytes: u32,
+    pub(super) payload_bytes: u32,
     /// Buckets of the shard's index at the seal: names of the segment are told apart only in an index
     /// of as many or more, see [`crate::background::seal`].
-    pub(crate) buckets: u32,
+    pub(super) buckets: u32,
     /// See [`crate::segments::pages::PageTable`].
-    pub(crate) shift: u8,
+    pub(super) shift: u8,
     /// One of the records is an item with chunks.
-    pub(crate) has_manifests: bool,
+    pub(super) has_manifests: bool,
     /// In hash order.
-    pub(crate) names: Vec<Name>,
-    pub(crate) starts: Vec<u16>,
+    pub(super) names: Vec<Name>,
+    pub(super) starts: Vec<u16>,
     /// Empty if no record straddles pages.
-    pub(crate) straddlers: Vec<u16>,
-    pub(crate) extents: Vec<Extent>,
+    pub(super) straddlers: Vec<u16>,
+    pub(super) extents: Vec<Extent>,
 }
 
 /// The fixed part stands at the very end of the segment.
@@ -244,7 +251,37 @@ const NAME_BYTES: usize = 5;
 const STRADDLING: u8 = 1;
 const MANIFESTS: u8 = 2;
 
+getters! {
+    Footer {
+        buckets: u32,
+        shard: u16,
+        number: u16,
+        names: &[Name],
+        seq: u64,
+    }
+}
+
 impl Footer {
+    /// The footer of segment `number` of a shard, sealed as number `seq` of all at `now` (unix seconds).
+    pub(crate) fn of_seal(self, shard: u16, number: u16, seq: u64, now: u32) -> Self {
+        Self { seq, shard, number, sealed: now, ..self }
+    }
+
+    /// The same, under an index of so many buckets.
+    pub(crate) fn under(self, buckets: u32) -> Self {
+        Self { buckets, ..self }
+    }
+
+    /// The names of the records, which are not needed here any more.
+    pub(crate) fn into_names(self) -> Vec<Name> {
+        self.names
+    }
+
+    /// The names of the records, of which none is left here.
+    pub(crate) fn take_names(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.names)
+    }
+
     /// Bytes of some of the segment's records, from their positions: those of extents are known, and of other records
     /// their average is taken.
     pub(crate) fn bytes_of_some(&self, some: impl Iterator<Item = u32>) -> u32 {

@@ -107,7 +107,7 @@ fn look_at_page(key: &Key<'_>, bytes: &[u8], head: &PageHead, checked: usize) ->
     let is_sound = |part: Range<usize>| {
         head.is_sound(bytes, part.start.max(checked)..part.end.min(PAGE).max(checked))
     };
-    let key_end = key.bytes.last().copied();
+    let key_end = key.bytes().last().copied();
     let (mut at, mut sector_end, mut seen) = (head.first(), 0, Seen::Others);
     for _ in 0..head.records() {
         if at >= sector_end {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn key_of(record: &[u8]) -> Key<'_> {
-        Key { bytes: &record[4..12], hash: 0, is_chunk: false }
+        Key::new(&record[4..12], 0)
     }
 
     /// The pages that a record begins and ends in.

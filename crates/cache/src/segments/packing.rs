@@ -17,19 +17,19 @@ const AHEAD_LINES: usize = 2;
 /// A record on its way to a segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'g, S> {
-    pub(crate) name: Name,
+    pub(super) name: Name,
     /// As encoded.
-    pub(crate) bytes: &'g [u8],
+    pub(super) bytes: &'g [u8],
     /// Where it comes from.
-    pub(crate) source: S,
+    pub(super) source: S,
     /// How many came before it.
-    pub(crate) arrival: u32,
-    pub(crate) is_manifest: bool,
+    pub(super) arrival: u32,
+    pub(super) is_manifest: bool,
     /// Of key and value.
-    pub(crate) payload_bytes: u32,
+    pub(super) payload_bytes: u32,
     /// Unix seconds; 0 for never.
-    pub(crate) expires: u32,
-    pub(crate) at: At,
+    pub(super) expires: u32,
+    pub(super) at: At,
 }
 
 /// Where a record will lie in the segment.
@@ -42,6 +42,49 @@ pub(crate) enum At {
 }
 
 impl<'g, S> Item<'g, S> {
+    /// As it is, of a large item's manifest or not.
+    pub(crate) fn with_manifest(self, is_manifest: bool) -> Self {
+        Self { is_manifest, ..self }
+    }
+
+    /// As it is, with so many bytes of key and value, and an expiry in unix seconds, 0 for never.
+    pub(crate) fn with_payload(self, payload_bytes: u32, expires: u32) -> Self {
+        Self { payload_bytes, expires, ..self }
+    }
+
+    /// Has a place of its own among those of the same name: they stay in the order of arrival.
+    pub(crate) fn set_arrival(&mut self, arrival: u32) {
+        self.arrival = arrival;
+    }
+
+    /// Of key and value.
+    #[inline]
+    pub(crate) fn payload_bytes(&self) -> u32 {
+        self.payload_bytes
+    }
+
+    /// Where it comes from.
+    #[inline]
+    pub(crate) fn source(&self) -> &S {
+        &self.source
+    }
+
+    #[inline]
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// As encoded.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &'g [u8] {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn is_manifest(&self) -> bool {
+        self.is_manifest
+    }
+
     pub(crate) fn new(name: Name, bytes: &'g [u8], source: S) -> Self {
         let (arrival, is_manifest, payload_bytes, expires) = (0, false, 0, 0);
         let at = At::Stream(0);

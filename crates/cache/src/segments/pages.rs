@@ -22,15 +22,20 @@ pub(crate) const RANGE_MAX: usize = 8;
 /// Pages to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageRange {
-    pub(crate) first: u32,
-    pub(crate) pages: u32,
+    pub(super) first: u32,
+    pub(super) pages: u32,
     /// In so many of them the record may begin; it may straddle into the one behind these.
-    pub(crate) begins: u32,
+    pub(super) begins: u32,
     /// The record may be the one that straddles out of the last of these pages.
-    pub(crate) is_open: bool,
+    pub(super) is_open: bool,
 }
 
 impl PageRange {
+    /// One page, out of which the record may straddle.
+    pub(crate) fn open(page: u32) -> Self {
+        Self { first: page, pages: 1, begins: 1, is_open: true }
+    }
+
     /// `page` and the one after it, for a record that begins in `page`.
     pub(crate) fn straddling(page: u32) -> Self {
         Self { first: page, pages: 2, begins: 1, is_open: false }
@@ -40,9 +45,9 @@ impl PageRange {
 /// The encoded tables of one segment, as built at the seal.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
-    pub(crate) shift: u8,
-    pub(crate) starts: Vec<u16>,
-    pub(crate) straddlers: Vec<u16>,
+    pub(super) shift: u8,
+    pub(super) starts: Vec<u16>,
+    pub(super) straddlers: Vec<u16>,
 }
 
 /// The position at which an even spread over `pages` would begin `page`, in steps of 2^shift.
@@ -80,10 +85,10 @@ impl Tables {
 /// The tables of one segment in DRAM.
 #[derive(Clone, Copy)]
 pub(crate) struct PageTable<'a> {
-    pub(crate) shift: u8,
-    pub(crate) starts: &'a [AtomicU16],
+    pub(super) shift: u8,
+    pub(super) starts: &'a [AtomicU16],
     /// As long as `starts`, or empty.
-    pub(crate) straddlers: &'a [AtomicU16],
+    pub(super) straddlers: &'a [AtomicU16],
 }
 
 impl PageTable<'_> {

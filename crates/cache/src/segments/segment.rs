@@ -3,6 +3,7 @@
 //! Readers look without a lock. A row's seal sequence is set last and cleared first, so reading it
 //! before and after tells whether what was read in between belongs together.
 
+use crate::platform::getters::getters;
 use crate::platform::mapped::Mapped;
 use crate::platform::prefetch;
 use crate::segments::layout::{EXTENT_UNIT, Extent, Footer, PACKED_MAX, PAGE};
@@ -73,10 +74,27 @@ struct Row {
 /// What is alive in a segment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    pub(crate) live_records: u32,
-    pub(crate) live_bytes: u32,
-    pub(crate) records: u32,
-    pub(crate) record_bytes: u32,
+    pub(super) live_records: u32,
+    pub(super) live_bytes: u32,
+    pub(super) records: u32,
+    pub(super) record_bytes: u32,
+}
+
+getters! {
+    Usage {
+        record_bytes: u32,
+        live_bytes: u32,
+        records: u32,
+        live_records: u32,
+    }
+}
+
+impl Usage {
+    /// So many live records and bytes, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn alive(live_records: u32, live_bytes: u32) -> Self {
+        Self { live_records, live_bytes, ..Self::default() }
+    }
 }
 
 /// All rows of a shard, with their page tables and extent directories.

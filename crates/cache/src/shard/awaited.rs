@@ -27,8 +27,8 @@ impl Awaited {
 
     /// Sorts the segments, the newest first, and returns their numbers.
     pub(crate) fn sort(&mut self) -> HashSet<u16> {
-        self.segments.sort_unstable_by_key(|(.., logged)| Reverse(logged.seat.seq));
-        self.segments.iter().map(|(.., logged)| logged.seat.number).collect()
+        self.segments.sort_unstable_by_key(|(.., logged)| Reverse(logged.seat().seq));
+        self.segments.iter().map(|(.., logged)| logged.seat().number).collect()
     }
 
     /// The segments, each with its place, its slot of the log, and what the log says of it.

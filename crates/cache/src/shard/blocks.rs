@@ -28,16 +28,16 @@ impl Locked<'_> {
     ) -> Result<Addr, NoBlock> {
         let pool = self.pool;
         let has_room = |block: &Block| {
-            crate::dram::resident::footprint(bytes) <= pool.arena.block_bytes() - block.fill()
+            crate::dram::resident::footprint(bytes) <= pool.arena().block_bytes() - block.fill()
         };
-        if !self.lane(lane).open.as_ref().is_some_and(has_room) {
+        if !self.lane(lane).open().is_some_and(has_room) {
             self.open_block(lane, asker)?;
         }
-        let block = self.lane(lane).open.as_mut().ok_or(NoBlock)?;
-        let addr = block.append(&pool.arena, bytes, stamp, write).ok_or(NoBlock)?;
+        let block = self.lane(lane).open_mut().ok_or(NoBlock)?;
+        let addr = block.append(pool.arena(), bytes, stamp, write).ok_or(NoBlock)?;
         if lane == Lane::Fresh {
             self.state.fresh_bytes += bytes as u64;
-            pool.counters.fresh_bytes.add(self.shard.at, bytes as u64);
+            pool.counters().fresh_bytes().add(self.shard.at, bytes as u64);
         }
         Ok(addr)
     }
@@ -59,19 +59,19 @@ impl Locked<'_> {
         // Copies of hot records leave the last blocks to records that are nowhere else.
         let reserve = match (asker, lane) {
             (Asker::Background, _) => 0,
-            (Asker::Request, Lane::Fresh) => pool.reserve,
-            (Asker::Request, Lane::Hot) => pool.reserve * 2,
+            (Asker::Request, Lane::Fresh) => pool.reserve(),
+            (Asker::Request, Lane::Hot) => pool.reserve() * 2,
         };
-        let fresh = pool.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let fresh = pool.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
         let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
-            && fresh >= pool.fresh_max.load(Ordering::Relaxed);
+            && fresh >= pool.fresh_max().load(Ordering::Relaxed);
         let place = pool.place_for(lane);
-        if is_ahead || pool.arena.available(&pool.budget, place) <= reserve {
+        if is_ahead || pool.arena().available(pool.budget(), place) <= reserve {
             return Err(NoBlock);
         }
-        let block = pool.arena.take(&pool.budget, place, self.shard.at).ok_or(NoBlock)?;
-        pool.counters.blocks(lane).fetch_add(1, Ordering::Relaxed);
-        if let Some(old) = self.lane(lane).open.replace(block) {
+        let block = pool.arena().take(pool.budget(), place, self.shard.at).ok_or(NoBlock)?;
+        pool.counters().blocks(lane).fetch_add(1, Ordering::Relaxed);
+        if let Some(old) = self.lane(lane).replace_open(block) {
             self.shelve(lane, old);
         }
         self.note_ages(lane);
@@ -79,22 +79,22 @@ impl Locked<'_> {
     }
 
     pub(super) fn shelve(&mut self, lane: Lane, block: Block) {
-        if self.pool.arena.live(block.id) == 0 {
-            self.retire(lane, block.id);
+        if self.pool.arena().live(block.id()) == 0 {
+            self.retire(lane, block.id());
         } else {
-            let full = FullBlock { id: block.id, fill: block.fill(), order: block.order() };
-            self.lane(lane).full.push_back(full);
+            let full = FullBlock { id: block.id(), fill: block.fill(), order: block.order() };
+            self.lane(lane).push_full(full);
         }
     }
 
     /// Tells [`crate::dram::ages::Ages`] which blocks the lane has now.
     pub(crate) fn note_ages(&mut self, lane: Lane) {
         let blocks = self.lane(lane);
-        let oldest = blocks.full.front().map(|block| block.order);
-        let open = blocks.open.as_ref().map(Block::order);
-        self.pool.ages.set_oldest(lane, self.shard.at, oldest);
+        let oldest = blocks.full().front().map(|block| block.order);
+        let open = blocks.open().map(Block::order);
+        self.pool.ages().set_oldest(lane, self.shard.at, oldest);
         if lane == Lane::Fresh {
-            self.pool.ages.set_open(self.shard.at, open);
+            self.pool.ages().set_open(self.shard.at, open);
         }
     }
 
@@ -102,21 +102,21 @@ impl Locked<'_> {
     /// says of everything that it replaces that it is not to come back.
     pub(crate) fn commit(&mut self) {
         crash_point("a record: before its commit");
-        if let Some(block) = &self.state.fresh.open {
-            block.commit(&self.pool.arena);
+        if let Some(block) = self.state.fresh.open() {
+            block.commit(self.pool.arena());
         }
         crash_point("a record: after its commit");
     }
 
     /// Encoded bytes of fresh records in blocks that are full, at least.
     pub(crate) fn sealable_bytes(&self) -> u64 {
-        let open = self.state.fresh.open.as_ref().map_or(0, |block| block.fill().into());
+        let open = self.state.fresh.open().map_or(0, |block| block.fill().into());
         self.state.fresh_bytes.saturating_sub(open)
     }
 
     /// Nothing is appended to the open fresh block any more.
     pub(crate) fn shelve_open(&mut self) {
-        if let Some(block) = self.state.fresh.open.take() {
+        if let Some(block) = self.state.fresh.take_open() {
             self.shelve(Lane::Fresh, block);
             self.note_ages(Lane::Fresh);
         }
@@ -124,17 +124,17 @@ impl Locked<'_> {
 
     /// Takes back a full block that holds nothing alive.
     pub(crate) fn retire_full(&mut self, lane: Lane, id: u32) {
-        self.lane(lane).full.retain(|block| block.id != id);
+        self.lane(lane).remove_full(id);
         self.note_ages(lane);
         self.retire(lane, id);
     }
 
     /// Voids a record that no table points to.
     pub(crate) fn void_unlisted(&mut self, old: &Resident<'_>) {
-        if self.pool.arena.void(old) {
+        if self.pool.arena().void(old) {
             let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
-            let id = self.pool.arena.block_of(old.addr);
-            if self.lane(lane).full.iter().any(|block| block.id == id) {
+            let id = self.pool.arena().block_of(old.addr);
+            if self.lane(lane).full().iter().any(|block| block.id == id) {
                 self.retire_full(lane, id);
             }
         }
@@ -143,14 +143,13 @@ impl Locked<'_> {
     /// Drops every record and every block of a lane; the table no longer points to any of them.
     pub(crate) fn clear_lane(&mut self, lane: Lane) {
         let blocks = std::mem::take(self.lane(lane));
-        self.pool.counters.records(lane).sub(self.shard.at, blocks.records);
-        let full = blocks.full.iter().map(|block| block.id);
-        full.chain(blocks.open.map(|block| block.id)).for_each(|id| self.retire(lane, id));
+        self.pool.counters().records(lane).sub(self.shard.at, blocks.records());
+        blocks.ids().for_each(|id| self.retire(lane, id));
         self.note_ages(lane);
     }
 
     pub(super) fn retire(&mut self, lane: Lane, id: u32) {
-        self.pool.counters.blocks(lane).fetch_sub(1, Ordering::Relaxed);
-        self.pool.arena.retire(id, &self.pool.quiesce);
+        self.pool.counters().blocks(lane).fetch_sub(1, Ordering::Relaxed);
+        self.pool.arena().retire(id, self.pool.quiesce());
     }
 }

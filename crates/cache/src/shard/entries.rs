@@ -32,7 +32,7 @@ impl Locked<'_> {
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
         self.shard.segments.add_live(number, bytes);
         let tier = self.shard.segments.slot(number).tier;
-        self.pool.counters.tier(tier).add_live(self.shard.at, bytes);
+        self.pool.counters().tier(tier).add_live(self.shard.at, bytes);
     }
 
     /// Takes the entry (name, segment) out of the index, and the record from what lives in the
@@ -55,14 +55,14 @@ impl Locked<'_> {
         if removed {
             let bytes = self.shard.segments.sub_live(number, bytes);
             let tier = self.shard.segments.slot(number).tier;
-            self.pool.counters.tier(tier).sub_live(self.shard.at, bytes);
+            self.pool.counters().tier(tier).sub_live(self.shard.at, bytes);
         }
         removed
     }
 
     /// The segment that holds a copy of the resident record which no kill names yet.
     pub(crate) fn origin(&self, resident: &Resident<'_>) -> Option<u16> {
-        let bits = resident.header.origin.load(Ordering::Relaxed);
+        let bits = resident.header.origin().load(Ordering::Relaxed);
         if bits == Origin::NONE {
             return None;
         }
@@ -95,7 +95,7 @@ impl Locked<'_> {
     pub(super) fn log_of_copies(&self, number: u16, say: impl Fn(&KillLog, u32)) {
         let say = |number: u16| {
             let slot = self.shard.segments.slot(number);
-            say(&self.pool.logs[usize::from(slot.tier)], self.pool.slots.index(slot));
+            say(&self.pool.logs()[usize::from(slot.tier)], self.pool.slots().index(slot));
         };
         say(number);
         if self.state.arriving.iter().any(|sealed| sealed.number == number) {
@@ -115,7 +115,7 @@ impl Locked<'_> {
         if let Some(awaited) = &mut self.state.awaited
             && awaited.note(name)
         {
-            self.pool.logs.iter().for_each(|log| log.kill_all(self.shard.at as u16, name));
+            self.pool.logs().iter().for_each(|log| log.kill_all(self.shard.at as u16, name));
         }
     }
 

@@ -6,12 +6,14 @@ mod entries;
 pub(crate) mod promotion;
 mod residents;
 mod suspended;
+mod work;
 
 pub(crate) use crate::dram::lane::LaneBlocks;
 use crate::dram::resident::Resident;
 use crate::dram::table::{DramTable, SlotAt};
 use crate::index::sealed::SealedIndex;
 use crate::index::suspended::{Suspended, Whereabouts};
+use crate::platform::getters::getters;
 use crate::platform::lock::{lock, try_lock};
 use crate::platform::prefetch;
 use crate::platform::published::Published;
@@ -31,31 +33,31 @@ use std::sync::{Mutex, MutexGuard};
 /// What changes only under the shard's lock. In this order what every SET changes lies in [`CHANGED_LINES`].
 #[repr(C)]
 pub(crate) struct ShardState {
-    pub(crate) fresh: LaneBlocks,
+    fresh: LaneBlocks,
     /// Encoded bytes of live fresh records: what sealing them takes on flash, without page headers.
-    pub(crate) fresh_bytes: u64,
+    fresh_bytes: u64,
     next_cas: u64,
-    pub(crate) hot: LaneBlocks,
+    hot: LaneBlocks,
     /// Free segment numbers, lowest last.
-    pub(crate) numbers: Vec<u16>,
+    numbers: Vec<u16>,
     /// Counts `flush_all`; background work that began before one must not finish.
-    pub(crate) generation: u64,
+    generation: u64,
     /// What is still to be recovered of the shard; it seals nothing before that is done.
-    pub(crate) awaited: Option<Box<Awaited>>,
+    awaited: Option<Box<Awaited>>,
     /// The index being built while the shard's index grows; changes go to both.
-    pub(crate) growing: Option<Box<SealedIndex>>,
+    growing: Option<Box<SealedIndex>>,
     /// Entries that only the growing index has.
-    pub(crate) carried: Vec<(Name, u16)>,
+    carried: Vec<(Name, u16)>,
     /// Entries that are out of the index until their segment's footer is looked at.
-    pub(crate) suspended: Suspended,
+    suspended: Suspended,
     /// Unix seconds when records were last chosen for a segment; 0 for never.
-    pub(crate) gathered: u32,
+    gathered: u32,
     /// The segments that are being taken back: their entries are not suspended.
-    pub(crate) leaving: Vec<Sealed>,
+    leaving: Vec<Sealed>,
     /// Those that their records are moving to, before their commit; see [`crate::background::merge`].
-    pub(crate) arriving: Vec<Sealed>,
+    arriving: Vec<Sealed>,
     /// The one that a seal hands records over to.
-    pub(crate) sealing: Option<Sealed>,
+    sealing: Option<Sealed>,
 }
 
 /// Segments that may hold the record of a name: most often one.
@@ -63,20 +65,20 @@ pub(crate) type Candidates = SmallVec<[Sealed; 4]>;
 
 /// A shard.
 pub(crate) struct Shard {
-    pub(crate) table: Published<DramTable>,
-    pub(crate) index: Published<SealedIndex>,
-    pub(crate) segments: SegmentTable,
+    table: Published<DramTable>,
+    index: Published<SealedIndex>,
+    segments: SegmentTable,
     /// Counts moves of records from the sealed index into the DRAM table. A reader that found a
     /// record in neither, while this changed, looks again.
-    pub(crate) moves: AtomicU32,
+    moves: AtomicU32,
     /// How many entries are suspended, for readers that hold no lock.
-    pub(crate) suspended: AtomicU32,
-    pub(crate) suspended_at: Whereabouts,
+    suspended: AtomicU32,
+    suspended_at: Whereabouts,
     /// When the next large item of those in DRAM expires.
-    pub(crate) items_due: NextExpiry,
+    items_due: NextExpiry,
     state: Apart,
     /// Its number.
-    pub(crate) at: usize,
+    at: usize,
     cas_step: u64,
 }
 
@@ -101,6 +103,19 @@ pub(crate) enum Asker {
     Background,
 }
 
+getters! {
+    ShardState {
+        awaited: &Option<Box<Awaited>>,
+        numbers: &[u16],
+        generation: u64,
+        growing: &Option<Box<SealedIndex>>,
+        suspended: &Suspended,
+        hot: &LaneBlocks,
+        fresh_bytes: u64,
+        fresh: &LaneBlocks,
+    }
+}
+
 impl ShardState {
     /// Whether records are still being handed over to a segment that can be read already.
     pub(crate) fn is_filling(&self, sealed: &Sealed) -> bool {
@@ -108,9 +123,21 @@ impl ShardState {
     }
 }
 
+getters! {
+    Shard {
+        at: usize,
+        moves: &AtomicU32,
+        suspended_at: &Whereabouts,
+        table: &Published<DramTable>,
+        items_due: &NextExpiry,
+        index: &Published<SealedIndex>,
+        segments: &SegmentTable,
+    }
+}
+
 impl Shard {
     pub(crate) fn new(at: usize, geometry: &Geometry, buckets: usize, first_cas: u64) -> Self {
-        let rows = geometry.segments_per_shard;
+        let rows = geometry.segments_per_shard();
         let state = ShardState {
             fresh: LaneBlocks::default(),
             hot: LaneBlocks::default(),
@@ -119,7 +146,7 @@ impl Shard {
             generation: 0,
             // Every shard counts through its own residue class, so that CAS numbers are unique
             // without a shared counter.
-            next_cas: first_cas * geometry.shards as u64 + at as u64 + 1,
+            next_cas: first_cas * geometry.shards() as u64 + at as u64 + 1,
             awaited: None,
             growing: None,
             carried: Vec::new(),
@@ -132,14 +159,14 @@ impl Shard {
         Self {
             table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
             index: Published::new(SealedIndex::new(buckets)),
-            segments: SegmentTable::new(rows, geometry.segment_bytes, geometry.read_unit),
+            segments: SegmentTable::new(rows, geometry.segment_bytes(), geometry.read_unit()),
             moves: AtomicU32::new(0),
             suspended: AtomicU32::new(0),
             suspended_at: Whereabouts::default(),
             items_due: NextExpiry::default(),
             state: Apart(Mutex::new(state)),
             at,
-            cas_step: geometry.shards as u64,
+            cas_step: geometry.shards() as u64,
         }
     }
 
@@ -147,7 +174,7 @@ impl Shard {
     #[inline]
     pub(crate) fn prefetch_change(&self, pool: &Pool, pos: u32) {
         prefetch::to_change::<CHANGED_LINES, _>(&self.state);
-        pool.counters.stored.prefetch(self.at);
+        pool.counters().stored().prefetch(self.at);
         self.suspended_at.prefetch(pos);
     }
 
@@ -178,9 +205,9 @@ impl Shard {
         key: &Key<'_>,
         pos: u32,
     ) -> Option<(Resident<'g>, Record<'g>, SlotAt)> {
-        let is_it = |addr| Record::is_at(pool.arena.view(guard, addr).bytes, key);
+        let is_it = |addr| Record::is_at(pool.arena().view(guard, addr).bytes, key);
         let (addr, at) = self.table.load(guard).find(pos, is_it)?;
-        let resident = pool.arena.view(guard, addr);
+        let resident = pool.arena().view(guard, addr);
         let (record, _) = Record::decode(resident.bytes)?;
         Some((resident, record, at))
     }
@@ -210,13 +237,33 @@ impl Shard {
 
 /// A shard with its lock held. Every change of what keys mean goes through here.
 pub(crate) struct Locked<'s> {
-    pub(crate) shard: &'s Shard,
-    pub(crate) pool: &'s Pool,
-    pub(crate) guard: Guard<'s>,
-    pub(crate) state: MutexGuard<'s, ShardState>,
+    shard: &'s Shard,
+    pool: &'s Pool,
+    guard: Guard<'s>,
+    state: MutexGuard<'s, ShardState>,
 }
 
 impl<'s> Locked<'s> {
+    #[inline]
+    pub(crate) fn guard(&self) -> Guard<'s> {
+        self.guard
+    }
+
+    #[inline]
+    pub(crate) fn shard(&self) -> &'s Shard {
+        self.shard
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self) -> &'s Pool {
+        self.pool
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> &MutexGuard<'s, ShardState> {
+        &self.state
+    }
+
     pub(crate) fn table(&self) -> &'s DramTable {
         self.shard.table.load(self.guard)
     }
@@ -234,7 +281,7 @@ impl<'s> Locked<'s> {
     /// The next CAS number, here and after a restart.
     pub(crate) fn set_next_cas(&mut self, next: u64) {
         self.state.next_cas = next;
-        if let Some(state) = &self.pool.state {
+        if let Some(state) = self.pool.state() {
             state.next_cas(self.shard.at).store(next, Ordering::Relaxed);
         }
     }

@@ -20,7 +20,7 @@ const BLOCKS_PASSED: u64 = 8;
 /// Whether copies can be made without dropping others: beyond the blocks that background work keeps free,
 /// and the few by which it passes that.
 fn has_room(pool: &Pool) -> bool {
-    let available = pool.arena.available(&pool.budget, pool.place_for(Lane::Hot));
+    let available = pool.arena().available(pool.budget(), pool.place_for(Lane::Hot));
     available > pool.spare_blocks() + BLOCKS_PASSED
 }
 
@@ -29,8 +29,8 @@ fn has_room(pool: &Pool) -> bool {
 /// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
 /// and none of those can be read before it was. Whether it stays is decided as with all others.
 pub(crate) fn deserves_copy(pool: &Pool, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
-    let bytes = footprint(record.encoded_bytes as usize);
-    record.is_manifest || uses > 0 && pool.promotion.admits(heat, bytes, has_room(pool))
+    let bytes = footprint(record.encoded_bytes() as usize);
+    record.is_manifest() || uses > 0 && pool.promotion().admits(heat, bytes, has_room(pool))
 }
 
 /// The original of a copy moved to another segment: a copy that was made of it follows.
@@ -43,8 +43,8 @@ pub(crate) fn move_origin(
 ) {
     let (from, to) = (Origin::of(from).to_bits(), Origin::of(to).to_bits());
     let is_copy = |addr| {
-        let resident = locked.pool.arena.view(locked.guard, addr);
-        let origin = &resident.header.origin;
+        let resident = locked.pool.arena().view(locked.guard, addr);
+        let origin = &resident.header.origin();
         let is_copy = resident.has(mark::HOT)
             && origin.load(Ordering::Relaxed) == from
             && is_of_same_key(resident.bytes, record);
@@ -81,10 +81,10 @@ pub(crate) fn promote(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(record);
     if let Ok(addr) = locked.append(Lane::Hot, Asker::Request, record.len(), stamp, write) {
-        let warmth = Warmth::new(pool.promotion.known(key.hash), 0);
-        warmth.put(&pool.arena.view(guard, addr));
+        let warmth = Warmth::new(pool.promotion().known(key.hash()), 0);
+        warmth.put(&pool.arena().view(guard, addr));
         locked.enter(name.pos, addr, Lane::Hot);
-        count(&pool.counters.promotions);
+        count(pool.counters().promotions());
     }
 }
 
@@ -100,11 +100,11 @@ pub(crate) fn keep(
     resident: &Resident<'_>,
     sealed: Sealed,
 ) -> Result<Addr, NoBlock> {
-    let (promotion, bytes) = (&locked.pool.promotion, resident.footprint());
+    let (promotion, bytes) = (locked.pool.promotion(), resident.footprint());
     let mut heat = Warmth::of(resident).heat();
     if !promotion.keeps(heat, bytes) {
         let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
-        let hash = locked.pool.hasher.key(record.key, record.is_chunk).hash;
+        let hash = locked.pool.hasher().key(record.key, record.is_chunk()).hash();
         if !resident.has(mark::INHERITED) {
             heat = since_before(promotion, hash, heat);
         }
@@ -115,11 +115,11 @@ pub(crate) fn keep(
     }
     let stamp = Stamp {
         mark: mark::HOT | mark::FETCHED,
-        accessed: resident.header.accessed.load(Ordering::Relaxed),
+        accessed: resident.header.accessed().load(Ordering::Relaxed),
         origin: Origin::of(sealed).to_bits(),
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
     let addr = locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)?;
-    Warmth::new(heat, 0).put(&locked.pool.arena.view(locked.guard, addr));
+    Warmth::new(heat, 0).put(&locked.pool.arena().view(locked.guard, addr));
     Ok(addr)
 }

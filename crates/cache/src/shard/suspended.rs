@@ -44,8 +44,8 @@ impl Locked<'_> {
         }
         let own = |segment| self.state.suspended.contains(name, segment);
         for entry in self.state.suspended.find(name) {
-            if let Some(sealed) = self.shard.segments.sealed(entry.segment)
-                && !own(entry.segment)
+            if let Some(sealed) = self.shard.segments.sealed(entry.segment())
+                && !own(entry.segment())
                 && !found.contains(&sealed)
             {
                 found.push(sealed);
@@ -56,7 +56,7 @@ impl Locked<'_> {
 
     /// The entry of a record in a segment, be it suspended.
     pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
-        let entry = Entry { fingerprint: name.fingerprint, segment: number, uses: 0 };
+        let entry = Entry::new(name.fingerprint, number, 0);
         let suspended = || self.is_suspended(name, number).then_some(entry);
         self.index().get(name, number).or_else(suspended)
     }
@@ -177,12 +177,12 @@ impl Locked<'_> {
         if after != before {
             self.shard.suspended_at.note(&self.state.suspended);
         }
-        let counted = &self.pool.counters.index_bytes;
+        let counted = &self.pool.counters().index_bytes();
         if after > before {
-            self.pool.budget.force(after - before);
+            self.pool.budget().force(after - before);
             counted.fetch_add(after - before, Ordering::Relaxed);
         } else {
-            self.pool.budget.give(before - after);
+            self.pool.budget().give(before - after);
             counted.fetch_sub(before - after, Ordering::Relaxed);
         }
     }

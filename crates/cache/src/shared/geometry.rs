@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::dram::resident::HEADER_BYTES as RESIDENT_HEADER;
 use crate::index::bucket::{SEGMENTS_MAX, SLOTS};
+use crate::platform::getters::getters;
 use crate::records::record::HEADER_BYTES_MAX;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
 
@@ -35,18 +36,30 @@ const RUNG_SEGMENTS_MIN: u64 = 16;
 /// Sizes, fixed while the cache is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    pub(crate) shards: usize,
+    pub(super) shards: usize,
     /// Bytes per segment; 0 without tiers.
-    pub(crate) segment_bytes: u32,
+    pub(super) segment_bytes: u32,
     /// Rows of each shard's segment table.
-    pub(crate) segments_per_shard: usize,
+    pub(super) segments_per_shard: usize,
     /// Bytes per DRAM block.
-    pub(crate) block_bytes: u32,
+    pub(super) block_bytes: u32,
     /// Reads of extents are multiples of this: the longest block of the tiers' devices.
-    pub(crate) read_unit: u32,
+    pub(super) read_unit: u32,
     /// Longest encoded record.
-    pub(crate) record_bytes_max: u32,
-    pub(crate) item_bytes_max: u64,
+    pub(super) record_bytes_max: u32,
+    pub(super) item_bytes_max: u64,
+}
+
+getters! {
+    Geometry {
+        item_bytes_max: u64,
+        read_unit: u32,
+        record_bytes_max: u32,
+        segments_per_shard: usize,
+        block_bytes: u32,
+        segment_bytes: u32,
+        shards: usize,
+    }
 }
 
 impl Geometry {
@@ -110,6 +123,12 @@ impl Geometry {
 
     pub(crate) fn shard_bits(&self) -> u32 {
         self.shards.trailing_zeros()
+    }
+
+    /// The same with other shards and segments, for tests.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn with(self, shards: usize, segment_bytes: u32) -> Self {
+        Self { shards, segment_bytes, ..self }
     }
 
     /// Blocks that requests may fill ahead of sealing, of so many in all.

@@ -8,6 +8,7 @@ use crate::dram::budget::Budget;
 use crate::dram::lane::Lane;
 use crate::dram::memory::{Arena, Place};
 use crate::log::KillLog;
+use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
@@ -23,27 +24,49 @@ use terrace_policy::Promotion;
 
 /// One per cache.
 pub(crate) struct Pool {
-    pub(crate) arena: Arena,
-    pub(crate) budget: Budget,
-    pub(crate) ages: Ages,
-    pub(crate) quiesce: Quiesce,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) told: Told,
-    pub(crate) slots: Slots,
+    arena: Arena,
+    budget: Budget,
+    ages: Ages,
+    quiesce: Quiesce,
+    counters: Arc<Counters>,
+    told: Told,
+    slots: Slots,
     /// One per tier.
-    pub(crate) logs: Vec<KillLog>,
+    logs: Vec<KillLog>,
     /// What outlives the process, if anything does.
-    pub(crate) state: Option<Arc<State>>,
-    pub(crate) garbage: Mutex<Vec<Garbage>>,
+    state: Option<Arc<State>>,
+    garbage: Mutex<Vec<Garbage>>,
     /// Blocks that only background work may take, so that it can always make room.
-    pub(crate) reserve: u64,
+    reserve: u64,
     /// Blocks that requests may fill ahead of sealing; no limit where nothing is sealed.
-    pub(crate) fresh_max: AtomicU64,
-    pub(crate) hasher: Hasher,
+    fresh_max: AtomicU64,
+    hasher: Hasher,
     /// Which records deserve a copy in DRAM.
-    pub(crate) promotion: Promotion,
+    promotion: Promotion,
     /// Which records are written.
-    pub(crate) admission: Admission,
+    admission: Admission,
+}
+
+/// Where records lie, and what is counted of it.
+pub(crate) struct Media {
+    pub(crate) arena: Arena,
+    pub(crate) slots: Slots,
+    pub(crate) logs: Vec<KillLog>,
+    pub(crate) state: Option<Arc<State>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// How much there is of what all shards share.
+pub(crate) struct Sizes {
+    /// Bytes of DRAM for everything that grows with data.
+    pub(crate) memory_bytes: u64,
+    pub(crate) shards: usize,
+    /// Sessions, background work and threads that recover, at most.
+    pub(crate) participants: usize,
+    pub(crate) reserve: u64,
+    pub(crate) fresh_max: u64,
+    /// Bytes that count how often records on tiers are read.
+    pub(crate) sketch_bytes: usize,
 }
 
 /// Something unlinked that readers may still look at.
@@ -54,7 +77,48 @@ pub(crate) struct Garbage {
     _value: Box<dyn Send>,
 }
 
+getters! {
+    Pool {
+        hasher: Hasher,
+        ages: &Ages,
+        reserve: u64,
+        quiesce: &Quiesce,
+        promotion: &Promotion,
+        state: &Option<Arc<State>>,
+        budget: &Budget,
+        arena: &Arena,
+        fresh_max: &AtomicU64,
+        admission: &Admission,
+        logs: &[KillLog],
+        slots: &Slots,
+        told: &Told,
+        counters: &Arc<Counters>,
+    }
+}
+
 impl Pool {
+    /// Puts the parts together.
+    pub(crate) fn new(sizes: Sizes, media: Media, hasher: Hasher, admission: Admission) -> Self {
+        let Media { arena, slots, logs, state, counters } = media;
+        Self {
+            arena,
+            budget: Budget::new(sizes.memory_bytes),
+            ages: Ages::new(sizes.shards),
+            quiesce: Quiesce::new(sizes.participants),
+            counters,
+            told: Told::default(),
+            garbage: Mutex::default(),
+            reserve: sizes.reserve,
+            fresh_max: AtomicU64::new(sizes.fresh_max),
+            hasher,
+            promotion: Promotion::new(sizes.sketch_bytes),
+            admission,
+            slots,
+            logs,
+            state,
+        }
+    }
+
     /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them.
     pub(crate) fn place_for(&self, lane: Lane) -> Place {
         let survives = lane == Lane::Fresh && self.arena.has_surviving();

@@ -52,8 +52,8 @@ impl Told {
     pub(crate) fn evicts(&self, resident: &Resident<'_>) {
         let Some(observer) = self.of_evictions() else { return };
         let record = Record::decode(resident.bytes).map(|(record, _)| record);
-        if let Some(record) = record.filter(|record| !record.is_chunk) {
-            let accessed = resident.header.accessed.load(Ordering::Relaxed);
+        if let Some(record) = record.filter(|record| !record.is_chunk()) {
+            let accessed = resident.header.accessed().load(Ordering::Relaxed);
             let fetched = resident.has(mark::FETCHED);
             observer.evicted(Listed { record, accessed, fetched, is_sealed: false });
         }

@@ -11,6 +11,7 @@
 
 pub(crate) mod file;
 
+use crate::platform::getters::getters;
 use crate::platform::mapped::{Loss, SharedMap};
 pub use crate::state::file::{RETIRED, StateFile, is_in_memory};
 use std::fs::File;
@@ -120,15 +121,37 @@ impl StateFile {
 /// Everything that the offsets in the file follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    pub(crate) shards: usize,
-    pub(crate) tiers: usize,
+    shards: usize,
+    tiers: usize,
     /// 4 KiB pages of each tier's log that are kept here before they go to the tier.
-    pub(crate) ring_pages: usize,
-    pub(crate) blocks: u32,
-    pub(crate) block_bytes: u32,
+    ring_pages: usize,
+    blocks: u32,
+    block_bytes: u32,
+}
+
+getters! {
+    Layout {
+        block_bytes: u32,
+        shards: usize,
+    }
 }
 
 impl Layout {
+    /// Of so many shards and tiers, whose logs have rings of so many pages of 4 KiB.
+    pub(crate) fn new(shards: usize, tiers: usize, ring_pages: usize) -> Self {
+        Self { shards, tiers, ring_pages, blocks: 0, block_bytes: 0 }
+    }
+
+    /// The same with so many blocks.
+    pub(crate) fn with_blocks(self, blocks: u32, block_bytes: u32) -> Self {
+        Self { blocks, block_bytes, ..self }
+    }
+
+    /// Blocks of DRAM that outlive the process.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
     fn shard_words(&self) -> usize {
         self.shards.next_multiple_of(PAGE_WORDS)
     }
@@ -162,13 +185,29 @@ const BLOCKS_AT: usize = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Of the tiers' superblocks.
-    pub(crate) set: u64,
+    set: u64,
     /// Kernel's boot id; another one means that memory and page cache were lost in between.
-    pub(crate) boot: [u64; 2],
-    pub(crate) layout: Layout,
+    boot: [u64; 2],
+    layout: Layout,
+}
+
+getters! {
+    Identity {
+        layout: &Layout,
+    }
 }
 
 impl Identity {
+    /// Of a set of tiers, and of a boot of the kernel.
+    pub(crate) fn new(set: u64, boot: [u64; 2], layout: Layout) -> Self {
+        Self { set, boot, layout }
+    }
+
+    /// The same, laid out otherwise.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Self {
+        Self { layout, ..*self }
+    }
+
     fn words(&self) -> [u64; IDENTITY_WORDS] {
         let layout = &self.layout;
         [
@@ -213,9 +252,15 @@ pub(crate) enum Field {
 /// What the first page of a state says, whatever comes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) blocks: u32,
+    blocks: u32,
     epoch: u64,
     told: u64,
+}
+
+getters! {
+    Header {
+        blocks: u32,
+    }
 }
 
 impl Header {

@@ -1,6 +1,7 @@
 //! What the cache counts while it runs; relaxed atomics.
 
 use crate::dram::lane::Lane;
+use crate::platform::getters::getters;
 use crate::platform::spread::Spread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -15,12 +16,16 @@ macro_rules! counters {
         $(#[$doc])*
         #[derive(Default)]
         pub(crate) struct $name {
-            $($(#[$spread_doc])* pub(crate) $spread: Spread,)*
-            $($(#[$session_doc])* pub(crate) $session: Spread,)*
-            $($(#[$field_doc])* pub(crate) $field: AtomicU64,)*
+            $($spread: Spread,)*
+            $($session: Spread,)*
+            $($field: AtomicU64,)*
         }
 
         impl $name {
+            $($(#[$spread_doc])* pub(crate) fn $spread(&self) -> &Spread { &self.$spread })*
+            $($(#[$session_doc])* pub(crate) fn $session(&self) -> &Spread { &self.$session })*
+            $($(#[$field_doc])* pub(crate) fn $field(&self) -> &AtomicU64 { &self.$field })*
+
             /// Of a cache with so many shards and so many sessions at most.
             fn new(shards: usize, sessions: usize) -> Self {
                 let [$($spread),*] = Spread::over(shards);
@@ -98,36 +103,62 @@ pub(crate) struct Counters {
     fresh_records: Spread,
     hot_records: Spread,
     /// Encoded bytes of live fresh records.
-    pub(crate) fresh_bytes: Spread,
-    pub(crate) stored: Spread,
-    pub(crate) table_bytes: AtomicU64,
-    pub(crate) index_bytes: AtomicU64,
+    pub(super) fresh_bytes: Spread,
+    pub(super) stored: Spread,
+    pub(super) table_bytes: AtomicU64,
+    pub(super) index_bytes: AtomicU64,
     /// What the indexes that are being built have more than those that they will take the place of.
-    pub(crate) index_growing_bytes: AtomicU64,
-    pub(crate) page_table_bytes: AtomicU64,
-    pub(crate) evictions: AtomicU64,
+    pub(super) index_growing_bytes: AtomicU64,
+    pub(super) page_table_bytes: AtomicU64,
+    pub(super) evictions: AtomicU64,
     /// Of those, because the index has no room though the tiers have; the others of the tiers are for want of places.
-    pub(crate) evictions_index: AtomicU64,
-    pub(crate) evictions_tier: AtomicU64,
+    pub(super) evictions_index: AtomicU64,
+    pub(super) evictions_tier: AtomicU64,
     /// Of those, of records that were in DRAM alone.
-    pub(crate) evictions_dram: AtomicU64,
+    pub(super) evictions_dram: AtomicU64,
     /// The index is why the cache was full last.
-    pub(crate) index_full: AtomicBool,
-    pub(crate) evicted_unfetched: AtomicU64,
-    pub(crate) expired: AtomicU64,
+    pub(super) index_full: AtomicBool,
+    pub(super) evicted_unfetched: AtomicU64,
+    pub(super) expired: AtomicU64,
     /// Of those, never written.
-    pub(crate) expired_unwritten: AtomicU64,
+    pub(super) expired_unwritten: AtomicU64,
     /// Lookups that met a record which had expired.
-    pub(crate) met_expired: AtomicU64,
-    pub(crate) collisions: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    pub(crate) promotions: AtomicU64,
-    pub(crate) demotions: AtomicU64,
+    pub(super) met_expired: AtomicU64,
+    pub(super) collisions: AtomicU64,
+    pub(super) waits: AtomicU64,
+    pub(super) promotions: AtomicU64,
+    pub(super) demotions: AtomicU64,
     /// A tier, or DRAM without tiers, is so full that records may be dropped.
-    pub(crate) full: AtomicBool,
+    pub(super) full: AtomicBool,
     /// The tiers are full, or will be once what waits in DRAM is written.
-    pub(crate) crowded: AtomicBool,
+    pub(super) crowded: AtomicBool,
     tiers: Box<[TierCounters]>,
+}
+
+getters! {
+    Counters {
+        waits: &AtomicU64,
+        met_expired: &AtomicU64,
+        evictions_tier: &AtomicU64,
+        page_table_bytes: &AtomicU64,
+        evictions_index: &AtomicU64,
+        collisions: &AtomicU64,
+        index_growing_bytes: &AtomicU64,
+        demotions: &AtomicU64,
+        expired_unwritten: &AtomicU64,
+        expired: &AtomicU64,
+        stored: &Spread,
+        promotions: &AtomicU64,
+        index_bytes: &AtomicU64,
+        table_bytes: &AtomicU64,
+        fresh_bytes: &Spread,
+        full: &AtomicBool,
+        index_full: &AtomicBool,
+        crowded: &AtomicBool,
+        evicted_unfetched: &AtomicU64,
+        evictions_dram: &AtomicU64,
+        evictions: &AtomicU64,
+    }
 }
 
 impl Counters {

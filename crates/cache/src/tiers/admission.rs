@@ -8,6 +8,7 @@
 
 use crate::config::Config;
 use crate::index::bucket::since_seal;
+use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::stats::TierStats;
 use crate::stats::counters::count;
@@ -25,7 +26,7 @@ const GHOST_NAME_BYTES: u64 = 2;
 pub(crate) struct Admission {
     /// The write policy of full tiers, at least.
     full_write_policy: WritePolicy,
-    pub(crate) ledger: Ledger,
+    pub(super) ledger: Ledger,
     let_go: Box<[LetGo]>,
     ghost: Mutex<Ghost>,
     ghost_bytes: u64,
@@ -36,6 +37,12 @@ pub(crate) struct Admission {
 struct LetGo {
     records: AtomicU64,
     bytes: AtomicU64,
+}
+
+getters! {
+    Admission {
+        ledger: &Ledger,
+    }
 }
 
 impl Admission {

@@ -24,9 +24,16 @@ const SECONDS_PER_YEAR: f64 = 365.25 * SECONDS_PER_DAY;
 /// What earlier runs left of the budgets.
 pub(crate) struct Carried {
     /// Bytes, one per tier; negative when overdrawn.
-    pub(crate) balances: Vec<i64>,
+    pub(super) balances: Vec<i64>,
     /// Unix seconds when that was so; 0 if it is not known since when nothing was written.
-    pub(crate) as_of: u32,
+    pub(super) as_of: u32,
+}
+
+impl Carried {
+    /// Bytes that were saved up of each tier's budget, as of unix second `as_of`; 0 if that is unknown.
+    pub(crate) fn new(balances: Vec<i64>, as_of: u32) -> Self {
+        Self { balances, as_of }
+    }
 }
 
 /// The accounts of all tiers.
@@ -247,7 +254,7 @@ impl Ledger {
 
 /// Everything that was written to a tier, the kill log too.
 fn written(counters: &TierCounters) -> u64 {
-    let bytes = [&counters.written_bytes, &counters.log_written_bytes];
+    let bytes = [&counters.written_bytes(), &counters.log_written_bytes()];
     bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
 }
 
@@ -276,7 +283,7 @@ mod tests {
         let ledger = Ledger::new(&config, &slots, carried, None);
         let write = || {
             for _ in 0..WRITES {
-                counters.tier(0).written_bytes.fetch_add(100, Ordering::Relaxed);
+                counters.tier(0).written_bytes().fetch_add(100, Ordering::Relaxed);
                 ledger.observe(&slots, counters.tiers(), 1);
             }
         };

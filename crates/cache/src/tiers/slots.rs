@@ -1,6 +1,7 @@
 //! The tiers' devices and their free places for segments.
 
 use crate::config::Tier;
+use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::segments::layout::SEGMENTS_AT;
 use crate::segments::segment::SlotId;
@@ -19,10 +20,10 @@ const LOG_RESERVE: u32 = 1;
 
 /// One tier's device.
 pub(crate) struct TierStore {
-    pub(crate) device: Arc<dyn Device>,
-    pub(crate) segments: u32,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) segments: u32,
     /// Which rung of the ladder it is on; 0 is the fastest.
-    pub(crate) rung: u16,
+    pub(super) rung: u16,
     /// Byte offsets of free segments, the longest free first: circular reuse.
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
@@ -30,7 +31,15 @@ pub(crate) struct TierStore {
     /// Why it was given up.
     failed: OnceLock<String>,
     /// Its write budget is spent.
-    pub(crate) is_spent: AtomicBool,
+    pub(super) is_spent: AtomicBool,
+}
+
+getters! {
+    TierStore {
+        segments: u32,
+        rung: u16,
+        device: &Arc<dyn Device>,
+    }
 }
 
 impl TierStore {
@@ -78,7 +87,7 @@ impl TierStore {
         if is_unanswered(error) {
             return;
         }
-        count(&counters.write_errors);
+        count(counters.write_errors());
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
             self.failed.get_or_init(|| error.to_string());
         }
@@ -87,7 +96,7 @@ impl TierStore {
 
 /// All tiers.
 pub(crate) struct Slots {
-    pub(crate) tiers: Vec<TierStore>,
+    pub(super) tiers: Vec<TierStore>,
     segment_bytes: u32,
     counters: Arc<Counters>,
 }
@@ -116,6 +125,12 @@ impl Drop for Places<'_> {
 pub(crate) fn segments_on(device: &dyn Device, segment_bytes: u32) -> u32 {
     let bytes = device.geometry().bytes.saturating_sub(SEGMENTS_AT);
     (bytes / u64::from(segment_bytes)) as u32
+}
+
+getters! {
+    Slots {
+        tiers: &[TierStore],
+    }
 }
 
 impl Slots {
@@ -253,8 +268,8 @@ impl Slots {
         let written = tier.device.write_lent(slot.offset, segment);
         tier.note_write(&written, counters);
         if written.is_ok() {
-            count(&counters.segment_writes);
-            counters.written_bytes.fetch_add(segment.len() as u64, Ordering::Relaxed);
+            count(counters.segment_writes());
+            counters.written_bytes().fetch_add(segment.len() as u64, Ordering::Relaxed);
         }
         if written.as_ref().is_err_and(is_unanswered) {
             self.give(slot);
@@ -269,7 +284,7 @@ impl Slots {
         let written = tier.device.write_at(offset, pages);
         tier.note_write(&written, counters);
         if written.is_ok() {
-            counters.log_written_bytes.fetch_add(pages.len() as u64, Ordering::Relaxed);
+            counters.log_written_bytes().fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
         written
     }
@@ -311,10 +326,10 @@ impl Slots {
 
     fn note_read(&self, slot: SlotId, bytes: usize, read: &io::Result<()>) {
         let counters = self.counters.tier(slot.tier);
-        count(&counters.background_reads);
-        counters.background_read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        count(counters.background_reads());
+        counters.background_read_bytes().fetch_add(bytes as u64, Ordering::Relaxed);
         if read.as_ref().is_err_and(|error| !is_unanswered(error)) {
-            count(&counters.read_errors);
+            count(counters.read_errors());
         }
     }
 }

@@ -98,22 +98,22 @@ fn store(cache: &Arc<Cache>, numbers: impl Iterator<Item = u32>) {
 fn whether_records_may_go_is_decided_once_for_a_segment() {
     let (cache, drive) = open();
     store(&cache, 0..1000);
-    let engine = &cache.engine;
+    let engine = &cache.engine();
     let victim = choose(engine, 0..1, 0, true).expect("some were sealed");
     // All are one key's only copy. Some may be suspended for a key that has their bucket and fingerprint, and don't
     // count as live until that is settled.
-    let records = engine.shards[0].segments.usage(victim.sealed.number).records;
+    let records = engine.shards()[0].segments().usage(victim.sealed.number).records();
     // Others find twice whether the cache is full.
-    drive.begin(&cache, |cache| (0..2).for_each(|_| fullness::judge_fullness(&cache.engine)));
+    drive.begin(&cache, |cache| (0..2).for_each(|_| fullness::judge_fullness(cache.engine())));
     fullness::note_full(engine);
     let mut buffer = AlignedBuf::zeroed(64 << 10);
-    let participant = engine.pool.quiesce.join().expect("a place");
-    let guard = engine.pool.quiesce.guard(&participant);
+    let participant = engine.pool().quiesce().join().expect("a place");
+    let guard = engine.pool().quiesce().guard(&participant);
     let done = reclaim(engine, guard, victim, &mut buffer, NOW);
     assert_eq!(done, Ok(()));
-    assert!(!engine.pool.counters.is_full(), "any more");
+    assert!(!engine.pool().counters().is_full(), "any more");
     // None was used.
-    assert_eq!(engine.pool.counters.evictions.load(Ordering::Relaxed), u64::from(records));
+    assert_eq!(engine.pool().counters().evictions().load(Ordering::Relaxed), u64::from(records));
 }
 
 #[test]
@@ -121,23 +121,23 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
     let (cache, drive) = open();
     store(&cache, 0..4000);
     store(&cache, (0..4000).filter(|n| n % 4 > 0));
-    let engine = &cache.engine;
+    let engine = &cache.engine();
     let victim = choose(engine, 0..1, 0, false).expect("some were sealed");
     let waits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waits);
     drive.begin(&cache, move |cache| {
-        let quiesce = &cache.engine.pool.quiesce;
+        let quiesce = &cache.engine().pool().quiesce();
         let retired = quiesce.retire();
         assert!(quiesce.reached() >= retired);
         counted.fetch_add(1, Ordering::Relaxed);
     });
-    let participant = engine.pool.quiesce.join().expect("a place");
+    let participant = engine.pool().quiesce().join().expect("a place");
     let (mut space, mut output) = (Space::new(64 << 10), AlignedBuf::zeroed(64 << 10));
     let space = (&mut space, 8, &participant);
     assert!(merge::merge(
         space,
         engine,
-        engine.pool.quiesce.guard(&participant),
+        engine.pool().quiesce().guard(&participant),
         victim,
         &mut output,
         NOW
@@ -149,7 +149,7 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
 fn a_move_that_finds_no_places_for_all_writes_nothing() {
     let (cache, _) = open();
     store(&cache, 0..1000);
-    let slots = &cache.engine.pool.slots;
+    let slots = &cache.engine().pool().slots();
     let free = slots.free_on(0);
     assert!(slots.reserve((0..=free).map(|_| 0)).is_none());
     assert_eq!(slots.free_on(0), free, "they are back");
