@@ -371,7 +371,7 @@ impl Work {
         let is_gone = version.is_expired(cx.now) || !cx.oracle.is_still(id, &version);
         let may_be = match session.look_for_chunks(manifest, &pin) {
             Chunks::There => None,
-            Chunks::Awaited => Some(cx.is_recovering),
+            Chunks::Recovering => Some(cx.is_recovering),
             // A server removes the item then: what a start has yet to bring back must not be taken for it.
             Chunks::Gone => Some(is_gone || !cx.scenario.ample || cx.is_hurt()),
         };

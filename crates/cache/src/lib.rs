@@ -23,7 +23,7 @@
 //! platform   what processor, kernel and threads give; knows nothing of records
 //! ```
 //!
-//! Above them stand the engine ([`Cache`]), its shards and what these share (`pool`), the sizes that follow
+//! Above them stand the engine ([`Cache`]), its shards and what these share (`shared`), the sizes that follow
 //! from its configuration (`geometry`), and the background work in slices (`maintain`).
 
 mod background;

@@ -19,7 +19,7 @@ fn a_chunk_that_is_not_back_yet_is_not_taken_for_a_lost_one() {
     let machine = machine.crash();
     assert!(machine.client.cache.recover(), "one shard of two");
     let found: Vec<_> = (0..ITEMS).filter_map(|n| machine.client.chunks_of(&key(n))).collect();
-    assert!(found.contains(&Chunks::Awaited) && !found.contains(&Chunks::Gone), "{found:?}");
+    assert!(found.contains(&Chunks::Recovering) && !found.contains(&Chunks::Gone), "{found:?}");
     machine.recover();
     for n in 0..ITEMS {
         assert_eq!(machine.client.chunks_of(&key(n)), Some(Chunks::There), "{n}");

@@ -17,9 +17,9 @@ const UNSAFE_FILES: [&str; 9] = [
     "crates/cache/src/platform/mapped.rs",
     "crates/cache/src/dram/memory.rs",
     "crates/cache/src/platform/prefetch.rs",
-    "crates/cache/src/platform/published.rs",
+    "crates/cache/src/platform/rcu.rs",
     "crates/cache/src/platform/quiesce.rs",
-    "crates/cache/src/background/moving.rs",
+    "crates/cache/src/background/relocate.rs",
     "crates/server/src/server/faults.rs",
 ];
 

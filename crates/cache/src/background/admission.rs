@@ -21,18 +21,18 @@ const COMPACTIONS: usize = 4;
 
 /// Whether a tier's write budget holds so many segments.
 pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
-    engine.pool().admission().ledger().allows(tier, segments as u64 * engine.seal_bytes())
+    engine.shared().admission().ledger().allows(tier, segments as u64 * engine.seal_bytes())
 }
 
 /// Whether write policies or budgets choose what is written at present.
 pub(crate) fn is_choosy(engine: &Engine) -> bool {
-    engine.pool().slots().next().is_some_and(|tier| choice(engine, tier).is_some())
+    engine.shared().slots().next().is_some_and(|tier| choice(engine, tier).is_some())
 }
 
 /// The write policy that chooses, and whether its budget holds a segment; `None` where everything is written.
 fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
-    let admission = engine.pool().admission();
-    let write_policy = admission.write_policy(tier, engine.pool().counters().is_full());
+    let admission = engine.shared().admission();
+    let write_policy = admission.write_policy(tier, engine.shared().counters().is_full());
     let may_write = may_write(engine, tier, 1);
     (engine.evicts() && (write_policy > WritePolicy::AllTwice || !may_write))
         .then_some((write_policy, may_write))
@@ -50,7 +50,7 @@ pub(crate) enum Sifted {
 /// Decides which of a shard's oldest records are written.
 pub(crate) fn sift(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> Sifted {
     // Where no tier takes writes, sealing finds out.
-    let next = engine.pool().slots().next();
+    let next = engine.shared().slots().next();
     let Some((tier, (write_policy, may_write))) =
         next.and_then(|tier| Some((tier, choice(engine, tier)?)))
     else {
@@ -81,7 +81,7 @@ impl<'e> Sieve<'e> {
     fn run(&self) -> Sifted {
         let blocks: Vec<_> = self
             .shard
-            .lock(self.engine.pool(), self.guard)
+            .lock(self.engine.shared(), self.guard)
             .state()
             .fresh()
             .full()
@@ -103,7 +103,7 @@ impl<'e> Sieve<'e> {
                 return Sifted::Held(true);
             }
             let leaving = self.judge(&blocks, &mut admitted);
-            self.let_go(&leaving);
+            self.dropped(&leaving);
         }
         if admitted >= self.engine.seal_bytes() && self.may_write {
             return Sifted::Due(Wanted::Admitted);
@@ -112,9 +112,9 @@ impl<'e> Sieve<'e> {
             // A segment is ready and waits for the budget; what comes meanwhile is let go.
             let leaving = self.judge(&blocks, &mut admitted);
             if leaving.is_empty() && !self.compact() {
-                self.let_go(&self.oldest(&blocks));
+                self.dropped(&self.oldest(&blocks));
             }
-            self.let_go(&leaving);
+            self.dropped(&leaving);
         }
         Sifted::Held(true)
     }
@@ -126,14 +126,14 @@ impl<'e> Sieve<'e> {
     /// Full blocks at which a shard is looked at: half a segment less than it may fill, so that
     /// requests do not wait.
     fn blocks_due(&self) -> u64 {
-        let most = self.engine.pool().fresh_max().load(Ordering::Relaxed);
+        let most = self.engine.shared().fresh_max().load(Ordering::Relaxed);
         let half = self.engine.seal_bytes() / 2 / self.block_bytes();
         (most / self.engine.shards().len() as u64).saturating_sub(half).max(1)
     }
 
     /// Records that are in DRAM only.
     fn records(&self, block: &FullBlock) -> impl Iterator<Item = Resident<'e>> {
-        let records = self.engine.pool().arena().records(self.guard, block.id, block.fill);
+        let records = self.engine.shared().arena().records(self.guard, block.id, block.fill);
         records.filter(|resident| !resident.has(mark::VOID | mark::SEALED))
     }
 
@@ -143,7 +143,7 @@ impl<'e> Sieve<'e> {
 
     /// Whether that gained blocks.
     fn compact(&self) -> bool {
-        let mut locked = self.shard.lock(self.engine.pool(), self.guard);
+        let mut locked = self.shard.lock(self.engine.shared(), self.guard);
         let before = locked.state().fresh().full().len();
         (0..COMPACTIONS).any(|_| {
             eviction::compact_one(&mut locked, self.now);
@@ -183,7 +183,7 @@ impl<'e> Sieve<'e> {
             return true;
         }
         let uses = crate::dram::heat::Warmth::of(resident).uses();
-        let returned = self.engine.pool().admission().returned(hash);
+        let returned = self.engine.shared().admission().returned(hash);
         self.write_policy.writes(Past { uses, returned })
     }
 
@@ -200,30 +200,30 @@ impl<'e> Sieve<'e> {
         Some((record, Leaving { name: self.engine.hasher().name(hash), hash, resident }))
     }
 
-    fn let_go(&self, leaving: &[Leaving<'_>]) {
-        let pool = self.engine.pool();
+    fn dropped(&self, leaving: &[Leaving<'_>]) {
+        let shared = self.engine.shared();
         for batch in leaving.chunks(BATCH) {
-            pool.make_log_room();
-            let mut locked = self.shard.lock(pool, self.guard);
+            shared.make_log_room();
+            let mut locked = self.shard.lock(shared, self.guard);
             for Leaving { name, hash, resident } in batch {
                 // Overwritten, deleted or flushed meanwhile.
                 let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
                 self.count(&locked, *hash, resident);
-                locked.log_kill_origin(*name, resident);
+                locked.log_tombstone_of_origin(*name, resident);
                 locked.forget(name.pos, resident, at);
             }
         }
     }
 
     fn count(&self, locked: &Locked<'_>, hash: u64, resident: &Resident<'_>) {
-        let pool = self.engine.pool();
+        let shared = self.engine.shared();
         let Some((record, _)) = Record::decode(resident.bytes) else { return };
         chunks::discard_chunks_of(self.engine, &record);
         if record.is_expired(self.now) {
             locked.note_expired(Lane::Fresh);
             return;
         }
-        pool.admission().note_let_go(self.tier, hash, resident.bytes.len());
-        eviction::note_evicted(pool, resident);
+        shared.admission().note_dropped(self.tier, hash, resident.bytes.len());
+        eviction::note_evicted(shared, resident);
     }
 }

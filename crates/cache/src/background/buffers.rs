@@ -37,18 +37,18 @@ pub(crate) fn relieve(
     (shards, turn): (&Range<usize>, &mut usize),
     now: u32,
 ) -> Relief {
-    if !engine.pool().is_short_of_buffers() || admission::is_choosy(engine) {
+    if !engine.shared().is_short_of_buffers() || admission::is_choosy(engine) {
         return Relief::NotDue;
     }
     let mut fullest = (0, None);
     for at in round(shards, *turn) {
-        let mut locked = engine.shards()[at].lock(engine.pool(), guard);
+        let mut locked = engine.shards()[at].lock(engine.shared(), guard);
         if empty_sparse_block(engine, &mut locked, now) {
             *turn = at;
             return Relief::Compacted;
         }
         let bytes = locked.sealable_bytes();
-        if bytes > fullest.0 && locked.state().awaited().is_none() {
+        if bytes > fullest.0 && locked.state().recovering().is_none() {
             fullest = (bytes, Some(at));
         }
     }
@@ -57,7 +57,7 @@ pub(crate) fn relieve(
 
 fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> bool {
     let Some(block) = eviction::sparsest(locked) else { return false };
-    u64::from(block.dead(engine.pool().arena())) * SPARSE.1
+    u64::from(block.dead(engine.shared().arena())) * SPARSE.1
         >= u64::from(engine.geometry().block_bytes()) * SPARSE.0
         && eviction::compact(locked, block, now)
         && locked.state().fresh().full().iter().all(|full| full.id != block.id)
@@ -74,17 +74,17 @@ pub(crate) fn records_per_segment(engine: &Engine, locked: &Locked<'_>) -> u64 {
 /// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
 pub(crate) fn may_wait(engine: &Engine, locked: &Locked<'_>) -> bool {
     let held = 2 * engine.seal_bytes();
-    let is_little = engine.pool().arena().prepaid_blocks() > 0
-        || held * engine.shards().len() as u64 <= engine.pool().budget().limit() / 8;
-    is_little && locked.sealable_bytes() < held && !engine.pool().is_short_of_buffers()
+    let is_little = engine.shared().arena().prepaid_blocks() > 0
+        || held * engine.shards().len() as u64 <= engine.shared().budget().limit() / 8;
+    is_little && locked.sealable_bytes() < held && !engine.shared().is_short_of_buffers()
 }
 
 /// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
 /// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
 /// segment, and nothing would be written ever.
 pub(crate) fn least_to_seal(engine: &Engine, locked: &Locked<'_>) -> u64 {
-    let blocks = engine.pool().counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
-    let most = engine.pool().fresh_max().load(Ordering::Relaxed);
+    let blocks = engine.shared().counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
+    let most = engine.shared().fresh_max().load(Ordering::Relaxed);
     let full_and_open = locked.state().fresh().full().len() as u64 + 1;
     let has_its_share = full_and_open * engine.shards().len() as u64 >= most;
     if blocks >= most && has_its_share { 1 } else { engine.seal_bytes() }
@@ -97,6 +97,6 @@ pub(crate) fn wastes_blocks(engine: &Engine, locked: &Locked<'_>) -> bool {
     if full.len() as u64 * block > 2 * engine.seal_bytes() {
         return true;
     }
-    let dead = |block: &FullBlock| u64::from(block.dead(engine.pool().arena()));
-    engine.pool().is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
+    let dead = |block: &FullBlock| u64::from(block.dead(engine.shared().arena()));
+    engine.shared().is_short_of_buffers() && full.iter().map(dead).sum::<u64>() >= 2 * block
 }

@@ -21,7 +21,7 @@ use crate::background::{items, reclaim};
 use crate::dram::resident::Resident;
 use crate::engine::census::Plan;
 use crate::engine::{Engine, chunks};
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::large::Large;
 use crate::segments::layout::PACKED_MAX;
 use crate::segments::segment::Sealed;
@@ -39,13 +39,13 @@ const RETRY_S: u32 = 10;
 fn begin_if_due(engine: &Engine) {
     let census = engine.recovery().census();
     if census.is_due() && engine.recovery().is_done() {
-        census.begin(plan(engine), engine.pool().budget());
+        census.begin(plan(engine), engine.shared().budget());
     }
 }
 
 /// A shard was looked through: with the last one, chunks without an owner are removed in time.
 fn finish_shard(engine: &Engine, pass: u64, at: usize) {
-    let budget = engine.pool().budget();
+    let budget = engine.shared().budget();
     let orphans = engine.recovery().census().finish((pass, at), || plan(engine), budget);
     chunks::discard_runs(engine, orphans.into_iter());
 }
@@ -53,7 +53,7 @@ fn finish_shard(engine: &Engine, pass: u64, at: usize) {
 fn plan(engine: &Engine) -> Plan {
     Plan::new(
         engine.shards().len(),
-        engine.pool().budget().limit(),
+        engine.shared().budget().limit(),
         chunks::uploads(engine),
         may_have_large_items(engine),
     )
@@ -116,7 +116,7 @@ impl Walk {
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
-        participant: &mut Participant,
+        reader: &mut Reader,
         buffer: &mut AlignedBuf,
         now: u32,
     ) -> bool {
@@ -133,14 +133,14 @@ impl Walk {
         }
         let shard = &engine.shards()[self.at];
         for _ in 0..BLOCKS_PER_SLICE {
-            let guard = engine.pool().quiesce().guard(participant);
+            let guard = engine.shared().quiesce().guard(reader);
             match self.next(engine, guard, reads_all, now) {
                 Next::Block(id, fill, from, order) => {
                     self.look_at_block(engine, guard, (id, fill, from), now);
                     self.arrival = (order, fill);
                 }
                 Next::Segment(sealed) => {
-                    self.look_at_segment((engine, participant), (shard, sealed), buffer, now);
+                    self.look_at_segment((engine, reader), (shard, sealed), buffer, now);
                     return true;
                 }
                 Next::Held => return false,
@@ -164,8 +164,8 @@ impl Walk {
     /// Looks at what is left of the open block, if that is all there is.
     fn next(&mut self, engine: &Engine, guard: Guard<'_>, reads_all: bool, now: u32) -> Next {
         let shard = &engine.shards()[self.at];
-        engine.pool().make_log_room();
-        let mut locked = shard.lock(engine.pool(), guard);
+        engine.shared().make_log_room();
+        let mut locked = shard.lock(engine.shared(), guard);
         let full = locked.state().fresh().full();
         let first = full.partition_point(|block| (block.order, block.fill) <= self.arrival);
         if let Some(block) = full.get(first) {
@@ -178,7 +178,7 @@ impl Walk {
         let is_seen = |sealed: &Sealed| {
             let number = sealed.number;
             let is_void = shard.segments().usage(number).live_records() == 0
-                && locked.state().suspended().count(number) == 0;
+                && locked.state().deferred().count(number) == 0;
             is_void
                 || self.seen.contains(&sealed.seq)
                 || !reads_all && !shard.segments().has_manifests(number)
@@ -220,8 +220,8 @@ impl Walk {
     ) {
         let residents = items::in_block(engine, guard, (id, fill, from));
         for batch in residents.chunks(items::BATCH) {
-            engine.pool().make_log_room();
-            let mut locked = engine.shards()[self.at].lock(engine.pool(), guard);
+            engine.shared().make_log_room();
+            let mut locked = engine.shards()[self.at].lock(engine.shared(), guard);
             self.show(engine, &mut locked, batch, now);
         }
     }
@@ -234,15 +234,15 @@ impl Walk {
 
     fn look_at_segment(
         &mut self,
-        (engine, participant): (&Engine, &mut Participant),
+        (engine, reader): (&Engine, &mut Reader),
         (shard, sealed): (&Shard, Sealed),
         buffer: &mut AlignedBuf,
         now: u32,
     ) {
         // The drive may take long, and no memory is to wait for it.
-        engine.pool().quiesce().park(participant);
+        engine.shared().quiesce().park(reader);
         let read = items::read(engine, shard, sealed, buffer);
-        let guard = engine.pool().quiesce().guard(participant);
+        let guard = engine.shared().quiesce().guard(reader);
         let mut found = Vec::new();
         let looked = read.and_then(|()| {
             let parts = (engine, guard);
@@ -267,6 +267,6 @@ impl Walk {
     }
 
     fn note(&self, engine: &Engine, found: Vec<Large>) {
-        engine.recovery().census().note(self.pass, found, engine.pool().budget());
+        engine.recovery().census().note(self.pass, found, engine.shared().budget());
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn discard_some(engine: &Engine, guard: Guard<'_>) -> bool {
 }
 
 fn discard_one(engine: &Engine, guard: Guard<'_>) -> bool {
-    if !engine.pool().logs_have_room() {
+    if !engine.shared().logs_have_room() {
         return false;
     }
     let Some(mut run) = lock(engine.doomed()).take() else { return false };
@@ -32,9 +32,9 @@ fn discard_chunk(engine: &Engine, guard: Guard<'_>, item: ItemId, index: u32) ->
     let key = engine.hasher().chunk_key(item, index, &mut name);
     let shard = &engine.shards()[engine.hasher().shard(key.hash())];
     let name = engine.hasher().name(key.hash());
-    let mut locked = shard.lock(engine.pool(), guard);
-    if let Some((resident, _, at)) = shard.find_resident(engine.pool(), guard, &key, name.pos) {
-        locked.log_kill_origin(name, &resident);
+    let mut locked = shard.lock(engine.shared(), guard);
+    if let Some((resident, _, at)) = shard.find_resident(engine.shared(), guard, &key, name.pos) {
+        locked.log_tombstone_of_origin(name, &resident);
         locked.unlink_origin(name, &resident);
         locked.forget(name.pos, &resident, at);
         return true;
@@ -45,14 +45,14 @@ fn discard_chunk(engine: &Engine, guard: Guard<'_>, item: ItemId, index: u32) ->
         Some((sealed, extents.find(|extent| extent.pos() == name.pos)?))
     });
     if let Some((sealed, extent)) = held {
-        locked.log_kill(name, sealed.number);
+        locked.log_tombstone(name, sealed.number);
         locked.unlink(name, sealed.number, Some(extent.record_bytes()));
         return true;
     }
-    let may_suspend = locked.may_take_out(&candidates) && locked.has_room_to_suspend(&candidates);
-    for sealed in candidates.iter().filter(|_| may_suspend) {
-        locked.log_kill(name, sealed.number);
-        locked.suspend(name, sealed.number);
+    let may_defer = locked.may_take_out(&candidates) && locked.has_room_to_defer(&candidates);
+    for sealed in candidates.iter().filter(|_| may_defer) {
+        locked.log_tombstone(name, sealed.number);
+        locked.defer(name, sealed.number);
     }
-    may_suspend
+    may_defer
 }

@@ -10,10 +10,10 @@ use crate::dram::resident::{Addr, Resident, footprint, mark};
 use crate::dram::table::DramTable;
 use crate::engine::{Engine, chunks, fullness};
 use crate::platform::quiesce::Guard;
-use crate::platform::spread::Spread;
+use crate::platform::striped::Striped;
 use crate::records::record::Record;
 use crate::shard::{Asker, Locked, NoBlock};
-use crate::shared::Pool;
+use crate::shared::Shared;
 use crate::stats::counters::{TierCounters, count};
 use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering;
@@ -63,7 +63,7 @@ pub(crate) struct Compaction {
 
 /// What to do with a live record of a block that is being emptied.
 #[derive(PartialEq, Eq)]
-enum Fate {
+enum EvictAction {
     /// It moves on as it is.
     Move,
     /// It moves on with these marks of [`mark::USED`] and [`mark::PASSES`].
@@ -80,15 +80,15 @@ pub(crate) fn make_room(
     compaction: &mut Compaction,
     now: u32,
 ) -> bool {
-    let counters = engine.pool().counters();
+    let counters = engine.shared().counters();
     let copies = counters.records(Lane::Hot).load(Ordering::Relaxed);
-    let sum = |of: fn(&TierCounters) -> &Spread| -> u64 {
+    let sum = |of: fn(&TierCounters) -> &Striped| -> u64 {
         counters.tiers().iter().map(|tier| of(tier).load(Ordering::Relaxed)).sum()
     };
     let (sealed, bytes) = (sum(|tier| tier.records()), sum(|tier| tier.live_bytes()));
     let mean_bytes = bytes.checked_div(sealed).map_or(0, |mean| footprint(mean as usize));
-    engine.pool().promotion().note_mean(mean_bytes);
-    engine.pool().promotion().turn(copies, sealed.saturating_sub(copies));
+    engine.shared().promotion().note_mean(mean_bytes);
+    engine.shared().promotion().turn(copies, sealed.saturating_sub(copies));
     let is_stuck = !engine.evicts() && !engine.has_working_tiers() && counters.is_full();
     let sweep = &mut compaction.sweep;
     let mut worked = (is_stuck || sweep.is_under_way()) && sweep.step(engine, guard, now);
@@ -102,7 +102,7 @@ pub(crate) fn make_room(
 }
 
 fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now: u32) -> bool {
-    let counters = engine.pool().counters();
+    let counters = engine.shared().counters();
     // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
     let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
     if has_copies && drop_hot_block(engine, guard, now) {
@@ -124,7 +124,7 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
     if !engine.evicts() {
         // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
         // come back in a moment.
-        if engine.pool().arena().retired() == 0 {
+        if engine.shared().arena().retired() == 0 {
             fullness::note_full(engine);
         }
         return false;
@@ -158,21 +158,21 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
     };
     in_oldest_shard(engine, guard, Lane::Hot, |locked| {
         let Some(block) = choose_hot_block(locked, gain) else { return false };
-        let live = locked.pool().arena().live(block.id);
+        let live = locked.shared().arena().live(block.id);
         // What is dead in the block is gained already.
-        let room = live.saturating_sub(gain.saturating_sub(block.dead(locked.pool().arena())));
-        let epoch = engine.pool().promotion().epoch();
-        let mut cut = engine.pool().promotion().cut(&weigh(locked, block, epoch), room.into());
+        let room = live.saturating_sub(gain.saturating_sub(block.dead(locked.shared().arena())));
+        let epoch = engine.shared().promotion().epoch();
+        let mut cut = engine.shared().promotion().cut(&weigh(locked, block, epoch), room.into());
         let segments = locked.shard().segments();
         let mut raise = Raise::new(engine);
         empty(locked, Lane::Hot, block, now, |resident, _| {
             let (count, bytes) = (count_of(resident, epoch), resident.footprint());
-            if cut.keeps(engine.pool().promotion().rank(count, bytes), bytes.into()) {
-                Fate::Move
+            if cut.keeps(engine.shared().promotion().rank(count, bytes), bytes.into()) {
+                EvictAction::Move
             } else if count > 0 && raise.takes(segments, resident) {
-                Fate::Raise
+                EvictAction::Raise
             } else {
-                Fate::Drop
+                EvictAction::Drop
             }
         });
         shrink_table(locked);
@@ -186,20 +186,20 @@ fn shrink_table(locked: &mut Locked<'_>) {
     let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
     let bytes = DramTable::bytes_for(bits);
     let is_roomy = table.len() * ROOMY_BYTES < table.bytes();
-    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.pool().budget().take(bytes) {
+    if bits >= DramTable::BUCKET_BITS_MIN && is_roomy && locked.shared().budget().take(bytes) {
         locked.swap_table(table.resized(bits));
     }
 }
 
 /// Whether moving many copies to gain a little could take the last blocks.
 fn is_short_of_blocks(engine: &Engine) -> bool {
-    let pool = engine.pool();
-    pool.arena().available(pool.budget(), pool.place_for(Lane::Hot)) <= pool.reserve()
+    let shared = engine.shared();
+    shared.arena().available(shared.budget(), shared.place_for(Lane::Hot)) <= shared.reserve()
 }
 
 fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
     let full = locked.state().hot().full();
-    let arena = locked.pool().arena();
+    let arena = locked.shared().arena();
     let sparsest = full.iter().max_by_key(|block| block.dead(arena));
     sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
 }
@@ -212,10 +212,10 @@ fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
 /// Bytes of the live copies of a block by their rank.
 fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     let mut weights = Weights::default();
-    for resident in locked.pool().arena().records(locked.guard(), block.id, block.fill) {
+    for resident in locked.shared().arena().records(locked.guard(), block.id, block.fill) {
         if !resident.has(mark::VOID) {
             let bytes = resident.footprint();
-            let rank = locked.pool().promotion().rank(count_of(&resident, epoch), bytes);
+            let rank = locked.shared().promotion().rank(count_of(&resident, epoch), bytes);
             weights[usize::from(rank)] += u64::from(bytes);
         }
     }
@@ -226,13 +226,13 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
 /// were used before and have [`PASSES`] left (CLOCK, Corbató 1968), the others are lost. However much was used, about a
 /// third of what is moved is freed, and `ahead` is what was moved beyond that.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
-    let (pool, block_bytes) = (engine.pool(), u64::from(engine.geometry().block_bytes()));
-    let has_none = pool.arena().available(pool.budget(), pool.place_for(Lane::Fresh)) == 0;
-    if has_none && pool.arena().retired() > 0 {
+    let (shared, block_bytes) = (engine.shared(), u64::from(engine.geometry().block_bytes()));
+    let has_none = shared.arena().available(shared.budget(), shared.place_for(Lane::Fresh)) == 0;
+    if has_none && shared.arena().retired() > 0 {
         // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
         return false;
     }
-    let blocks = pool.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
+    let blocks = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
     close_old_blocks(engine, guard, blocks);
     let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
     in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
@@ -241,7 +241,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
         // Of what is dropped, the chunks go along.
         let drop = |record: &Record<'_>| {
             chunks::discard_chunks_of(engine, record);
-            Fate::Drop
+            EvictAction::Drop
         };
         let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
             let after = *ahead + u64::from(resident.footprint());
@@ -250,7 +250,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
                 return drop(record);
             }
             *ahead = after;
-            Fate::Pass(passes)
+            EvictAction::Pass(passes)
         };
         if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
             // There is no block to move to; emptying this one gives the first.
@@ -272,12 +272,12 @@ fn passes(resident: &Resident<'_>) -> Option<u16> {
 /// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
 /// records than others keeps its block open for longer.
 fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
-    let pool = engine.pool();
+    let shared = engine.shared();
     // However few blocks there are, each shard may fill one.
     let open_max = (blocks / OPEN_PART).max(2 * engine.shards().len() as u64);
-    let Some(before) = pool.arena().next_order().checked_sub(open_max) else { return };
-    while let Some(at) = pool.ages().opened_before(before) {
-        engine.shards()[at].lock(pool, guard).shelve_open();
+    let Some(before) = shared.arena().next_order().checked_sub(open_max) else { return };
+    while let Some(at) = shared.ages().opened_before(before) {
+        engine.shards()[at].lock(shared, guard).shelve_open();
     }
 }
 
@@ -289,9 +289,9 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
     for _ in 0..engine.shards().len() {
         let at = *turn % engine.shards().len();
         *turn += 1;
-        let locked = engine.shards()[at].lock(engine.pool(), guard);
+        let locked = engine.shards()[at].lock(engine.shared(), guard);
         for block in locked.state().fresh().full() {
-            let live = engine.pool().arena().live(block.id);
+            let live = engine.shared().arena().live(block.id);
             if best.is_none_or(|(least, _)| live < least) {
                 best = Some((live, at));
             }
@@ -303,7 +303,7 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
     }
     let dense = u64::from(engine.geometry().block_bytes()) * SPARSE_PERCENT;
     let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
-    let mut locked = engine.shards()[at].lock(engine.pool(), guard);
+    let mut locked = engine.shards()[at].lock(engine.shared(), guard);
     // Of this shard alone: in others requests take blocks meanwhile.
     let blocks = |locked: &Locked<'_>| locked.state().fresh().full().len();
     let before = blocks(&locked);
@@ -312,13 +312,13 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
 
 /// The full block of a shard's fresh lane of which least is alive.
 pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
-    let arena = locked.pool().arena();
+    let arena = locked.shared().arena();
     locked.state().fresh().full().iter().min_by_key(|block| arena.live(block.id)).copied()
 }
 
 /// Empties a full block of a shard's fresh lane into its open block.
 pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
-    empty(locked, Lane::Fresh, block, now, |_, _| Fate::Move)
+    empty(locked, Lane::Fresh, block, now, |_, _| EvictAction::Move)
 }
 
 /// Empties the sparsest one.
@@ -334,9 +334,10 @@ fn empty(
     lane: Lane,
     block: FullBlock,
     now: u32,
-    mut fate: impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
+    mut action: impl FnMut(&Resident<'_>, &Record<'_>) -> EvictAction,
 ) -> bool {
-    let (guard, arena, hasher) = (locked.guard(), locked.pool().arena(), &locked.pool().hasher());
+    let (guard, arena, hasher) =
+        (locked.guard(), locked.shared().arena(), &locked.shared().hasher());
     let mut records = arena.records(guard, block.id, block.fill).filter_map(|resident| {
         let (record, _) = Record::decode(resident.bytes).filter(|_| !resident.has(mark::VOID))?;
         let hash = hasher.key(record.key, record.is_chunk()).hash();
@@ -347,9 +348,9 @@ fn empty(
         // Their lines of the table come together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
         if lane == Lane::Fresh {
-            locked.pool().make_log_room();
+            locked.shared().make_log_room();
         }
-        if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut fate)) {
+        if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut action)) {
             return false;
         }
         if !batch.is_full() {
@@ -364,9 +365,9 @@ fn take_out(
     lane: Lane,
     (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
     now: u32,
-    fate: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> Fate,
+    action: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> EvictAction,
 ) -> bool {
-    let name = locked.pool().hasher().name(*hash);
+    let name = locked.shared().hasher().name(*hash);
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
     // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
     // or when the segment of the original is taken back.
@@ -378,20 +379,20 @@ fn take_out(
         return true;
     }
     let marks = resident.header.mark().load(Ordering::Relaxed);
-    let moved = match fate(resident, record) {
-        Fate::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
-        Fate::Pass(passes) => {
+    let moved = match action(resident, record) {
+        EvictAction::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
+        EvictAction::Pass(passes) => {
             let marks = marks & !(mark::USED | mark::PASSES) | passes;
             relocate(locked, lane, resident, marks).map(|addr| (addr, lane))
         }
-        Fate::Raise => {
+        EvictAction::Raise => {
             let to = Lane::Fresh;
             relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
         }
-        Fate::Drop => {
+        EvictAction::Drop => {
             // No restart may bring the original back: who deletes its key finds nothing by then.
             if lane == Lane::Fresh {
-                locked.log_kill_origin(name, resident);
+                locked.log_tombstone_of_origin(name, resident);
             }
             note_drop(locked, lane, resident, *hash);
             locked.forget(name.pos, resident, at);
@@ -416,22 +417,22 @@ fn take_out(
 }
 
 fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64) {
-    let counters = locked.pool().counters();
+    let counters = locked.shared().counters();
     match lane {
         Lane::Hot => {
             count(counters.demotions());
-            locked.pool().promotion().remember(hash, heat::Warmth::of(resident).heat());
+            locked.shared().promotion().remember(hash, heat::Warmth::of(resident).heat());
         }
-        Lane::Fresh => note_evicted(locked.pool(), resident),
+        Lane::Fresh => note_evicted(locked.shared(), resident),
     }
 }
 
 /// A record that was nowhere else is lost.
-pub(crate) fn note_evicted(pool: &Pool, resident: &Resident<'_>) {
-    let counters = pool.counters();
+pub(crate) fn note_evicted(shared: &Shared, resident: &Resident<'_>) {
+    let counters = shared.counters();
     count(counters.evictions());
     count(counters.evictions_dram());
-    pool.told().evicts(resident);
+    shared.told().evicts(resident);
     if !resident.has(mark::FETCHED) {
         count(counters.evicted_unfetched());
     }
@@ -470,7 +471,7 @@ fn in_oldest_shard(
     mut act: impl FnMut(&mut Locked<'_>) -> bool,
 ) -> bool {
     (0..engine.shards().len()).any(|_| {
-        let oldest = engine.pool().ages().oldest(lane);
-        oldest.is_some_and(|at| act(&mut engine.shards()[at].lock(engine.pool(), guard)))
+        let oldest = engine.shared().ages().oldest(lane);
+        oldest.is_some_and(|at| act(&mut engine.shards()[at].lock(engine.shared(), guard)))
     })
 }

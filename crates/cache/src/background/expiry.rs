@@ -1,8 +1,8 @@
 //! Segments whose records have all expired are given back, without being read unless there are large items in
 //! them.
 
+use crate::background::drop_segment::drop_whole;
 use crate::background::reclaim::{Keeps, Victim};
-use crate::background::whole::drop_whole;
 use crate::background::{items, reclaim};
 use crate::engine::Engine;
 use crate::platform::quiesce::Guard;
@@ -66,15 +66,15 @@ impl Expiry {
         *due = now.saturating_add(BLOCKS_S);
         shard.items_due().clear();
         let blocks: Vec<_> = {
-            let locked = shard.lock(engine.pool(), guard);
+            let locked = shard.lock(engine.shared(), guard);
             let full = locked.state().fresh().full().iter().map(|block| (block.id, block.fill, 0));
             let open = locked.state().fresh().open().map(|block| (block.id(), block.fill(), 0));
             full.chain(open).collect()
         };
         for block in blocks {
             for batch in items::in_block(engine, guard, block).chunks(items::BATCH) {
-                engine.pool().make_log_room();
-                let mut locked = shard.lock(engine.pool(), guard);
+                engine.shared().make_log_room();
+                let mut locked = shard.lock(engine.shared(), guard);
                 items::of_residents(engine, &mut locked, batch, now, |_| {});
             }
         }
@@ -89,14 +89,14 @@ fn free_expired(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool 
     };
     let expired: Vec<_> = shard.segments().iter().filter(is_expired).collect();
     let is_busy = {
-        let locked = shard.lock(engine.pool(), guard);
-        locked.state().awaited().is_some() || locked.state().growing().is_some()
+        let locked = shard.lock(engine.shared(), guard);
+        locked.state().recovering().is_some() || locked.state().growing().is_some()
     };
     if expired.is_empty() || is_busy {
         return false;
     }
     drop_whole(engine, shard, guard, &expired, |sealed, records| {
-        let counters = engine.pool().counters();
+        let counters = engine.shared().counters();
         counters.expired().fetch_add(records.into(), Ordering::Relaxed);
         count(counters.tier(shard.segments().slot(sealed.number).tier).expired_segments());
     });

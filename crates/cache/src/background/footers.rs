@@ -35,7 +35,7 @@ pub(crate) fn read_footer(
     buffer: &mut AlignedBuf,
 ) -> Result<Footer, Unreadable> {
     buffer.set_len(footer_read(shard, sealed).min(buffer.capacity()));
-    let read = engine.pool().slots().read_tail(shard.segments().slot(sealed.number), buffer);
+    let read = engine.shared().slots().read_tail(shard.segments().slot(sealed.number), buffer);
     read.map_err(Unreadable::of)?;
     check_footer(engine, shard, sealed, buffer)
 }
@@ -69,7 +69,7 @@ pub(crate) fn read_tails(
     let mut read = Vec::with_capacity(group.len());
     for alike in group.chunk_by(|one, other| slot(one).tier == slot(other).tier) {
         let tails = alike.iter().map(slot).zip(buffers.by_ref());
-        read.extend(engine.pool().slots().read_tails(slot(&alike[0]).tier, tails));
+        read.extend(engine.shared().slots().read_tails(slot(&alike[0]).tier, tails));
     }
     read
 }
@@ -91,7 +91,7 @@ pub(crate) fn check_footer(
     if footer.is_none() {
         count(
             engine
-                .pool()
+                .shared()
                 .counters()
                 .tier(shard.segments().slot(sealed.number).tier)
                 .corrupt_pages(),

@@ -1,13 +1,13 @@
 //! Growth of the sealed index, shard by shard: a larger one is filled from the segments' footers,
 //! filtered by the old one, while both serve; then it takes its place.
 
+use crate::background::drop_segment::purge;
 use crate::background::footers::{Unreadable, read_footer};
-use crate::background::settle;
-use crate::background::whole::purge;
+use crate::background::reconcile;
 use crate::engine::Engine;
 use crate::index::bucket::SLOTS;
+use crate::index::deferred::Glance;
 use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
-use crate::index::suspended::Glance;
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::segments::segment::{Sealed, SegmentTable};
@@ -70,7 +70,7 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
         count += 1;
         records += u64::from(segments.usage(sealed.number).records());
     }
-    let places = u64::from(engine.pool().slots().total()) / engine.shards().len() as u64;
+    let places = u64::from(engine.shared().slots().total()) / engine.shards().len() as u64;
     // Without any, nothing limits a step.
     (records * places).checked_div(count).unwrap_or(u64::MAX / 2000)
 }
@@ -120,7 +120,7 @@ pub(crate) fn start(
     at: usize,
     coming: u64,
 ) -> Result<Growth, Refused> {
-    if engine.pool().slots().is_any_silent() {
+    if engine.shared().slots().is_any_silent() {
         return Err(Refused::Unanswered);
     }
     let shard = &engine.shards()[at];
@@ -135,7 +135,7 @@ pub(crate) fn start(
         force_memory(engine, index, buckets);
     }
     let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
-    let mut locked = shard.lock(engine.pool(), guard);
+    let mut locked = shard.lock(engine.shared(), guard);
     locked.begin_growth(SealedIndex::new(buckets));
     let generation = locked.state().generation();
     let segments = shard.segments().iter().collect();
@@ -160,7 +160,7 @@ fn more_bytes(index: &SealedIndex, buckets: usize) -> u64 {
 /// Takes the memory for an index of so many buckets beside this one.
 fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(), Refused> {
     let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
-    let counters = engine.pool().counters();
+    let counters = engine.shared().counters();
     let counted = counters.index_bytes().load(Ordering::Relaxed);
     let growing = counters.index_growing_bytes().fetch_add(more, Ordering::Relaxed);
     let refuse = |why| {
@@ -170,8 +170,8 @@ fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(
     if counted + growing + more > engine.index_share() {
         return refuse(Refused::AtShare);
     }
-    engine.pool().arena().release(bytes, engine.pool().budget());
-    if !engine.pool().budget().take(bytes) {
+    engine.shared().arena().release(bytes, engine.shared().budget());
+    if !engine.shared().budget().take(bytes) {
         return refuse(Refused::NoMemory);
     }
     Ok(())
@@ -180,8 +180,8 @@ fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(
 /// The same, whatever the indexes may have.
 fn force_memory(engine: &Engine, index: &SealedIndex, buckets: usize) {
     let more = more_bytes(index, buckets);
-    engine.pool().counters().index_growing_bytes().fetch_add(more, Ordering::Relaxed);
-    engine.pool().budget().force(SealedIndex::bytes_for(buckets));
+    engine.shared().counters().index_growing_bytes().fetch_add(more, Ordering::Relaxed);
+    engine.shared().budget().force(SealedIndex::bytes_for(buckets));
 }
 
 impl Growth {
@@ -239,8 +239,8 @@ impl Growth {
     /// Puts the new index in place, or drops it when entries are missing.
     fn finish(&self, engine: &Engine, guard: Guard<'_>, is_complete: bool) {
         let shard = &engine.shards()[self.shard];
-        engine.pool().counters().index_growing_bytes().fetch_sub(self.more, Ordering::Relaxed);
-        let mut locked = shard.lock(engine.pool(), guard);
+        engine.shared().counters().index_growing_bytes().fetch_sub(self.more, Ordering::Relaxed);
+        let mut locked = shard.lock(engine.shared(), guard);
         let (grown, carried) = locked.take_growth();
         match grown {
             Some(grown) if is_complete && locked.state().generation() == self.generation => {
@@ -253,15 +253,15 @@ impl Growth {
                 }
                 let old = shard.index().replace(*grown);
                 let old_bytes = old.bytes();
-                let counted = &engine.pool().counters().index_bytes();
+                let counted = &engine.shared().counters().index_bytes();
                 counted.fetch_add(self.bytes, Ordering::Relaxed);
                 counted.fetch_sub(old_bytes, Ordering::Relaxed);
-                engine.pool().discard(old, old_bytes);
+                engine.shared().discard(old, old_bytes);
                 // In this order: who saw the old index, and nothing suspended, looks again.
                 locked.note_move();
-                locked.clear_suspended();
+                locked.clear_deferred();
             }
-            _ => engine.pool().budget().give(self.bytes),
+            _ => engine.shared().budget().give(self.bytes),
         }
     }
 }
@@ -279,9 +279,9 @@ fn carry_segment(
     if !shard.segments().is_current(sealed) {
         return Carried::Done;
     }
-    let is_suspended =
-        shard.lock(engine.pool(), guard).state().suspended().count(sealed.number) > 0;
-    if shard.segments().usage(sealed.number).live_records() == 0 && !is_suspended {
+    let is_deferred =
+        shard.lock(engine.shared(), guard).state().deferred().count(sealed.number) > 0;
+    if shard.segments().usage(sealed.number).live_records() == 0 && !is_deferred {
         return Carried::Done;
     }
     let footer = match read_footer(engine, shard, sealed, buffer) {
@@ -294,18 +294,18 @@ fn carry_segment(
             return Carried::Done;
         }
     };
-    let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut Glance::default());
+    let stuck = reconcile::by_footer(engine, shard, guard, sealed, &footer, &mut Glance::default());
     let is_carried = |name: &Name| {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         let growing = locked.state().growing().as_ref();
         growing.is_some_and(|index| index.get(*name, sealed.number).is_some())
-            || !locked.is_suspended(*name, sealed.number)
+            || !locked.is_deferred(*name, sealed.number)
     };
     if !stuck.iter().all(is_carried) {
         return Carried::Failed;
     }
     let is_carried = footer.names().chunks(BATCH).all(|batch| {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         if locked.state().generation() != generation {
             return false;
         }

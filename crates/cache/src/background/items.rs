@@ -27,7 +27,7 @@ pub(crate) fn read(
 ) -> Result<(), Unreadable> {
     buffer.set_len(engine.geometry().segment_bytes() as usize);
     let slot = shard.segments().slot(sealed.number);
-    engine.pool().slots().read_tail(slot, buffer).map_err(Unreadable::of)
+    engine.shared().slots().read_tail(slot, buffer).map_err(Unreadable::of)
 }
 
 /// Shows what of large items is alive in a segment that was read. Manifests that have expired are removed instead, and
@@ -48,8 +48,8 @@ pub(crate) fn of_segment(
     let large: Vec<_> = large.map(|(record, _)| record).collect();
     let mut expiries = Vec::new();
     for batch in large.chunks(BATCH) {
-        engine.pool().make_log_room();
-        let mut locked = shard.lock(engine.pool(), guard);
+        engine.shared().make_log_room();
+        let mut locked = shard.lock(engine.shared(), guard);
         if !shard.segments().is_current(sealed) {
             return Ok(());
         }
@@ -61,9 +61,9 @@ pub(crate) fn of_segment(
             }
             let is_listed = locked.index().get(name, sealed.number).is_some();
             if record.is_manifest() && record.is_expired(now) && is_listed {
-                locked.log_kill(name, sealed.number);
+                locked.log_tombstone(name, sealed.number);
                 locked.unlink(name, sealed.number, Some(record.encoded_bytes()));
-                count(engine.pool().counters().expired());
+                count(engine.shared().counters().expired());
                 chunks::discard_chunks_of(engine, record);
                 continue;
             }
@@ -85,7 +85,7 @@ pub(crate) fn in_block<'g>(
     guard: Guard<'g>,
     (id, fill, from): (u32, u32, u32),
 ) -> Vec<Resident<'g>> {
-    let residents = engine.pool().arena().records_from(guard, id, from, fill);
+    let residents = engine.shared().arena().records_from(guard, id, from, fill);
     residents.filter(|resident| Record::is_large_at(resident.bytes)).collect()
 }
 
@@ -102,9 +102,9 @@ pub(crate) fn of_residents(
         let name = name_of(engine, &record);
         let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
         if record.is_manifest() && record.is_expired(now) {
-            locked.log_kill_origin(name, resident);
+            locked.log_tombstone_of_origin(name, resident);
             locked.forget(name.pos, resident, at);
-            count(engine.pool().counters().expired());
+            count(engine.shared().counters().expired());
             chunks::discard_chunks_of(engine, &record);
             continue;
         }

@@ -35,7 +35,7 @@ pub(crate) fn read_segment(
 ) -> Option<Vec<Option<Range<usize>>>> {
     let segments = engine.shards()[shard_at].segments();
     buffer.set_len(engine.geometry().segment_bytes() as usize);
-    engine.pool().slots().read_tail(segments.slot(sealed.number), buffer).ok()?;
+    engine.shared().slots().read_tail(segments.slot(sealed.number), buffer).ok()?;
     segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
 }
 
@@ -54,9 +54,9 @@ pub(crate) fn list_records<'b>(
     for record in records.filter(|record| is_listed(record, now)) {
         let key = engine.hasher().key(record.key, record.is_chunk());
         let name = engine.hasher().name(key.hash());
-        let entry = shard.lock(engine.pool(), guard).entry(name, sealed.number);
+        let entry = shard.lock(engine.shared(), guard).entry(name, sealed.number);
         let Some(entry) = entry else { continue };
-        let copy = shard.find_resident(engine.pool(), guard, &key, name.pos);
+        let copy = shard.find_resident(engine.shared(), guard, &key, name.pos);
         let accessed = copy
             .map_or(sealed_at, |(resident, ..)| resident.header.accessed().load(Ordering::Relaxed));
         visit(Listed { record, accessed, fetched: entry.uses() > 0, is_sealed: true });
@@ -75,7 +75,7 @@ pub(crate) fn show_evicted(
     buffer: &mut AlignedBuf,
     now: u32,
 ) {
-    if let Some(observer) = engine.pool().told().of_evictions() {
+    if let Some(observer) = engine.shared().told().of_evictions() {
         let tell = &mut |listed: Listed<'_>| observer.evicted(listed);
         list_segment(engine, guard, shard, sealed, buffer, now, tell);
     }

@@ -6,18 +6,16 @@ use crate::background::census::Walk;
 use crate::background::eviction::Compaction;
 use crate::background::expiry::Expiry;
 use crate::background::grow::{Growth, Pressure, Refused};
-use crate::background::moving::Space;
 use crate::background::pick::Wanted;
 use crate::background::reclaim::{Keeps, PutOff, Victim};
+use crate::background::reconcile::Reconciliation;
+use crate::background::relocate::Space;
 use crate::background::round::round;
 use crate::background::seal::Outcome;
-use crate::background::settle::Settling;
 use crate::background::turn::Turn;
-use crate::background::{
-    admission, buffers, chunks, descent, eviction, grow, merge, reclaim, seal,
-};
+use crate::background::{admission, buffers, chunks, demote, eviction, grow, merge, reclaim, seal};
 use crate::engine::{Engine, durability, fullness, limit, lost};
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::tiers::ladder::OUTPUTS_MAX;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -67,7 +65,7 @@ struct Round {
 impl Round {
     /// Begins a new one where this one has gained something.
     fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
-        let waiting = engine.pool().counters().fresh_bytes().load(Ordering::Relaxed);
+        let waiting = engine.shared().counters().fresh_bytes().load(Ordering::Relaxed);
         let (live, stored) = (
             fullness::live_bytes_on(engine, rung) + waiting,
             fullness::stored_bytes_on(engine, rung),
@@ -86,21 +84,21 @@ impl Round {
     /// Long records leave gaps that nothing fits into. Who has taken back as many segments as there are and
     /// gained nothing would go round for ever.
     fn is_over(&self, engine: &Engine, rung: u16) -> bool {
-        self.segments > engine.pool().slots().total_on(rung)
+        self.segments > engine.shared().slots().total_on(rung)
     }
 }
 
 /// Whether what is alive on a rung may leave it; `is_crowded` if nothing is gained by keeping it.
 fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
-    match engine.pool().slots().below(rung) {
+    match engine.shared().slots().below(rung) {
         Some(_) => is_crowded || fullness::is_full_on(engine, rung),
-        None => fullness::may_let_go(engine),
+        None => fullness::may_drop(engine),
     }
 }
 
 /// What background work keeps from one slice to the next.
 pub(crate) struct Maintenance {
-    participant: Participant,
+    reader: Reader,
     /// Those that nobody else works on in the background.
     shards: Range<usize>,
     /// One segment, to write.
@@ -113,7 +111,7 @@ pub(crate) struct Maintenance {
     /// Whether segments are taken back by this part or another.
     turn: Turn,
     growth: Option<Growth>,
-    settling: Settling,
+    reconciliation: Reconciliation,
     expiry: Expiry,
     walk: Walk,
     space: Space,
@@ -127,20 +125,20 @@ pub(crate) struct Maintenance {
 impl Maintenance {
     /// Of such shards; moves so many segments at once, at most, or does not merge at all.
     pub(crate) fn new(
-        participant: Participant,
+        reader: Reader,
         shards: Range<usize>,
         segments_max: usize,
         segment_bytes: usize,
     ) -> Self {
         Self {
-            participant,
+            reader,
             segment: AlignedBuf::zeroed(segment_bytes),
             reading: AlignedBuf::zeroed(segment_bytes),
             compaction: Compaction::default(),
             seal_turn: shards.start,
             turn: Turn::default(),
             growth: None,
-            settling: Settling::new(shards.clone()),
+            reconciliation: Reconciliation::new(shards.clone()),
             expiry: Expiry::new(shards.clone()),
             walk: Walk::new(shards.clone()),
             space: Space::new(segment_bytes),
@@ -153,29 +151,29 @@ impl Maintenance {
 
     /// Does one slice and says whether there was anything to do.
     pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
-        let quiesce = engine.pool().quiesce();
+        let quiesce = engine.shared().quiesce();
         // SAFETY: the participant passes its next quiescent point after the last use of the guard, but for moves that
         // park it while they wait for a drive, see `Job::while_parked`.
-        let guard = unsafe { quiesce.unbound_guard(&self.participant) };
+        let guard = unsafe { quiesce.unbound_guard(&self.reader) };
         if engine.has_lost_state() {
             lost::settle(engine, guard);
         }
         // Before anything expires by it.
         engine.note_time(now);
-        engine.pool().admission().ledger().observe(
-            engine.pool().slots(),
-            engine.pool().counters().tiers(),
+        engine.shared().admission().ledger().observe(
+            engine.shared().slots(),
+            engine.shared().counters().tiers(),
             now,
         );
         let is_first = self.shards.start == 0;
         let mut worked = is_first && self.look_after_all(engine, guard, now);
-        if !is_first && engine.pool().slots().is_any_silent() {
+        if !is_first && engine.shared().slots().is_any_silent() {
             // The first part may be waiting for that drive.
             fullness::judge_fullness(engine);
         }
         if engine.has_tiers() {
             worked |= self.keep_growing(engine, guard);
-            worked |= self.settling.step(engine, guard, now);
+            worked |= self.reconciliation.step(engine, guard, now);
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.keep_logs_short(engine, guard, now);
@@ -186,15 +184,15 @@ impl Maintenance {
             durability::distrust_failed_logs(engine);
         }
         worked |= chunks::discard_some(engine, guard);
-        worked |= self.walk.step(engine, &mut self.participant, &mut self.reading, now);
-        quiesce.park(&mut self.participant);
+        worked |= self.walk.step(engine, &mut self.reader, &mut self.reading, now);
+        quiesce.park(&mut self.reader);
         worked
     }
 
     /// What does not go shard by shard, ahead of what does.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         fullness::judge_fullness(engine);
-        let collected = engine.pool().collect();
+        let collected = engine.shared().collect();
         let made_room = eviction::make_room(engine, guard, &mut self.compaction, now);
         limit::shrink_to_limit(engine) || made_room || collected
     }
@@ -203,15 +201,15 @@ impl Maintenance {
         let may_clean = engine.recovery().is_done();
         if may_clean && !std::mem::replace(&mut self.is_timing, true) {
             // Recovery reads by many threads, and waits: what it can't read is lost.
-            engine.pool().slots().tiers().iter().for_each(|tier| tier.device().begin_timing());
+            engine.shared().slots().tiers().iter().for_each(|tier| tier.device().begin_timing());
         }
         let locked = |shard: usize, act: &dyn Fn()| {
-            let _locked = engine.shards()[shard].lock(engine.pool(), guard);
+            let _locked = engine.shards()[shard].lock(engine.shared(), guard);
             act();
         };
         let mut worked = false;
-        for log in engine.pool().logs() {
-            worked |= log.maintain(engine.pool().slots(), may_clean, &locked);
+        for log in engine.shared().logs() {
+            worked |= log.maintain(engine.shared().slots(), may_clean, &locked);
         }
         worked
     }
@@ -226,15 +224,15 @@ impl Maintenance {
 
     /// From below, since what an upper rung lets go needs a place there.
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        let mut rungs = engine.pool().slots().rungs().rev();
+        let mut rungs = engine.shared().slots().rungs().rev();
         rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
     }
 
     /// Kills count for as long as their segment is there: where a log has no slots for many more, segments are
     /// taken back before their places are needed.
     fn keep_logs_short(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        let slots = engine.pool().slots();
-        let mut logs = engine.pool().logs().iter().zip(slots.tiers());
+        let slots = engine.shared().slots();
+        let mut logs = engine.shared().logs().iter().zip(slots.tiers());
         let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
         let Some((_, tier)) = long else { return false };
         self.take_back_oldest((tier.rung(), false), engine, guard, now)
@@ -247,7 +245,7 @@ impl Maintenance {
         guard: Guard<'_>,
         now: u32,
     ) -> bool {
-        let slots = engine.pool().slots();
+        let slots = engine.shared().slots();
         if slots.on(rung).next().is_none() {
             // Nothing there can be taken back.
             return false;
@@ -267,7 +265,7 @@ impl Maintenance {
         }
         round.segments = round.segments.saturating_add(1);
         if is_fruitless && slots.below(rung).is_none() {
-            if !engine.pool().counters().is_full() {
+            if !engine.shared().counters().is_full() {
                 fullness::note_full(engine);
             }
             if !engine.evicts() {
@@ -286,11 +284,11 @@ impl Maintenance {
         shards: Range<usize>,
         now: u32,
     ) -> bool {
-        let mut rungs = engine.pool().slots().rungs().rev();
+        let mut rungs = engine.shared().slots().rungs().rev();
         rungs.any(|rung| {
             let is_full = is_full(engine, rung, false);
             // Where the index has no room, moving what is alive to a lower rung would gain none.
-            let goes = is_full || fullness::may_let_go(engine);
+            let goes = is_full || fullness::may_drop(engine);
             let victim = reclaim::choose(engine, shards.clone(), rung, goes);
             victim.is_some_and(|victim| {
                 self.take_back_one((rung, is_full), engine, guard, victim, now)
@@ -325,14 +323,14 @@ impl Maintenance {
         victim: Victim,
         now: u32,
     ) -> bool {
-        let below = engine.pool().slots().below(rung);
+        let below = engine.shared().slots().below(rung);
         let is_alive = reclaim::is_alive(engine, victim);
         let tier = engine.shards()[victim.shard].segments().slot(victim.sealed.number).tier;
-        let space = (&mut self.space, self.segments_max, &self.participant);
+        let space = (&mut self.space, self.segments_max, &self.reader);
         if let Some(below) = below.filter(|_| is_alive && is_full) {
             // Where that can't be done now, what is sealed goes below meanwhile.
             let victim = (victim, below);
-            return descent::descend(space, engine, guard, victim, &mut self.segment, now);
+            return demote::demote(space, engine, guard, victim, &mut self.segment, now);
         }
         if is_alive
             && admission::may_write(engine, tier, OUTPUTS_MAX as usize)
@@ -352,7 +350,7 @@ impl Maintenance {
         // Nothing else would make some, unless blocks that were given back are free in a moment.
         put_off == PutOff::NoRoom
             && victim.keeps == Keeps::Used
-            && engine.pool().arena().retired() == 0
+            && engine.shared().arena().retired() == 0
             && {
                 let victim = Victim { keeps: Keeps::UsedThatFits, ..victim };
                 reclaim::reclaim(engine, guard, victim, &mut self.reading, now).is_ok()
@@ -408,14 +406,14 @@ impl Maintenance {
         patience: Patience,
     ) -> Sealing {
         let shard = &engine.shards()[at];
-        if shard.lock(engine.pool(), guard).state().awaited().is_some() {
+        if shard.lock(engine.shared(), guard).state().recovering().is_some() {
             return Sealing::NotNow;
         }
         let wanted = match admission::sift(engine, guard, at, now) {
             Sifted::Held(worked) => return Sealing::of(worked),
             Sifted::Due(wanted) => wanted,
         };
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if locked.sealable_bytes() < buffers::least_to_seal(engine, &locked) {
             // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
             let worked =
@@ -441,7 +439,7 @@ impl Maintenance {
                         if eviction::drop_hot_block(engine, guard, now) {
                             return Sealing::Worked;
                         }
-                        if engine.pool().arena().retired() > 0 {
+                        if engine.shared().arena().retired() > 0 {
                             // What was dropped is free once nobody looks at it any more.
                             return Sealing::NotNow;
                         }
@@ -476,7 +474,7 @@ impl Maintenance {
     ) -> Option<u64> {
         while self.keep_growing(engine, guard) {}
         let shard = &engine.shards()[at];
-        let coming = buffers::records_per_segment(engine, &shard.lock(engine.pool(), guard));
+        let coming = buffers::records_per_segment(engine, &shard.lock(engine.shared(), guard));
         let is_needed = || grow::pressure(shard, guard, coming) == Pressure::Needed;
         while is_needed() {
             match grow::start(engine, guard, at, coming) {
@@ -488,7 +486,7 @@ impl Maintenance {
                 Err(Refused::NoMemory) if eviction::drop_hot_block(engine, guard, now) => {}
                 Err(_) => break,
             }
-            engine.pool().collect();
+            engine.shared().collect();
         }
         is_needed().then_some(coming)
     }
@@ -502,13 +500,13 @@ impl Maintenance {
         }
         // Those of items that had to go meanwhile.
         self.discard_all(engine, goes_on);
-        engine.pool().quiesce().park(&mut self.participant);
+        engine.shared().quiesce().park(&mut self.reader);
     }
 
     /// Removes the chunks of items that are gone: after the next start nobody knows of them any more.
     fn discard_all(&mut self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
-        engine.pool().quiesce().refresh(&mut self.participant);
-        let guard = engine.pool().quiesce().guard(&self.participant);
+        engine.shared().quiesce().refresh(&mut self.reader);
+        let guard = engine.shared().quiesce().guard(&self.reader);
         while goes_on() && chunks::discard_some(engine, guard) {}
     }
 
@@ -518,11 +516,11 @@ impl Maintenance {
         let segments = engine.shards()[at].segments().iter().count();
         let (mut taken_back, mut is_crowded) = (0, false);
         while goes_on() {
-            engine.pool().quiesce().refresh(&mut self.participant);
+            engine.shared().quiesce().refresh(&mut self.reader);
             // SAFETY: as in `slice`; the next quiescent point is that of the next round.
-            let guard = unsafe { engine.pool().quiesce().unbound_guard(&self.participant) };
-            let slots = engine.pool().slots();
-            if engine.pool().logs().iter().any(|log| log.is_short_of_slots(slots)) {
+            let guard = unsafe { engine.shared().quiesce().unbound_guard(&self.reader) };
+            let slots = engine.shared().slots();
+            if engine.shared().logs().iter().any(|log| log.is_short_of_slots(slots)) {
                 // What is said from here on takes some, too.
                 self.maintain_logs(engine, guard);
             }
@@ -539,7 +537,7 @@ impl Maintenance {
                 None | Some(Outcome::Blocked) if may_take_back => {
                     taken_back += 1;
                     // The logs have to be durable in the end, which takes places, too.
-                    engine.pool().spill_logs();
+                    engine.shared().spill_logs();
                     if (taken_back > segments || is_crowded) && engine.recovery().is_done() {
                         // Nothing is gained by keeping what is alive.
                         match is_crowded {
@@ -552,7 +550,7 @@ impl Maintenance {
                 }
                 _ => return,
             }
-            engine.pool().collect();
+            engine.shared().collect();
         }
     }
 
@@ -566,7 +564,7 @@ impl Maintenance {
         now: u32,
         crowd: Option<u64>,
     ) -> Option<Outcome> {
-        let left = || engine.shards()[at].lock(engine.pool(), guard).state().fresh().records();
+        let left = || engine.shards()[at].lock(engine.shared(), guard).state().fresh().records();
         let before = left();
         let outcome = seal::seal(engine, guard, at, &mut self.segment, now, Wanted::All);
         let least = crowd.map_or(1, |coming| (coming.min(before) / 4).max(1));

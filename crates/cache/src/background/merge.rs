@@ -1,12 +1,12 @@
 //! Merging: what is alive in some segments of a shard moves into fewer new ones of the same tier.
 //!
 //! Records that reclaim puts back one by one take a place in DRAM, a line of the table and a seal; here
-//! they move from drive to drive, see [`crate::background::moving`].
+//! they move from drive to drive, see [`crate::background::relocate`].
 
-use crate::background::moving::{Job, Space};
 use crate::background::reclaim::Victim;
+use crate::background::relocate::{Job, Space};
 use crate::engine::{Engine, fullness};
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::segments::layout::{Footer, PAGE};
 use crate::segments::page::PAGE_ROOM;
 use crate::segments::segment::{Sealed, Usage};
@@ -46,7 +46,7 @@ pub(crate) fn room_of_one(engine: &Engine) -> u64 {
 /// Merges the segment that is to be taken back with others of its shard. `false` if nothing would be
 /// gained, or something is in the way.
 pub(crate) fn merge(
-    (space, segments_max, participant): (&mut Space, usize, &Participant),
+    (space, segments_max, reader): (&mut Space, usize, &Reader),
     engine: &Engine,
     guard: Guard<'_>,
     victim: Victim,
@@ -56,9 +56,9 @@ pub(crate) fn merge(
     let Some((group, outputs)) = choose(engine, guard, victim, segments_max) else {
         return false;
     };
-    let job = Job::of(engine, guard, participant, (victim.shard, &group), now);
+    let job = Job::of(engine, guard, reader, (victim.shard, &group), now);
     // Before anything is read or written: others that move look for places, too.
-    let Some(places) = engine.pool().slots().reserve(repeat_n(job.tier(), outputs)) else {
+    let Some(places) = engine.shared().slots().reserve(repeat_n(job.tier(), outputs)) else {
         return false;
     };
     let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry().segment_bytes());
@@ -91,11 +91,11 @@ fn choose(
     let shard = &engine.shards()[victim.shard];
     let segments = shard.segments();
     let tier = segments.slot(victim.sealed.number).tier;
-    let locked = shard.lock(engine.pool(), guard);
+    let locked = shard.lock(engine.shared(), guard);
     let may_merge = locked.state().growing().is_none()
-        && locked.state().awaited().is_none()
-        && !fullness::may_let_go(engine);
-    let room = (engine.pool().slots().tiers()[usize::from(tier)].free() as usize)
+        && locked.state().recovering().is_none()
+        && !fullness::may_drop(engine);
+    let room = (engine.shared().slots().tiers()[usize::from(tier)].free() as usize)
         .min(locked.state().numbers().len());
     drop(locked);
     if !may_merge || room == 0 {

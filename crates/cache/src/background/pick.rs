@@ -107,7 +107,7 @@ impl<'g> Pick<'g> {
     /// clear what is written.
     fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
         let mut choice = Choice::default();
-        let arena = self.engine.pool().arena();
+        let arena = self.engine.shared().arena();
         for resident in
             blocks.iter().flat_map(|block| arena.records(self.guard, block.id, block.fill))
         {
@@ -180,19 +180,19 @@ impl<'g> Pick<'g> {
     }
 
     fn drop_expired(&self, expired: &[Fresh<'_>]) {
-        let pool = self.engine.pool();
+        let shared = self.engine.shared();
         for batch in expired.chunks(BATCH) {
-            pool.make_log_room();
-            let mut locked = self.shard.lock(pool, self.guard);
+            shared.make_log_room();
+            let mut locked = self.shard.lock(shared, self.guard);
             for Fresh { name, resident, is_manifest, .. } in batch {
                 // Overwritten, deleted or flushed meanwhile.
                 let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { continue };
                 if let (true, Some((record, _))) = (*is_manifest, Record::decode(resident.bytes)) {
                     chunks::discard_chunks_of(self.engine, &record);
                 }
-                count(pool.counters().expired());
-                count(pool.counters().expired_unwritten());
-                locked.log_kill_origin(*name, resident);
+                count(shared.counters().expired());
+                count(shared.counters().expired_unwritten());
+                locked.log_tombstone_of_origin(*name, resident);
                 locked.forget(name.pos, resident, at);
             }
         }

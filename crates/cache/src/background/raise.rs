@@ -21,10 +21,10 @@ impl<'e> Raise<'e> {
     /// From one block of copies; half of it at most, since making room in DRAM is what it is emptied for.
     /// Nothing where write buffers or write budgets are short.
     pub(crate) fn new(engine: &'e Engine) -> Self {
-        let (slots, ledger) = (engine.pool().slots(), engine.pool().admission().ledger());
+        let (slots, ledger) = (engine.shared().slots(), engine.shared().admission().ledger());
         let is_ladder = slots.rungs().count() > 1;
         let may_write = is_ladder
-            && !engine.pool().is_short_of_buffers()
+            && !engine.shared().is_short_of_buffers()
             && (0..slots.tiers().len())
                 .all(|tier| ledger.write_policy(tier as u16) == WritePolicy::AllOnce);
         let next = if may_write { slots.next() } else { None };

@@ -4,7 +4,7 @@
 /// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
 fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
     let level =
-        engine.pool().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
+        engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
     let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
     let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
     (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
@@ -20,14 +20,14 @@ fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: us
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use crate::background::drop_segment::purge;
 use crate::background::footers::{Unreadable, read_footer};
-use crate::background::whole::purge;
-use crate::background::{listing, settle, whole};
+use crate::background::{drop_segment, listing, reconcile};
 use crate::dram::lane::Lane;
 use crate::dram::memory::Stamp;
 use crate::dram::resident::mark;
 use crate::engine::{Engine, chunks, fullness};
-use crate::index::suspended::Glance;
+use crate::index::deferred::Glance;
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::records::record::Record;
@@ -101,7 +101,7 @@ pub(crate) fn segments_on(
     shards: Range<usize>,
     rung: u16,
 ) -> impl Iterator<Item = (usize, Sealed)> {
-    let tiers = engine.pool().slots().tiers().iter();
+    let tiers = engine.shared().slots().tiers().iter();
     let is_gain: Vec<_> = tiers.map(|tier| tier.rung() == rung && tier.works()).collect();
     shards.flat_map(move |shard| {
         let segments = engine.shards()[shard].segments();
@@ -122,7 +122,8 @@ pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
     let segment_bytes = engine.geometry().segment_bytes();
     engine.shards().iter().all(|shard| {
         let tier = |sealed: &Sealed| usize::from(shard.segments().slot(sealed.number).tier);
-        let on_rung = |sealed: &Sealed| engine.pool().slots().tiers()[tier(sealed)].rung() == rung;
+        let on_rung =
+            |sealed: &Sealed| engine.shared().slots().tiers()[tier(sealed)].rung() == rung;
         shard.segments().iter().filter(on_rung).all(|sealed| {
             let usage = shard.segments().usage(sealed.number);
             let dead = usage.record_bytes().saturating_sub(usage.live_bytes());
@@ -149,12 +150,12 @@ pub(crate) fn reclaim(
     now: u32,
 ) -> Result<(), PutOff> {
     let shard = &engine.shards()[victim.shard];
-    let told = engine.pool().told();
-    let place = engine.pool().slots().place_number(shard.segments().slot(victim.sealed.number));
+    let told = engine.shared().told();
+    let place = engine.shared().slots().place_number(shard.segments().slot(victim.sealed.number));
     told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
-    shard.lock(engine.pool(), guard).begin_leaving(&[victim.sealed]);
+    shard.lock(engine.shared(), guard).begin_leaving(&[victim.sealed]);
     let done = take_back(engine, guard, victim, buffer, now);
-    shard.lock(engine.pool(), guard).end_leaving();
+    shard.lock(engine.shared(), guard).end_leaving();
     let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
     told.reclaims(place, step);
     done
@@ -169,9 +170,9 @@ fn take_back(
 ) -> Result<(), PutOff> {
     let shard = &engine.shards()[victim.shard];
     let number = victim.sealed.number;
-    let may_let_go = victim.keeps != Keeps::All;
-    let is_suspended = shard.lock(engine.pool(), guard).state().suspended().count(number) > 0;
-    if shard.segments().usage(number).live_records() > 0 || is_suspended {
+    let may_drop = victim.keeps != Keeps::All;
+    let is_deferred = shard.lock(engine.shared(), guard).state().deferred().count(number) > 0;
+    if shard.segments().usage(number).live_records() > 0 || is_deferred {
         let footer = match read_footer(engine, shard, victim.sealed, buffer) {
             Ok(footer) => footer,
             Err(Unreadable::Unanswered) => return Err(PutOff::Unanswered),
@@ -180,30 +181,36 @@ fn take_back(
                 return Ok(());
             }
         };
-        let stuck =
-            settle::by_footer(engine, shard, guard, victim.sealed, &footer, &mut Glance::default());
-        if !stuck.is_empty() && !may_let_go {
+        let stuck = reconcile::by_footer(
+            engine,
+            shard,
+            guard,
+            victim.sealed,
+            &footer,
+            &mut Glance::default(),
+        );
+        if !stuck.is_empty() && !may_drop {
             // The index has to grow first.
             return Err(PutOff::NoRoom);
         }
         let share = footer.names().len() * KEEP_PERCENT / 100;
-        let keep_max = match may_let_go {
+        let keep_max = match may_drop {
             true => share + records_to_keep_ahead(engine, shard, number),
             false => footer.names().len(),
         };
         let keep = sort_out(engine, shard, guard, victim, (footer.names(), keep_max));
         let live = || shard.segments().usage(number).live_records() as usize;
-        if may_let_go && keep.len() > share && !shard.segments().has_manifests(number) {
+        if may_drop && keep.len() > share && !shard.segments().has_manifests(number) {
             note_kept(engine, shard, number, keep.len(), share);
             renew(engine, shard, guard, victim.sealed, footer.names());
             return Ok(());
         }
         let live_before = live();
-        let mut items_let_go = Vec::new();
+        let mut items_dropped = Vec::new();
         if !keep.is_empty() || shard.segments().has_manifests(number) {
-            let let_go = &mut items_let_go;
+            let dropped = &mut items_dropped;
             let kept =
-                reinsert_all(engine, shard, guard, victim.sealed, (&keep, let_go), buffer, now);
+                reinsert_all(engine, shard, guard, victim.sealed, (&keep, dropped), buffer, now);
             // What finds no room waits until some is made.
             match kept {
                 Err(PutOff::NoRoom) if victim.keeps == Keeps::UsedThatFits => {}
@@ -214,10 +221,10 @@ fn take_back(
                 }
             }
         }
-        if may_let_go {
+        if may_drop {
             note_kept(engine, shard, number, live_before.saturating_sub(live()), share);
         }
-        whole::end(engine, shard, guard, &[victim.sealed]);
+        drop_segment::end(engine, shard, guard, &[victim.sealed]);
         let left = (victim.shard, victim.sealed);
         listing::show_evicted(engine, guard, left, buffer, now);
         // Most often every record has found another place.
@@ -225,13 +232,13 @@ fn take_back(
             drop_entries(engine, shard, guard, victim.sealed, footer.names());
         }
         drop_stuck(engine, shard, guard, victim.sealed, &stuck);
-        items_let_go
+        items_dropped
             .iter()
             .for_each(|item| chunks::discard_chunks_of_dropped(engine, shard, guard, item));
     } else {
-        whole::end(engine, shard, guard, &[victim.sealed]);
+        drop_segment::end(engine, shard, guard, &[victim.sealed]);
     }
-    let mut locked = shard.lock(engine.pool(), guard);
+    let mut locked = shard.lock(engine.shared(), guard);
     if shard.segments().is_current(victim.sealed) {
         engine.free_segment(&mut locked, number);
     }
@@ -242,7 +249,7 @@ fn take_back(
 /// anew would gain no place. Unused records stay with them: their entries could only go with a tombstone each.
 fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
     for batch in names.chunks(BATCH) {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         if !shard.segments().is_current(sealed) {
             return;
         }
@@ -263,7 +270,7 @@ pub(crate) fn drop_entries(
     names: &[Name],
 ) {
     for batch in names.chunks(BATCH) {
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if !shard.segments().is_current(sealed) {
             return;
         }
@@ -275,7 +282,7 @@ pub(crate) fn drop_entries(
             evicted += 1;
             unfetched += u64::from(entry.uses() == 0);
         }
-        let counters = engine.pool().counters();
+        let counters = engine.shared().counters();
         counters.note_evicted_from_tiers(evicted);
         counters.evicted_unfetched().fetch_add(unfetched, Ordering::Relaxed);
     }
@@ -283,13 +290,13 @@ pub(crate) fn drop_entries(
 
 /// Drops records that the index has no room for.
 fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
-    let mut locked = shard.lock(engine.pool(), guard);
+    let mut locked = shard.lock(engine.shared(), guard);
     for &name in names {
-        if shard.segments().is_current(sealed) && locked.is_suspended(name, sealed.number) {
+        if shard.segments().is_current(sealed) && locked.is_deferred(name, sealed.number) {
             locked.unlink(name, sealed.number, None);
-            count(engine.pool().counters().collisions());
-            count(engine.pool().counters().evictions());
-            count(engine.pool().counters().evictions_index());
+            count(engine.shared().counters().collisions());
+            count(engine.shared().counters().evictions());
+            count(engine.shared().counters().evictions_index());
         }
     }
 }
@@ -305,7 +312,7 @@ fn sort_out(
     let tier = shard.segments().slot(sealed.number).tier;
     let mut keep = HashSet::new();
     for batch in names.chunks(BATCH) {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         if !shard.segments().is_current(sealed) {
             return HashSet::new();
         }
@@ -314,7 +321,8 @@ fn sort_out(
             let Some(entry) = locked.index().get(name, sealed.number) else { continue };
             let has_copy = || has_copy(&locked, name, sealed);
             let is_kept = || {
-                keeps == Keeps::All || engine.pool().admission().keeps(tier, entry.uses(), has_copy)
+                keeps == Keeps::All
+                    || engine.shared().admission().keeps(tier, entry.uses(), has_copy)
             };
             if keep.len() < keep_max && is_kept() {
                 keep.insert(name);
@@ -328,7 +336,7 @@ fn sort_out(
 pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
-        let resident = locked.pool().arena().view(locked.guard(), addr);
+        let resident = locked.shared().arena().view(locked.guard(), addr);
         resident.has(mark::HOT) && resident.header.origin().load(Ordering::Relaxed) == origin
     };
     locked.table().find(name.pos, is_copy).is_some()
@@ -341,14 +349,14 @@ fn reinsert_all(
     shard: &Shard,
     guard: Guard<'_>,
     sealed: Sealed,
-    (keep, let_go): (&HashSet<Name>, &mut Vec<Vec<u8>>),
+    (keep, dropped): (&HashSet<Name>, &mut Vec<Vec<u8>>),
     buffer: &mut AlignedBuf,
     now: u32,
 ) -> Result<(), PutOff> {
     let slot = shard.segments().slot(sealed.number);
-    let counters = engine.pool().counters().tier(slot.tier);
+    let counters = engine.shared().counters().tier(slot.tier);
     buffer.set_len(engine.geometry().segment_bytes() as usize);
-    if let Err(error) = engine.pool().slots().read_tail(slot, buffer) {
+    if let Err(error) = engine.shared().slots().read_tail(slot, buffer) {
         if is_unanswered(&error) {
             return Err(PutOff::Unanswered);
         }
@@ -365,9 +373,9 @@ fn reinsert_all(
                 return reinsert(engine, shard, guard, sealed, bytes, now);
             }
             if record.is_manifest()
-                && shard.lock(engine.pool(), guard).entry(name, sealed.number).is_some()
+                && shard.lock(engine.shared(), guard).entry(name, sealed.number).is_some()
             {
-                let_go.push(bytes[..taken].to_vec());
+                dropped.push(bytes[..taken].to_vec());
             }
             Ok(())
         }
@@ -391,7 +399,7 @@ pub(crate) fn reinsert(
     let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
     let key = engine.hasher().key(record.key, record.is_chunk());
     let name = engine.hasher().name(key.hash());
-    let mut locked = shard.lock(engine.pool(), guard);
+    let mut locked = shard.lock(engine.shared(), guard);
     let still_there =
         shard.segments().is_current(sealed) && locked.index().get(name, sealed.number).is_some();
     if !still_there {
@@ -399,7 +407,7 @@ pub(crate) fn reinsert(
     }
     if record.is_expired(now) {
         locked.unlink(name, sealed.number, Some(taken as u32));
-        count(engine.pool().counters().expired());
+        count(engine.shared().counters().expired());
         chunks::discard_chunks_of(engine, &record);
         return Ok(());
     }
@@ -415,7 +423,7 @@ pub(crate) fn reinsert(
     let appended = locked.append(Lane::Fresh, Asker::Background, taken, stamp, write);
     let addr = appended.map_err(|NoBlock| PutOff::NoRoom)?;
     locked.commit();
-    match shard.find_resident(engine.pool(), guard, &key, name.pos) {
+    match shard.find_resident(engine.shared(), guard, &key, name.pos) {
         Some((copy, _, at)) => locked.supersede(name.pos, &copy, at, addr, Lane::Fresh),
         None => locked.enter(name.pos, addr, Lane::Fresh),
     }

@@ -6,7 +6,7 @@
 
 use crate::background::maintenance::Maintenance;
 use crate::background::merge;
-use crate::background::moving::Item;
+use crate::background::relocate::Item;
 use crate::config::Config;
 use crate::dram::lane::Lane;
 use crate::engine::Engine;
@@ -25,7 +25,7 @@ const SHARE: u64 = 8;
 const LISTED_BYTES: u64 = 100;
 
 /// Everything that works in the background.
-pub(crate) struct Crew {
+pub(crate) struct Scheduler {
     parts: Box<[Mutex<Maintenance>]>,
     /// Counts slices: parts take turns.
     slices: AtomicUsize,
@@ -66,15 +66,15 @@ fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
     merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes() as usize)
 }
 
-impl Crew {
+impl Scheduler {
     pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
         let (shards, parts) = (engine.shards().len(), parts(config, engine.geometry()));
         let moving_max = moving_max(config.memory_bytes, parts, engine.geometry());
         let part = |at: usize| {
-            let participant = engine.pool().quiesce().join()?;
+            let reader = engine.shared().quiesce().join()?;
             let shards = shards * at / parts..shards * (at + 1) / parts;
             let segment_bytes = engine.geometry().segment_bytes() as usize;
-            Some(Mutex::new(Maintenance::new(participant, shards, moving_max, segment_bytes)))
+            Some(Mutex::new(Maintenance::new(reader, shards, moving_max, segment_bytes)))
         };
         Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
     }
@@ -98,9 +98,9 @@ impl Crew {
         // All at once, so that nobody else works meanwhile.
         let parts: Vec<_> = self.parts.iter().map(lock).collect();
         // As long as there are places for that.
-        engine.pool().spill_logs();
+        engine.shared().spill_logs();
         parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
-        engine.pool().counters().records(Lane::Fresh).load(Ordering::Relaxed) == 0
+        engine.shared().counters().records(Lane::Fresh).load(Ordering::Relaxed) == 0
     }
 }
 

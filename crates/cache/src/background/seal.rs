@@ -46,7 +46,7 @@ pub(crate) fn seal(
     wanted: Wanted,
 ) -> Outcome {
     let shard = &engine.shards()[shard_at];
-    let loss = engine.pool().arena().loss();
+    let loss = engine.shared().arena().loss();
     let stage_before = loss.stage();
     let Some((mut items, generation)) = gather(engine, shard, guard, now, wanted) else {
         return Outcome::NotDue;
@@ -60,12 +60,12 @@ pub(crate) fn seal(
     if items.is_empty() {
         return Outcome::NotDue;
     }
-    let Some(slot) = engine.pool().slots().take() else { return Outcome::Blocked };
-    let mut locked = shard.lock(engine.pool(), guard);
+    let Some(slot) = engine.shared().slots().take() else { return Outcome::Blocked };
+    let mut locked = shard.lock(engine.shared(), guard);
     // After a flush the records are gone, and all numbers are back.
     let is_current = locked.state().generation() == generation;
     let Some(number) = is_current.then(|| locked.take_number()).flatten() else {
-        engine.pool().slots().give(slot);
+        engine.shared().slots().give(slot);
         return Outcome::Blocked;
     };
     drop(locked);
@@ -76,26 +76,26 @@ pub(crate) fn seal(
     // Zeros in the place of what was lost would have a checksum from here on.
     let is_intact = stage_before != stage::FOUND && loss.stage_after_reads() == stage_before;
     if !is_intact {
-        engine.pool().slots().give(slot);
+        engine.shared().slots().give(slot);
     }
-    if !is_intact || engine.pool().slots().write(slot, segment).is_err() {
+    if !is_intact || engine.shared().slots().write(slot, segment).is_err() {
         // The records stay in DRAM and go to another place.
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if locked.state().generation() == generation {
             locked.give_numbers([number]);
         }
         return Outcome::Blocked;
     }
-    let log = &engine.pool().logs()[usize::from(slot.tier)];
-    log.ensure_room(engine.pool().slots());
-    locked = shard.lock(engine.pool(), guard);
+    let log = &engine.shared().logs()[usize::from(slot.tier)];
+    log.ensure_room(engine.shared().slots());
+    locked = shard.lock(engine.shared(), guard);
     if locked.state().generation() != generation {
         // Everything was flushed meanwhile, segment numbers too.
-        engine.pool().slots().give(slot);
+        engine.shared().slots().give(slot);
         return Outcome::Sealed;
     }
     crash_point("seal: written");
-    let log_slot = engine.pool().slots().index(slot);
+    let log_slot = engine.shared().slots().index(slot);
     log.begin(log_slot, Seat { shard: footer.shard(), number, seq });
     shard.segments().publish(slot, &footer, footer.names().len() as u32, seq);
     engine.note_segment(shard.segments(), number, true);
@@ -104,7 +104,7 @@ pub(crate) fn seal(
     drop(locked);
     crash_point("seal: begun");
     let is_there = publish(engine, shard, guard, &items, number, generation);
-    shard.lock(engine.pool(), guard).set_sealing(None);
+    shard.lock(engine.shared(), guard).set_sealing(None);
     if is_there {
         let log_slot = (slot.tier, log_slot);
         leave_dram(engine, shard, guard, &items, log_slot, generation);
@@ -121,16 +121,16 @@ fn leave_dram(
     log_slot: (u16, u32),
     generation: u64,
 ) {
-    let locked = shard.lock(engine.pool(), guard);
+    let locked = shard.lock(engine.shared(), guard);
     if locked.state().generation() != generation {
         return;
     }
     let (tier, slot) = log_slot;
-    engine.pool().logs()[usize::from(tier)].commit(slot);
+    engine.shared().logs()[usize::from(tier)].commit(slot);
     drop(locked);
     crash_point("seal: committed");
     for batch in items.chunks(BATCH) {
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if locked.state().generation() != generation {
             return;
         }
@@ -151,7 +151,7 @@ fn gather<'g>(
 ) -> Option<(Vec<Item<'g>>, u64)> {
     let any = wanted == Wanted::All;
     let (blocks, generation, since, least) = {
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if any {
             locked.shelve_open();
         }
@@ -192,15 +192,15 @@ fn publish(
     generation: u64,
 ) -> bool {
     items.chunks(BATCH).all(|batch| {
-        engine.pool().make_log_room();
-        let mut locked = shard.lock(engine.pool(), guard);
+        engine.shared().make_log_room();
+        let mut locked = shard.lock(engine.shared(), guard);
         let goes_on = locked.state().generation() == generation;
         if goes_on {
             batch.iter().for_each(|item| prefetch::line(item.source().header));
             batch.iter().for_each(|item| locked.table().prefetch(item.name().pos));
             locked.index().prefetch_all(batch.iter().map(|item| item.name()));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));
-            if engine.pool().arena().loss().stage_after_reads() == stage::FOUND {
+            if engine.shared().arena().loss().stage_after_reads() == stage::FOUND {
                 // Which older copies they had, their headers may not say any more.
                 batch.iter().for_each(|item| locked.forget_sealed(item.name()));
             }
@@ -212,15 +212,15 @@ fn publish(
 fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let (name, resident) = (item.name(), item.source());
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else {
-        return locked.log_kill(name, number);
+        return locked.log_tombstone(name, number);
     };
     let used = resident.has(mark::USED);
     let uses = if resident.has(mark::USED_BEFORE) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes().len() as u32).is_err() {
         // The index is as full as it gets; the record stays in DRAM for a later segment.
-        return locked.log_kill(name, number);
+        return locked.log_tombstone(name, number);
     }
-    let tier = locked.pool().counters().tier(locked.shard().segments().slot(number).tier);
+    let tier = locked.shared().counters().tier(locked.shard().segments().slot(number).tier);
     if resident.has(mark::REINSERTED) {
         count(tier.reinserted_records());
     } else {
@@ -230,7 +230,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let Some(sealed) = locked.shard().segments().sealed(number) else { return };
     let copy = used.then(|| crate::shard::promotion::keep(locked, resident, sealed).ok()).flatten();
     // Reclaim may not have come to the end of the segment that the record was taken from.
-    locked.log_kill_origin(name, resident);
+    locked.log_tombstone_of_origin(name, resident);
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     resident.header.origin().store(origin, Ordering::Relaxed);
     resident.header.mark().fetch_or(mark::SEALED, Ordering::Release);

@@ -38,12 +38,12 @@ impl Sweep {
         }
         if self.blocks.is_empty() {
             self.shards -= 1;
-            let locked = engine.shards()[self.shards].lock(engine.pool(), guard);
+            let locked = engine.shards()[self.shards].lock(engine.shared(), guard);
             self.blocks = locked.state().fresh().full().iter().map(|block| block.id).collect();
         }
         for _ in 0..BLOCKS_PER_STEP {
             let Some(id) = self.blocks.pop() else { break };
-            let mut locked = engine.shards()[self.shards].lock(engine.pool(), guard);
+            let mut locked = engine.shards()[self.shards].lock(engine.shared(), guard);
             // It may have been emptied since, and filled anew with other records.
             let block = locked.state().fresh().full().iter().copied().find(|block| block.id == id);
             if let Some(block) = block {
@@ -55,7 +55,7 @@ impl Sweep {
 }
 
 fn drop_expired(engine: &Engine, locked: &mut Locked<'_>, block: FullBlock, now: u32) {
-    for resident in engine.pool().arena().records(locked.guard(), block.id, block.fill) {
+    for resident in engine.shared().arena().records(locked.guard(), block.id, block.fill) {
         let Some((record, _)) = Record::decode(resident.bytes) else { continue };
         if resident.has(mark::VOID) || !record.is_expired(now) {
             continue;

@@ -39,7 +39,7 @@ impl Turn {
         }
         self.slices = self.slices.saturating_add(1);
         // A drive that does not answer holds up the part that waits for it.
-        self.slices > SLICES_MAX || engine.pool().slots().is_any_silent()
+        self.slices > SLICES_MAX || engine.shared().slots().is_any_silent()
     }
 }
 

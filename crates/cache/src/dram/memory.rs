@@ -3,7 +3,7 @@
 //! All records in DRAM lie in equal blocks of one mapping. A block is filled by one owner in arrival
 //! order, its records are immutable once published, and it returns to the pool when none of them is
 //! live and every session has passed a quiescent point. This file, [`crate::platform::mapped`] and
-//! [`crate::platform::published`] hold all unsafe code of the crate (and [`crate::platform::prefetch`] a hint).
+//! [`crate::platform::rcu`] hold all unsafe code of the crate (and [`crate::platform::prefetch`] a hint).
 //!
 //! The first blocks lie in the [`State`], so that records which are nowhere else outlive the process.
 //! Two words of the state say of each what a recovery needs to know:

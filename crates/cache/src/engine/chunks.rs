@@ -53,8 +53,8 @@ pub(crate) fn discard_chunks_of_dropped(
     let Some((record, _)) = Record::decode(bytes) else { return };
     let key = engine.hasher().key(record.key, record.is_chunk());
     let pos = engine.hasher().name(key.hash()).pos;
-    let _locked = shard.lock(&engine.pool, guard);
-    if shard.find_resident(&engine.pool, guard, &key, pos).is_none() {
+    let _locked = shard.lock(&engine.shared, guard);
+    if shard.find_resident(&engine.shared, guard, &key, pos).is_none() {
         discard_chunks_of(engine, &record);
     }
 }

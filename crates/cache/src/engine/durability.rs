@@ -3,7 +3,7 @@
 
 use crate::config::error::OpenError;
 use crate::engine::Engine;
-use crate::log::KillLog;
+use crate::log::TombstoneLog;
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
 use crate::segments::layout::Superblock;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// The superblocks as of now.
 pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), OpenError> {
-    (0..engine.pool.slots().tiers().len()).try_for_each(|tier| {
+    (0..engine.shared.slots().tiers().len()).try_for_each(|tier| {
         write_superblock(engine, tier, clean)?;
         crash_point("superblocks: a tier was told");
         Ok(())
@@ -26,17 +26,17 @@ pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), Open
 fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), OpenError> {
     let get = |field| engine.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
     let next_cas = engine.shards.iter().map(Shard::next_cas_peek);
-    let device = engine.pool.slots().tiers()[tier].device().as_ref();
+    let device = engine.shared.slots().tiers()[tier].device().as_ref();
     let mut superblock = Superblock {
         next_seq: engine.next_seq.load(Ordering::Relaxed),
         next_item: engine.next_item.load(Ordering::Relaxed),
         next_cas: next_cas.max().unwrap_or(0),
         clock: get(Field::Clock) as u32,
         flush_due: get(Field::FlushDue) as u32,
-        log_pages: engine.pool.logs()[tier].field(LogField::Spilled).load(Ordering::Relaxed),
-        balance: engine.pool.admission().ledger().balance(tier),
+        log_pages: engine.shared.logs()[tier].field(LogField::Spilled).load(Ordering::Relaxed),
+        balance: engine.shared.admission().ledger().balance(tier),
         tier: tier as u16,
-        segments: engine.pool.slots().tiers()[tier].segments(),
+        segments: engine.shared.slots().tiers()[tier].segments(),
         ..engine.set
     };
     // After the state was read, which may be lost meanwhile.
@@ -45,14 +45,16 @@ fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), Ope
     superblock.clean = clean && is_sound;
     superblock.strict = engine.is_strict && is_durable && is_sound;
     // A drive that fails this flush may have dropped pages of the log.
-    superblock::write(device, &superblock, || engine.pool.logs()[tier].flush(engine.pool.slots()))
+    superblock::write(device, &superblock, || {
+        engine.shared.logs()[tier].flush(engine.shared.slots())
+    })
 }
 
 /// Writes the superblocks while the cache is open. A drive that was given up is not to be believed
 /// any more, instead.
 pub(crate) fn tell_all_tiers(engine: &Engine) -> io::Result<()> {
-    let failed = engine.pool.slots().tiers().iter().map(TierStore::has_failed);
-    let logs = engine.pool.logs().iter().zip(failed);
+    let failed = engine.shared.slots().tiers().iter().map(TierStore::has_failed);
+    let logs = engine.shared.logs().iter().zip(failed);
     logs.filter(|(_, failed)| *failed).for_each(|(log, _)| log.fail());
     distrust_failed_logs(engine);
     match engine.is_distrusted.load(Ordering::Acquire) {
@@ -62,7 +64,7 @@ pub(crate) fn tell_all_tiers(engine: &Engine) -> io::Result<()> {
 }
 
 pub(crate) fn has_failed_log(engine: &Engine) -> bool {
-    engine.pool.logs().iter().any(KillLog::has_failed)
+    engine.shared.logs().iter().any(TombstoneLog::has_failed)
 }
 
 /// In strict mode a log that failed must not be believed after a power loss: until a superblock
@@ -70,7 +72,7 @@ pub(crate) fn has_failed_log(engine: &Engine) -> bool {
 /// drive whose log failed may take none.
 pub(crate) fn distrust_failed_logs(engine: &Engine) {
     if engine.is_strict && has_failed_log(engine) && !engine.is_distrusted.load(Ordering::Relaxed) {
-        let tiers = 0..engine.pool.slots().tiers().len();
+        let tiers = 0..engine.shared.slots().tiers().len();
         let told = tiers.filter(|&tier| write_superblock(engine, tier, false).is_ok()).count();
         engine.is_distrusted.store(told > 0, Ordering::Release);
     }
@@ -79,11 +81,11 @@ pub(crate) fn distrust_failed_logs(engine: &Engine) {
 /// With [`Durability::Power`]: everything that the logs say outlives a power loss, or none of it
 /// will be believed.
 pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
-    for log in engine.pool.logs() {
+    for log in engine.shared.logs() {
         match log.has_failed() {
             true if engine.is_distrusted.load(Ordering::Acquire) => {}
             true => return Err(io::Error::other("the tombstone log can't be written")),
-            false => log.make_durable(engine.pool.slots())?,
+            false => log.make_durable(engine.shared.slots())?,
         }
     }
     tell_strict(engine).map_err(io::Error::other)
@@ -103,12 +105,12 @@ pub(crate) fn tell_strict(engine: &Engine) -> Result<(), OpenError> {
 
 /// Makes everything durable and says so in the superblocks.
 pub(crate) fn write_clean(engine: &Engine) -> bool {
-    let logs = engine.pool.logs().iter();
-    let durable = logs.map(|log| log.make_durable(engine.pool.slots())).all(|done| done.is_ok());
+    let logs = engine.shared.logs().iter();
+    let durable = logs.map(|log| log.make_durable(engine.shared.slots())).all(|done| done.is_ok());
     let now = engine.field(Field::Clock).map_or(0, |clock| clock.load(Ordering::Relaxed) as u32);
-    engine.pool.admission().ledger().observe(
-        engine.pool.slots(),
-        engine.pool.counters().tiers(),
+    engine.shared.admission().ledger().observe(
+        engine.shared.slots(),
+        engine.shared.counters().tiers(),
         now,
     );
     engine.has_durable_logs.fetch_or(durable, Ordering::Relaxed);
@@ -120,8 +122,8 @@ pub(crate) fn write_clean(engine: &Engine) -> bool {
 pub(crate) fn make_frees_durable(engine: &Engine) {
     if engine.is_strict {
         // Where that fails, the tier is given up, and with it the log.
-        let logs = engine.pool.logs().iter();
-        let _: Vec<_> = logs.map(|log| log.make_durable(engine.pool.slots())).collect();
+        let logs = engine.shared.logs().iter();
+        let _: Vec<_> = logs.map(|log| log.make_durable(engine.shared.slots())).collect();
     }
 }
 

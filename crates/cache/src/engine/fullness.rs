@@ -11,30 +11,30 @@ const WORKING_PERCENT: u64 = 4;
 
 /// Places of a rung that are kept free, so that sealing never waits.
 pub(crate) fn places_kept_free(engine: &Engine, rung: u16) -> u32 {
-    let slots = engine.pool.slots();
+    let slots = engine.shared.slots();
     (slots.total_on(rung) / 200).max(2) + slots.places_to_move_into(rung)
 }
 
 /// Whether a segment may be sealed that is not sealed to make room. Where it may not, places are being
 /// taken back: there are fewer than [`Engine::places_kept_free`].
 pub(crate) fn may_seal(engine: &Engine) -> bool {
-    let slots = engine.pool.slots();
+    let slots = engine.shared.slots();
     slots.rungs().any(|rung| slots.free_on(rung) > slots.places_to_move_into(rung))
 }
 
 /// Decides whether the cache is full: whether records may be dropped.
 pub(crate) fn judge_fullness(engine: &Engine) {
     fill_dram_if_tiers_failed(engine);
-    if engine.pool.slots().are_all_silent() {
+    if engine.shared.slots().are_all_silent() {
         // They hold what they held, and may be asked again.
         return;
     }
-    let counters = engine.pool.counters();
+    let counters = engine.shared.counters();
     let has_tiers = engine.has_working_tiers();
     let crowded = has_tiers && is_full_once_written(engine);
     counters.crowded().store(crowded, Ordering::Relaxed);
     let full = match has_tiers {
-        true => engine.pool.slots().rungs().all(|rung| is_full_on(engine, rung)),
+        true => engine.shared.slots().rungs().all(|rung| is_full_on(engine, rung)),
         false => is_dram_full(engine),
     };
     if full {
@@ -47,8 +47,8 @@ pub(crate) fn judge_fullness(engine: &Engine) {
 /// Whether the tiers would be full if what waits in DRAM was written to them. When they are full they let go of
 /// whole segments, and are not for a moment: all the same no room is left but that of others.
 fn is_full_once_written(engine: &Engine) -> bool {
-    let slots = engine.pool.slots();
-    let (mut live, mut room) = (engine.pool.counters().fresh_bytes().load(Ordering::Relaxed), 0);
+    let slots = engine.shared.slots();
+    let (mut live, mut room) = (engine.shared.counters().fresh_bytes().load(Ordering::Relaxed), 0);
     for rung in slots.rungs() {
         live += sum_on(engine, rung, TierCounters::live_place_bytes);
         room += capacity_of(engine, rung) * u64::from(engine.full_percent);
@@ -58,12 +58,12 @@ fn is_full_once_written(engine: &Engine) -> bool {
 
 /// Whether a SET need not find out whose record it takes the place of: there is room for one of the two.
 pub(crate) fn may_cost_another_its_place(engine: &Engine) -> bool {
-    engine.evicts && engine.pool.counters().crowded().load(Ordering::Relaxed)
+    engine.evicts && engine.shared.counters().crowded().load(Ordering::Relaxed)
 }
 
 /// Whether records that are alive may be dropped: the cache is full, and may evict.
-pub(crate) fn may_let_go(engine: &Engine) -> bool {
-    engine.evicts && engine.pool.counters().is_full()
+pub(crate) fn may_drop(engine: &Engine) -> bool {
+    engine.evicts && engine.shared.counters().is_full()
 }
 
 /// Bytes of what is alive on a rung.
@@ -78,12 +78,12 @@ pub(crate) fn stored_bytes_on(engine: &Engine, rung: u16) -> u64 {
 
 /// Bytes of all places of a rung.
 pub(crate) fn capacity_of(engine: &Engine, rung: u16) -> u64 {
-    u64::from(engine.pool.slots().total_on(rung)) * u64::from(engine.geometry.segment_bytes())
+    u64::from(engine.shared.slots().total_on(rung)) * u64::from(engine.geometry.segment_bytes())
 }
 
 fn sum_on(engine: &Engine, rung: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
-    let counters = engine.pool.counters();
-    engine.pool.slots().on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
+    let counters = engine.shared.counters();
+    engine.shared.slots().on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
 }
 
 /// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
@@ -94,7 +94,7 @@ pub(crate) fn is_full_on(engine: &Engine, rung: u16) -> bool {
 
 /// Without tiers that work.
 pub(crate) fn is_dram_full(engine: &Engine) -> bool {
-    let counters = engine.pool.counters();
+    let counters = engine.shared.counters();
     // Blocks are charged with the headers of their records.
     let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
     let live = counters.fresh_bytes().load(Ordering::Relaxed) + records * 20;
@@ -105,27 +105,28 @@ pub(crate) fn is_dram_full(engine: &Engine) -> bool {
 /// Once no drive takes writes, fresh records have all of DRAM.
 fn fill_dram_if_tiers_failed(engine: &Engine) {
     if engine.has_tiers() && !engine.has_working_tiers() {
-        engine.pool.fresh_max().store(u64::MAX, Ordering::Relaxed);
-        engine.pool.arena().unite();
+        engine.shared.fresh_max().store(u64::MAX, Ordering::Relaxed);
+        engine.shared.arena().unite();
     }
 }
 
 /// Bytes that records can take.
 fn dram_capacity(engine: &Engine) -> u64 {
-    let tables = engine.pool.counters().table_bytes().load(Ordering::Relaxed) + engine.fixed_bytes;
-    let blocks = engine.pool.budget().limit().saturating_sub(tables);
+    let tables =
+        engine.shared.counters().table_bytes().load(Ordering::Relaxed) + engine.fixed_bytes;
+    let blocks = engine.shared.budget().limit().saturating_sub(tables);
     blocks / 100 * (100 - WORKING_PERCENT)
 }
 
 /// The index has used its share of memory, whatever the tiers have room for.
 pub(crate) fn note_index_full(engine: &Engine) {
     note_full(engine);
-    engine.pool.counters().index_full().store(true, Ordering::Relaxed);
+    engine.shared.counters().index_full().store(true, Ordering::Relaxed);
 }
 
 /// Places or blocks are used up, whatever the records' bytes add up to.
 pub(crate) fn note_full(engine: &Engine) {
     engine.no_room.store(true, Ordering::Relaxed);
-    engine.pool.counters().full().store(true, Ordering::Relaxed);
-    engine.pool.counters().index_full().store(false, Ordering::Relaxed);
+    engine.shared.counters().full().store(true, Ordering::Relaxed);
+    engine.shared.counters().index_full().store(false, Ordering::Relaxed);
 }

@@ -29,7 +29,7 @@ pub enum LimitError {
 }
 
 pub(crate) fn set_memory_limit(engine: &Engine, bytes: u64) -> Result<(), LimitError> {
-    let budget = engine.pool.budget();
+    let budget = engine.shared.budget();
     let (least, most) = (memory_limit_min(engine), memory_limit_max(engine));
     if bytes > most && bytes > budget.limit() {
         return Err(LimitError::TooHigh { most });
@@ -37,7 +37,8 @@ pub(crate) fn set_memory_limit(engine: &Engine, bytes: u64) -> Result<(), LimitE
     if bytes < least && bytes < budget.limit() {
         return Err(LimitError::TooLow { least });
     }
-    if bytes > budget.limit() && !engine.pool.arena().reserve(bytes.saturating_sub(budget.used())) {
+    if bytes > budget.limit() && !engine.shared.arena().reserve(bytes.saturating_sub(budget.used()))
+    {
         return Err(LimitError::NoRoom);
     }
     budget.set_limit(bytes);
@@ -45,43 +46,43 @@ pub(crate) fn set_memory_limit(engine: &Engine, bytes: u64) -> Result<(), LimitE
 }
 
 fn memory_limit_max(engine: &Engine) -> u64 {
-    engine.memory_bytes_max.min(engine.pool.arena().reserved_bytes())
+    engine.memory_bytes_max.min(engine.shared.arena().reserved_bytes())
 }
 
 /// What stays when everything is dropped that may be: indexes, tables, buffers, a block that each
 /// shard has open, and what is kept free.
 fn memory_limit_min(engine: &Engine) -> u64 {
-    let blocks = |lane| engine.pool.counters().blocks(lane).load(Ordering::Relaxed);
+    let blocks = |lane| engine.shared.counters().blocks(lane).load(Ordering::Relaxed);
     let fresh = if engine.has_tiers() { 0 } else { blocks(Lane::Fresh) };
-    let droppable = fresh + blocks(Lane::Hot) + engine.pool.arena().releasable();
+    let droppable = fresh + blocks(Lane::Hot) + engine.shared.arena().releasable();
     let kept = engine.shards.len() as u64 + engine.spare_blocks();
     let block = u64::from(engine.geometry.block_bytes());
-    engine.pool.budget().used().saturating_sub(droppable * block) + kept * block
+    engine.shared.budget().used().saturating_sub(droppable * block) + kept * block
 }
 
 /// Bytes that the indexes of all shards may have together, if records that wait for a drive are written to it:
 /// their share, or what else stays leaves less.
 pub(crate) fn index_room(engine: &Engine) -> u64 {
-    let counters = engine.pool.counters();
+    let counters = engine.shared.counters();
     let waiting = counters.blocks(Lane::Fresh).load(Ordering::Relaxed)
         * u64::from(engine.geometry.block_bytes());
     let index = counters.index_bytes().load(Ordering::Relaxed);
     let room =
-        (engine.pool.budget().limit() + waiting + index).saturating_sub(memory_limit_min(engine));
+        (engine.shared.budget().limit() + waiting + index).saturating_sub(memory_limit_min(engine));
     room.min(engine.index_share())
 }
 
 /// Returns free blocks to the system after the limit was lowered, but for those that requests
 /// need to go on. Says whether there were any.
 pub(crate) fn shrink_to_limit(engine: &Engine) -> bool {
-    let pool = &engine.pool;
-    let excess = pool.budget().excess();
+    let shared = &engine.shared;
+    let excess = shared.budget().excess();
     if excess == 0 {
         return false;
     }
     let block = u64::from(engine.geometry.block_bytes());
-    let free = pool.arena().releasable().saturating_sub(engine.spare_blocks()) * block;
+    let free = shared.arena().releasable().saturating_sub(engine.spare_blocks()) * block;
     let returned = free.min(excess);
-    pool.arena().release(returned, pool.budget());
+    shared.arena().release(returned, shared.budget());
     returned > 0
 }

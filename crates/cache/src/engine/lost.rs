@@ -19,15 +19,15 @@ use crate::platform::quiesce::Guard;
 
 /// Lets go of all that lies in the state, if a part of it is lost. No shard may be locked by the caller.
 pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
-    let Some(state) = engine.pool.state() else { return };
+    let Some(state) = engine.shared.state() else { return };
     let _one_thread = state.begin_settling();
     if state.loss().stage() != stage::FOUND {
         return;
     }
     state.forget();
-    engine.pool.arena().detach();
+    engine.shared.arena().detach();
     for shard in &engine.shards {
-        shard.lock(&engine.pool, guard).drop_residents();
+        shard.lock(&engine.shared, guard).drop_residents();
     }
     state.loss().settle();
 }

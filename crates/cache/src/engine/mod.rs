@@ -17,12 +17,12 @@ use crate::dram::table::DramTable;
 use crate::engine::recovering::Recovery;
 use crate::index::sealed::SealedIndex;
 use crate::platform::getters::getters;
-use crate::records::doomed::Doomed;
+use crate::records::garbage::GarbageChunks;
 use crate::records::key::Hasher;
 use crate::segments::layout::Superblock;
 use crate::segments::segment::SegmentTable;
 use crate::shard::{Locked, Shard};
-use crate::shared::Pool;
+use crate::shared::Shared;
 use crate::shared::geometry::Geometry;
 use crate::state::Field;
 use std::sync::Mutex;
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// What an engine is made of.
 pub(crate) struct Parts {
     pub(crate) geometry: Geometry,
-    pub(crate) pool: Pool,
+    pub(crate) shared: Shared,
     pub(crate) shards: Box<[Shard]>,
     /// What the superblocks of all tiers have in common.
     pub(crate) set: Superblock,
@@ -51,7 +51,7 @@ pub(crate) struct Engine {
     /// See [`Config::full_percent`].
     full_percent: u32,
     tuning: Tuning,
-    pool: Pool,
+    shared: Shared,
     shards: Box<[Shard]>,
     /// How far the memory cap may be raised.
     memory_bytes_max: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Engine {
     /// Bytes of records that reclaim has kept beyond its share of each segment.
     kept_ahead: AtomicU64,
     /// Chunks whose item is gone.
-    doomed: Mutex<Doomed>,
+    doomed: Mutex<GarbageChunks>,
     /// `-m` with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers, if any is enough.
     filling_mebibytes: Option<u64>,
     /// Bytes that do not change: staging buffers, state, logs.
@@ -101,32 +101,32 @@ getters! {
         filling_mebibytes: Option<u64>,
         is_strict: bool,
         kept_ahead: &AtomicU64,
-        doomed: &Mutex<Doomed>,
+        doomed: &Mutex<GarbageChunks>,
         recovery: &Recovery,
         geometry: &Geometry,
         evicts: bool,
         shards: &[Shard],
-        pool: &Pool,
+        shared: &Shared,
     }
 }
 
 impl Engine {
     #[inline]
     pub(crate) fn hasher(&self) -> Hasher {
-        self.pool.hasher()
+        self.shared.hasher()
     }
 
     /// Puts the parts together.
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
-        let Parts { geometry, pool, mut shards, set, .. } = parts;
+        let Parts { geometry, shared, mut shards, set, .. } = parts;
         let index_bytes = shards.iter_mut().map(Shard::initial_index_bytes).sum::<u64>();
         let table_bytes =
             DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * geometry.shards() as u64;
-        pool.counters().index_bytes().store(index_bytes, Ordering::Relaxed);
-        pool.counters().table_bytes().store(table_bytes, Ordering::Relaxed);
-        pool.budget().force(index_bytes + table_bytes + parts.fixed_bytes);
+        shared.counters().index_bytes().store(index_bytes, Ordering::Relaxed);
+        shared.counters().table_bytes().store(table_bytes, Ordering::Relaxed);
+        shared.budget().force(index_bytes + table_bytes + parts.fixed_bytes);
         let kept = |field, without: u64| {
-            let state = pool.state().as_ref();
+            let state = shared.state().as_ref();
             AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
         };
         let now = |field| kept(field, 0).into_inner() as u32;
@@ -137,7 +137,7 @@ impl Engine {
             geometry,
             full_percent: config.full_percent,
             tuning: config.tuning.clone(),
-            pool,
+            shared,
             shards,
             evicts: config.evict,
             memory_bytes_max: config.memory_bytes_max.max(config.memory_bytes),
@@ -165,7 +165,7 @@ impl Engine {
     }
 
     fn field(&self, field: Field) -> Option<&AtomicU64> {
-        self.pool.state().as_ref().map(|state| state.field(field))
+        self.shared.state().as_ref().map(|state| state.field(field))
     }
 
     /// The next seal sequence; never used twice on the same tiers.
@@ -196,14 +196,14 @@ impl Engine {
     /// Says in the log that a segment holds nothing any more.
     pub(crate) fn log_free(&self, locked: &Locked<'_>, number: u16) {
         let slot = locked.shard().segments().slot(number);
-        let log = &self.pool.logs()[usize::from(slot.tier)];
-        log.ensure_room(self.pool.slots());
-        log.free(self.pool.slots().index(slot));
+        let log = &self.shared.logs()[usize::from(slot.tier)];
+        log.ensure_room(self.shared.slots());
+        log.free(self.shared.slots().index(slot));
     }
 
     /// Bytes that the indexes of all shards may have together.
     pub(crate) fn index_share(&self) -> u64 {
-        self.pool.budget().limit() / 100 * u64::from(self.tuning.index_percent)
+        self.shared.budget().limit() / 100 * u64::from(self.tuning.index_percent)
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -213,26 +213,26 @@ impl Engine {
     /// Puts a recovered index in the place of a shard's.
     pub(crate) fn swap_index(&self, locked: &mut Locked<'_>, index: SealedIndex) {
         let bytes = index.bytes();
-        self.pool.arena().release(bytes, self.pool.budget());
-        self.pool.budget().force(bytes);
+        self.shared.arena().release(bytes, self.shared.budget());
+        self.shared.budget().force(bytes);
         let old = locked.shard().index().replace(index);
         let old_bytes = old.bytes();
-        self.pool.counters().index_bytes().fetch_add(bytes, Ordering::Relaxed);
-        self.pool.counters().index_bytes().fetch_sub(old_bytes, Ordering::Relaxed);
-        self.pool.discard(old, old_bytes);
+        self.shared.counters().index_bytes().fetch_add(bytes, Ordering::Relaxed);
+        self.shared.counters().index_bytes().fetch_sub(old_bytes, Ordering::Relaxed);
+        self.shared.discard(old, old_bytes);
     }
 
     pub(crate) fn has_tiers(&self) -> bool {
-        !self.pool.slots().tiers().is_empty()
+        !self.shared.slots().tiers().is_empty()
     }
 
     pub(crate) fn has_working_tiers(&self) -> bool {
-        self.pool.slots().tiers().iter().any(|tier| !tier.has_failed())
+        self.shared.slots().tiers().iter().any(|tier| !tier.has_failed())
     }
 
     /// Whether a part of the state was lost, and its records with it; see [`lost`].
     pub(crate) fn has_lost_state(&self) -> bool {
-        self.pool.arena().loss().is_any()
+        self.shared.arena().loss().is_any()
     }
 
     /// Encoded bytes of fresh records that fill a segment.
@@ -243,16 +243,16 @@ impl Engine {
     /// Whether a new record must be refused (`-M`).
     pub(crate) fn refuses_new(&self) -> bool {
         !self.evicts
-            && (self.pool.counters().is_full() || self.pool.admission().ledger().is_overdrawn())
+            && (self.shared.counters().is_full() || self.shared.admission().ledger().is_overdrawn())
     }
 
     /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
-        let slots = self.pool.slots();
+        let slots = self.shared.slots();
         // In DRAM alone changes go on when new keys are refused, as long as there are holes to put together.
         let is_full = !self.evicts
             && match self.has_working_tiers() {
-                true => self.pool.counters().is_full(),
+                true => self.shared.counters().is_full(),
                 false => self.no_room.load(Ordering::Relaxed),
             };
         let is_stuck = self.is_stuck.load(Ordering::Relaxed) && slots.is_any_silent();
@@ -298,26 +298,26 @@ impl Engine {
 
     /// Whether requests find enough blocks for the next moments.
     pub(crate) fn has_spare_blocks(&self) -> bool {
-        if self.pool.budget().excess() > 0 {
+        if self.shared.budget().excess() > 0 {
             return false;
         }
-        let arena = self.pool.arena();
+        let arena = self.shared.arena();
         let place =
-            if self.has_tiers() { Place::Passing } else { self.pool.place_for(Lane::Fresh) };
-        let available = arena.available(self.pool.budget(), place);
+            if self.has_tiers() { Place::Passing } else { self.shared.place_for(Lane::Fresh) };
+        let available = arena.available(self.shared.budget(), place);
         available + arena.retired() as u64 >= self.spare_blocks()
     }
 
     /// Blocks that are kept free for the next moments.
     pub(crate) fn spare_blocks(&self) -> u64 {
-        self.pool.spare_blocks()
+        self.shared.spare_blocks()
     }
 
     /// Accounts for a segment that came into use, or is about to go out of it.
     pub(crate) fn note_segment(&self, segments: &SegmentTable, number: u16, used: bool) {
         let tables = segments.table_bytes(number);
         let footer = segments.footer_bytes(number) as u64;
-        let counters = self.pool.counters();
+        let counters = self.shared.counters();
         let tier = counters.tier(segments.slot(number).tier);
         let changes = [
             (counters.page_table_bytes(), tables),
@@ -331,45 +331,45 @@ impl Engine {
             change(counter, amount, Ordering::Relaxed);
         }
         if used {
-            self.pool.budget().force(tables + SegmentTable::ROW_BYTES);
+            self.shared.budget().force(tables + SegmentTable::ROW_BYTES);
         } else {
-            self.pool.budget().give(tables + SegmentTable::ROW_BYTES);
+            self.shared.budget().give(tables + SegmentTable::ROW_BYTES);
         }
     }
 
     /// Gives number and place of a segment back; its entries are gone already, and the log says so.
     pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
         let segments = locked.shard().segments();
-        locked.drop_suspended(number);
+        locked.drop_deferred(number);
         self.note_segment(segments, number, false);
         let left = segments.usage(number);
         // Who saw an entry from before its record moved on looks again.
         locked.note_move();
         let slot = segments.retract(number);
-        let tier = self.pool.counters().tier(slot.tier);
+        let tier = self.shared.counters().tier(slot.tier);
         tier.records().sub(locked.shard().at(), left.live_records().into());
         tier.live_bytes().sub(locked.shard().at(), left.live_bytes().into());
         locked.give_numbers([number]);
-        self.pool.slots().give(slot);
+        self.shared.slots().give(slot);
     }
 
     /// Drops everything of a shard.
     pub(crate) fn flush(&self, locked: &mut Locked<'_>, at: usize) {
         locked.begin_generation();
         locked.drop_residents();
-        locked.clear_suspended();
+        locked.clear_deferred();
         self.swap_index(locked, SealedIndex::new(self.geometry.initial_buckets(at)));
         let segments: Vec<_> = locked.shard().segments().iter().collect();
         for sealed in &segments {
             self.log_free(locked, sealed.number);
             self.free_segment(locked, sealed.number);
         }
-        if let Some(awaited) = locked.take_awaited() {
-            for (place, slot) in awaited.places() {
-                let log = &self.pool.logs()[usize::from(place.tier)];
-                log.ensure_room(self.pool.slots());
+        if let Some(recovering) = locked.take_recovering() {
+            for (place, slot) in recovering.places() {
+                let log = &self.shared.logs()[usize::from(place.tier)];
+                log.ensure_room(self.shared.slots());
                 log.free(slot);
-                self.pool.slots().give(place);
+                self.shared.slots().give(place);
             }
         }
         // A segment that is being written right now holds a number that no row shows yet: it is

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_the_logs_said_goes_with_the_last_shard() {
-        let recovery = Recovery::of(vec![Replay::of_kills(10)], 2);
+        let recovery = Recovery::of(vec![Replay::of_tombstones(10)], 2);
         let budget = Budget::new(1_000);
         budget.force(100);
         recovery.finish_one(&budget);

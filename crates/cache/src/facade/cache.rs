@@ -1,6 +1,6 @@
 //! The cache as a whole: opening, statistics, and what its parts share.
 
-use crate::background::scheduler::Crew;
+use crate::background::scheduler::Scheduler;
 use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::config::note::Note;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// The cache; shared by all workers.
 pub struct Cache {
     pub(super) engine: Arc<Engine>,
-    crew: Crew,
+    scheduler: Scheduler,
 }
 
 impl Cache {
@@ -34,8 +34,8 @@ impl Cache {
     /// See [`OpenError`]; a device that is not ours is not written.
     pub fn open(config: Config) -> Result<Arc<Self>, OpenError> {
         let engine = crate::recovery::start::start(&config)?;
-        let crew = Crew::new(&config, &engine);
-        Ok(Arc::new(Self { engine: Arc::new(engine), crew }))
+        let scheduler = Scheduler::new(&config, &engine);
+        Ok(Arc::new(Self { engine: Arc::new(engine), scheduler }))
     }
 
     /// Reads the first pages of the tiers, writes nothing, and says what an opening costs that finds tiers which do not
@@ -50,9 +50,9 @@ impl Cache {
     /// Brings one shard's sealed records back; `false` when all are begun with. To be called in a loop
     /// by as many threads as there are cores to spare, while requests are served.
     pub fn recover(&self) -> bool {
-        let Some(mut participant) = self.engine.pool().quiesce().join() else { return false };
-        let worked = recover::recover_next(&self.engine, &mut participant);
-        self.engine.pool().quiesce().leave(&mut participant);
+        let Some(mut reader) = self.engine.shared().quiesce().join() else { return false };
+        let worked = recover::recover_next(&self.engine, &mut reader);
+        self.engine.shared().quiesce().leave(&mut reader);
         worked
     }
 
@@ -96,10 +96,10 @@ impl Cache {
     /// may come after this. What it wrote out is not kept in the state any more, which goes but for a page.
     pub fn close(&self, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
         self.engine.note_time(now);
-        let all = self.crew.seal_all(&self.engine, now, goes_on);
+        let all = self.scheduler.seal_all(&self.engine, now, goes_on);
         let is_clean = all && goes_on() && durability::write_clean(&self.engine);
         let is_on_tiers = is_clean && self.engine.has_tiers();
-        if let Some(state) = self.engine.pool().state().as_ref().filter(|_| is_on_tiers) {
+        if let Some(state) = self.engine.shared().state().as_ref().filter(|_| is_on_tiers) {
             // A state that stays is as good, and only takes memory.
             let _ = state.retire();
         }
@@ -111,22 +111,22 @@ impl Cache {
     /// # Panics
     /// If more than `Config::sessions_max` live at once.
     pub fn session(&self) -> Session {
-        let participant = self.engine.pool().quiesce().join();
-        let participant = participant.expect("no more sessions than Config::sessions_max");
-        Session::new(Arc::clone(&self.engine), participant)
+        let reader = self.engine.shared().quiesce().join();
+        let reader = reader.expect("no more sessions than Config::sessions_max");
+        Session::new(Arc::clone(&self.engine), reader)
     }
 
     /// Does one slice of background work (seal, reclaim, grow, release) and says whether there was
     /// any. To be called in a loop by [`Cache::background_threads`], each of which naps (about 1 ms) when it
     /// returns `false`.
     pub fn maintain(&self, now: u32) -> bool {
-        self.crew.slice(&self.engine, now)
+        self.scheduler.slice(&self.engine, now)
     }
 
     /// How many threads find something to do in [`Cache::maintain`] at once: `Config::background_threads`, or fewer
     /// where there is no tier, few shards, or little memory.
     pub fn background_threads(&self) -> usize {
-        self.crew.parts()
+        self.scheduler.parts()
     }
 
     /// Says whether [`Cache::maintain`] has not come back for longer than anybody should wait, as when a drive
@@ -140,17 +140,17 @@ impl Cache {
     /// # Errors
     /// With [`Durability::Power`], if a drive does not take it: a power loss would undo it.
     pub fn flush_all(&self) -> io::Result<()> {
-        let participant = self.engine.pool().quiesce().join();
-        let mut participant = participant.ok_or_else(|| io::Error::other("too many sessions"))?;
-        let guard = self.engine.pool().quiesce().guard(&participant);
+        let reader = self.engine.shared().quiesce().join();
+        let mut reader = reader.ok_or_else(|| io::Error::other("too many sessions"))?;
+        let guard = self.engine.shared().quiesce().guard(&reader);
         // Before the shards: what is doomed from now on may be of items that come after the flush.
         lock(self.engine.doomed()).clear();
         for (at, shard) in self.engine.shards().iter().enumerate() {
-            self.engine.flush(&mut shard.lock(self.engine.pool(), guard), at);
+            self.engine.flush(&mut shard.lock(self.engine.shared(), guard), at);
         }
         let durable =
             if self.engine.is_strict() { durability::make_durable(&self.engine) } else { Ok(()) };
-        self.engine.pool().quiesce().leave(&mut participant);
+        self.engine.shared().quiesce().leave(&mut reader);
         durability::plan_flush(&self.engine, durable, 0)
     }
 
@@ -168,7 +168,7 @@ impl Cache {
 
     /// Has `observer` told from now on, as long as the cache lives; the first to ask is the one.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        self.engine.pool().told().set(observer);
+        self.engine.shared().told().set(observer);
     }
 
     /// Whether a part of the state was lost while it was in use, see [`crate::replace_lost`]: what was in DRAM is missed,
@@ -189,12 +189,12 @@ impl Cache {
 
     /// The cap, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        self.engine.pool().budget().limit()
+        self.engine.shared().budget().limit()
     }
 
     /// A tier's drive says that it writes so many bytes per byte that it is sent; its write budget and
     /// the years that it will live count them all. Less than 1 counts as 1.
     pub fn set_amplification(&self, tier: usize, factor: f64) {
-        self.engine.pool().admission().ledger().set_amplification(tier, factor);
+        self.engine.shared().admission().ledger().set_amplification(tier, factor);
     }
 }

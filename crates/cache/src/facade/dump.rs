@@ -13,7 +13,7 @@ use crate::dram::lane::FullBlock;
 use crate::dram::resident::mark;
 use crate::engine::Engine;
 use crate::facade::cache::Cache;
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::listed::Listed;
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
@@ -82,7 +82,7 @@ struct Unwalked {
 /// A walk over all records.
 pub struct Dump {
     engine: Arc<Engine>,
-    participant: Participant,
+    reader: Reader,
     walk: Walk,
 }
 
@@ -107,7 +107,7 @@ struct Sample {
 impl Dump {
     /// Begins a walk; `None` when as many as can be are under way.
     pub fn begin(cache: &Cache) -> Option<Self> {
-        let participant = cache.engine.pool().quiesce().join()?;
+        let reader = cache.engine.shared().quiesce().join()?;
         let bytes = cache.engine.geometry().segment_bytes() as usize;
         let buffer = AlignedBuf::zeroed(bytes);
         let walk = Walk {
@@ -117,7 +117,7 @@ impl Dump {
             opened: None,
             sample: Sample { one_in: 1, segments: 0, shown: 0 },
         };
-        Some(Self { engine: Arc::clone(&cache.engine), participant, walk })
+        Some(Self { engine: Arc::clone(&cache.engine), reader, walk })
     }
 
     /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
@@ -133,12 +133,12 @@ impl Dump {
     /// Shows some records of one segment, or of a shard's DRAM, without the expired ones; `false` when there are no
     /// more. Holds no lock while it reads a segment from its drive. Naps where a segment is just being handed over.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
-        let Self { engine, participant, walk } = self;
+        let Self { engine, reader, walk } = self;
         let shard = walk.shard;
         while walk.shard < engine.shards().len() {
             let is_over =
-                walk.step(engine, engine.pool().quiesce().guard(participant), now, &mut visit);
-            engine.pool().quiesce().park(participant);
+                walk.step(engine, engine.shared().quiesce().guard(reader), now, &mut visit);
+            engine.shared().quiesce().park(reader);
             match is_over {
                 Some(true) => (walk.shard, walk.progress) = (walk.shard + 1, Progress::default()),
                 Some(false) => {}
@@ -184,7 +184,7 @@ impl Walk {
 
 impl Drop for Dump {
     fn drop(&mut self) {
-        self.engine.pool().quiesce().leave(&mut self.participant);
+        self.engine.shared().quiesce().leave(&mut self.reader);
     }
 }
 
@@ -214,7 +214,7 @@ impl Progress {
         visit: &mut impl FnMut(Listed<'_>),
     ) -> Look {
         let shard = &engine.shards()[at];
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         let waits = self.look_for_segments(shard, locked.state());
         let blocks = fresh_blocks(locked.state());
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
@@ -286,7 +286,7 @@ fn list_blocks(
     now: u32,
     visit: &mut impl FnMut(Listed<'_>),
 ) {
-    let arena = engine.pool().arena();
+    let arena = engine.shared().arena();
     let residents =
         blocks.iter().flat_map(|block| arena.records_from(guard, block.id, block.from, block.fill));
     for resident in residents.filter(|resident| !resident.has(mark::VOID | mark::SEALED)) {

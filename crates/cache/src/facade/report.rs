@@ -27,7 +27,7 @@ impl Cache {
     /// Records that lost their places because the index had no room, and the mebibytes of memory with which records of
     /// 512 bytes would fill the tiers, if any are enough.
     pub fn evictions_by_index(&self) -> (u64, Option<u64>) {
-        let evictions = &self.engine.pool().counters().evictions_index();
+        let evictions = &self.engine.shared().counters().evictions_index();
         (evictions.load(Ordering::Relaxed), self.engine.filling_mebibytes())
     }
 
@@ -38,7 +38,7 @@ impl Cache {
             let stats = segments.iter().map(|sealed| {
                 let slot = segments.slot(sealed.number);
                 SegmentStats {
-                    place: engine.pool().slots().place_number(slot),
+                    place: engine.shared().slots().place_number(slot),
                     tier: slot.tier,
                     sequence: sealed.seq,
                     live_bytes: segments.usage(sealed.number).live_bytes().into(),
@@ -65,20 +65,20 @@ fn rounded(number: u64) -> String {
 impl Cache {
     /// The tiers that were given up, by label, and why.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
-        let tiers = self.engine.pool().slots().tiers().iter();
+        let tiers = self.engine.shared().slots().tiers().iter();
         tiers.filter_map(|tier| Some((tier.device().label(), tier.failure()?)))
     }
 
     /// The tiers by label, and for how long each has not answered what it was asked; zero while it answers.
     pub fn silences(&self) -> impl Iterator<Item = (&str, Duration)> {
-        let tiers = self.engine.pool().slots().tiers().iter();
+        let tiers = self.engine.shared().slots().tiers().iter();
         tiers.map(|tier| (tier.device().label(), tier.silence()))
     }
 
     /// The tiers by label, and how often their drives erred. Reads three counters for each.
     pub fn drive_errors(&self) -> impl Iterator<Item = (&str, DriveErrors)> {
-        let pool = self.engine.pool();
-        pool.slots().tiers().iter().zip(pool.counters().tiers()).map(|(tier, counters)| {
+        let shared = self.engine.shared();
+        shared.slots().tiers().iter().zip(shared.counters().tiers()).map(|(tier, counters)| {
             let errors = DriveErrors {
                 failed_reads: counters.read_errors().load(Ordering::Relaxed),
                 failed_writes: counters.write_errors().load(Ordering::Relaxed),
@@ -95,42 +95,42 @@ impl Cache {
 
     /// The write policy that each tier is in at present.
     pub fn write_policies(&self) -> impl Iterator<Item = WritePolicy> {
-        let pool = self.engine.pool();
-        let is_full = pool.counters().is_full();
-        (0..pool.slots().tiers().len())
-            .map(move |tier| pool.admission().write_policy(tier as u16, is_full))
+        let shared = self.engine.shared();
+        let is_full = shared.counters().is_full();
+        (0..shared.slots().tiers().len())
+            .map(move |tier| shared.admission().write_policy(tier as u16, is_full))
     }
 }
 
 fn stats(engine: &Engine) -> CacheStats {
-    let counters = engine.pool().counters();
+    let counters = engine.shared().counters();
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let block = u64::from(engine.geometry().block_bytes());
     let mut tiers: Vec<_> = engine
-        .pool()
+        .shared()
         .slots()
         .tiers()
         .iter()
         .zip(counters.tiers())
         .zip(live_payload_bytes(engine))
-        .zip(engine.pool().logs())
+        .zip(engine.shared().logs())
         .map(|(((store, counters), payload), log)| {
             tier_stats(engine, store, counters, payload, log.usage())
         })
         .collect();
-    engine.pool().admission().show(&mut tiers, counters.is_full());
+    engine.shared().admission().show(&mut tiers, counters.is_full());
     let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
     let memory = MemoryStats {
-        limit: engine.pool().budget().limit(),
+        limit: engine.shared().budget().limit(),
         tier_index: get(counters.index_bytes()),
         page_tables: get(counters.page_table_bytes()),
         segment_table: segments_used * SegmentTable::ROW_BYTES,
         dram_index: get(counters.table_bytes()),
         write_buffer: get(counters.blocks(Lane::Fresh)) * block,
         read_cache: get(counters.blocks(Lane::Hot)) * block,
-        free: engine.pool().arena().idle() * block,
+        free: engine.shared().arena().idle() * block,
         // Blocks that were set aside are told as what they hold.
-        staging: engine.fixed_bytes() - engine.pool().arena().prepaid_blocks() * block,
+        staging: engine.fixed_bytes() - engine.shared().arena().prepaid_blocks() * block,
         write_buffer_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
         read_cache_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
     };
@@ -164,7 +164,7 @@ fn stats(engine: &Engine) -> CacheStats {
 
 /// Bytes of keys and values of live records on each tier.
 fn live_payload_bytes(engine: &Engine) -> Vec<u64> {
-    let mut tiers = vec![0; engine.pool().slots().tiers().len()];
+    let mut tiers = vec![0; engine.shared().slots().tiers().len()];
     for segments in engine.shards().iter().map(|shard| shard.segments()) {
         for sealed in segments.iter() {
             let tier = usize::from(segments.slot(sealed.number).tier);
@@ -179,7 +179,7 @@ fn tier_stats(
     store: &TierStore,
     counters: &TierCounters,
     payload_bytes: u64,
-    (kills, log_bytes): (u64, u64),
+    (tombstones, log_bytes): (u64, u64),
 ) -> TierStats {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let segment_bytes = u64::from(engine.geometry().segment_bytes());
@@ -208,7 +208,7 @@ fn tier_stats(
         written_bytes: get(counters.written_bytes()),
         stored_payload_bytes: counters.stored_payload_bytes().load(Ordering::Relaxed),
         tombstone_log_written_bytes: get(counters.log_written_bytes()),
-        tombstones: kills,
+        tombstones: tombstones,
         tombstone_log_bytes: log_bytes,
         reinserted_records: get(counters.reinserted_records()),
         demoted_records: get(counters.demoted_records()),
@@ -226,12 +226,12 @@ fn describe(engine: &Engine) -> Vec<Note> {
     let geometry = engine.geometry();
     let mut lines = vec![Note::Info(format!(
         "cache: {} of memory in blocks of {}, {} shards; values above {} are stored in chunks",
-        display_bytes(engine.pool().budget().limit()),
+        display_bytes(engine.shared().budget().limit()),
         display_bytes(geometry.block_bytes() as u64),
         geometry.shards(),
         display_bytes(geometry.inline_bytes_max() as u64),
     ))];
-    for tier in engine.pool().slots().tiers() {
+    for tier in engine.shared().slots().tiers() {
         let level = match tier.rung() {
             0 => String::new(),
             level => format!(", tier level {level}"),
@@ -244,7 +244,7 @@ fn describe(engine: &Engine) -> Vec<Note> {
             engine.full_percent(),
         )));
     }
-    lines.extend(engine.pool().admission().ledger().describe(engine.pool().slots()));
+    lines.extend(engine.shared().admission().ledger().describe(engine.shared().slots()));
     if engine.has_tiers() {
         lines.extend(describe_index(engine));
     }
@@ -254,7 +254,7 @@ fn describe(engine: &Engine) -> Vec<Note> {
 fn describe_index(engine: &Engine) -> Vec<Note> {
     let records = records_in(limit::index_room(engine), engine.geometry());
     let tiers =
-        engine.pool().slots().tiers().iter().map(|tier| u64::from(tier.segments())).sum::<u64>();
+        engine.shared().slots().tiers().iter().map(|tier| u64::from(tier.segments())).sum::<u64>();
     let full = tiers * u64::from(engine.geometry().segment_bytes()) / 100
         * u64::from(engine.full_percent());
     let mut lines = vec![Note::Info(format!(

@@ -2,6 +2,6 @@
 //! keeps it true while names collide.
 
 pub(crate) mod bucket;
+pub(crate) mod deferred;
 mod placing;
 pub(crate) mod sealed;
-pub(crate) mod suspended;

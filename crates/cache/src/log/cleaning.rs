@@ -4,7 +4,7 @@
 //! nobody changes its shard: a kill that came to stand behind the next segment in its slot would be meant for that.
 
 use super::word::Word;
-use super::{KillLog, Locked, PAGE_WORDS, Seat};
+use super::{Locked, PAGE_WORDS, Seat, TombstoneLog};
 use crate::platform::crash::crash_point;
 use crate::state::LogField;
 use crate::tiers::slots::Slots;
@@ -26,10 +26,10 @@ const LONG: (u64, u64) = (3, 4);
 /// A slot of which less than one part in so many does not count is not worth its cleaning.
 const GAIN_PARTS: u64 = 16;
 
-impl KillLog {
+impl TombstoneLog {
     /// Kills and segments that count, in words.
     fn live_words(&self) -> u64 {
-        self.kills.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed)
+        self.tombstones.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed)
     }
 
     /// Slots that it may still take.
@@ -157,7 +157,7 @@ impl KillLog {
     /// While nobody changes the shard. The slot may have the segment of another one by now.
     fn say_if_it_counts(&self, shard: u16, at: u64, word: Word) {
         match self.still_counts(at, word).filter(|_| self.shard_of(word) == Some(shard)) {
-            Some(Word::Again { slot, .. }) => self.say_again(slot),
+            Some(Word::Relog { slot, .. }) => self.relog(slot),
             Some(word) => _ = self.append(word),
             None => {}
         }
@@ -191,9 +191,9 @@ impl KillLog {
     }
 
     /// Says again that a segment is there, and counts.
-    pub(crate) fn say_again(&self, slot: u32) {
+    pub(crate) fn relog(&self, slot: u32) {
         let Seat { shard, number, seq } = self.uses[slot as usize].seat();
-        self.append(Word::Again { slot, seq });
+        self.append(Word::Relog { slot, seq });
         self.append(Word::Place { slot, shard, number });
     }
 
@@ -216,18 +216,18 @@ impl KillLog {
     /// A word as it has to be said again, if it still counts.
     fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
         match word {
-            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
+            Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
                 let begin = self.uses.get(slot as usize)?.begin.load(Ordering::Acquire);
                 (begin != 0 && at >= begin - 1).then_some(word)
             }
-            Word::Begin { slot, seq } | Word::Again { slot, seq } => {
+            Word::Begin { slot, seq } | Word::Relog { slot, seq } => {
                 let used = self.uses.get(slot as usize)?;
                 let is_current = used.begin.load(Ordering::Acquire) != 0
                     && used.seq.load(Ordering::Relaxed) == seq;
-                is_current.then_some(Word::Again { slot, seq })
+                is_current.then_some(Word::Relog { slot, seq })
             }
-            // Recovered shards have said by `Kill` what these meant; places go with their segments.
-            Word::KillAll { .. } | Word::Place { .. } | Word::Commit { .. } => None,
+            // Recovered shards have said by `Tombstone` what these meant; places go with their segments.
+            Word::TombstoneInShard { .. } | Word::Place { .. } | Word::Commit { .. } => None,
             Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
             Word::Pad => None,
         }
@@ -251,7 +251,7 @@ mod tests {
     const SLOT: u32 = 40;
     const SEGMENT_BYTES: u32 = 64 << 10;
 
-    fn a_log() -> (KillLog, Slots) {
+    fn a_log() -> (TombstoneLog, Slots) {
         let layout = Layout::new(4, 1, 16).with_blocks(1, 4096);
         let identity = Identity::new(7, [1, 2], layout);
         let file = Arc::new(StateFile::volatile().expect("memory"));
@@ -259,7 +259,7 @@ mod tests {
         let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
         let counters = Arc::new(Counters::new(1, 4, 1));
         let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));
-        (KillLog::new(Arc::new(state), 0, 7, slots.total(), false), slots)
+        (TombstoneLog::new(Arc::new(state), 0, 7, slots.total(), false), slots)
     }
 
     fn seat(seq: u64) -> Seat {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     /// Says what does not count, until the words so far are in a slot that can be cleaned.
-    fn say_more(log: &KillLog, slots: &Slots) {
+    fn say_more(log: &TombstoneLog, slots: &Slots) {
         for _ in 0..=log.pages_per_slot(slots) * PAGE_WORDS {
             log.ensure_room(slots);
             log.append(Word::Pad);
@@ -275,37 +275,37 @@ mod tests {
         log.spill(slots).expect("no faults");
     }
 
-    fn replay(log: &KillLog, slots: &Slots) -> Replay {
+    fn replay(log: &TombstoneLog, slots: &Slots) -> Replay {
         read_log(log, slots).expect("no faults")
     }
 
-    fn kills(replay: &Replay) -> bool {
-        replay.kills(SLOT, &replay.segments[&SLOT], 1).name(NAME.short())
+    fn tombstones(replay: &Replay) -> bool {
+        replay.tombstones(SLOT, &replay.segments[&SLOT], 1).name(NAME.short())
     }
 
     /// Of a segment that counts, and of which a record does not.
-    fn a_log_with_a_kill() -> (KillLog, Slots) {
+    fn log_with_a_tombstone() -> (TombstoneLog, Slots) {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         log.commit(SLOT);
-        log.kill(SLOT, NAME);
+        log.tombstone(SLOT, NAME);
         say_more(&log, &slots);
         (log, slots)
     }
 
     #[test]
     fn what_counts_is_said_again() {
-        let (log, slots) = a_log_with_a_kill();
+        let (log, slots) = log_with_a_tombstone();
         assert!(log.clean(&slots, &|_, act| act()));
         let replay = replay(&log, &slots);
-        assert!(replay.segments[&SLOT].is_committed && kills(&replay));
+        assert!(replay.segments[&SLOT].is_committed && tombstones(&replay));
     }
 
     /// Between a look at a word and its shard's lock another thread takes the segment back, and writes the next
     /// one to the same place.
     #[test]
     fn no_kill_is_said_of_the_next_segment_in_its_slot() {
-        let (log, slots) = a_log_with_a_kill();
+        let (log, slots) = log_with_a_tombstone();
         let reuse_first = |_, act: &dyn Fn()| {
             log.free(SLOT);
             log.begin(SLOT, seat(2));
@@ -315,7 +315,7 @@ mod tests {
         assert!(log.clean(&slots, &reuse_first));
         let replay = replay(&log, &slots);
         assert_eq!(replay.segments[&SLOT].seat, seat(2));
-        assert!(!kills(&replay));
+        assert!(!tombstones(&replay));
     }
 
     #[test]
@@ -331,9 +331,9 @@ mod tests {
     }
 
     /// Makes kills durable, each with a page of its own, until `ends` says so or it does not work.
-    fn kill_durably(log: &KillLog, slots: &Slots, ends: impl Fn() -> bool) -> bool {
+    fn kill_durably(log: &TombstoneLog, slots: &Slots, ends: impl Fn() -> bool) -> bool {
         while !ends() {
-            log.kill(SLOT, NAME);
+            log.tombstone(SLOT, NAME);
             if log.make_durable(slots).is_err() {
                 return false;
             }
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn requests_leave_slots_to_cleaning_while_no_background_work_looks() {
-        let (log, slots) = a_log_with_a_kill();
+        let (log, slots) = log_with_a_tombstone();
         let log = log.within(Some(10));
         assert!(kill_durably(&log, &slots, || !log.has_room()), "they wait before it fails");
         assert!(log.maintain(&slots, true, &|_, act| act()));
@@ -355,18 +355,18 @@ mod tests {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         log.commit(SLOT);
-        (0..100).for_each(|_| log.kill(SLOT, NAME));
+        (0..100).for_each(|_| log.tombstone(SLOT, NAME));
         say_more(&log, &slots);
         let head = log.get(LogField::Head);
         assert!(log.clean(&slots, &|_, act| act()));
         // The segment's beginning and place, and the kill.
         assert_eq!(log.get(LogField::Head) - head, 3);
-        assert!(kills(&replay(&log, &slots)));
+        assert!(tombstones(&replay(&log, &slots)));
     }
 
     #[test]
     fn a_log_that_cleaning_has_no_slot_for_is_given_up() {
-        let (log, slots) = a_log_with_a_kill();
+        let (log, slots) = log_with_a_tombstone();
         let log = log.within(Some(10));
         assert!(!kill_durably(&log, &slots, || false));
         assert!(!log.has_room());

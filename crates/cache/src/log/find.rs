@@ -142,7 +142,7 @@ impl Reader<'_> {
 /// The highest seal sequence in a page.
 fn seq_of(page: &Page) -> u64 {
     let seqs = page.words.iter().filter_map(|&bits| match Word::from_bits(bits)? {
-        Word::Begin { seq, .. } | Word::Again { seq, .. } => Some(seq),
+        Word::Begin { seq, .. } | Word::Relog { seq, .. } => Some(seq),
         _ => None,
     });
     seqs.max().unwrap_or(0)

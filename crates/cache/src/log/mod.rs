@@ -21,7 +21,7 @@ use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
 use crate::platform::mapped::Mapped;
 use crate::platform::prefetch;
-use crate::platform::spread::Spread;
+use crate::platform::striped::Striped;
 use crate::records::key::Name;
 use crate::state::{LOG_SLOTS_MAX, LogField, State};
 use crate::tiers::slots::Slots;
@@ -45,14 +45,14 @@ struct Use {
     seq: AtomicU64,
     /// Shard, and segment number in the lower half; [`COMMITTED`] besides.
     place: AtomicU32,
-    kills: AtomicU32,
+    tombstones: AtomicU32,
 }
 
 /// In a [`Use`]'s place, above all shards: the segment is not half written any more.
 const COMMITTED: u32 = 1 << 31;
 
 /// One tier's log.
-pub(crate) struct KillLog {
+pub(crate) struct TombstoneLog {
     tier: u16,
     set: u64,
     /// What it says is to outlive a power loss.
@@ -62,7 +62,7 @@ pub(crate) struct KillLog {
     reusable: AtomicU64,
     uses: Mapped<Use>,
     /// Kills that name a segment which still counts.
-    kills: Spread,
+    tombstones: Striped,
     /// Segments that count.
     segments: AtomicU64,
     /// Words below this are on the tier, and the tier was flushed.
@@ -98,13 +98,13 @@ pub(crate) struct Seat {
     pub(crate) seq: u64,
 }
 
-impl KillLog {
+impl TombstoneLog {
     /// The log of a tier of `slots` slots, as the state has it; `is_strict` with [`Durability::Power`].
     ///
     /// [`Durability::Power`]: crate::Durability::Power
     pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(page::PAGE * PAGES_PER_WRITE as usize);
-        let [kills] = Spread::over(state.layout().shards());
+        let [tombstones] = Striped::over(state.layout().shards());
         let log = Self {
             tier,
             set,
@@ -112,7 +112,7 @@ impl KillLog {
             state,
             reusable: AtomicU64::new(0),
             uses: Mapped::zeroed(slots as usize),
-            kills,
+            tombstones,
             segments: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             slots_max: LOG_SLOTS_MAX as u64,
@@ -171,21 +171,21 @@ impl KillLog {
     }
 
     /// The record of `name` in the segment at `slot` is no longer its key's.
-    pub(crate) fn kill(&self, slot: u32, name: Name) {
-        self.append(Word::Kill { slot, name: name.short() });
-        self.count_kill(slot);
+    pub(crate) fn tombstone(&self, slot: u32, name: Name) {
+        self.append(Word::Tombstone { slot, name: name.short() });
+        self.count_tombstone(slot);
     }
 
     /// The entry of a record in the segment at `slot` was dropped without knowing its key; it shared
     /// bucket and fingerprint with `name`.
-    pub(crate) fn kill_like(&self, slot: u32, name: Name) {
-        self.append(Word::KillLike { slot, name: name.short() });
-        self.count_kill(slot);
+    pub(crate) fn tombstone_by_prefix(&self, slot: u32, name: Name) {
+        self.append(Word::TombstoneByPrefix { slot, name: name.short() });
+        self.count_tombstone(slot);
     }
 
     /// No segment of the shard that began so far holds the newest record of `name`'s key.
-    pub(crate) fn kill_all(&self, shard: u16, name: Name) {
-        self.append(Word::KillAll { shard, name: name.short() });
+    pub(crate) fn tombstone_in_shard(&self, shard: u16, name: Name) {
+        self.append(Word::TombstoneInShard { shard, name: name.short() });
     }
 
     /// A segment was written to `slot`.
@@ -201,7 +201,7 @@ impl KillLog {
         self.note_commit(slot);
     }
 
-    /// As [`KillLog::commit`], of one that followed another.
+    /// As [`TombstoneLog::commit`], of one that followed another.
     pub(crate) fn note_commit(&self, slot: u32) {
         self.uses[slot as usize].place.fetch_or(COMMITTED, Ordering::Relaxed);
     }
@@ -228,8 +228,8 @@ impl KillLog {
         let used = &self.uses[slot as usize];
         if used.begin.swap(0, Ordering::Relaxed) != 0 {
             self.segments.fetch_sub(1, Ordering::Relaxed);
-            let kills = used.kills.swap(0, Ordering::Relaxed);
-            self.kills.sub(used.seat().shard.into(), kills.into());
+            let tombstones = used.tombstones.swap(0, Ordering::Relaxed);
+            self.tombstones.sub(used.seat().shard.into(), tombstones.into());
         }
     }
 
@@ -250,11 +250,11 @@ impl KillLog {
     }
 
     /// Counts a kill of a segment that counts. Under its shard's lock, or before others know of the log.
-    pub(crate) fn count_kill(&self, slot: u32) {
+    pub(crate) fn count_tombstone(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.load(Ordering::Relaxed) != 0 {
-            used.kills.store(used.kills.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            self.kills.add(used.seat().shard.into(), 1);
+            used.tombstones.store(used.tombstones.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.tombstones.add(used.seat().shard.into(), 1);
         }
     }
 
@@ -269,7 +269,7 @@ impl KillLog {
     pub(crate) fn usage(&self) -> (u64, u64) {
         let head = self.field(LogField::Head).load(Ordering::Relaxed);
         let tail = self.field(LogField::Tail).load(Ordering::Relaxed) * PAGE_WORDS;
-        (self.kills.load(Ordering::Relaxed), head.saturating_sub(tail) * 8)
+        (self.tombstones.load(Ordering::Relaxed), head.saturating_sub(tail) * 8)
     }
 
     fn pages_per_slot(&self, slots: &Slots) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::log::page::PAGES_MAX;
 use crate::log::word::{Word, abroad};
-use crate::log::{KillLog, PAGE_WORDS, Seat};
+use crate::log::{PAGE_WORDS, Seat, TombstoneLog};
 use crate::platform::getters::getters;
 use crate::records::key::Name;
 use crate::state::LogField;
@@ -18,16 +18,16 @@ pub(crate) struct Logged {
     /// Position of its beginning; 0 if that is gone from the log, which then says it again.
     begin: u64,
     /// How many kills the log had by then.
-    kills_before: usize,
+    tombstones_before: usize,
     is_placed: bool,
     pub(super) is_committed: bool,
     /// Its log does not say in so many words that it counts, or says more of it than came true.
-    pub(super) is_to_be_said_again: bool,
+    pub(super) is_to_be_relogged: bool,
 }
 
 getters! {
     Logged {
-        is_to_be_said_again: bool,
+        is_to_be_relogged: bool,
         seat: Seat,
         is_committed: bool,
     }
@@ -38,11 +38,11 @@ getters! {
 pub(crate) struct Replay {
     /// By slot.
     pub(super) segments: HashMap<u32, Logged>,
-    /// Each `Kill` and `KillLike` in the bits of its word, since there may be very many: in the log's order while
+    /// Each `Tombstone` and `TombstoneByPrefix` in the bits of its word, since there may be very many: in the log's order while
     /// that is read, then sorted, which is by kind, slot and short name.
-    kills: Vec<u64>,
-    /// Each `KillAll` with its position, in the same way.
-    kill_alls: Vec<(u64, u64)>,
+    tombstones: Vec<u64>,
+    /// Each `TombstoneInShard` with its position, in the same way.
+    shard_tombstones: Vec<(u64, u64)>,
     /// By slot, the slots whose segments follow the commit of the one there.
     followers: HashMap<u32, Vec<u32>>,
     /// By slot, seal sequences of segments on other tiers that do.
@@ -57,7 +57,7 @@ pub(crate) fn commit_abroad(replays: &mut [Replay]) {
         replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
     for logged in replays.iter_mut().flat_map(|replay| replay.segments.values_mut()) {
         if !logged.is_committed && committed.contains(&abroad(logged.seat.seq)) {
-            (logged.is_committed, logged.is_to_be_said_again) = (true, true);
+            (logged.is_committed, logged.is_to_be_relogged) = (true, true);
         }
     }
 }
@@ -71,8 +71,8 @@ getters! {
 impl Replay {
     /// One with so many kills, for tests.
     #[cfg(all(test, not(loom)))]
-    pub(crate) fn of_kills(count: usize) -> Self {
-        Self { kills: vec![0; count], ..Self::default() }
+    pub(crate) fn of_tombstones(count: usize) -> Self {
+        Self { tombstones: vec![0; count], ..Self::default() }
     }
 
     /// Keeps the segments that `keeps` says yes to, by slot.
@@ -89,8 +89,10 @@ impl Replay {
     fn take(&mut self, at: u64, word: Word) {
         self.take_segment(at, word);
         match word {
-            Word::Kill { .. } | Word::KillLike { .. } => self.kills.push(word.to_bits()),
-            Word::KillAll { .. } => self.kill_alls.push((word.to_bits(), at)),
+            Word::Tombstone { .. } | Word::TombstoneByPrefix { .. } => {
+                self.tombstones.push(word.to_bits())
+            }
+            Word::TombstoneInShard { .. } => self.shard_tombstones.push((word.to_bits(), at)),
             _ => {}
         }
     }
@@ -102,37 +104,40 @@ impl Replay {
         let leaders = self.followers.keys().chain(self.followers_abroad.keys());
         for leader in leaders {
             if let Some(logged) = self.segments.get_mut(leader) {
-                logged.is_to_be_said_again = true;
+                logged.is_to_be_relogged = true;
             }
         }
         let (segments, mut before) = (&self.segments, 0..);
-        self.kills.retain(|&kill| {
-            let (slot, before) = (slot_of(kill), before.next());
+        self.tombstones.retain(|&tombstone| {
+            let (slot, before) = (slot_of(tombstone), before.next());
             let logged = slot.and_then(|slot| segments.get(&slot));
-            logged.is_some_and(|logged| before.is_some_and(|before| before >= logged.kills_before))
+            logged.is_some_and(|logged| {
+                before.is_some_and(|before| before >= logged.tombstones_before)
+            })
         });
-        self.kills.shrink_to_fit();
-        self.kills.sort_unstable();
-        self.kill_alls.sort_unstable();
+        self.tombstones.shrink_to_fit();
+        self.tombstones.sort_unstable();
+        self.shard_tombstones.sort_unstable();
     }
 
     fn take_segment(&mut self, at: u64, word: Word) {
         let unknown = Logged {
             seat: Seat { shard: 0, number: 0, seq: 0 },
             begin: 0,
-            kills_before: 0,
+            tombstones_before: 0,
             is_placed: false,
             is_committed: false,
-            is_to_be_said_again: false,
+            is_to_be_relogged: false,
         };
         match word {
             Word::Begin { slot, seq } => {
                 let seat = Seat { seq, ..unknown.seat };
                 self.lose_followers(slot);
-                let kills_before = self.kills.len();
-                self.segments.insert(slot, Logged { seat, begin: at, kills_before, ..unknown });
+                let tombstones_before = self.tombstones.len();
+                self.segments
+                    .insert(slot, Logged { seat, begin: at, tombstones_before, ..unknown });
             }
-            Word::Again { slot, seq } => {
+            Word::Relog { slot, seq } => {
                 self.lose_followers(slot);
                 let logged = self.segments.entry(slot).or_insert(unknown);
                 if logged.seat.seq == 0 {
@@ -146,7 +151,7 @@ impl Replay {
                 (logged.seat.shard, logged.seat.number) = (shard, number);
                 logged.is_placed = true;
             }
-            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => {
+            Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
                 // Its segment began in a page that is gone, and is said again further on.
                 self.segments.entry(slot).or_insert(unknown);
             }
@@ -167,7 +172,7 @@ impl Replay {
                 self.lose_followers(slot);
                 self.segments.remove(&slot);
             }
-            Word::KillAll { .. } | Word::Pad => {}
+            Word::TombstoneInShard { .. } | Word::Pad => {}
         }
     }
 
@@ -188,37 +193,46 @@ impl Replay {
 
     /// Bytes that what is said of records takes.
     pub(crate) fn bytes(&self) -> u64 {
-        (size_of_val(self.kills.as_slice()) + size_of_val(self.kill_alls.as_slice())) as u64
+        (size_of_val(self.tombstones.as_slice()) + size_of_val(self.shard_tombstones.as_slice()))
+            as u64
     }
 
     /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
     /// when it was sealed.
-    pub(crate) fn kills(&self, slot: u32, logged: &Logged, width: u32) -> Kills<'_> {
+    pub(crate) fn tombstones(&self, slot: u32, logged: &Logged, width: u32) -> Tombstones<'_> {
         let shard = logged.seat.shard;
-        let ends =
-            |kill: fn(u32, u64) -> Word| [0, u64::MAX].map(|name| kill(slot, name).to_bits());
-        let all = [0, u64::MAX].map(|name| Word::KillAll { shard, name }.to_bits());
-        Kills {
+        let ends = |tombstone: fn(u32, u64) -> Word| {
+            [0, u64::MAX].map(|name| tombstone(slot, name).to_bits())
+        };
+        let all = [0, u64::MAX].map(|name| Word::TombstoneInShard { shard, name }.to_bits());
+        Tombstones {
             slot,
             shard,
-            kills: between(&self.kills, ends(|slot, name| Word::Kill { slot, name }), |&kill| kill),
-            likes: between(
-                &self.kills,
-                ends(|slot, name| Word::KillLike { slot, name }),
-                |&kill| kill,
+            tombstones: between(
+                &self.tombstones,
+                ends(|slot, name| Word::Tombstone { slot, name }),
+                |&tombstone| tombstone,
             ),
-            kill_alls: between(&self.kill_alls, all, |kill| kill.0),
+            likes: between(
+                &self.tombstones,
+                ends(|slot, name| Word::TombstoneByPrefix { slot, name }),
+                |&tombstone| tombstone,
+            ),
+            shard_tombstones: between(&self.shard_tombstones, all, |tombstone| tombstone.0),
             begin: logged.begin,
             width: width.into(),
         }
     }
 
     /// Tells the running log what counts.
-    pub(crate) fn seat_all(&self, log: &KillLog) {
+    pub(crate) fn seat_all(&self, log: &TombstoneLog) {
         for (&slot, logged) in &self.segments {
             log.seat(slot, logged.begin, logged.seat);
         }
-        self.kills.iter().filter_map(|&kill| slot_of(kill)).for_each(|slot| log.count_kill(slot));
+        self.tombstones
+            .iter()
+            .filter_map(|&tombstone| slot_of(tombstone))
+            .for_each(|slot| log.count_tombstone(slot));
     }
 }
 
@@ -236,17 +250,17 @@ fn between<T>(sorted: &[T], [first, last]: [u64; 2], bits: impl Fn(&T) -> u64) -
 
 /// The kills that may be meant for records of one segment: most often none, and a restart asks for each
 /// record.
-pub(crate) struct Kills<'r> {
+pub(crate) struct Tombstones<'r> {
     slot: u32,
     shard: u16,
-    kills: &'r [u64],
+    tombstones: &'r [u64],
     likes: &'r [u64],
-    kill_alls: &'r [(u64, u64)],
+    shard_tombstones: &'r [(u64, u64)],
     begin: u64,
     width: u64,
 }
 
-impl Kills<'_> {
+impl Tombstones<'_> {
     /// Whether the record of a short name is not to come back.
     pub(crate) fn void(&self, name: u64) -> bool {
         self.void_for_good(name) || self.have_one_for_all(name)
@@ -259,7 +273,7 @@ impl Kills<'_> {
 
     /// Whether a kill names this very record.
     pub(crate) fn name(&self, name: u64) -> bool {
-        self.kills.binary_search(&Word::Kill { slot: self.slot, name }.to_bits()).is_ok()
+        self.tombstones.binary_search(&Word::Tombstone { slot: self.slot, name }.to_bits()).is_ok()
     }
 
     /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
@@ -269,7 +283,7 @@ impl Kills<'_> {
             (name >> Name::SHORT_FINGERPRINT_BITS, name & Name::SHORT_FINGERPRINT);
         let like = |position: u64, rest: u64| {
             let name = position << Name::SHORT_FINGERPRINT_BITS | rest;
-            Word::KillLike { slot: self.slot, name }.to_bits()
+            Word::TombstoneByPrefix { slot: self.slot, name }.to_bits()
         };
         let reach = self.width.saturating_sub(1);
         let first = like(position.saturating_sub(reach), 0);
@@ -280,8 +294,8 @@ impl Kills<'_> {
     }
 
     fn have_one_for_all(&self, name: u64) -> bool {
-        let word = Word::KillAll { shard: self.shard, name }.to_bits();
-        let same = between(self.kill_alls, [word, word], |kill| kill.0);
+        let word = Word::TombstoneInShard { shard: self.shard, name }.to_bits();
+        let same = between(self.shard_tombstones, [word, word], |tombstone| tombstone.0);
         same.iter().any(|&(_, at)| at >= self.begin)
     }
 }
@@ -290,7 +304,7 @@ impl Kills<'_> {
 ///
 /// # Errors
 /// A page that was written can't be read, or names what there is not: then nothing on the tier can be trusted.
-pub(crate) fn read_log(log: &KillLog, slots: &Slots) -> io::Result<Replay> {
+pub(crate) fn read_log(log: &TombstoneLog, slots: &Slots) -> io::Result<Replay> {
     let get = |field| log.field(field).load(Ordering::Acquire);
     let (tail, spilled) = (get(LogField::Tail), get(LogField::Spilled));
     let head = get(LogField::Head);
@@ -354,14 +368,14 @@ mod tests {
     #[test]
     fn a_commit_that_did_not_come_takes_nobody_along_later() {
         let found = replay(&CUT_SHORT).segments;
-        assert!(found[&0].is_to_be_said_again && !found[&1].is_to_be_said_again);
+        assert!(found[&0].is_to_be_relogged && !found[&1].is_to_be_relogged);
         let later = [
-            Word::Again { slot: 0, seq: 10 },
+            Word::Relog { slot: 0, seq: 10 },
             Word::Place { slot: 0, shard: 0, number: 0 },
             Word::Commit { slot: 0 },
         ];
         let found = replay(&[&CUT_SHORT[..], &later[..]].concat()).segments;
-        assert!(found[&1].is_committed && !found[&0].is_to_be_said_again);
+        assert!(found[&1].is_committed && !found[&0].is_to_be_relogged);
         let found = replay(&[&CUT_SHORT[..], &later[2..]].concat()).segments;
         assert!(!found.contains_key(&1), "where that is what the commit says");
     }
@@ -391,11 +405,13 @@ mod tests {
         let segment = [Word::Begin { slot: 0, seq: 1 }, place, Word::Commit { slot: 0 }];
         for &killed in &sealed {
             let name = killed.short();
-            for word in [Word::Kill { slot: 0, name }, Word::KillAll { shard: 0, name }] {
+            for word in
+                [Word::Tombstone { slot: 0, name }, Word::TombstoneInShard { shard: 0, name }]
+            {
                 let found = replay(&[&segment[..], &[word]].concat());
-                let kills = found.kills(0, &found.segments[&0], WIDTH);
+                let tombstones = found.tombstones(0, &found.segments[&0], WIDTH);
                 let void: Vec<_> =
-                    sealed.iter().filter(|&&name| kills.void(name.short())).collect();
+                    sealed.iter().filter(|&&name| tombstones.void(name.short())).collect();
                 assert_eq!(void, [&killed], "{word:?}");
             }
         }
@@ -403,17 +419,22 @@ mod tests {
 
     #[test]
     fn a_kill_takes_a_word_and_only_where_it_counts() {
-        let kill = |name| Word::Kill { slot: 0, name };
+        let tombstone = |name| Word::Tombstone { slot: 0, name };
         let place = Word::Place { slot: 0, shard: 0, number: 0 };
         let segment = |seq| [Word::Begin { slot: 0, seq }, place, Word::Commit { slot: 0 }];
-        let gone = [&segment(1)[..], &[kill(1), kill(2)], &[Word::Free { slot: 0 }]].concat();
-        let there = [&segment(2)[..], &[kill(3), Word::KillLike { slot: 0, name: 4 }]].concat();
+        let gone =
+            [&segment(1)[..], &[tombstone(1), tombstone(2)], &[Word::Free { slot: 0 }]].concat();
+        let there =
+            [&segment(2)[..], &[tombstone(3), Word::TombstoneByPrefix { slot: 0, name: 4 }]]
+                .concat();
         let found = replay(&[gone, there].concat());
-        assert_eq!(size_of_val(&found.kills[..]), 2 * size_of::<u64>());
-        assert_eq!(found.kills.capacity(), 2);
-        let kills = found.kills(0, &found.segments[&0], 1);
-        assert!(kills.void(3) && kills.void(4) && kills.name(3) && !kills.name(4));
-        assert!(!kills.void(1) && !kills.void(2));
+        assert_eq!(size_of_val(&found.tombstones[..]), 2 * size_of::<u64>());
+        assert_eq!(found.tombstones.capacity(), 2);
+        let tombstones = found.tombstones(0, &found.segments[&0], 1);
+        assert!(
+            tombstones.void(3) && tombstones.void(4) && tombstones.name(3) && !tombstones.name(4)
+        );
+        assert!(!tombstones.void(1) && !tombstones.void(2));
     }
 
     #[test]
@@ -423,26 +444,30 @@ mod tests {
         };
         let place = |slot| Word::Place { slot, shard: 0, number: 0 };
         let words = [
-            Word::Kill { slot: 7, name: name(u32::MAX.into(), 5) },
-            Word::KillLike { slot: 7, name: name(100, 5) },
-            Word::KillAll { shard: 0, name: name(50, 1) },
-            Word::Again { slot: 7, seq: 1 },
+            Word::Tombstone { slot: 7, name: name(u32::MAX.into(), 5) },
+            Word::TombstoneByPrefix { slot: 7, name: name(100, 5) },
+            Word::TombstoneInShard { shard: 0, name: name(50, 1) },
+            Word::Relog { slot: 7, seq: 1 },
             place(7),
-            Word::Again { slot: 8, seq: 2 },
+            Word::Relog { slot: 8, seq: 2 },
             place(8),
             Word::Begin { slot: 9, seq: 3 },
             place(9),
         ];
         let found = replay(&words);
-        let kills = |slot: u32| found.kills(slot, &found.segments[&slot], 10);
+        let tombstones = |slot: u32| found.tombstones(slot, &found.segments[&slot], 10);
         assert!(
-            kills(7).name(name(u32::MAX.into(), 5)) && !kills(8).void(name(u32::MAX.into(), 5))
+            tombstones(7).name(name(u32::MAX.into(), 5))
+                && !tombstones(8).void(name(u32::MAX.into(), 5))
         );
-        assert!(kills(7).void(name(91, 5)) && kills(7).void(name(109, 5)), "within the width");
-        assert!(!kills(7).void(name(90, 5)) && !kills(7).void(name(110, 5)), "beyond it");
-        assert!(!kills(7).void(name(100, 4)) && !kills(8).void(name(100, 5)));
-        assert!(kills(8).void(name(50, 1)), "what began before");
-        assert!(!kills(9).void(name(50, 1)), "what began since");
+        assert!(
+            tombstones(7).void(name(91, 5)) && tombstones(7).void(name(109, 5)),
+            "within the width"
+        );
+        assert!(!tombstones(7).void(name(90, 5)) && !tombstones(7).void(name(110, 5)), "beyond it");
+        assert!(!tombstones(7).void(name(100, 4)) && !tombstones(8).void(name(100, 5)));
+        assert!(tombstones(8).void(name(50, 1)), "what began before");
+        assert!(!tombstones(9).void(name(50, 1)), "what began since");
     }
 
     #[test]
@@ -460,7 +485,7 @@ mod tests {
         let mut replays = [replay(&above.concat()), replay(&below)];
         commit_abroad(&mut replays);
         let [.., below] = &replays;
-        assert!(below.segments[&5].is_committed && below.segments[&5].is_to_be_said_again);
-        assert!(!below.segments[&6].is_committed && !below.segments[&6].is_to_be_said_again);
+        assert!(below.segments[&5].is_committed && below.segments[&5].is_to_be_relogged);
+        assert!(!below.segments[&6].is_committed && !below.segments[&6].is_to_be_relogged);
     }
 }

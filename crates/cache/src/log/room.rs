@@ -1,7 +1,7 @@
 //! Room in the ring: requests take it, background work makes it by writing pages to the tier.
 
 use super::word::Word;
-use super::{KillLog, Locked, PAGE_WORDS, page};
+use super::{Locked, PAGE_WORDS, TombstoneLog, page};
 use crate::state::LogField;
 use crate::tiers::slots::Slots;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use terrace_device::is_unanswered;
 /// and not yet appended, a few dozen words each, or two for each record of a batch in the background.
 const RING_RESERVE: u64 = 7;
 
-impl KillLog {
+impl TombstoneLog {
     /// Whether a request may append what it needs; if not, pages have to be written out first, or segments be
     /// taken back.
     pub(crate) fn has_room(&self) -> bool {

@@ -11,14 +11,14 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The copy of this name in the segment at this slot is not the key's record any more.
-    Kill { slot: u32, name: u64 },
-    /// As `Kill`, of whichever record of the segment shared bucket and fingerprint with this name: its
+    Tombstone { slot: u32, name: u64 },
+    /// As `Tombstone`, of whichever record of the segment shared bucket and fingerprint with this name: its
     /// entry had to go unread, and nobody knows its key.
-    KillLike { slot: u32, name: u64 },
+    TombstoneByPrefix { slot: u32, name: u64 },
     /// A segment was written to a slot. It does not count before its `Commit`.
     Begin { slot: u32, seq: u64 },
     /// As `Begin` and `Commit`, said again when the log's oldest pages go; kills before it count.
-    Again { slot: u32, seq: u64 },
+    Relog { slot: u32, seq: u64 },
     /// Shard and number of the segment that began in the slot.
     Place { slot: u32, shard: u16, number: u16 },
     /// From here on the segment holds its records, and no longer DRAM.
@@ -32,7 +32,7 @@ pub(crate) enum Word {
     /// is unique, too.
     FollowAbroad { leader: u32, seq: u64 },
     /// No segment of this shard that began before holds the key's record.
-    KillAll { shard: u16, name: u64 },
+    TombstoneInShard { shard: u16, name: u64 },
     /// Fills a page up.
     Pad,
 }
@@ -57,32 +57,34 @@ impl Word {
             kind << (SLOT_BITS + REST_BITS) | u64::from(slot) << REST_BITS | rest & REST
         };
         match self {
-            Word::Kill { slot, name } => word(1, slot, name),
+            Word::Tombstone { slot, name } => word(1, slot, name),
             Word::Begin { slot, seq } => word(2, slot, seq),
-            Word::Again { slot, seq } => word(3, slot, seq),
+            Word::Relog { slot, seq } => word(3, slot, seq),
             Word::Place { slot, shard, number } => {
                 word(4, slot, u64::from(shard) << 16 | u64::from(number))
             }
             Word::Commit { slot } => word(5, slot, 1),
             Word::Free { slot } => word(5, slot, 2),
-            Word::KillAll { shard, name } => word(6, shard.into(), name),
+            Word::TombstoneInShard { shard, name } => word(6, shard.into(), name),
             Word::Pad => word(5, 0, 3),
             Word::Follow { slot, leader } => word(5, slot, FOLLOW | u64::from(leader) << 3),
             Word::FollowAbroad { leader, seq } => word(5, leader, FOLLOW_ABROAD | abroad(seq) << 3),
-            Word::KillLike { slot, name } => word(7, slot, name),
+            Word::TombstoneByPrefix { slot, name } => word(7, slot, name),
         }
     }
 
     /// The slots of the tier that it names.
     pub(crate) fn slots(self) -> impl Iterator<Item = u32> {
         let slots = match self {
-            Word::Kill { slot, .. } | Word::KillLike { slot, .. } => [Some(slot), None],
-            Word::Begin { slot, .. } | Word::Again { slot, .. } => [Some(slot), None],
+            Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
+                [Some(slot), None]
+            }
+            Word::Begin { slot, .. } | Word::Relog { slot, .. } => [Some(slot), None],
             Word::Place { slot, .. } => [Some(slot), None],
             Word::Commit { slot } | Word::Free { slot } => [Some(slot), None],
             Word::Follow { slot, leader } => [Some(slot), Some(leader)],
             Word::FollowAbroad { leader, .. } => [Some(leader), None],
-            Word::KillAll { .. } | Word::Pad => [None, None],
+            Word::TombstoneInShard { .. } | Word::Pad => [None, None],
         };
         slots.into_iter().flatten()
     }
@@ -92,13 +94,13 @@ impl Word {
         let slot = (bits >> REST_BITS) as u32 & SLOTS_MAX;
         let rest = bits & REST;
         match bits >> (SLOT_BITS + REST_BITS) {
-            1 => Some(Word::Kill { slot, name: rest }),
+            1 => Some(Word::Tombstone { slot, name: rest }),
             2 => Some(Word::Begin { slot, seq: rest }),
-            3 => Some(Word::Again { slot, seq: rest }),
+            3 => Some(Word::Relog { slot, seq: rest }),
             4 => Some(Word::Place { slot, shard: (rest >> 16) as u16, number: rest as u16 }),
             5 if rest == 1 => Some(Word::Commit { slot }),
             5 if rest == 2 => Some(Word::Free { slot }),
-            6 => Some(Word::KillAll { shard: slot as u16, name: rest }),
+            6 => Some(Word::TombstoneInShard { shard: slot as u16, name: rest }),
             5 if rest == 3 => Some(Word::Pad),
             5 if rest & 7 == FOLLOW => {
                 Some(Word::Follow { slot, leader: (rest >> 3) as u32 & SLOTS_MAX })
@@ -106,7 +108,7 @@ impl Word {
             5 if rest & 7 == FOLLOW_ABROAD => {
                 Some(Word::FollowAbroad { leader: slot, seq: rest >> 3 })
             }
-            7 => Some(Word::KillLike { slot, name: rest }),
+            7 => Some(Word::TombstoneByPrefix { slot, name: rest }),
             _ => None,
         }
     }
@@ -122,10 +124,10 @@ mod tests {
         let name = (Name { pos: u32::MAX, fingerprint: 0x7fff }).short();
         let slot = SLOTS_MAX;
         let words = [
-            Word::Kill { slot, name },
-            Word::KillLike { slot, name },
+            Word::Tombstone { slot, name },
+            Word::TombstoneByPrefix { slot, name },
             Word::Begin { slot, seq: REST },
-            Word::Again { slot: 0, seq: 1 },
+            Word::Relog { slot: 0, seq: 1 },
             Word::Place { slot: 1, shard: 255, number: 2047 },
             Word::Commit { slot },
             Word::Free { slot: 2 },
@@ -133,7 +135,7 @@ mod tests {
             Word::Follow { slot: 0, leader: 0 },
             Word::FollowAbroad { leader: slot, seq: REST >> 3 },
             Word::FollowAbroad { leader: 0, seq: 1 },
-            Word::KillAll { shard: 255, name },
+            Word::TombstoneInShard { shard: 255, name },
             Word::Pad,
         ];
         for word in words {

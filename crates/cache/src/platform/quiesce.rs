@@ -25,13 +25,13 @@ pub(crate) struct Quiesce {
 }
 
 /// One session's place; must be given back by [`Quiesce::leave`].
-pub(crate) struct Participant {
+pub(crate) struct Reader {
     number: usize,
     /// Whether the slot says [`PARKED`].
     is_parked: Cell<bool>,
 }
 
-impl Participant {
+impl Reader {
     /// The number of the place, which no other participant has at the same time.
     pub(crate) fn number(&self) -> usize {
         self.number
@@ -56,23 +56,23 @@ impl Quiesce {
     }
 
     /// A parked participant; `None` when `sessions_max` are taken.
-    pub(crate) fn join(&self) -> Option<Participant> {
+    pub(crate) fn join(&self) -> Option<Reader> {
         let index = lock(&self.vacant).pop()?;
         self.slots[index].0.store(PARKED, Ordering::Release);
-        Some(Participant { number: index, is_parked: Cell::new(true) })
+        Some(Reader { number: index, is_parked: Cell::new(true) })
     }
 
     /// Gives the place back. Must be the last call with this participant.
-    pub(crate) fn leave(&self, participant: &mut Participant) {
-        self.slots[participant.number].0.store(VACANT, Ordering::Release);
-        lock(&self.vacant).push(participant.number);
+    pub(crate) fn leave(&self, reader: &mut Reader) {
+        self.slots[reader.number].0.store(VACANT, Ordering::Release);
+        lock(&self.vacant).push(reader.number);
     }
 
     /// Has the participant read. Wakes it if it was parked.
     #[inline]
-    pub(crate) fn guard<'p>(&self, participant: &'p Participant) -> Guard<'p> {
-        if participant.is_parked.replace(false) {
-            self.reach_epoch(participant);
+    pub(crate) fn guard<'p>(&self, reader: &'p Reader) -> Guard<'p> {
+        if reader.is_parked.replace(false) {
+            self.reach_epoch(reader);
         }
         Guard(PhantomData)
     }
@@ -81,21 +81,21 @@ impl Quiesce {
     ///
     /// # Safety
     /// The guard, and what was reached under it, must not be used after the participant's next quiescent point.
-    pub(crate) unsafe fn unbound_guard<'g>(&self, participant: &Participant) -> Guard<'g> {
-        self.guard(participant);
+    pub(crate) unsafe fn unbound_guard<'g>(&self, reader: &Reader) -> Guard<'g> {
+        self.guard(reader);
         Guard(PhantomData)
     }
 
     /// The participant holds nothing now and goes on reading, unless it is parked.
-    pub(crate) fn refresh(&self, participant: &mut Participant) {
-        if !participant.is_parked.get() {
-            self.reach_epoch(participant);
+    pub(crate) fn refresh(&self, reader: &mut Reader) {
+        if !reader.is_parked.get() {
+            self.reach_epoch(reader);
         }
     }
 
-    fn reach_epoch(&self, participant: &Participant) {
+    fn reach_epoch(&self, reader: &Reader) {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let slot = &self.slots[participant.number].0;
+        let slot = &self.slots[reader.number].0;
         if slot.load(Ordering::Relaxed) != epoch {
             slot.store(epoch, Ordering::Release);
             // The store must be seen before any pointer that is loaded from here on.
@@ -104,8 +104,8 @@ impl Quiesce {
     }
 
     /// The participant holds nothing and reads nothing until its next guard.
-    pub(crate) fn park(&self, participant: &mut Participant) {
-        self.set_parked(participant);
+    pub(crate) fn park(&self, reader: &mut Reader) {
+        self.set_parked(reader);
     }
 
     /// As [`Quiesce::park`], while guards are kept for later.
@@ -113,13 +113,13 @@ impl Quiesce {
     /// # Safety
     /// Until the participant's next [`Quiesce::guard`], no guard of it may be used. What was reached under one before
     /// must not be used any more.
-    pub(crate) unsafe fn park_beside_guards(&self, participant: &Participant) {
-        self.set_parked(participant);
+    pub(crate) unsafe fn park_beside_guards(&self, reader: &Reader) {
+        self.set_parked(reader);
     }
 
-    fn set_parked(&self, participant: &Participant) {
-        participant.is_parked.set(true);
-        self.slots[participant.number].0.store(PARKED, Ordering::Release);
+    fn set_parked(&self, reader: &Reader) {
+        reader.is_parked.set(true);
+        self.slots[reader.number].0.store(PARKED, Ordering::Release);
     }
 
     /// To be called after something was unlinked: the epoch that all sessions must reach.
@@ -177,13 +177,13 @@ mod models {
             let reused = Arc::new(AtomicBool::new(false));
             let reader = {
                 let (quiesce, current, reused) = (quiesce.clone(), current.clone(), reused.clone());
-                let mut participant = quiesce.join().unwrap();
+                let mut reader = quiesce.join().unwrap();
                 thread::spawn(move || {
-                    quiesce.guard(&participant);
+                    quiesce.guard(&reader);
                     if current.load(Ordering::Acquire) == 0 {
                         assert!(!reused.load(Ordering::Relaxed), "reused under a reader");
                     }
-                    quiesce.park(&mut participant);
+                    quiesce.park(&mut reader);
                 })
             };
             current.store(1, Ordering::Release);

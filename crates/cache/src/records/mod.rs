@@ -2,7 +2,7 @@
 //! medium.
 
 pub(crate) mod access;
-pub(crate) mod doomed;
+pub(crate) mod garbage;
 pub(crate) mod key;
 pub(crate) mod large;
 pub(crate) mod listed;

@@ -15,13 +15,13 @@ use crate::index::sealed::{PLANNED_PERMILLE, SealedIndex};
 use crate::log::Seat;
 use crate::log::replay::{Logged, Replay};
 use crate::platform::crash::crash_point;
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
 use crate::segments::segment::{Sealed, SlotId};
 use crate::shard::Locked;
-use crate::shard::awaited::Awaited;
+use crate::shard::recovering::Recovering;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
@@ -41,16 +41,17 @@ pub(super) const FIRST_ONE: &str = "there is no other participant yet";
 /// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
 /// Nobody else uses the engine yet.
 pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
-    let mut participant = engine.pool().quiesce().join().expect(FIRST_ONE);
-    let guard = engine.pool().quiesce().guard(&participant);
+    let mut reader = engine.shared().quiesce().join().expect(FIRST_ONE);
+    let guard = engine.shared().quiesce().guard(&reader);
     let taken = put_unsealed_back(engine, guard, &replays);
-    let mut awaited: Vec<Awaited> = engine.shards().iter().map(|_| Awaited::default()).collect();
+    let mut recovering: Vec<Recovering> =
+        engine.shards().iter().map(|_| Recovering::default()).collect();
     for (shard, name) in taken {
-        awaited[shard].add_change(name);
+        recovering[shard].add_change(name);
     }
     for (tier, replay) in replays.iter_mut().enumerate() {
-        let log = &engine.pool().logs()[tier];
-        let slots = engine.pool().slots();
+        let log = &engine.shared().logs()[tier];
+        let slots = engine.shared().slots();
         let fits = |slot: u32, logged: &Logged| {
             logged.is_committed()
                 && usize::from(logged.seat().shard) < engine.shards().len()
@@ -68,25 +69,24 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             keep
         });
         replay.seat_all(log);
-        for (&slot, _) in
-            replay.segments().iter().filter(|(_, logged)| logged.is_to_be_said_again())
+        for (&slot, _) in replay.segments().iter().filter(|(_, logged)| logged.is_to_be_relogged())
         {
             log.ensure_room(slots);
-            log.say_again(slot);
+            log.relog(slot);
         }
         for (slot, logged) in replay.take_segments() {
             let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
-            awaited[usize::from(logged.seat().shard)].add_segment(place, slot, logged);
+            recovering[usize::from(logged.seat().shard)].add_segment(place, slot, logged);
         }
     }
-    for (shard, mut awaited) in engine.shards().iter().zip(awaited) {
-        let mut locked = shard.lock(engine.pool(), guard);
-        let taken = awaited.sort();
-        locked.await_segments(awaited, &taken);
+    for (shard, mut recovering) in engine.shards().iter().zip(recovering) {
+        let mut locked = shard.lock(engine.shared(), guard);
+        let taken = recovering.sort();
+        locked.await_segments(recovering, &taken);
     }
-    engine.pool().quiesce().leave(&mut participant);
+    engine.shared().quiesce().leave(&mut reader);
     // Copies of hot records have that memory once all is back.
-    engine.pool().budget().force(bytes_of(&replays));
+    engine.shared().budget().force(bytes_of(&replays));
     engine.begin_recovery(Recovery::of(replays, engine.shards().len()));
     engine.recovery().census().ask();
 }
@@ -95,7 +95,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
 /// segments that count, and which the replay does not know to be void.
 fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> Vec<(usize, Name)> {
     let mut taken = Vec::new();
-    let arena = engine.pool().arena();
+    let arena = engine.shared().arena();
     let mut blocks: Vec<_> = (0..arena.surviving())
         .filter_map(|id| arena.recovered(id).map(|(order, shard, fill)| (order, shard, fill, id)))
         .filter(|&(_, shard, ..)| shard < engine.shards().len())
@@ -104,14 +104,14 @@ fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> V
     let seals = Seals::of(engine, replays);
     for (order, shard, fill, id) in blocks {
         let fill = fill.min(arena.block_bytes());
-        let mut locked = engine.shards()[shard].lock(engine.pool(), guard);
+        let mut locked = engine.shards()[shard].lock(engine.shared(), guard);
         let live: u32 = arena
             .records(guard, id, fill)
             .filter(|resident| !resident.has(mark::VOID))
             .map(|resident| resident.footprint())
             .sum();
-        arena.adopt(id, live, engine.pool().budget());
-        engine.pool().counters().blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
+        arena.adopt(id, live, engine.shared().budget());
+        engine.shared().counters().blocks(Lane::Fresh).fetch_add(1, Ordering::Relaxed);
         locked.adopt_block(FullBlock { id, fill, order });
         if live == 0 {
             locked.retire_full(Lane::Fresh, id);
@@ -150,7 +150,8 @@ fn put_back(
         // unless it was changed since. No index ever had fewer buckets.
         let width = SealedIndex::width_of(engine.geometry().initial_buckets(shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
-            !logged.is_committed() && !replays[tier].kills(slot, logged, width).void(name.short())
+            !logged.is_committed()
+                && !replays[tier].tombstones(slot, logged, width).void(name.short())
         });
         if !is_ours {
             locked.void_unlisted(resident);
@@ -162,19 +163,23 @@ fn put_back(
         resident.header.origin().store(0, Ordering::Release);
     } else if let Some((tier, slot, logged)) = sealed {
         // Taken from a segment that is still there: from now on a kill says so.
-        engine.pool().make_log_room();
+        engine.shared().make_log_room();
         if logged.is_committed() {
-            engine.pool().logs()[tier].kill(slot, name);
+            engine.shared().logs()[tier].tombstone(slot, name);
         } else {
             // It was moving there, and nothing here tells from where.
-            engine.pool().logs().iter().for_each(|log| log.kill_all(shard as u16, name));
+            engine
+                .shared()
+                .logs()
+                .iter()
+                .for_each(|log| log.tombstone_in_shard(shard as u16, name));
         }
         taken = Some(name);
         resident.header.origin().store(0, Ordering::Relaxed);
     }
     locked.adopt_bytes(resident.bytes.len() as u64);
     let shard = locked.shard();
-    match shard.find_resident(engine.pool(), locked.guard(), &key, name.pos) {
+    match shard.find_resident(engine.shared(), locked.guard(), &key, name.pos) {
         // Blocks come in order of arrival, so this is the newer one.
         Some((older, _, at)) => locked.supersede(name.pos, &older, at, resident.addr, Lane::Fresh),
         None => locked.enter(name.pos, resident.addr, Lane::Fresh),
@@ -226,31 +231,26 @@ fn unpacked(bits: u64) -> (Name, u16) {
 }
 
 /// Recovers the next shard; `false` when there is none left to begin with.
-pub(crate) fn recover_next(engine: &Engine, participant: &mut Participant) -> bool {
+pub(crate) fn recover_next(engine: &Engine, reader: &mut Reader) -> bool {
     let Some(at) = engine.recovery().next_shard(engine.shards().len()) else { return false };
     let bytes = (engine.geometry().segment_bytes() as usize).max(FOOTER_GUESS);
     let mut buffer = engine.recovery().take_buffer(bytes);
-    recover_shard(engine, participant, at, &mut buffer);
+    recover_shard(engine, reader, at, &mut buffer);
     engine.recovery().put_buffer(buffer);
-    engine.recovery().finish_one(engine.pool().budget());
+    engine.recovery().finish_one(engine.shared().budget());
     true
 }
 
-fn recover_shard(
-    engine: &Engine,
-    participant: &mut Participant,
-    at: usize,
-    buffer: &mut AlignedBuf,
-) {
-    let (shard, quiesce) = (&engine.shards()[at], engine.pool().quiesce());
+fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut AlignedBuf) {
+    let (shard, quiesce) = (&engine.shards()[at], engine.shared().quiesce());
     let (segments, generation) = {
-        let locked = shard.lock(engine.pool(), quiesce.guard(participant));
+        let locked = shard.lock(engine.shared(), quiesce.guard(reader));
         // After a flush there is nothing to wait for, and what was sealed since is in the index.
-        let Some(awaited) = locked.state().awaited() else { return };
-        (awaited.segments().to_vec(), locked.state().generation())
+        let Some(recovering) = locked.state().recovering() else { return };
+        (recovering.segments().to_vec(), locked.state().generation())
     };
     // The drive may take long, and no memory is to wait for it.
-    quiesce.park(participant);
+    quiesce.park(reader);
     let (entries_max, buckets_max) = (entries_max(engine), buckets_max(engine));
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
@@ -276,11 +276,11 @@ fn recover_shard(
         buckets_min = buckets_min.max(footer.buckets() as usize);
         let before = entries.len();
         let width = SealedIndex::width_of(footer.buckets() as usize);
-        let kills = replays[usize::from(place.tier)].kills(slot, &logged, width);
+        let tombstones = replays[usize::from(place.tier)].tombstones(slot, &logged, width);
         for name in names.iter().copied() {
-            if !kills.void(name.short()) {
+            if !tombstones.void(name.short()) {
                 entries.push(packed(name, footer.number()));
-            } else if !kills.void_for_good(name.short()) {
+            } else if !tombstones.void_for_good(name.short()) {
                 unsaid.push((place.tier, slot, name));
             }
         }
@@ -293,23 +293,23 @@ fn recover_shard(
     }
     entries.sort_unstable();
     let index = build(&entries, buckets_min);
-    let guard = quiesce.guard(participant);
-    let mut locked = shard.lock(engine.pool(), guard);
+    let guard = quiesce.guard(reader);
+    let mut locked = shard.lock(engine.shared(), guard);
     if locked.state().generation() != generation {
         // Everything was flushed meanwhile.
         return;
     }
     for (place, slot, logged) in lost {
-        engine.pool().logs()[usize::from(place.tier)].ensure_room(engine.pool().slots());
-        engine.pool().logs()[usize::from(place.tier)].free(slot);
-        engine.pool().slots().give(place);
+        engine.shared().logs()[usize::from(place.tier)].ensure_room(engine.shared().slots());
+        engine.shared().logs()[usize::from(place.tier)].free(slot);
+        engine.shared().slots().give(place);
         locked.give_numbers([logged.seat().number]);
     }
     // What was changed in an earlier start, before the shard was back, was killed in all segments at
     // once; the log drops such words when it is cleaned.
     for (tier, slot, name) in unsaid {
-        engine.pool().logs()[usize::from(tier)].ensure_room(engine.pool().slots());
-        engine.pool().logs()[usize::from(tier)].kill(slot, name);
+        engine.shared().logs()[usize::from(tier)].ensure_room(engine.shared().slots());
+        engine.shared().logs()[usize::from(tier)].tombstone(slot, name);
     }
     put_in_place(engine, &mut locked, found, index, &entries);
     crash_point("recovery: a shard is back");
@@ -327,21 +327,22 @@ fn put_in_place(
     for Found { slot, footer, records, live, live_bytes } in found {
         segments.publish(slot, &footer, records, footer.seq());
         segments.set_live(footer.number(), live, live_bytes);
-        let tier = engine.pool().counters().tier(slot.tier);
+        let tier = engine.shared().counters().tier(slot.tier);
         tier.records().add(locked.shard().at(), live.into());
         tier.live_bytes().add(locked.shard().at(), live_bytes.into());
         engine.note_segment(segments, footer.number(), true);
     }
     engine.swap_index(locked, index);
-    let changed = locked.take_awaited().map(|awaited| awaited.into_changed()).unwrap_or_default();
+    let changed =
+        locked.take_recovering().map(|recovering| recovering.into_changed()).unwrap_or_default();
     for name in changed {
         let first = packed(name, 0);
         let from = entries.partition_point(|&entry| entry < first);
         let same = entries[from..].iter().map(|&entry| unpacked(entry));
         for (name, number) in same.take_while(|(other, _)| *other == name) {
             let slot = segments.slot(number);
-            engine.pool().logs()[usize::from(slot.tier)].ensure_room(engine.pool().slots());
-            locked.log_kill(name, number);
+            engine.shared().logs()[usize::from(slot.tier)].ensure_room(engine.shared().slots());
+            locked.log_tombstone(name, number);
             locked.unlink(name, number, None);
         }
     }
@@ -380,11 +381,11 @@ fn build(entries: &[u64], buckets_min: usize) -> SealedIndex {
 fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Option<Footer> {
     let segment_bytes = engine.geometry().segment_bytes() as usize;
     buffer.set_len(FOOTER_GUESS.min(segment_bytes));
-    engine.pool().slots().read_tail(place, buffer).ok()?;
+    engine.shared().slots().read_tail(place, buffer).ok()?;
     let bytes = Footer::bytes_of(&buffer[buffer.len().checked_sub(FOOTER_HEADER)?..])?;
     if bytes > buffer.len() {
         buffer.set_len(bytes.next_multiple_of(PAGE).min(segment_bytes));
-        engine.pool().slots().read_tail(place, buffer).ok()?;
+        engine.shared().slots().read_tail(place, buffer).ok()?;
     }
     Footer::decode(buffer)
 }
@@ -442,20 +443,20 @@ mod tests {
         let record = NewRecord { value, client_flags, expires, cas, stale, win_sent };
         change(&cache, Change::Store(record));
         let engine = &cache.engine();
-        let participant = engine.pool().quiesce().join().expect("a place");
-        let guard = engine.pool().quiesce().guard(&participant);
+        let reader = engine.shared().quiesce().join().expect("a place");
+        let guard = engine.shared().quiesce().guard(&reader);
         let key = engine.hasher().key(b"key", false);
         let name = engine.hasher().name(key.hash());
-        let found = engine.shards()[0].find_resident(engine.pool(), guard, &key, name.pos);
+        let found = engine.shards()[0].find_resident(engine.shared(), guard, &key, name.pos);
         let bytes = found.expect("just stored").0.bytes.to_vec();
         assert!(cache.close(NOW, &|| true), "comes to the end");
 
         let seat = Seat { shard: 0, number: 7, seq: engine.next_seq() };
-        let place = engine.pool().slots().take_on(0).expect("a place");
-        engine.pool().logs()[0].begin(engine.pool().slots().index(place), seat);
+        let place = engine.shared().slots().take_on(0).expect("a place");
+        engine.shared().logs()[0].begin(engine.shared().slots().index(place), seat);
         let origin = Origin::of(Sealed { number: seat.number, seq: seat.seq }).to_bits();
         let stamp = Stamp { mark, origin, ..Stamp::default() };
-        let mut locked = engine.shards()[0].lock(engine.pool(), guard);
+        let mut locked = engine.shards()[0].lock(engine.shared(), guard);
         let write = |out: &mut [u8]| out.copy_from_slice(&bytes);
         let appended = locked.append(Lane::Fresh, Asker::Background, bytes.len(), stamp, write);
         appended.map_err(|_| "no block").expect("memory");

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::dram::table::DramTable;
 use crate::index::sealed::SealedIndex;
-use crate::log::KillLog;
+use crate::log::TombstoneLog;
 use crate::recovery::surviving::{Division, layout};
 use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
@@ -114,7 +114,7 @@ fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let rungs = 1 + config.tiers.iter().filter(|tier| tier.is_below).count();
     let segments =
         config.tiers.iter().map(|t| segments_on(t.device.as_ref(), geometry.segment_bytes()));
-    let logs = segments.map(KillLog::bytes_for).sum::<u64>();
+    let logs = segments.map(TombstoneLog::bytes_for).sum::<u64>();
     let tables = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * shards;
     let fixed =
         scheduler::bytes(config, geometry, rungs) + layout(config, geometry).bytes() as u64 + logs;

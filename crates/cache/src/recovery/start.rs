@@ -8,7 +8,7 @@ use crate::config::error::OpenError;
 use crate::config::{Config, Durability, OnMismatch};
 use crate::dram::memory::Arena;
 use crate::engine::{Engine, Parts, durability};
-use crate::log::KillLog;
+use crate::log::TombstoneLog;
 use crate::log::find::{Place, find_log, newest_directory};
 use crate::log::replay::{Replay, commit_abroad, read_log};
 use crate::records::key::Hasher;
@@ -19,7 +19,7 @@ use crate::recovery::{recover, sizing};
 use crate::segments::layout::{PACKED_MAX, Superblock};
 use crate::shard::Shard;
 use crate::shared::geometry::Geometry;
-use crate::shared::{Media, Pool, Sizes};
+use crate::shared::{Media, Shared, Sizes};
 use crate::state::{Field, Header, Identity, LogField, State, StateFile, StateOwner};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
@@ -240,7 +240,7 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
 }
 
 /// Sessions, and who else reads what they do: a flush, the background, recovery.
-fn participants_max(config: &Config) -> usize {
+fn readers_max(config: &Config) -> usize {
     config.sessions_max + 1 + scheduler::PARTS_MAX + recover::THREADS_MAX
 }
 
@@ -252,7 +252,7 @@ fn assemble(
 ) -> Result<Engine, OpenError> {
     let geometry = mount.geometry;
     let counters =
-        Arc::new(Counters::new(config.tiers.len(), geometry.shards(), participants_max(config)));
+        Arc::new(Counters::new(config.tiers.len(), geometry.shards(), readers_max(config)));
     let logged = match logged(config, &mount, &state, &past, &counters) {
         Ok(logged) => logged,
         Err(why) => return start_over(config, mount, state, &why),
@@ -280,32 +280,33 @@ fn assemble(
     let sizes = Sizes {
         memory_bytes: config.memory_bytes,
         shards: geometry.shards(),
-        participants: participants_max(config),
+        readers: readers_max(config),
         reserve,
         fresh_max,
         sketch_bytes,
     };
     let ledger = Ledger::new(config, &slots, carried, state.clone());
     let admission = Admission::new(config, ledger);
-    let pool = Pool::new(sizes, Media { arena, slots, logs, state, counters }, hasher, admission);
+    let shared =
+        Shared::new(sizes, Media { arena, slots, logs, state, counters }, hasher, admission);
     // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before
     // a cold start hardly ever fits again.
     let first_cas = match past {
-        Past::Tiers => of_state(pool.state(), Field::FirstCas) / geometry.shards() as u64 + 1,
+        Past::Tiers => of_state(shared.state(), Field::FirstCas) / geometry.shards() as u64 + 1,
         _ => mount.random.next() >> 44,
     };
     let buckets = |at| geometry.initial_buckets(at);
     let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
-    restore_cas(&pool, &shards, matches!(past, Past::Process));
+    restore_cas(&shared, &shards, matches!(past, Past::Process));
     let told_all = mount.found.is_some_and(|found| found.tells_all());
     let parts = Parts {
         has_durable_logs: told_all && !matches!(past, Past::Cold),
         geometry,
-        fixed_bytes: scheduler::bytes(config, &geometry, pool.slots().rungs().count())
-            + state_bytes(config, &pool),
+        fixed_bytes: scheduler::bytes(config, &geometry, shared.slots().rungs().count())
+            + state_bytes(config, &shared),
         filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
-        pool,
+        shared,
         shards,
         set: *mount.set(),
         notes: mount.notes,
@@ -321,7 +322,7 @@ fn assemble(
 struct Logged {
     slots: Slots,
     /// None without a state.
-    logs: Vec<KillLog>,
+    logs: Vec<TombstoneLog>,
     /// What the logs told, in a start that trusts them.
     replays: Vec<Replay>,
 }
@@ -345,7 +346,8 @@ fn logged(
         for (at, tier) in slots.tiers().iter().enumerate() {
             let set = mount.set().set;
             let is_strict = config.durability == Durability::Power;
-            let log = KillLog::new(Arc::clone(state), at as u16, set, tier.segments(), is_strict);
+            let log =
+                TombstoneLog::new(Arc::clone(state), at as u16, set, tier.segments(), is_strict);
             logs.push(log.within(config.tuning.log_slots));
         }
     }
@@ -389,26 +391,30 @@ fn arena(
 }
 
 /// See [`Parts::state_bytes`].
-fn state_bytes(config: &Config, pool: &Pool) -> u64 {
-    let overhead = pool.state().as_ref().map_or(0, |state| state.layout().overhead());
+fn state_bytes(config: &Config, shared: &Shared) -> u64 {
+    let overhead = shared.state().as_ref().map_or(0, |state| state.layout().overhead());
     let set_aside = if config.tiers.is_empty() {
         0
     } else {
-        u64::from(pool.arena().surviving()) * u64::from(pool.arena().block_bytes())
+        u64::from(shared.arena().surviving()) * u64::from(shared.arena().block_bytes())
     };
-    let tiers = pool.slots().tiers().iter();
-    let log_bytes = tiers.map(|tier| KillLog::bytes_for(tier.segments())).sum::<u64>();
-    overhead + set_aside + log_bytes + pool.promotion().bytes() as u64 + pool.admission().bytes()
+    let tiers = shared.slots().tiers().iter();
+    let log_bytes = tiers.map(|tier| TombstoneLog::bytes_for(tier.segments())).sum::<u64>();
+    overhead
+        + set_aside
+        + log_bytes
+        + shared.promotion().bytes() as u64
+        + shared.admission().bytes()
 }
 
 /// Tells the state first that it is in use, then the tiers, then the state that all of these know.
 fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
-    if let Some(state) = engine.pool().state() {
+    if let Some(state) = engine.shared().state() {
         state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
         state.field(Field::Ready).store(1, Ordering::Release);
     }
     open_tiers(config, &engine)?;
-    if let Some(state) = engine.pool().state() {
+    if let Some(state) = engine.shared().state() {
         state.field(Field::Told).store(engine.epoch(), Ordering::Release);
     }
     Ok(engine)
@@ -456,18 +462,18 @@ fn of_state(state: &Option<Arc<State>>, field: Field) -> u64 {
 }
 
 /// Goes on with the CAS numbers of the last run, or notes the first ones.
-fn restore_cas(pool: &Pool, shards: &[Shard], continues: bool) {
-    let Some(state) = pool.state() else { return };
-    let mut participant = pool.quiesce().join().expect(recover::FIRST_ONE);
-    let guard = pool.quiesce().guard(&participant);
+fn restore_cas(shared: &Shared, shards: &[Shard], continues: bool) {
+    let Some(state) = shared.state() else { return };
+    let mut reader = shared.quiesce().join().expect(recover::FIRST_ONE);
+    let guard = shared.quiesce().guard(&reader);
     for (at, shard) in shards.iter().enumerate() {
         let next = match continues {
             true => state.next_cas(at).load(Ordering::Relaxed),
             false => shard.next_cas_peek(),
         };
-        shard.lock(pool, guard).set_next_cas(next);
+        shard.lock(shared, guard).set_next_cas(next);
     }
-    pool.quiesce().leave(&mut participant);
+    shared.quiesce().leave(&mut reader);
 }
 
 /// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
@@ -477,8 +483,8 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     if config.durability != Durability::Power {
         return Ok(());
     }
-    for (log, tier) in engine.pool().logs().iter().zip(&config.tiers) {
-        match log.make_durable(engine.pool().slots()) {
+    for (log, tier) in engine.shared().logs().iter().zip(&config.tiers) {
+        match log.make_durable(engine.shared().slots()) {
             // Background work makes room; nothing is acknowledged before there is some.
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
             durable => durable.map_err(|source| {

@@ -133,7 +133,7 @@ mod tests {
             })
             .expect("opens");
             assert!(!is_stopped || cache.close(1, &|| true));
-            cache.engine().pool().arena().surviving()
+            cache.engine().shared().arena().surviving()
         };
         let little = blocks(1, false);
         assert_eq!(blocks(64, true), little);

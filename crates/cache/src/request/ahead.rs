@@ -8,7 +8,7 @@
 use crate::records::key::{Key, Name};
 use crate::request::session::Session;
 use crate::shard::Shard;
-use crate::shared::Pool;
+use crate::shared::Shared;
 use arrayvec::ArrayVec;
 
 /// Keys that are looked at together, at most.
@@ -46,9 +46,9 @@ impl Session {
         for at in &places {
             at.shard.table().load(guard).prefetch(at.name.pos);
         }
-        let (pool, has_tiers) = (self.engine().pool(), self.engine().has_tiers());
+        let (shared, has_tiers) = (self.engine().shared(), self.engine().has_tiers());
         for at in places.iter().filter(|at| at.intent == Intent::Change) {
-            at.shard.prefetch_change(pool, at.name.pos);
+            at.shard.prefetch_change(shared, at.name.pos);
         }
         let (mut records, mut on_tiers) = (ArrayVec::<_, AHEAD_MAX>::new(), Places::new());
         for at in &places {
@@ -60,7 +60,7 @@ impl Session {
             records.extend(record);
         }
         for addr in records {
-            pool.arena().prefetch(addr);
+            shared.arena().prefetch(addr);
         }
         if !on_tiers.is_empty() {
             self.look_ahead_on_tiers(&on_tiers);
@@ -69,7 +69,7 @@ impl Session {
 
     /// The same for those that may be on a tier.
     fn look_ahead_on_tiers(&self, places: &[Place<'_>]) {
-        let (guard, pool) = (self.guard(), self.engine().pool());
+        let (guard, shared) = (self.guard(), self.engine().shared());
         for at in places {
             at.shard.index().load(guard).prefetch(at.name.pos);
         }
@@ -86,19 +86,19 @@ impl Session {
             }
         }
         for (at, number) in found.iter().filter(|(at, _)| at.intent == Intent::Change) {
-            at.shard.prefetch_kill(pool, *number);
+            at.shard.prefetch_tombstone(shared, *number);
         }
     }
 }
 
 impl Shard {
     /// Asks for what a change counts that voids a record in this segment, whose row was asked for before.
-    fn prefetch_kill(&self, pool: &Pool, number: u16) {
-        self.suspended_at().prefetch_tally(number);
+    fn prefetch_tombstone(&self, shared: &Shared, number: u16) {
+        self.deferred_at().prefetch_tally(number);
         if let Some(slot) = self.segments().likely_slot(number)
-            && let Some(log) = pool.logs().get(usize::from(slot.tier))
+            && let Some(log) = shared.logs().get(usize::from(slot.tier))
         {
-            log.prefetch(pool.slots().index(slot));
+            log.prefetch(shared.slots().index(slot));
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::dram::resident::{Resident, mark};
 use crate::engine::{Engine, chunks, durability, lost};
 use crate::platform::mapped::Loss;
 use crate::platform::prefetch;
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
@@ -63,7 +63,7 @@ pub enum Chunks {
     /// One is gone, and so the item is not whole any more.
     Gone,
     /// One may be among what a start has yet to bring back, see [`Cache::recover`].
-    Awaited,
+    Recovering,
 }
 
 /// Answer of [`Session::check`].
@@ -94,7 +94,7 @@ pub struct Evidence<'a> {
 /// borrow checker enforces: memory is reused only after every session has passed such a point.
 pub struct Session {
     engine: Arc<Engine>,
-    participant: Participant,
+    reader: Reader,
     /// Something was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
     /// Of the state, and its stage when the last request began.
@@ -107,11 +107,11 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(engine: Arc<Engine>, participant: Participant) -> Self {
-        let loss = engine.pool().arena().loss();
+    pub(crate) fn new(engine: Arc<Engine>, reader: Reader) -> Self {
+        let loss = engine.shared().arena().loss();
         Self {
             engine,
-            participant,
+            reader,
             loss,
             stage: Cell::new(loss.stage()),
             changed: Cell::new(false),
@@ -127,7 +127,7 @@ impl Session {
     /// Wakes the session if it was parked.
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
-        self.engine().pool().quiesce().guard(&self.participant)
+        self.engine().shared().quiesce().guard(&self.reader)
     }
 
     /// What is read of DRAM from here on is of one stage of the state's loss, if [`Session::is_intact`] says so behind it.
@@ -201,7 +201,7 @@ impl Session {
         shard.segments().prefetch(probe.sealed.number);
         shard.table().load(guard).prefetch(name.pos);
         shard.index().load(guard).prefetch(name.pos);
-        prefetch::lines::<1>(self.engine().pool().promotion().line_of(hash));
+        prefetch::lines::<1>(self.engine().shared().promotion().line_of(hash));
     }
 
     /// Asks the processor for the first half of what was read, behind what [`Session::prefetch_check`] asked for.
@@ -246,8 +246,8 @@ impl Session {
         now: u32,
         access: Access,
     ) -> Option<Lookup<'a>> {
-        let pool = self.engine().pool();
-        let (resident, record, _) = shard.find_resident(pool, self.guard(), key, name.pos)?;
+        let shared = self.engine().shared();
+        let (resident, record, _) = shard.find_resident(shared, self.guard(), key, name.pos)?;
         if record.is_expired(now) {
             return Some(self.missed_expired());
         }
@@ -269,7 +269,7 @@ impl Session {
         mut moves: u32,
     ) -> Lookup<'a> {
         let guard = self.guard();
-        let pool = self.engine().pool();
+        let shared = self.engine().shared();
         let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
         // As a rule the record is still where it was read from.
         if let Some((evidence, (sealed, record))) = known
@@ -281,7 +281,7 @@ impl Session {
         let mut all = false;
         loop {
             let mut candidates = match all {
-                true => shard.lock(pool, guard).candidates(name),
+                true => shard.lock(shared, guard).candidates(name),
                 false => shard.candidates(guard, name),
             };
             if let Some((evidence, (sealed, record))) = known
@@ -293,7 +293,7 @@ impl Session {
             }
             let before = evidence.map(|evidence| evidence.probe);
             let probe = next_probe(shard, &mut candidates, name, before);
-            if !all && (probe.is_none() || known.is_some()) && shard.has_suspended() {
+            if !all && (probe.is_none() || known.is_some()) && shard.has_deferred() {
                 all = true;
             } else if let Some(probe) = probe {
                 return Lookup::Read(probe);
@@ -309,13 +309,13 @@ impl Session {
 
     #[cold]
     fn missed_expired(&self) -> Lookup<'_> {
-        count(self.engine().pool().counters().met_expired());
+        count(self.engine().shared().counters().met_expired());
         Lookup::Miss
     }
 
     /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
     fn note_hit(&self, resident: &Resident<'_>) {
-        let promotion = self.engine().pool().promotion();
+        let promotion = self.engine().shared().promotion();
         heat::warm(resident, promotion);
         self.hits.set(self.hits.get() + 1);
         if self.hits.get() == HITS_TOLD {
@@ -326,7 +326,7 @@ impl Session {
     /// Counts a hit that flash answered, for the policy, and says how hot the record is by now.
     fn note_read(&self, key: &Key<'_>) -> Heat {
         let mut untold = self.untold.get();
-        let heat = self.engine().pool().promotion().note_read(key.hash(), &mut untold);
+        let heat = self.engine().shared().promotion().note_read(key.hash(), &mut untold);
         self.untold.set(untold);
         heat
     }
@@ -345,13 +345,13 @@ impl Session {
         }
         let guard = self.guard();
         let (shard, _) = self.shard(key);
-        let pool = self.engine().pool();
+        let shared = self.engine().shared();
         if access == Access::Use {
             let tier = shard.segments().slot(sealed.number).tier;
-            pool.counters().tier(tier).hits().add(self.participant.number(), 1);
-            if promotion::deserves_copy(pool, self.note_read(key), uses, &record) {
+            shared.counters().tier(tier).hits().add(self.reader.number(), 1);
+            if promotion::deserves_copy(shared, self.note_read(key), uses, &record) {
                 let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
-                promotion::promote(shard, pool, guard, key, (name, sealed), bytes, now);
+                promotion::promote(shard, shared, guard, key, (name, sealed), bytes, now);
             }
         }
         let idle_seconds = now.saturating_sub(shard.segments().sealed_at(sealed.number));
@@ -368,9 +368,9 @@ impl Session {
             return Checked::Restart;
         }
         let tier = shard.segments().slot(probe.sealed.number).tier;
-        let counters = self.engine().pool().counters().tier(tier);
-        counters.reads().add(self.participant.number(), 1);
-        counters.read_bytes().add(self.participant.number(), probe.plan.bytes.into());
+        let counters = self.engine().shared().counters().tier(tier);
+        counters.reads().add(self.reader.number(), 1);
+        counters.read_bytes().add(self.reader.number(), probe.plan.bytes.into());
         let sight = match read {
             Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
             Err(_) => {
@@ -439,18 +439,18 @@ impl Session {
     }
 
     fn look_for_chunk(&self, key: &Key<'_>) -> Chunks {
-        let (guard, pool) = (self.guard(), self.engine().pool());
+        let (guard, shared) = (self.guard(), self.engine().shared());
         let (shard, name) = self.shard(key);
-        let is_resident = || shard.find_resident(pool, guard, key, name.pos).is_some();
+        let is_resident = || shard.find_resident(shared, guard, key, name.pos).is_some();
         if is_resident() || !shard.candidates(guard, name).is_empty() {
             return Chunks::There;
         }
         // It may have moved between these looks, be suspended, or not be back yet. Who hears that it is gone removes
         // the item, so that has to be sure.
-        let locked = shard.lock(pool, guard);
+        let locked = shard.lock(shared, guard);
         match is_resident() || !locked.candidates(name).is_empty() {
             true => Chunks::There,
-            false if locked.state().awaited().is_some() => Chunks::Awaited,
+            false if locked.state().recovering().is_some() => Chunks::Recovering,
             false => Chunks::Gone,
         }
     }
@@ -479,19 +479,19 @@ impl Session {
 
     /// Says that no record borrowed from this session is in use any more; call once per loop.
     pub fn quiesce(&mut self) {
-        self.engine.pool().quiesce().refresh(&mut self.participant);
+        self.engine.shared().quiesce().refresh(&mut self.reader);
     }
 
     /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
     /// sleeps; the next call on the session wakes it.
     pub fn park(&mut self) {
-        self.engine.pool().quiesce().park(&mut self.participant);
+        self.engine.shared().quiesce().park(&mut self.reader);
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.engine.pool().quiesce().leave(&mut self.participant);
+        self.engine.shared().quiesce().leave(&mut self.reader);
     }
 }
 

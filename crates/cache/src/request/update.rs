@@ -106,11 +106,11 @@ impl Session {
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
         // What a look on flash needs comes from memory during that into DRAM.
-        shard.suspended_at().prefetch(name.pos);
-        let mut locked = shard.lock(engine.pool(), guard);
+        shard.deferred_at().prefetch(name.pos);
+        let mut locked = shard.lock(engine.shared(), guard);
         let (mut doomed, mut unread) = (Candidates::new(), Unread::new());
         let current = if let Some((resident, record, at)) =
-            shard.find_resident(engine.pool(), guard, &key, name.pos)
+            shard.find_resident(engine.shared(), guard, &key, name.pos)
         {
             Current::Resident(resident, record, at)
         } else if !engine.has_tiers() {
@@ -138,13 +138,13 @@ impl Session {
         let (update, after) = match change {
             Change::Keep if !expired => return Update::Done { cas: 0 },
             // What the change voids has to find room in the log; background work makes some.
-            _ if !engine.pool().logs_have_room() => {
-                count(engine.pool().counters().waits());
+            _ if !engine.shared().logs_have_room() => {
+                count(engine.shared().counters().waits());
                 return Update::Wait;
             }
             Change::Keep | Change::Remove => {
                 if expired {
-                    count(engine.pool().counters().expired());
+                    count(engine.shared().counters().expired());
                 }
                 locked.log_void(name, &current, &doomed, &unread);
                 locked.remove(name, &current);
@@ -168,7 +168,7 @@ impl Session {
             locked.unlink(name, sealed.number, None);
         }
         for sealed in &unread {
-            locked.suspend(name, sealed.number);
+            locked.defer(name, sealed.number);
         }
         if !self.is_intact() {
             locked.forget_sealed(name);
@@ -211,7 +211,7 @@ impl Session {
             return Update::Full;
         }
         let Ok(addr) = locked.append_fresh(Asker::Request, &encoder, now) else {
-            count(engine.pool().counters().waits());
+            count(engine.shared().counters().waits());
             return if engine.is_out_of_room() { Update::Full } else { Update::Wait };
         };
         if !self.is_intact() {
@@ -228,12 +228,12 @@ impl Session {
                 locked.supersede(name.pos, old, *at, addr, Lane::Fresh);
                 crate::dram::heat::note_rewrite(
                     old,
-                    &engine.pool().arena().view(locked.guard(), addr),
+                    &engine.shared().arena().view(locked.guard(), addr),
                 );
             }
             Current::Sealed(sealed, record) => {
                 locked.enter(name.pos, addr, Lane::Fresh);
-                engine.pool().arena().view(locked.guard(), addr).set(mark::CHANGED);
+                engine.shared().arena().view(locked.guard(), addr).set(mark::CHANGED);
                 locked.unlink(name, sealed.number, Some(record.encoded_bytes()));
             }
             Current::Absent => locked.enter(name.pos, addr, Lane::Fresh),
@@ -300,7 +300,7 @@ fn look_on_flash<'a>(
         if fullness::may_cost_another_its_place(engine) && candidates.iter().all(is_unused) {
             return absent(candidates, Unread::new());
         }
-        if locked.has_room_to_suspend(&candidates)
+        if locked.has_room_to_defer(&candidates)
             && let Ok(unread) = Unread::try_from(&candidates[..])
         {
             return absent(Candidates::new(), unread);
@@ -363,22 +363,22 @@ impl Locked<'_> {
         doomed: &[Sealed],
         unread: &[Sealed],
     ) {
-        if self.pool().logs().is_empty() {
+        if self.shared().logs().is_empty() {
             return;
         }
         match current {
             Current::Absent => {}
-            Current::Resident(old, ..) => self.log_kill_origin(name, old),
-            Current::Sealed(sealed, _) => self.log_kill(name, sealed.number),
+            Current::Resident(old, ..) => self.log_tombstone_of_origin(name, old),
+            Current::Sealed(sealed, _) => self.log_tombstone(name, sealed.number),
         }
-        doomed.iter().for_each(|sealed| self.log_kill_like(name, sealed.number));
-        unread.iter().for_each(|sealed| self.log_kill(name, sealed.number));
+        doomed.iter().for_each(|sealed| self.log_tombstone_by_prefix(name, sealed.number));
+        unread.iter().for_each(|sealed| self.log_tombstone(name, sealed.number));
         self.log_change(name);
     }
 
     /// Whether a start may yet bring back a record of the name, which nobody has changed since.
     fn may_come_back(&self, name: Name) -> bool {
-        self.state().awaited().as_ref().is_some_and(|awaited| awaited.may_hold(name))
+        self.state().recovering().as_ref().is_some_and(|recovering| recovering.may_hold(name))
     }
 
     fn hit<'a>(&self, name: Name, current: &Current<'a>, now: u32) -> Option<Hit<'a>> {

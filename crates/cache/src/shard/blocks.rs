@@ -26,18 +26,18 @@ impl Locked<'_> {
         stamp: Stamp,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<Addr, NoBlock> {
-        let pool = self.pool;
+        let shared = self.shared;
         let has_room = |block: &Block| {
-            crate::dram::resident::footprint(bytes) <= pool.arena().block_bytes() - block.fill()
+            crate::dram::resident::footprint(bytes) <= shared.arena().block_bytes() - block.fill()
         };
         if !self.lane(lane).open().is_some_and(has_room) {
             self.open_block(lane, asker)?;
         }
         let block = self.lane(lane).open_mut().ok_or(NoBlock)?;
-        let addr = block.append(pool.arena(), bytes, stamp, write).ok_or(NoBlock)?;
+        let addr = block.append(shared.arena(), bytes, stamp, write).ok_or(NoBlock)?;
         if lane == Lane::Fresh {
             self.state.fresh_bytes += bytes as u64;
-            pool.counters().fresh_bytes().add(self.shard.at, bytes as u64);
+            shared.counters().fresh_bytes().add(self.shard.at, bytes as u64);
         }
         Ok(addr)
     }
@@ -55,22 +55,22 @@ impl Locked<'_> {
     }
 
     pub(super) fn open_block(&mut self, lane: Lane, asker: Asker) -> Result<(), NoBlock> {
-        let pool = self.pool;
+        let shared = self.shared;
         // Copies of hot records leave the last blocks to records that are nowhere else.
         let reserve = match (asker, lane) {
             (Asker::Background, _) => 0,
-            (Asker::Request, Lane::Fresh) => pool.reserve(),
-            (Asker::Request, Lane::Hot) => pool.reserve() * 2,
+            (Asker::Request, Lane::Fresh) => shared.reserve(),
+            (Asker::Request, Lane::Hot) => shared.reserve() * 2,
         };
-        let fresh = pool.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let fresh = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
         let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
-            && fresh >= pool.fresh_max().load(Ordering::Relaxed);
-        let place = pool.place_for(lane);
-        if is_ahead || pool.arena().available(pool.budget(), place) <= reserve {
+            && fresh >= shared.fresh_max().load(Ordering::Relaxed);
+        let place = shared.place_for(lane);
+        if is_ahead || shared.arena().available(shared.budget(), place) <= reserve {
             return Err(NoBlock);
         }
-        let block = pool.arena().take(pool.budget(), place, self.shard.at).ok_or(NoBlock)?;
-        pool.counters().blocks(lane).fetch_add(1, Ordering::Relaxed);
+        let block = shared.arena().take(shared.budget(), place, self.shard.at).ok_or(NoBlock)?;
+        shared.counters().blocks(lane).fetch_add(1, Ordering::Relaxed);
         if let Some(old) = self.lane(lane).replace_open(block) {
             self.shelve(lane, old);
         }
@@ -79,7 +79,7 @@ impl Locked<'_> {
     }
 
     pub(super) fn shelve(&mut self, lane: Lane, block: Block) {
-        if self.pool.arena().live(block.id()) == 0 {
+        if self.shared.arena().live(block.id()) == 0 {
             self.retire(lane, block.id());
         } else {
             let full = FullBlock { id: block.id(), fill: block.fill(), order: block.order() };
@@ -92,9 +92,9 @@ impl Locked<'_> {
         let blocks = self.lane(lane);
         let oldest = blocks.full().front().map(|block| block.order);
         let open = blocks.open().map(Block::order);
-        self.pool.ages().set_oldest(lane, self.shard.at, oldest);
+        self.shared.ages().set_oldest(lane, self.shard.at, oldest);
         if lane == Lane::Fresh {
-            self.pool.ages().set_open(self.shard.at, open);
+            self.shared.ages().set_open(self.shard.at, open);
         }
     }
 
@@ -103,7 +103,7 @@ impl Locked<'_> {
     pub(crate) fn commit(&mut self) {
         crash_point("a record: before its commit");
         if let Some(block) = self.state.fresh.open() {
-            block.commit(self.pool.arena());
+            block.commit(self.shared.arena());
         }
         crash_point("a record: after its commit");
     }
@@ -131,9 +131,9 @@ impl Locked<'_> {
 
     /// Voids a record that no table points to.
     pub(crate) fn void_unlisted(&mut self, old: &Resident<'_>) {
-        if self.pool.arena().void(old) {
+        if self.shared.arena().void(old) {
             let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
-            let id = self.pool.arena().block_of(old.addr);
+            let id = self.shared.arena().block_of(old.addr);
             if self.lane(lane).full().iter().any(|block| block.id == id) {
                 self.retire_full(lane, id);
             }
@@ -143,13 +143,13 @@ impl Locked<'_> {
     /// Drops every record and every block of a lane; the table no longer points to any of them.
     pub(crate) fn clear_lane(&mut self, lane: Lane) {
         let blocks = std::mem::take(self.lane(lane));
-        self.pool.counters().records(lane).sub(self.shard.at, blocks.records());
+        self.shared.counters().records(lane).sub(self.shard.at, blocks.records());
         blocks.ids().for_each(|id| self.retire(lane, id));
         self.note_ages(lane);
     }
 
     pub(super) fn retire(&mut self, lane: Lane, id: u32) {
-        self.pool.counters().blocks(lane).fetch_sub(1, Ordering::Relaxed);
-        self.pool.arena().retire(id, self.pool.quiesce());
+        self.shared.counters().blocks(lane).fetch_sub(1, Ordering::Relaxed);
+        self.shared.arena().retire(id, self.shared.quiesce());
     }
 }

@@ -3,7 +3,7 @@
 use crate::dram::heat::Origin;
 use crate::dram::resident::{Resident, mark};
 use crate::index::sealed::NoRoom;
-use crate::log::KillLog;
+use crate::log::TombstoneLog;
 use crate::records::key::Name;
 use crate::shard::Locked;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl Locked<'_> {
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
         self.shard.segments.add_live(number, bytes);
         let tier = self.shard.segments.slot(number).tier;
-        self.pool.counters().tier(tier).add_live(self.shard.at, bytes);
+        self.shared.counters().tier(tier).add_live(self.shard.at, bytes);
     }
 
     /// Takes the entry (name, segment) out of the index, and the record from what lives in the
@@ -43,7 +43,7 @@ impl Locked<'_> {
         }
         let removed = self.take_entry(name, number, bytes);
         if !removed {
-            self.forget_suspended(name, number);
+            self.forget_deferred(name, number);
         }
         removed
     }
@@ -55,7 +55,7 @@ impl Locked<'_> {
         if removed {
             let bytes = self.shard.segments.sub_live(number, bytes);
             let tier = self.shard.segments.slot(number).tier;
-            self.pool.counters().tier(tier).sub_live(self.shard.at, bytes);
+            self.shared.counters().tier(tier).sub_live(self.shard.at, bytes);
         }
         removed
     }
@@ -80,22 +80,22 @@ impl Locked<'_> {
     }
 
     /// Notes in the log that the copy of a name in a segment is not to come back.
-    pub(crate) fn log_kill(&self, name: Name, number: u16) {
-        self.log_of_copies(number, |log, slot| log.kill(slot, name));
+    pub(crate) fn log_tombstone(&self, name: Name, number: u16) {
+        self.log_of_copies(number, |log, slot| log.tombstone(slot, name));
     }
 
     /// Notes in the log that a record which shares bucket and fingerprint with a name loses its entry
     /// unread, and so is not to come back.
-    pub(crate) fn log_kill_like(&self, name: Name, number: u16) {
-        self.log_of_copies(number, |log, slot| log.kill_like(slot, name));
+    pub(crate) fn log_tombstone_by_prefix(&self, name: Name, number: u16) {
+        self.log_of_copies(number, |log, slot| log.tombstone_by_prefix(slot, name));
     }
 
     /// Says something of the record in a segment, and of the copy that it has in one of those that it
     /// moves away from: before the commit that one is what a restart brings back.
-    pub(super) fn log_of_copies(&self, number: u16, say: impl Fn(&KillLog, u32)) {
+    pub(super) fn log_of_copies(&self, number: u16, say: impl Fn(&TombstoneLog, u32)) {
         let say = |number: u16| {
             let slot = self.shard.segments.slot(number);
-            say(&self.pool.logs()[usize::from(slot.tier)], self.pool.slots().index(slot));
+            say(&self.shared.logs()[usize::from(slot.tier)], self.shared.slots().index(slot));
         };
         say(number);
         if self.state.arriving.iter().any(|sealed| sealed.number == number) {
@@ -103,19 +103,22 @@ impl Locked<'_> {
         }
     }
 
-    /// As [`Locked::log_kill`], of the copy that a resident record was made from.
-    pub(crate) fn log_kill_origin(&self, name: Name, resident: &Resident<'_>) {
+    /// As [`Locked::log_tombstone`], of the copy that a resident record was made from.
+    pub(crate) fn log_tombstone_of_origin(&self, name: Name, resident: &Resident<'_>) {
         if let Some(number) = self.origin(resident) {
-            self.log_kill(name, number);
+            self.log_tombstone(name, number);
         }
     }
 
     /// While the shard's segments are not recovered, a change of a name is noted for all of them.
     pub(crate) fn log_change(&mut self, name: Name) {
-        if let Some(awaited) = &mut self.state.awaited
-            && awaited.note(name)
+        if let Some(recovering) = &mut self.state.recovering
+            && recovering.note(name)
         {
-            self.pool.logs().iter().for_each(|log| log.kill_all(self.shard.at as u16, name));
+            self.shared
+                .logs()
+                .iter()
+                .for_each(|log| log.tombstone_in_shard(self.shard.at as u16, name));
         }
     }
 

@@ -1,30 +1,30 @@
 //! A shard: all records whose hash begins with its number, and the lock under which they change.
 
-pub(crate) mod awaited;
 mod blocks;
+mod deferred;
 mod entries;
 pub(crate) mod promotion;
+pub(crate) mod recovering;
 mod residents;
-mod suspended;
 mod work;
 
 pub(crate) use crate::dram::lane::LaneBlocks;
 use crate::dram::resident::Resident;
 use crate::dram::table::{DramTable, SlotAt};
+use crate::index::deferred::{Deferred, DeferredFilter};
 use crate::index::sealed::SealedIndex;
-use crate::index::suspended::{Suspended, Whereabouts};
 use crate::platform::getters::getters;
 use crate::platform::lock::{lock, try_lock};
 use crate::platform::prefetch;
-use crate::platform::published::Published;
 use crate::platform::quiesce::Guard;
+use crate::platform::rcu::Rcu;
 use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::NextExpiry;
 use crate::records::record::Record;
 use crate::segments::segment::{Sealed, SegmentTable};
-use crate::shard::awaited::Awaited;
-use crate::shared::Pool;
+use crate::shard::recovering::Recovering;
+use crate::shared::Shared;
 use crate::shared::geometry::Geometry;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,13 +43,13 @@ pub(crate) struct ShardState {
     /// Counts `flush_all`; background work that began before one must not finish.
     generation: u64,
     /// What is still to be recovered of the shard; it seals nothing before that is done.
-    awaited: Option<Box<Awaited>>,
+    recovering: Option<Box<Recovering>>,
     /// The index being built while the shard's index grows; changes go to both.
     growing: Option<Box<SealedIndex>>,
     /// Entries that only the growing index has.
     carried: Vec<(Name, u16)>,
     /// Entries that are out of the index until their segment's footer is looked at.
-    suspended: Suspended,
+    deferred: Deferred,
     /// Unix seconds when records were last chosen for a segment; 0 for never.
     gathered: u32,
     /// The segments that are being taken back: their entries are not suspended.
@@ -65,18 +65,18 @@ pub(crate) type Candidates = SmallVec<[Sealed; 4]>;
 
 /// A shard.
 pub(crate) struct Shard {
-    table: Published<DramTable>,
-    index: Published<SealedIndex>,
+    table: Rcu<DramTable>,
+    index: Rcu<SealedIndex>,
     segments: SegmentTable,
     /// Counts moves of records from the sealed index into the DRAM table. A reader that found a
     /// record in neither, while this changed, looks again.
     moves: AtomicU32,
     /// How many entries are suspended, for readers that hold no lock.
-    suspended: AtomicU32,
-    suspended_at: Whereabouts,
+    deferred: AtomicU32,
+    deferred_at: DeferredFilter,
     /// When the next large item of those in DRAM expires.
     items_due: NextExpiry,
-    state: Apart,
+    state: CachePadded,
     /// Its number.
     at: usize,
     cas_step: u64,
@@ -90,7 +90,7 @@ const _: () =
 /// On cache lines of its own: whoever takes the lock must not take the line of the tables from readers,
 /// who need none.
 #[repr(align(64))]
-struct Apart(Mutex<ShardState>);
+struct CachePadded(Mutex<ShardState>);
 
 /// No block to be had at the moment.
 #[derive(Debug)]
@@ -105,11 +105,11 @@ pub(crate) enum Asker {
 
 getters! {
     ShardState {
-        awaited: &Option<Box<Awaited>>,
+        recovering: &Option<Box<Recovering>>,
         numbers: &[u16],
         generation: u64,
         growing: &Option<Box<SealedIndex>>,
-        suspended: &Suspended,
+        deferred: &Deferred,
         hot: &LaneBlocks,
         fresh_bytes: u64,
         fresh: &LaneBlocks,
@@ -127,10 +127,10 @@ getters! {
     Shard {
         at: usize,
         moves: &AtomicU32,
-        suspended_at: &Whereabouts,
-        table: &Published<DramTable>,
+        deferred_at: &DeferredFilter,
+        table: &Rcu<DramTable>,
         items_due: &NextExpiry,
-        index: &Published<SealedIndex>,
+        index: &Rcu<SealedIndex>,
         segments: &SegmentTable,
     }
 }
@@ -147,24 +147,24 @@ impl Shard {
             // Every shard counts through its own residue class, so that CAS numbers are unique
             // without a shared counter.
             next_cas: first_cas * geometry.shards() as u64 + at as u64 + 1,
-            awaited: None,
+            recovering: None,
             growing: None,
             carried: Vec::new(),
-            suspended: Suspended::new(rows),
+            deferred: Deferred::new(rows),
             gathered: 0,
             leaving: Vec::new(),
             arriving: Vec::new(),
             sealing: None,
         };
         Self {
-            table: Published::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
-            index: Published::new(SealedIndex::new(buckets)),
+            table: Rcu::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),
+            index: Rcu::new(SealedIndex::new(buckets)),
             segments: SegmentTable::new(rows, geometry.segment_bytes(), geometry.read_unit()),
             moves: AtomicU32::new(0),
-            suspended: AtomicU32::new(0),
-            suspended_at: Whereabouts::default(),
+            deferred: AtomicU32::new(0),
+            deferred_at: DeferredFilter::default(),
             items_due: NextExpiry::default(),
-            state: Apart(Mutex::new(state)),
+            state: CachePadded(Mutex::new(state)),
             at,
             cas_step: geometry.shards() as u64,
         }
@@ -172,10 +172,10 @@ impl Shard {
 
     /// Asks the processor for what a change of a record begins with.
     #[inline]
-    pub(crate) fn prefetch_change(&self, pool: &Pool, pos: u32) {
+    pub(crate) fn prefetch_change(&self, shared: &Shared, pos: u32) {
         prefetch::to_change::<CHANGED_LINES, _>(&self.state);
-        pool.counters().stored().prefetch(self.at);
-        self.suspended_at.prefetch(pos);
+        shared.counters().stored().prefetch(self.at);
+        self.deferred_at.prefetch(pos);
     }
 
     pub(crate) fn initial_index_bytes(&mut self) -> u64 {
@@ -187,27 +187,31 @@ impl Shard {
         lock(&self.state.0).next_cas
     }
 
-    pub(crate) fn lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Locked<'s> {
-        Locked { shard: self, pool, guard, state: lock(&self.state.0) }
+    pub(crate) fn lock<'s>(&'s self, shared: &'s Shared, guard: Guard<'s>) -> Locked<'s> {
+        Locked { shard: self, shared, guard, state: lock(&self.state.0) }
     }
 
     /// As [`Shard::lock`], or `None` when somebody else has it.
-    pub(crate) fn try_lock<'s>(&'s self, pool: &'s Pool, guard: Guard<'s>) -> Option<Locked<'s>> {
-        try_lock(&self.state.0).map(|state| Locked { shard: self, pool, guard, state })
+    pub(crate) fn try_lock<'s>(
+        &'s self,
+        shared: &'s Shared,
+        guard: Guard<'s>,
+    ) -> Option<Locked<'s>> {
+        try_lock(&self.state.0).map(|state| Locked { shard: self, shared, guard, state })
     }
 
     /// The key's record in DRAM.
     #[inline(always)]
     pub(crate) fn find_resident<'g>(
         &'g self,
-        pool: &Pool,
+        shared: &Shared,
         guard: Guard<'g>,
         key: &Key<'_>,
         pos: u32,
     ) -> Option<(Resident<'g>, Record<'g>, SlotAt)> {
-        let is_it = |addr| Record::is_at(pool.arena().view(guard, addr).bytes, key);
+        let is_it = |addr| Record::is_at(shared.arena().view(guard, addr).bytes, key);
         let (addr, at) = self.table.load(guard).find(pos, is_it)?;
-        let resident = pool.arena().view(guard, addr);
+        let resident = shared.arena().view(guard, addr);
         let (record, _) = Record::decode(resident.bytes)?;
         Some((resident, record, at))
     }
@@ -238,7 +242,7 @@ impl Shard {
 /// A shard with its lock held. Every change of what keys mean goes through here.
 pub(crate) struct Locked<'s> {
     shard: &'s Shard,
-    pool: &'s Pool,
+    shared: &'s Shared,
     guard: Guard<'s>,
     state: MutexGuard<'s, ShardState>,
 }
@@ -255,8 +259,8 @@ impl<'s> Locked<'s> {
     }
 
     #[inline]
-    pub(crate) fn pool(&self) -> &'s Pool {
-        self.pool
+    pub(crate) fn shared(&self) -> &'s Shared {
+        self.shared
     }
 
     #[inline]
@@ -281,7 +285,7 @@ impl<'s> Locked<'s> {
     /// The next CAS number, here and after a restart.
     pub(crate) fn set_next_cas(&mut self, next: u64) {
         self.state.next_cas = next;
-        if let Some(state) = self.pool.state() {
+        if let Some(state) = self.shared.state() {
             state.next_cas(self.shard.at).store(next, Ordering::Relaxed);
         }
     }

@@ -8,7 +8,7 @@ use crate::records::key::{Key, Name};
 use crate::records::record::Record;
 use crate::segments::segment::Sealed;
 use crate::shard::{Asker, Guard, Locked, NoBlock, Shard};
-use crate::shared::Pool;
+use crate::shared::Shared;
 use crate::stats::counters::count;
 use std::sync::atomic::Ordering;
 use terrace_policy::Heat;
@@ -19,18 +19,18 @@ const BLOCKS_PASSED: u64 = 8;
 
 /// Whether copies can be made without dropping others: beyond the blocks that background work keeps free,
 /// and the few by which it passes that.
-fn has_room(pool: &Pool) -> bool {
-    let available = pool.arena().available(pool.budget(), pool.place_for(Lane::Hot));
-    available > pool.spare_blocks() + BLOCKS_PASSED
+fn has_room(shared: &Shared) -> bool {
+    let available = shared.arena().available(shared.budget(), shared.place_for(Lane::Hot));
+    available > shared.spare_blocks() + BLOCKS_PASSED
 }
 
 /// Whether a sealed record, which is so hot with this use and had `uses` before, deserves a copy.
 ///
 /// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
 /// and none of those can be read before it was. Whether it stays is decided as with all others.
-pub(crate) fn deserves_copy(pool: &Pool, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
+pub(crate) fn deserves_copy(shared: &Shared, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
     let bytes = footprint(record.encoded_bytes() as usize);
-    record.is_manifest() || uses > 0 && pool.promotion().admits(heat, bytes, has_room(pool))
+    record.is_manifest() || uses > 0 && shared.promotion().admits(heat, bytes, has_room(shared))
 }
 
 /// The original of a copy moved to another segment: a copy that was made of it follows.
@@ -43,7 +43,7 @@ pub(crate) fn move_origin(
 ) {
     let (from, to) = (Origin::of(from).to_bits(), Origin::of(to).to_bits());
     let is_copy = |addr| {
-        let resident = locked.pool.arena().view(locked.guard, addr);
+        let resident = locked.shared.arena().view(locked.guard, addr);
         let origin = &resident.header.origin();
         let is_copy = resident.has(mark::HOT)
             && origin.load(Ordering::Relaxed) == from
@@ -60,17 +60,17 @@ pub(crate) fn move_origin(
 /// block is to be had without waiting.
 pub(crate) fn promote(
     shard: &Shard,
-    pool: &Pool,
+    shared: &Shared,
     guard: Guard<'_>,
     key: &Key<'_>,
     (name, sealed): (Name, Sealed),
     record: &[u8],
     now: u32,
 ) {
-    let Some(mut locked) = shard.try_lock(pool, guard) else { return };
+    let Some(mut locked) = shard.try_lock(shared, guard) else { return };
     let is_current = shard.segments.is_current(sealed)
         && locked.index().get(name, sealed.number).is_some()
-        && shard.find_resident(pool, guard, key, name.pos).is_none();
+        && shard.find_resident(shared, guard, key, name.pos).is_none();
     if !is_current {
         return;
     }
@@ -81,10 +81,10 @@ pub(crate) fn promote(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(record);
     if let Ok(addr) = locked.append(Lane::Hot, Asker::Request, record.len(), stamp, write) {
-        let warmth = Warmth::new(pool.promotion().known(key.hash()), 0);
-        warmth.put(&pool.arena().view(guard, addr));
+        let warmth = Warmth::new(shared.promotion().known(key.hash()), 0);
+        warmth.put(&shared.arena().view(guard, addr));
         locked.enter(name.pos, addr, Lane::Hot);
-        count(pool.counters().promotions());
+        count(shared.counters().promotions());
     }
 }
 
@@ -100,11 +100,11 @@ pub(crate) fn keep(
     resident: &Resident<'_>,
     sealed: Sealed,
 ) -> Result<Addr, NoBlock> {
-    let (promotion, bytes) = (locked.pool.promotion(), resident.footprint());
+    let (promotion, bytes) = (locked.shared.promotion(), resident.footprint());
     let mut heat = Warmth::of(resident).heat();
     if !promotion.keeps(heat, bytes) {
         let (record, _) = Record::decode(resident.bytes).ok_or(NoBlock)?;
-        let hash = locked.pool.hasher().key(record.key, record.is_chunk()).hash();
+        let hash = locked.shared.hasher().key(record.key, record.is_chunk()).hash();
         if !resident.has(mark::INHERITED) {
             heat = since_before(promotion, hash, heat);
         }
@@ -120,6 +120,6 @@ pub(crate) fn keep(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
     let addr = locked.append(Lane::Hot, Asker::Request, resident.bytes.len(), stamp, write)?;
-    Warmth::new(heat, 0).put(&locked.pool.arena().view(locked.guard, addr));
+    Warmth::new(heat, 0).put(&locked.shared.arena().view(locked.guard, addr));
     Ok(addr)
 }

@@ -14,19 +14,19 @@ impl Locked<'_> {
         self.grow_table();
         self.table().insert(pos, addr);
         self.lane(lane).add_record();
-        self.pool.counters().records(lane).add(self.shard.at, 1);
+        self.shared.counters().records(lane).add(self.shard.at, 1);
     }
 
     /// Counts a record that was stored.
     pub(crate) fn note_stored(&self) {
-        self.pool.counters().stored().add(self.shard.at, 1);
+        self.shared.counters().stored().add(self.shard.at, 1);
     }
 
     /// Counts a record that had expired, and left DRAM for that.
     pub(crate) fn note_expired(&self, lane: Lane) {
-        count(self.pool.counters().expired());
-        if lane == Lane::Fresh && !self.pool.slots().tiers().is_empty() {
-            count(self.pool.counters().expired_unwritten());
+        count(self.shared.counters().expired());
+        if lane == Lane::Fresh && !self.shared.slots().tiers().is_empty() {
+            count(self.shared.counters().expired_unwritten());
         }
     }
 
@@ -39,12 +39,12 @@ impl Locked<'_> {
         addr: Addr,
         lane: Lane,
     ) {
-        if !self.pool.slots().tiers().is_empty() {
-            hand_on(self.pool.promotion(), old, &self.pool.arena().view(self.guard, addr));
+        if !self.shared.slots().tiers().is_empty() {
+            hand_on(self.shared.promotion(), old, &self.shared.arena().view(self.guard, addr));
         }
         self.table().replace(pos, at, addr);
         self.lane(lane).add_record();
-        self.pool.counters().records(lane).add(self.shard.at, 1);
+        self.shared.counters().records(lane).add(self.shard.at, 1);
         self.void(old);
     }
 
@@ -64,10 +64,10 @@ impl Locked<'_> {
     pub(super) fn unlist(&mut self, old: &Resident<'_>) {
         let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
         self.lane(lane).sub_record();
-        self.pool.counters().records(lane).sub(self.shard.at, 1);
+        self.shared.counters().records(lane).sub(self.shard.at, 1);
         if lane == Lane::Fresh {
             self.state.fresh_bytes -= old.bytes.len() as u64;
-            self.pool.counters().fresh_bytes().sub(self.shard.at, old.bytes.len() as u64);
+            self.shared.counters().fresh_bytes().sub(self.shard.at, old.bytes.len() as u64);
         }
     }
 
@@ -84,7 +84,7 @@ impl Locked<'_> {
             Some(addr) => {
                 self.table().replace(pos, at, addr);
                 self.lane(Lane::Hot).add_record();
-                self.pool.counters().records(Lane::Hot).add(self.shard.at, 1);
+                self.shared.counters().records(Lane::Hot).add(self.shard.at, 1);
             }
             None => self.table().remove(pos, at),
         }
@@ -98,12 +98,12 @@ impl Locked<'_> {
         }
         let bits = table.bucket_bits() + 1;
         let bytes = DramTable::bytes_for(bits);
-        if !self.pool.budget().take(bytes) {
+        if !self.shared.budget().take(bytes) {
             if !table.is_full() {
                 return;
             }
             // Without a larger table the record can't be found; background work pays it back.
-            self.pool.budget().force(bytes);
+            self.shared.budget().force(bytes);
         }
         self.swap_table(table.resized(bits));
     }
@@ -111,18 +111,18 @@ impl Locked<'_> {
     /// Puts a table in place whose bytes are already taken from the budget.
     pub(crate) fn swap_table(&mut self, table: DramTable) {
         let bytes = self.table().bytes();
-        self.pool.counters().table_bytes().fetch_add(table.bytes(), Ordering::Relaxed);
-        self.pool.counters().table_bytes().fetch_sub(bytes, Ordering::Relaxed);
-        self.pool.discard(self.shard.table.replace(table), bytes);
+        self.shared.counters().table_bytes().fetch_add(table.bytes(), Ordering::Relaxed);
+        self.shared.counters().table_bytes().fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.discard(self.shard.table.replace(table), bytes);
     }
 
     /// Lets go of all that the shard has in DRAM.
     pub(crate) fn drop_residents(&mut self) {
-        self.pool.budget().force(DramTable::bytes_for(DramTable::BUCKET_BITS_MIN));
+        self.shared.budget().force(DramTable::bytes_for(DramTable::BUCKET_BITS_MIN));
         self.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
         self.clear_lane(Lane::Fresh);
         self.clear_lane(Lane::Hot);
         let fresh_bytes = std::mem::take(&mut self.state.fresh_bytes);
-        self.pool.counters().fresh_bytes().sub(self.shard.at, fresh_bytes);
+        self.shared.counters().fresh_bytes().sub(self.shard.at, fresh_bytes);
     }
 }

@@ -5,7 +5,7 @@ use crate::index::sealed::SealedIndex;
 use crate::records::key::Name;
 use crate::segments::segment::Sealed;
 use crate::shard::Locked;
-use crate::shard::awaited::Awaited;
+use crate::shard::recovering::Recovering;
 use std::collections::HashSet;
 
 impl Locked<'_> {
@@ -30,14 +30,14 @@ impl Locked<'_> {
     }
 
     /// These segments are to come back; their numbers are taken.
-    pub(crate) fn await_segments(&mut self, awaited: Awaited, numbers: &HashSet<u16>) {
+    pub(crate) fn await_segments(&mut self, recovering: Recovering, numbers: &HashSet<u16>) {
         self.state.numbers.retain(|number| !numbers.contains(number));
-        self.state.awaited = Some(Box::new(awaited));
+        self.state.recovering = Some(Box::new(recovering));
     }
 
     /// The shard is back, or need not come back any more.
-    pub(crate) fn take_awaited(&mut self) -> Option<Box<Awaited>> {
-        self.state.awaited.take()
+    pub(crate) fn take_recovering(&mut self) -> Option<Box<Recovering>> {
+        self.state.recovering.take()
     }
 
     /// An index is being built that is to take the place of the shard's; changes go to both.
@@ -90,6 +90,6 @@ impl Locked<'_> {
     /// Counts a fresh record that an earlier process left.
     pub(crate) fn adopt_bytes(&mut self, bytes: u64) {
         self.state.fresh_bytes += bytes;
-        self.pool.counters().fresh_bytes().add(self.shard.at, bytes);
+        self.shared.counters().fresh_bytes().add(self.shard.at, bytes);
     }
 }

@@ -7,7 +7,7 @@ use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::lane::Lane;
 use crate::dram::memory::{Arena, Place};
-use crate::log::KillLog;
+use crate::log::TombstoneLog;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::platform::quiesce::Quiesce;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use terrace_policy::Promotion;
 
 /// One per cache.
-pub(crate) struct Pool {
+pub(crate) struct Shared {
     arena: Arena,
     budget: Budget,
     ages: Ages,
@@ -32,7 +32,7 @@ pub(crate) struct Pool {
     told: Told,
     slots: Slots,
     /// One per tier.
-    logs: Vec<KillLog>,
+    logs: Vec<TombstoneLog>,
     /// What outlives the process, if anything does.
     state: Option<Arc<State>>,
     garbage: Mutex<Vec<Garbage>>,
@@ -51,7 +51,7 @@ pub(crate) struct Pool {
 pub(crate) struct Media {
     pub(crate) arena: Arena,
     pub(crate) slots: Slots,
-    pub(crate) logs: Vec<KillLog>,
+    pub(crate) logs: Vec<TombstoneLog>,
     pub(crate) state: Option<Arc<State>>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Sizes {
     pub(crate) memory_bytes: u64,
     pub(crate) shards: usize,
     /// Sessions, background work and threads that recover, at most.
-    pub(crate) participants: usize,
+    pub(crate) readers: usize,
     pub(crate) reserve: u64,
     pub(crate) fresh_max: u64,
     /// Bytes that count how often records on tiers are read.
@@ -78,7 +78,7 @@ pub(crate) struct Garbage {
 }
 
 getters! {
-    Pool {
+    Shared {
         hasher: Hasher,
         ages: &Ages,
         reserve: u64,
@@ -89,14 +89,14 @@ getters! {
         arena: &Arena,
         fresh_max: &AtomicU64,
         admission: &Admission,
-        logs: &[KillLog],
+        logs: &[TombstoneLog],
         slots: &Slots,
         told: &Told,
         counters: &Arc<Counters>,
     }
 }
 
-impl Pool {
+impl Shared {
     /// Puts the parts together.
     pub(crate) fn new(sizes: Sizes, media: Media, hasher: Hasher, admission: Admission) -> Self {
         let Media { arena, slots, logs, state, counters } = media;
@@ -104,7 +104,7 @@ impl Pool {
             arena,
             budget: Budget::new(sizes.memory_bytes),
             ages: Ages::new(sizes.shards),
-            quiesce: Quiesce::new(sizes.participants),
+            quiesce: Quiesce::new(sizes.readers),
             counters,
             told: Told::default(),
             garbage: Mutex::default(),
@@ -139,7 +139,7 @@ impl Pool {
 
     /// Whether a request finds room in the logs for what it may have to say.
     pub(crate) fn logs_have_room(&self) -> bool {
-        self.logs.iter().all(KillLog::has_room)
+        self.logs.iter().all(TombstoneLog::has_room)
     }
 
     /// Sees to it that background work may append some hundred words to each log.

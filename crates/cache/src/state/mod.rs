@@ -4,7 +4,7 @@
 //! header (4 KiB) | next CAS number per shard | per tier: log state, log ring | block table | blocks
 //! ```
 //!
-//! After `kill -9` it holds every store that the processor had executed, in program order of each
+//! After `tombstone -9` it holds every store that the processor had executed, in program order of each
 //! thread. So the order of stores is the protocol: each is made only when everything that it vouches
 //! for is in place. Nothing is assumed after a power loss or a reboot; the boot id tells.
 //! All numbers are in the machine's own byte order, since the bytes never leave it.
@@ -303,7 +303,7 @@ pub(crate) struct State {
     map: SharedMap,
     layout: Layout,
     /// Held while a loss is settled; taken before the locks of shards.
-    settling: Mutex<()>,
+    reconciliation: Mutex<()>,
 }
 
 impl State {
@@ -345,8 +345,8 @@ impl State {
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
         let map = SharedMap::new(file.fd(), layout.blocks_at(), file.loss())?;
-        let settling = Mutex::default();
-        Ok(Self { file: std::sync::Arc::clone(file), map, layout, settling })
+        let reconciliation = Mutex::default();
+        Ok(Self { file: std::sync::Arc::clone(file), map, layout, reconciliation })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -360,7 +360,7 @@ impl State {
 
     /// Of several threads that have seen a loss one settles it.
     pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
-        crate::platform::lock::lock(&self.settling)
+        crate::platform::lock::lock(&self.reconciliation)
     }
 
     /// The tiers hold all that it holds, and say so. See [`StateFile::retire`].

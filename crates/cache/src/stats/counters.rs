@@ -2,7 +2,7 @@
 
 use crate::dram::lane::Lane;
 use crate::platform::getters::getters;
-use crate::platform::spread::Spread;
+use crate::platform::striped::Striped;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -16,20 +16,20 @@ macro_rules! counters {
         $(#[$doc])*
         #[derive(Default)]
         pub(crate) struct $name {
-            $($spread: Spread,)*
-            $($session: Spread,)*
+            $($spread: Striped,)*
+            $($session: Striped,)*
             $($field: AtomicU64,)*
         }
 
         impl $name {
-            $($(#[$spread_doc])* pub(crate) fn $spread(&self) -> &Spread { &self.$spread })*
-            $($(#[$session_doc])* pub(crate) fn $session(&self) -> &Spread { &self.$session })*
+            $($(#[$spread_doc])* pub(crate) fn $spread(&self) -> &Striped { &self.$spread })*
+            $($(#[$session_doc])* pub(crate) fn $session(&self) -> &Striped { &self.$session })*
             $($(#[$field_doc])* pub(crate) fn $field(&self) -> &AtomicU64 { &self.$field })*
 
             /// Of a cache with so many shards and so many sessions at most.
             fn new(shards: usize, sessions: usize) -> Self {
-                let [$($spread),*] = Spread::over(shards);
-                let [$($session),*] = Spread::over(sessions);
+                let [$($spread),*] = Striped::over(shards);
+                let [$($session),*] = Striped::over(sessions);
                 Self { $($spread,)* $($session,)* ..Self::default() }
             }
         }
@@ -100,11 +100,11 @@ impl TierCounters {
 pub(crate) struct Counters {
     fresh_blocks: AtomicU64,
     hot_blocks: AtomicU64,
-    fresh_records: Spread,
-    hot_records: Spread,
+    fresh_records: Striped,
+    hot_records: Striped,
     /// Encoded bytes of live fresh records.
-    pub(super) fresh_bytes: Spread,
-    pub(super) stored: Spread,
+    pub(super) fresh_bytes: Striped,
+    pub(super) stored: Striped,
     pub(super) table_bytes: AtomicU64,
     pub(super) index_bytes: AtomicU64,
     /// What the indexes that are being built have more than those that they will take the place of.
@@ -147,11 +147,11 @@ getters! {
         demotions: &AtomicU64,
         expired_unwritten: &AtomicU64,
         expired: &AtomicU64,
-        stored: &Spread,
+        stored: &Striped,
         promotions: &AtomicU64,
         index_bytes: &AtomicU64,
         table_bytes: &AtomicU64,
-        fresh_bytes: &Spread,
+        fresh_bytes: &Striped,
         full: &AtomicBool,
         index_full: &AtomicBool,
         crowded: &AtomicBool,
@@ -164,7 +164,7 @@ getters! {
 impl Counters {
     pub(crate) fn new(tiers: usize, shards: usize, sessions: usize) -> Self {
         let tiers = (0..tiers).map(|_| TierCounters::new(shards, sessions)).collect();
-        let [fresh_records, hot_records, fresh_bytes, stored] = Spread::over(shards);
+        let [fresh_records, hot_records, fresh_bytes, stored] = Striped::over(shards);
         Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
     }
 
@@ -183,7 +183,7 @@ impl Counters {
         }
     }
 
-    pub(crate) fn records(&self, lane: Lane) -> &Spread {
+    pub(crate) fn records(&self, lane: Lane) -> &Striped {
         match lane {
             Lane::Fresh => &self.fresh_records,
             Lane::Hot => &self.hot_records,

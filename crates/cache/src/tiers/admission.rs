@@ -27,14 +27,14 @@ pub(crate) struct Admission {
     /// The write policy of full tiers, at least.
     full_write_policy: WritePolicy,
     pub(super) ledger: Ledger,
-    let_go: Box<[LetGo]>,
+    dropped: Box<[Dropped]>,
     ghost: Mutex<Ghost>,
     ghost_bytes: u64,
 }
 
 /// Of one tier.
 #[derive(Default)]
-struct LetGo {
+struct Dropped {
     records: AtomicU64,
     bytes: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl Admission {
         Self {
             full_write_policy: config.full_write_policy,
             ledger,
-            let_go: config.tiers.iter().map(|_| LetGo::default()).collect(),
+            dropped: config.tiers.iter().map(|_| Dropped::default()).collect(),
             ghost_bytes: ghost.bytes() as u64,
             ghost: Mutex::new(ghost),
         }
@@ -76,11 +76,11 @@ impl Admission {
     }
 
     /// A record of so many bytes is not written to a tier.
-    pub(crate) fn note_let_go(&self, tier: u16, hash: u64, bytes: usize) {
+    pub(crate) fn note_dropped(&self, tier: u16, hash: u64, bytes: usize) {
         lock(&self.ghost).note(hash);
-        let let_go = &self.let_go[usize::from(tier)];
-        count(&let_go.records);
-        let_go.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let dropped = &self.dropped[usize::from(tier)];
+        count(&dropped.records);
+        dropped.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Whether a record was let go of late, and came back.
@@ -90,10 +90,10 @@ impl Admission {
 
     /// Adds write policies and budgets to what is told of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
-        for ((at, tier), let_go) in (0..).zip(&mut *tiers).zip(&self.let_go) {
+        for ((at, tier), dropped) in (0..).zip(&mut *tiers).zip(&self.dropped) {
             tier.write_policy = self.write_policy(at, is_full);
-            tier.dropped_records = let_go.records.load(Ordering::Relaxed);
-            tier.dropped_bytes = let_go.bytes.load(Ordering::Relaxed);
+            tier.dropped_records = dropped.records.load(Ordering::Relaxed);
+            tier.dropped_bytes = dropped.bytes.load(Ordering::Relaxed);
         }
         self.ledger.show(tiers);
     }

@@ -1,7 +1,7 @@
 //! The ladder: tiers that are alike stand on one rung, slower ones on rungs below.
 //!
 //! Segments are written to the highest rung that has places to spare. A rung that is full lets its least used
-//! records go down ([`crate::background::descent`]). What was used down there so much that it had a copy in DRAM comes up
+//! records go down ([`crate::background::demote`]). What was used down there so much that it had a copy in DRAM comes up
 //! again when that is dropped, and what was used at all when its segment is taken back. So each rung has its own fullness, and only when all are full does the lowest drop records.
 
 use crate::tiers::slots::{Slots, TierStore};

@@ -118,7 +118,7 @@ fn has_chunks(
     let look = |pin| executor.session.look_for_chunks(manifest, pin);
     match pin.as_ref().map_or(Chunks::Gone, look) {
         Chunks::There => Ok(true),
-        Chunks::Awaited => Ok(false),
+        Chunks::Recovering => Ok(false),
         Chunks::Gone if forget(executor, key, manifest, evidence)? => Ok(false),
         Chunks::Gone => Err(Unfinished::Wait),
     }

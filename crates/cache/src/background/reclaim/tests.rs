@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::background::merge;
-use crate::background::moving::Space;
+use crate::background::relocate::Space;
 use crate::config::{Config, Tier};
 use crate::facade::cache::Cache;
 use crate::records::record::{NewRecord, NewValue};
@@ -107,13 +107,13 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     drive.begin(&cache, |cache| (0..2).for_each(|_| fullness::judge_fullness(cache.engine())));
     fullness::note_full(engine);
     let mut buffer = AlignedBuf::zeroed(64 << 10);
-    let participant = engine.pool().quiesce().join().expect("a place");
-    let guard = engine.pool().quiesce().guard(&participant);
+    let reader = engine.shared().quiesce().join().expect("a place");
+    let guard = engine.shared().quiesce().guard(&reader);
     let done = reclaim(engine, guard, victim, &mut buffer, NOW);
     assert_eq!(done, Ok(()));
-    assert!(!engine.pool().counters().is_full(), "any more");
+    assert!(!engine.shared().counters().is_full(), "any more");
     // None was used.
-    assert_eq!(engine.pool().counters().evictions().load(Ordering::Relaxed), u64::from(records));
+    assert_eq!(engine.shared().counters().evictions().load(Ordering::Relaxed), u64::from(records));
 }
 
 #[test]
@@ -126,18 +126,18 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
     let waits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waits);
     drive.begin(&cache, move |cache| {
-        let quiesce = &cache.engine().pool().quiesce();
+        let quiesce = &cache.engine().shared().quiesce();
         let retired = quiesce.retire();
         assert!(quiesce.reached() >= retired);
         counted.fetch_add(1, Ordering::Relaxed);
     });
-    let participant = engine.pool().quiesce().join().expect("a place");
+    let reader = engine.shared().quiesce().join().expect("a place");
     let (mut space, mut output) = (Space::new(64 << 10), AlignedBuf::zeroed(64 << 10));
-    let space = (&mut space, 8, &participant);
+    let space = (&mut space, 8, &reader);
     assert!(merge::merge(
         space,
         engine,
-        engine.pool().quiesce().guard(&participant),
+        engine.shared().quiesce().guard(&reader),
         victim,
         &mut output,
         NOW
@@ -149,7 +149,7 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
 fn a_move_that_finds_no_places_for_all_writes_nothing() {
     let (cache, _) = open();
     store(&cache, 0..1000);
-    let slots = &cache.engine().pool().slots();
+    let slots = &cache.engine().shared().slots();
     let free = slots.free_on(0);
     assert!(slots.reserve((0..=free).map(|_| 0)).is_none());
     assert_eq!(slots.free_on(0), free, "they are back");

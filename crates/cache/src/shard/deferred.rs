@@ -1,8 +1,8 @@
-//! Entries that are out of the index until the footer of their segment is read; see [`crate::index::suspended`].
+//! Entries that are out of the index until the footer of their segment is read; see [`crate::index::deferred`].
 
 use crate::index::bucket::Entry;
+use crate::index::deferred::Glance;
 use crate::index::sealed::SealedIndex;
-use crate::index::suspended::Glance;
 use crate::records::key::Name;
 use crate::segments::segment::Sealed;
 use crate::shard::{Candidates, Guard, Locked, Shard};
@@ -10,27 +10,27 @@ use std::sync::atomic::Ordering;
 
 /// One entry in so many may be suspended: up to two thirds of a byte of DRAM per record, while records are
 /// overwritten.
-const SUSPENDED_SHARE: u64 = 16;
+const DEFERRED_SHARE: u64 = 16;
 
 /// Entries that may be suspended however small the index is.
-const SUSPENDED_MIN: u64 = 64;
+const DEFERRED_MIN: u64 = 64;
 
-fn suspended_max(index: &SealedIndex) -> u64 {
-    (index.len() / SUSPENDED_SHARE).max(SUSPENDED_MIN)
+fn deferred_max(index: &SealedIndex) -> u64 {
+    (index.len() / DEFERRED_SHARE).max(DEFERRED_MIN)
 }
 
 impl Shard {
     /// Whether a record may be there although the index has nothing for its name, see
     /// [`Locked::candidates`].
-    pub(crate) fn has_suspended(&self) -> bool {
-        self.suspended.load(Ordering::Acquire) > 0
+    pub(crate) fn has_deferred(&self) -> bool {
+        self.deferred.load(Ordering::Acquire) > 0
     }
 
     /// Whether three quarters of the room for suspended entries are used up: the more there are of a
     /// segment, the less a reading of its footer costs for each.
-    pub(crate) fn is_to_be_settled(&self, guard: Guard<'_>) -> bool {
-        let entries = u64::from(self.suspended.load(Ordering::Relaxed));
-        entries > 0 && entries * 4 >= suspended_max(self.index.load(guard)) * 3
+    pub(crate) fn is_to_be_reconciled(&self, guard: Guard<'_>) -> bool {
+        let entries = u64::from(self.deferred.load(Ordering::Relaxed));
+        entries > 0 && entries * 4 >= deferred_max(self.index.load(guard)) * 3
     }
 }
 
@@ -39,11 +39,11 @@ impl Locked<'_> {
     /// suspended by this very name is its own older copy, if it is anything of its.
     pub(crate) fn candidates(&self, name: Name) -> Candidates {
         let mut found = self.shard.candidates(self.guard, name);
-        if self.state.suspended.len() == 0 {
+        if self.state.deferred.len() == 0 {
             return found;
         }
-        let own = |segment| self.state.suspended.contains(name, segment);
-        for entry in self.state.suspended.find(name) {
+        let own = |segment| self.state.deferred.contains(name, segment);
+        for entry in self.state.deferred.find(name) {
             if let Some(sealed) = self.shard.segments.sealed(entry.segment())
                 && !own(entry.segment())
                 && !found.contains(&sealed)
@@ -57,21 +57,21 @@ impl Locked<'_> {
     /// The entry of a record in a segment, be it suspended.
     pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
         let entry = Entry::new(name.fingerprint, number, 0);
-        let suspended = || self.is_suspended(name, number).then_some(entry);
-        self.index().get(name, number).or_else(suspended)
+        let deferred = || self.is_deferred(name, number).then_some(entry);
+        self.index().get(name, number).or_else(deferred)
     }
 
     /// Whether these entries may be taken out unread: nothing that needs them in the index is under way.
     pub(crate) fn may_take_out(&self, candidates: &Candidates) -> bool {
         self.state.growing.is_none()
-            && self.state.awaited.is_none()
+            && self.state.recovering.is_none()
             && !candidates.iter().any(|sealed| self.is_moving(sealed))
     }
 
     /// Whether there is room to remember these entries, once they are taken out.
-    pub(crate) fn has_room_to_suspend(&self, candidates: &Candidates) -> bool {
-        let entries = self.state.suspended.len() + candidates.len();
-        entries as u64 <= suspended_max(self.index())
+    pub(crate) fn has_room_to_defer(&self, candidates: &Candidates) -> bool {
+        let entries = self.state.deferred.len() + candidates.len();
+        entries as u64 <= deferred_max(self.index())
     }
 
     /// Whether a segment is being taken back, or filled with the records of such.
@@ -80,47 +80,47 @@ impl Locked<'_> {
     }
 
     /// Whether the entry of a record in a segment is suspended for another key.
-    pub(crate) fn is_suspended(&self, name: Name, number: u16) -> bool {
+    pub(crate) fn is_deferred(&self, name: Name, number: u16) -> bool {
         let sealed = self.shard.segments.sealed(number);
         sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
             && self.index().get(name, number).is_none()
     }
 
     /// Takes an entry out of the index unread, for a SET of this name.
-    pub(crate) fn suspend(&mut self, name: Name, number: u16) {
-        let before = self.state.suspended.bytes();
+    pub(crate) fn defer(&mut self, name: Name, number: u16) {
+        let before = self.state.deferred.bytes();
         let buckets = self.index().buckets();
-        self.state.suspended.insert(buckets, name, number);
-        self.account_suspended(before);
+        self.state.deferred.insert(buckets, name, number);
+        self.account_deferred(before);
         // Before the entry goes: who then finds none knows where else to look.
-        self.note_suspended();
+        self.note_deferred();
         self.take_entry(name, number, None);
     }
 
     /// Decides about the suspended entries of a segment, which has these names. Those that are to come
     /// back and find no room in the index stay suspended; their names are the answer.
     pub(crate) fn settle(&mut self, number: u16, names: &[Name], glance: &mut Glance) -> Vec<Name> {
-        let before = self.state.suspended.bytes();
-        let suspended = self.state.suspended.take_segment(number, glance);
+        let before = self.state.deferred.bytes();
+        let deferred = self.state.deferred.take_segment(number, glance);
         let (mut at, mut stuck) = (0, Vec::new());
         let home = |index: &SealedIndex, name: &Name| index.home(name.pos);
         let index = self.index();
-        for suspended in suspended.chunk_by(|one, other| home(index, one) == home(index, other)) {
+        for deferred in deferred.chunk_by(|one, other| home(index, one) == home(index, other)) {
             // What the footer does not have is no record's.
-            for &name in self.state.suspended.beside(names, &mut at, suspended[0].pos) {
+            for &name in self.state.deferred.beside(names, &mut at, deferred[0].pos) {
                 // The entries of one bucket and fingerprint stand for one record.
                 let mut alike =
-                    suspended.iter().filter(|other| other.fingerprint == name.fingerprint);
+                    deferred.iter().filter(|other| other.fingerprint == name.fingerprint);
                 let Some(&first) = alike.next() else { continue };
                 let is_replaced = first == name || alike.any(|&other| other == name);
                 if !is_replaced && !self.reinstate(name, number) {
-                    self.state.suspended.insert(index.buckets(), first, number);
+                    self.state.deferred.insert(index.buckets(), first, number);
                     stuck.push(name);
                 }
             }
         }
-        self.account_suspended(before);
-        self.note_suspended();
+        self.account_deferred(before);
+        self.note_deferred();
         stuck
     }
 
@@ -144,45 +144,45 @@ impl Locked<'_> {
     }
 
     /// The entries of a name in a segment go.
-    pub(crate) fn forget_suspended(&mut self, name: Name, number: u16) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.take(name, number);
-        self.account_suspended(before);
-        self.note_suspended();
+    pub(crate) fn forget_deferred(&mut self, name: Name, number: u16) {
+        let before = self.state.deferred.bytes();
+        self.state.deferred.take(name, number);
+        self.account_deferred(before);
+        self.note_deferred();
     }
 
     /// A segment goes, and with it what is suspended of it.
-    pub(crate) fn drop_suspended(&mut self, number: u16) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.take_segment(number, &mut Glance::default());
-        self.account_suspended(before);
-        self.note_suspended();
+    pub(crate) fn drop_deferred(&mut self, number: u16) {
+        let before = self.state.deferred.bytes();
+        self.state.deferred.take_segment(number, &mut Glance::default());
+        self.account_deferred(before);
+        self.note_deferred();
     }
 
     /// All segments go.
-    pub(crate) fn clear_suspended(&mut self) {
-        let before = self.state.suspended.bytes();
-        self.state.suspended.clear();
-        self.account_suspended(before);
-        self.note_suspended();
+    pub(crate) fn clear_deferred(&mut self) {
+        let before = self.state.deferred.bytes();
+        self.state.deferred.clear();
+        self.account_deferred(before);
+        self.note_deferred();
     }
 
-    pub(crate) fn note_suspended(&self) {
-        let entries = self.state.suspended.len() as u32;
-        self.shard.suspended.store(entries, Ordering::Release);
+    pub(crate) fn note_deferred(&self) {
+        let entries = self.state.deferred.len() as u32;
+        self.shard.deferred.store(entries, Ordering::Release);
     }
 
-    fn account_suspended(&self, before: u64) {
-        let after = self.state.suspended.bytes();
+    fn account_deferred(&self, before: u64) {
+        let after = self.state.deferred.bytes();
         if after != before {
-            self.shard.suspended_at.note(&self.state.suspended);
+            self.shard.deferred_at.note(&self.state.deferred);
         }
-        let counted = &self.pool.counters().index_bytes();
+        let counted = &self.shared.counters().index_bytes();
         if after > before {
-            self.pool.budget().force(after - before);
+            self.shared.budget().force(after - before);
             counted.fetch_add(after - before, Ordering::Relaxed);
         } else {
-            self.pool.budget().give(before - after);
+            self.shared.budget().give(before - after);
             counted.fetch_sub(before - after, Ordering::Relaxed);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 /// The chunks of items that are gone.
 #[derive(Default)]
-pub(crate) struct Doomed {
+pub(crate) struct GarbageChunks {
     /// Those that are still to be removed.
     runs: Vec<Run>,
     /// Items of which somebody removes a chunk at this moment.
@@ -16,7 +16,7 @@ pub(crate) struct Doomed {
     pinned: HashMap<ItemId, u32>,
 }
 
-impl Doomed {
+impl GarbageChunks {
     /// An upload begins: its chunks belong to nothing before its manifest is stored.
     pub(crate) fn begin_upload(&mut self, item: ItemId) {
         self.uploads.insert(item);

@@ -21,7 +21,7 @@ pub(crate) fn drop_whole(
     end(engine, shard, guard, gone);
     let removed = remove_entries(engine, shard, guard, gone);
     for (&sealed, removed) in gone.iter().zip(removed) {
-        let mut locked = shard.lock(engine.pool(), guard);
+        let mut locked = shard.lock(engine.shared(), guard);
         if !shard.segments().is_current(sealed) {
             continue;
         }
@@ -40,7 +40,7 @@ pub(crate) fn drop_whole(
 pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {
     crash_point("reclaim: before the end of a segment");
     for &sealed in gone {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         if shard.segments().is_current(sealed) {
             engine.log_free(&locked, sealed.number);
         }
@@ -61,7 +61,7 @@ fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
     let is_gone = |number| place(number).is_some();
     let buckets = shard.index().load(guard).buckets();
     for first in (0..buckets).step_by(BUCKETS_PER_HOLD) {
-        let locked = shard.lock(engine.pool(), guard);
+        let locked = shard.lock(engine.shared(), guard);
         // Everything was flushed meanwhile.
         if locked.index().buckets() != buckets
             || !gone.iter().any(|s| shard.segments().is_current(*s))
@@ -72,7 +72,7 @@ fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
         let count = |number| _ = place(number).map(|at| removed[at] += 1);
         locked.index().purge_buckets(some, is_gone, count);
     }
-    if let Some(growing) = &shard.lock(engine.pool(), guard).state().growing() {
+    if let Some(growing) = &shard.lock(engine.shared(), guard).state().growing() {
         growing.purge_buckets(0..growing.buckets(), is_gone, |_| {});
     }
     removed

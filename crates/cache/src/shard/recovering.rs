@@ -8,13 +8,13 @@ use std::collections::HashSet;
 
 /// A shard whose sealed records are not back yet.
 #[derive(Default)]
-pub(crate) struct Awaited {
+pub(crate) struct Recovering {
     segments: Vec<(SlotId, u32, Logged)>,
     /// Names that were changed since the start.
     changed: HashSet<Name>,
 }
 
-impl Awaited {
+impl Recovering {
     /// A name is changed before the shard is back, in what a start does.
     pub(crate) fn add_change(&mut self, name: Name) {
         self.changed.insert(name);

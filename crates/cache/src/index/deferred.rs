@@ -52,7 +52,7 @@ impl Entry {
     }
 }
 
-/// The entries of some segments at one moment, see [`Suspended::glance`].
+/// The entries of some segments at one moment, see [`Deferred::glance`].
 #[derive(Default)]
 pub(crate) struct Glance(Vec<Glimpse>);
 
@@ -80,7 +80,7 @@ struct Tally {
 }
 
 /// The suspended entries of one shard.
-pub(crate) struct Suspended {
+pub(crate) struct Deferred {
     /// Homes, and behind the last of them some places for words that others have moved on.
     words: Vec<u64>,
     len: usize,
@@ -92,7 +92,7 @@ pub(crate) struct Suspended {
     scale: u64,
 }
 
-impl Suspended {
+impl Deferred {
     pub(crate) fn new(rows: usize) -> Self {
         let tallies = vec![Tally::default(); rows].into();
         Self { words: Vec::new(), len: 0, tallies, buckets: 0, scale: 0 }
@@ -293,27 +293,27 @@ impl Suspended {
     }
 }
 
-/// Where a shard's [`Suspended`] lies, for who asks for it ahead and holds no lock. If it has moved meanwhile something
+/// Where a shard's [`Deferred`] lies, for who asks for it ahead and holds no lock. If it has moved meanwhile something
 /// else is asked for, which does no harm.
 #[derive(Default)]
-pub(crate) struct Whereabouts {
+pub(crate) struct DeferredFilter {
     words: AtomicPtr<u64>,
     homes: AtomicU32,
     tallies: AtomicPtr<Tally>,
 }
 
-impl Whereabouts {
-    pub(crate) fn note(&self, suspended: &Suspended) {
-        let homes = match suspended.words.is_empty() {
+impl DeferredFilter {
+    pub(crate) fn note(&self, deferred: &Deferred) {
+        let homes = match deferred.words.is_empty() {
             true => 0,
-            false => suspended.home(suspended.buckets) as u32,
+            false => deferred.home(deferred.buckets) as u32,
         };
-        self.words.store(suspended.words.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.words.store(deferred.words.as_ptr().cast_mut(), Ordering::Relaxed);
         self.homes.store(homes, Ordering::Relaxed);
-        self.tallies.store(suspended.tallies.as_ptr().cast_mut(), Ordering::Relaxed);
+        self.tallies.store(deferred.tallies.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 
-    /// Asks the processor for about the line that [`Suspended::find`] begins with.
+    /// Asks the processor for about the line that [`Deferred::find`] begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let homes = u64::from(self.homes.load(Ordering::Relaxed));
         if homes == 0 {
@@ -344,7 +344,7 @@ mod tests {
         fn agrees_with_a_set(
             ops in prop::collection::vec((0u8..9, 0u32..24, 1u16..4, 0u16..5), 1..500),
         ) {
-            let mut table = Suspended::new(5);
+            let mut table = Deferred::new(5);
             // From a while ago.
             let mut glance = Glance::default();
             let mut model: HashSet<(u32, u16, u16)> = HashSet::new();

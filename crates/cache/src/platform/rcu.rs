@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Holds one `T`. Readers need a [`Guard`]; a replaced value is handed to its replacer, who keeps it
 /// until every session has passed a quiescent point ([`crate::platform::quiesce::Quiesce::retire`]).
-pub(crate) struct Published<T>(AtomicPtr<T>);
+pub(crate) struct Rcu<T>(AtomicPtr<T>);
 
-impl<T> Published<T> {
+impl<T> Rcu<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(AtomicPtr::new(Box::into_raw(Box::new(value))))
     }
@@ -32,7 +32,7 @@ impl<T> Published<T> {
     }
 }
 
-impl<T> Drop for Published<T> {
+impl<T> Drop for Rcu<T> {
     fn drop(&mut self) {
         // SAFETY: `&mut self`: no reader is left.
         drop(unsafe { Box::from_raw(*self.0.get_mut()) });

@@ -15,12 +15,12 @@ struct Line([AtomicU64; COUNTS_MAX]);
 
 /// One of the counts.
 #[derive(Default)]
-pub(crate) struct Spread {
+pub(crate) struct Striped {
     lines: Arc<[Line]>,
     at: usize,
 }
 
-impl Spread {
+impl Striped {
     /// All the counts, of so many shards or sessions.
     pub(crate) fn over<const COUNTS: usize>(owners: usize) -> [Self; COUNTS] {
         const { assert!(COUNTS <= COUNTS_MAX) };
@@ -35,7 +35,7 @@ impl Spread {
         count.store(count.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
-    /// As [`Spread::add`].
+    /// As [`Striped::add`].
     pub(crate) fn sub(&self, owner: usize, amount: u64) {
         let count = &self.lines[owner].0[self.at];
         count.store(count.load(Ordering::Relaxed) - amount, Ordering::Relaxed);
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn counts_are_apart_and_added_up() {
-        let [a, b] = Spread::over(3);
+        let [a, b] = Striped::over(3);
         a.add(0, 5);
         a.add(2, 7);
         a.sub(0, 4);

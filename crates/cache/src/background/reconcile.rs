@@ -1,11 +1,11 @@
 //! Settling what SETs left undecided: background work reads the footers of the segments that have most
-//! suspended entries, see [`crate::index::suspended`].
+//! suspended entries, see [`crate::index::deferred`].
 
+use crate::background::drop_segment::purge;
 use crate::background::footers::{Unreadable, read_footers};
 use crate::background::round::round;
-use crate::background::whole::purge;
 use crate::engine::Engine;
-use crate::index::suspended::Glance;
+use crate::index::deferred::Glance;
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
 use crate::segments::layout::Footer;
@@ -23,7 +23,7 @@ const NAMES_PER_SLICE: usize = 32 << 10;
 const IDLE_SLICES: u32 = 100;
 
 /// A round over the segments of one shard after the other, of some.
-pub(crate) struct Settling {
+pub(crate) struct Reconciliation {
     shards: Range<usize>,
     shard: usize,
     left: Vec<Sealed>,
@@ -38,7 +38,7 @@ pub(crate) struct Settling {
     second: u32,
 }
 
-impl Settling {
+impl Reconciliation {
     pub(crate) fn new(shards: Range<usize>) -> Self {
         Self {
             shard: shards.start,
@@ -77,7 +77,7 @@ impl Settling {
         }
         // The table is longer than what it has of a segment: all are looked for at once.
         let numbers = footers.iter().map(|(sealed, _)| sealed.number);
-        let mut glance = shard.lock(engine.pool(), guard).state().suspended().glance(numbers);
+        let mut glance = shard.lock(engine.shared(), guard).state().deferred().glance(numbers);
         for (sealed, footer) in &footers {
             by_footer(engine, shard, guard, *sealed, footer, &mut glance);
         }
@@ -101,7 +101,7 @@ impl Settling {
 
     /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
     fn note_idleness(&mut self, engine: &Engine) {
-        let stored = engine.pool().counters().stored().load(Ordering::Relaxed);
+        let stored = engine.shared().counters().stored().load(Ordering::Relaxed);
         self.idle = if stored == self.stored { self.idle.saturating_add(1) } else { 0 };
         self.stored = stored;
         match self.idle {
@@ -115,14 +115,14 @@ impl Settling {
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         for at in round(&self.shards, self.shard) {
             // Those that have most now; what is merged or taken back meanwhile needs no settling.
-            if engine.shards()[at].is_to_be_settled(guard)
+            if engine.shards()[at].is_to_be_reconciled(guard)
                 && self.list(engine, guard, at, FOOTERS_PER_SLICE)
             {
                 return true;
             }
         }
         while let Some(at) = self.leftovers.pop() {
-            if engine.shards()[at].has_suspended() && self.list(engine, guard, at, usize::MAX) {
+            if engine.shards()[at].has_deferred() && self.list(engine, guard, at, usize::MAX) {
                 return true;
             }
         }
@@ -132,11 +132,11 @@ impl Settling {
     /// Lists the segments of a shard that have most suspended entries; `false` if there are none.
     fn list(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, wanted: usize) -> bool {
         let shard = &engine.shards()[at];
-        let locked = shard.lock(engine.pool(), guard);
-        let suspended = locked.state().suspended();
-        let segments = suspended.segments().filter_map(|number| shard.segments().sealed(number));
+        let locked = shard.lock(engine.shared(), guard);
+        let deferred = locked.state().deferred();
+        let segments = deferred.segments().filter_map(|number| shard.segments().sealed(number));
         self.left = segments.filter(|sealed| !self.unanswered.contains(&sealed.seq)).collect();
-        self.left.sort_unstable_by_key(|sealed| suspended.count(sealed.number));
+        self.left.sort_unstable_by_key(|sealed| deferred.count(sealed.number));
         self.left.drain(..self.left.len().saturating_sub(wanted));
         self.shard = at;
         !self.left.is_empty()
@@ -153,7 +153,7 @@ pub(crate) fn by_footer(
     footer: &Footer,
     glance: &mut Glance,
 ) -> Vec<Name> {
-    let mut locked = shard.lock(engine.pool(), guard);
+    let mut locked = shard.lock(engine.shared(), guard);
     match shard.segments().is_current(sealed) {
         true => locked.settle(sealed.number, footer.names(), glance),
         false => Vec::new(),

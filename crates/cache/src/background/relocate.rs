@@ -6,13 +6,13 @@
 //! for new segments on another tier, which has a log of its own.
 
 use crate::background::reclaim::{Keeps, Victim};
-use crate::background::{footers, listing, reclaim, settle};
+use crate::background::{footers, listing, reclaim, reconcile};
 use crate::dram::lane::Lane;
 use crate::engine::{Engine, chunks, durability};
-use crate::index::suspended::Glance;
+use crate::index::deferred::Glance;
 use crate::log::Seat;
 use crate::platform::crash::crash_point;
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::key::Name;
 use crate::records::record::Record;
 use crate::segments::layout::Footer;
@@ -103,7 +103,7 @@ pub(crate) struct Job<'e> {
     pub(super) shard: &'e Shard,
     pub(super) guard: Guard<'e>,
     /// The thread's own, which is not to hold up others' memory while it waits for a drive.
-    pub(super) participant: &'e Participant,
+    pub(super) reader: &'e Reader,
     /// The shard's number.
     pub(super) at: usize,
     /// The old segments, all on one tier.
@@ -124,14 +124,14 @@ impl<'e> Job<'e> {
     pub(crate) fn of(
         engine: &'e Engine,
         guard: Guard<'e>,
-        participant: &'e Participant,
+        reader: &'e Reader,
         (at, group): (usize, &'e [Sealed]),
         now: u32,
     ) -> Self {
         let (damaged, glance) = (Cell::default(), Cell::default());
         let shard = &engine.shards()[at];
         let forgets_uses = false;
-        Self { engine, shard, guard, participant, at, group, forgets_uses, now, damaged, glance }
+        Self { engine, shard, guard, reader, at, group, forgets_uses, now, damaged, glance }
     }
 
     /// Has `work` done in memory for as many segments as there are old ones. Says whether it was.
@@ -147,7 +147,7 @@ impl<'e> Job<'e> {
         // From here on nothing more of them is suspended.
         locked.begin_leaving(self.group);
         let numbers = self.group.iter().map(|sealed| sealed.number);
-        self.glance.set(locked.state().suspended().glance(numbers));
+        self.glance.set(locked.state().deferred().glance(numbers));
         drop(locked);
         let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
         let inputs = &mut space.inputs[..self.group.len()];
@@ -174,12 +174,12 @@ impl<'e> Job<'e> {
 
     /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
     fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
-        let quiesce = self.engine.pool().quiesce();
+        let quiesce = self.engine.shared().quiesce();
         // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
         // under the guard after it.
-        unsafe { quiesce.park_beside_guards(self.participant) };
+        unsafe { quiesce.park_beside_guards(self.reader) };
         let done = wait();
-        quiesce.guard(self.participant);
+        quiesce.guard(self.reader);
         done
     }
 
@@ -202,7 +202,7 @@ impl<'e> Job<'e> {
     }
 
     fn lock(&self) -> Locked<'e> {
-        self.shard.lock(self.engine.pool(), self.guard)
+        self.shard.lock(self.engine.shared(), self.guard)
     }
 
     /// The segment that a record comes from.
@@ -236,7 +236,7 @@ impl<'e> Job<'e> {
                 let (record, _) = Record::decode(bytes)?;
                 if record.is_expired(self.now) {
                     locked.unlink(*name, number, Some(bytes.len() as u32));
-                    count(self.engine.pool().counters().expired());
+                    count(self.engine.shared().counters().expired());
                     chunks::discard_chunks_of(self.engine, &record);
                     continue;
                 }
@@ -259,7 +259,7 @@ impl<'e> Job<'e> {
         let (footer, spots) = found?;
         let mut glance = self.glance.take();
         let Self { engine, shard, guard, .. } = *self;
-        let stuck = settle::by_footer(engine, shard, guard, sealed, &footer, &mut glance);
+        let stuck = reconcile::by_footer(engine, shard, guard, sealed, &footer, &mut glance);
         self.glance.set(glance);
         stuck.is_empty().then_some((footer.into_names(), spots))
     }
@@ -368,7 +368,9 @@ impl<'e> Job<'e> {
                             written.iter().map(|output: &Output<'_, '_>| output.footer.number());
                         locked.give_numbers(numbers.chain(number));
                     }
-                    written.iter().for_each(|output| self.engine.pool().slots().give(output.slot));
+                    written
+                        .iter()
+                        .for_each(|output| self.engine.shared().slots().give(output.slot));
                     return None;
                 }
             }
@@ -393,7 +395,7 @@ impl<'e> Job<'e> {
         let described = packing::describe(&part.items);
         let mut footer = described.of_seal(self.at as u16, number, seq, self.now).under(buckets);
         assemble(&part.items, segment, &mut footer);
-        let written = self.while_parked(|| engine.pool().slots().write(slot, segment));
+        let written = self.while_parked(|| engine.shared().slots().write(slot, segment));
         written.map_err(|_| Some(number))?;
         Ok(Output { slot, footer, items: &part.items })
     }
@@ -401,18 +403,19 @@ impl<'e> Job<'e> {
     /// Begins the new segments, and hands them the entries of their records.
     fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, segments) = (self.engine, self.shard.segments());
-        let log_of = |output: &Output<'_, '_>| &engine.pool().logs()[usize::from(output.slot.tier)];
-        outputs.iter().for_each(|output| log_of(output).ensure_room(engine.pool().slots()));
+        let log_of =
+            |output: &Output<'_, '_>| &engine.shared().logs()[usize::from(output.slot.tier)];
+        outputs.iter().for_each(|output| log_of(output).ensure_room(engine.shared().slots()));
         let Some(mut locked) = self.lock_unless_flushed(generation) else {
             // Segment numbers were put back all together.
-            outputs.iter().for_each(|output| engine.pool().slots().give(output.slot));
+            outputs.iter().for_each(|output| engine.shared().slots().give(output.slot));
             return None;
         };
         let ages = self.group.iter().map(|sealed| segments.age(sealed.number));
         let age = ages.max().unwrap_or(0);
         for output @ Output { slot, footer, items } in outputs {
             let seat = Seat { shard: footer.shard(), number: footer.number(), seq: footer.seq() };
-            log_of(output).begin(engine.pool().slots().index(*slot), seat);
+            log_of(output).begin(engine.shared().slots().index(*slot), seat);
             // Where a descent keeps records because they were used, they have their time once more.
             let is_kept = self.forgets_uses && slot.tier == self.tier();
             let age = if is_kept { footer.seq() } else { age };
@@ -425,14 +428,14 @@ impl<'e> Job<'e> {
         crash_point("merge: begun");
         for Output { slot, footer, items } in outputs {
             let to = Sealed { number: footer.number(), seq: footer.seq() };
-            let tier = engine.pool().counters().tier(slot.tier);
+            let tier = engine.shared().counters().tier(slot.tier);
             let moved = match slot.tier == self.tier() {
                 true => &tier.reinserted_records(),
                 false => &tier.demoted_records(),
             };
             moved.fetch_add(items.len() as u64, Ordering::Relaxed);
             for batch in items.chunks(BATCH) {
-                engine.pool().make_log_room();
+                engine.shared().make_log_room();
                 let mut locked = self.lock_unless_flushed(generation)?;
                 locked.index().prefetch_all(batch.iter().map(|item| item.name()));
                 batch.iter().for_each(|item| locked.table().prefetch(item.name().pos));
@@ -448,7 +451,7 @@ impl<'e> Job<'e> {
         let from = self.old(item);
         if !locked.index().retarget(item.name(), from.number, to.number, self.forgets_uses) {
             // It was changed meanwhile.
-            return locked.log_kill(item.name(), to.number);
+            return locked.log_tombstone(item.name(), to.number);
         }
         let segments = self.shard.segments();
         let bytes = item.bytes().len() as u32;
@@ -458,7 +461,7 @@ impl<'e> Job<'e> {
         // Most often a tier has as many records as it had, and as many bytes but where those of dead ones were
         // guessed.
         if before != bytes || from_tier != to_tier {
-            let counters = self.engine.pool().counters();
+            let counters = self.engine.shared().counters();
             counters.tier(to_tier).add_live(self.at, bytes);
             counters.tier(from_tier).sub_live(self.at, before);
         }
@@ -470,11 +473,11 @@ impl<'e> Job<'e> {
 
     /// The commit: the new segments count, the old ones end.
     fn end(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
-        let (engine, slots) = (self.engine, self.engine.pool().slots());
+        let (engine, slots) = (self.engine, self.engine.shared().slots());
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
         for output in outputs.iter().filter(|_| engine.is_strict()) {
-            let log = &engine.pool().logs()[usize::from(output.slot.tier)];
+            let log = &engine.shared().logs()[usize::from(output.slot.tier)];
             // What ends in one log must have begun in the other before. A flush that fails fails the log.
             let _ = match output.slot.tier == self.tier() {
                 true => log.flush(slots),
@@ -487,14 +490,14 @@ impl<'e> Job<'e> {
         if !elsewhere.is_empty() && engine.is_strict() {
             drop(locked);
             // Else a power loss could bring back what is committed there, and what is not ended here.
-            let _ = engine.pool().logs()[usize::from(self.tier())].make_durable(slots);
+            let _ = engine.shared().logs()[usize::from(self.tier())].make_durable(slots);
             locked = self.lock_unless_flushed(generation)?;
         }
         if !elsewhere.is_empty() {
             crash_point("descent: committed above");
         }
         for output in elsewhere {
-            let log = &engine.pool().logs()[usize::from(output.slot.tier)];
+            let log = &engine.shared().logs()[usize::from(output.slot.tier)];
             log.ensure_room(slots);
             log.commit(slots.index(output.slot));
         }
@@ -525,8 +528,8 @@ impl<'e> Job<'e> {
 
     /// The new segments count from here on, all at once, and the old ones do not any more.
     fn commit(&self, here: &[&Output<'_, '_>], elsewhere: &[&Output<'_, '_>]) {
-        let slots = self.engine.pool().slots();
-        let log = &self.engine.pool().logs()[usize::from(self.tier())];
+        let slots = self.engine.shared().slots();
+        let log = &self.engine.shared().logs()[usize::from(self.tier())];
         let ending: Vec<_> =
             self.group.iter().map(|sealed| self.shard.segments().slot(sealed.number)).collect();
         let begun = here.iter().map(|output| output.slot);

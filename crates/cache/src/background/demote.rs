@@ -6,12 +6,12 @@
 
 use crate::background::admission::may_write;
 use crate::background::merge::room_of_one;
-use crate::background::moving::{Item, Job, Lists, Part, Space};
 use crate::background::reclaim;
 use crate::background::reclaim::{KEEP_PERCENT, Victim};
+use crate::background::relocate::{Item, Job, Lists, Part, Space};
 use crate::engine::{Engine, chunks};
 use crate::index::bucket::since_seal;
-use crate::platform::quiesce::{Guard, Participant};
+use crate::platform::quiesce::{Guard, Reader};
 use crate::records::record::Record;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, Footer, PACKED_MAX, PAGE};
 use crate::segments::page::PAGE_ROOM;
@@ -41,7 +41,7 @@ struct Plan {
 }
 
 /// What becomes of a record.
-enum Fate {
+enum EvictAction {
     Stay,
     Down,
     Go,
@@ -49,8 +49,8 @@ enum Fate {
 
 /// Takes back the segment, which is on a rung above the rung `below`, with others of its shard. `false` if
 /// that can't be done now.
-pub(crate) fn descend(
-    (space, segments_max, participant): (&mut Space, usize, &Participant),
+pub(crate) fn demote(
+    (space, segments_max, reader): (&mut Space, usize, &Reader),
     engine: &Engine,
     guard: Guard<'_>,
     (victim, below): (Victim, u16),
@@ -59,22 +59,23 @@ pub(crate) fn descend(
 ) -> bool {
     let Some(plan) = choose(engine, guard, victim, below, segments_max) else { return false };
     let (shard, at) = (&engine.shards()[victim.shard], victim.shard);
-    let job = Job::of(engine, guard, participant, (at, &plan.group), now);
+    let job = Job::of(engine, guard, reader, (at, &plan.group), now);
     let job = Job { forgets_uses: true, ..job };
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut sorter = Sorter::new(engine, &plan, &job);
         let (mut stay, mut down, mut names) = (lists.take(), lists.take(), Vec::new());
-        let mut items_let_go = Vec::new();
+        let mut items_dropped = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
             let sealed = plan.group[from];
-            let sort =
-                |locked: &Locked<'_>, uses, item| match sorter.fate(locked, uses, &item, sealed) {
-                    Fate::Stay => stay.push(item),
-                    Fate::Down => down.push(item),
-                    Fate::Go if item.is_manifest() => items_let_go.push(item.bytes()),
-                    Fate::Go => {}
-                };
+            let sort = |locked: &Locked<'_>, uses, item| match sorter
+                .action(locked, uses, &item, sealed)
+            {
+                EvictAction::Stay => stay.push(item),
+                EvictAction::Down => down.push(item),
+                EvictAction::Go if item.is_manifest() => items_dropped.push(item.bytes()),
+                EvictAction::Go => {}
+            };
             names.push(job.gather(from, input, generation, sort)?);
         }
         let room = room_of_one(engine);
@@ -84,7 +85,7 @@ pub(crate) fn descend(
         let left_max = LEFTOVER_MAX * engine.seal_bytes();
         let tiers = [stay_at, down_at].into_iter();
         let tiers = tiers.flat_map(|(tier, outputs)| repeat_n(tier, outputs as usize));
-        let places = engine.pool().slots().reserve(tiers)?;
+        let places = engine.shared().slots().reserve(tiers)?;
         let mut parts = Vec::new();
         for (items, (tier, outputs)) in [(stay, stay_at), (down, down_at)] {
             match outputs {
@@ -94,7 +95,7 @@ pub(crate) fn descend(
             lists.give(items);
         }
         job.carry_out((parts, places), lists, output, &names, generation, left_max)?;
-        items_let_go
+        items_dropped
             .iter()
             .for_each(|item| chunks::discard_chunks_of_dropped(engine, shard, guard, item));
         Some(())
@@ -109,16 +110,16 @@ fn choose(
     below: u16,
     segments_max: usize,
 ) -> Option<Plan> {
-    let (shard, pool) = (&engine.shards()[victim.shard], engine.pool());
+    let (shard, shared) = (&engine.shards()[victim.shard], engine.shared());
     let tier = shard.segments().slot(victim.sealed.number).tier;
-    let below = pool.slots().roomiest(below)?;
+    let below = shared.slots().roomiest(below)?;
     let numbers = {
-        let locked = shard.lock(pool, guard);
-        let is_busy = locked.state().growing().is_some() || locked.state().awaited().is_some();
+        let locked = shard.lock(shared, guard);
+        let is_busy = locked.state().growing().is_some() || locked.state().recovering().is_some();
         if is_busy { 0 } else { locked.state().numbers().len() }
     };
-    let free = |tier: u16| pool.slots().tiers()[usize::from(tier)].free() as usize;
-    let admission = pool.admission();
+    let free = |tier: u16| shared.slots().tiers()[usize::from(tier)].free() as usize;
+    let admission = shared.admission();
     let mut most = segments_max.max(1).min(numbers).min(free(below));
     while most > 1 && !may_write(engine, below, most) {
         most /= 2;
@@ -142,7 +143,7 @@ fn choose(
         stay_max,
         below,
         takes: may_descend.then(|| match engine.evicts() {
-            true => admission.write_policy(below, pool.counters().is_full()),
+            true => admission.write_policy(below, shared.counters().is_full()),
             false => WritePolicy::AllOnce,
         }),
         group,
@@ -168,15 +169,21 @@ impl<'e> Sorter<'e> {
         Self { engine, plan, records, bytes }
     }
 
-    fn fate(&mut self, locked: &Locked<'_>, uses: u8, item: &Item<'_>, sealed: Sealed) -> Fate {
+    fn action(
+        &mut self,
+        locked: &Locked<'_>,
+        uses: u8,
+        item: &Item<'_>,
+        sealed: Sealed,
+    ) -> EvictAction {
         let may_stay = self.records > 0 && self.bytes >= item.bytes().len();
         let has_copy = reclaim::has_copy(locked, item.name(), sealed);
         if may_stay && (has_copy || self.plan.write_policy.keeps(since_seal(uses), false)) {
             self.records -= 1;
             self.bytes -= item.bytes().len();
-            return Fate::Stay;
+            return EvictAction::Stay;
         }
-        let Some((record, _)) = Record::decode(item.bytes()) else { return Fate::Go };
+        let Some((record, _)) = Record::decode(item.bytes()) else { return EvictAction::Go };
         let is_taken = |write_policy| {
             // A large item is of use only as a whole.
             write_policy <= WritePolicy::AllTwice
@@ -185,15 +192,15 @@ impl<'e> Sorter<'e> {
                 || record.is_manifest()
         };
         if self.plan.takes.is_some_and(is_taken) {
-            return Fate::Down;
+            return EvictAction::Down;
         }
         if has_copy {
             // In DRAM it would be the only one: it is to be written again.
-            return Fate::Stay;
+            return EvictAction::Stay;
         }
         let hash = self.engine.hasher().key(record.key, record.is_chunk()).hash();
-        self.engine.pool().admission().note_let_go(self.plan.below, hash, item.bytes().len());
-        Fate::Go
+        self.engine.shared().admission().note_dropped(self.plan.below, hash, item.bytes().len());
+        EvictAction::Go
     }
 }
 
