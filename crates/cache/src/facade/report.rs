@@ -208,7 +208,7 @@ fn tier_stats(
         written_bytes: get(counters.written_bytes()),
         stored_payload_bytes: counters.stored_payload_bytes().load(Ordering::Relaxed),
         tombstone_log_written_bytes: get(counters.log_written_bytes()),
-        tombstones: tombstones,
+        tombstones,
         tombstone_log_bytes: log_bytes,
         reinserted_records: get(counters.reinserted_records()),
         demoted_records: get(counters.demoted_records()),
