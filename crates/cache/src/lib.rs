@@ -7,24 +7,41 @@
 //! the result as [`Evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
 //! thread of their own.
 //!
-//! The folders follow the data, from a request to a drive:
+//! The folders are layers: each imports those above it in this list, and none below (a test holds that).
 //!
 //! ```text
-//! request    what a worker does: look up, say what to read, check it, change a record
-//! records    what a record is: key, hash, bytes, and items too large for one
-//! dram       records in DRAM: blocks under one cap, the exact table, hot copies, what is let go
-//! index      the sealed index: from a name to a segment in about four bytes
-//! segments   from fresh records to sorted pages on a drive, and which page has which
-//! tiers      the drives: places, rungs, how full, what may be written, what is written
-//! reclaim    taking segments back: merging, moving, descent, expiry
-//! kill_log   what must not come back after a crash
-//! recovery   from what an earlier process left to an open cache
-//! stats      what is counted, and who is told
-//! platform   what processor, kernel and threads give; knows nothing of records
+//! platform    what processor, kernel and threads give: mappings, RCU, quiescence; knows nothing of records
+//! records     what a record is: key, hash, bytes, and items too large for one
+//! index       the sealed index: from a name to a segment in about four bytes
+//! state       the file of what outlives the process
+//! config      what a cache is opened with, and what is said in return
+//! segments    sorted pages of records on a drive, and which page has which record
+//! dram        blocks of records under one cap, the exact table, what a record knows of its uses
+//! stats       what is counted
+//! tiers       the drives: free segments, tier levels, write budgets
+//! log         the tombstone log of a tier: what must not come back after a crash
+//! shared      what all shards share, and the sizes that follow from the configuration
+//! shard       the records of one part of the hash, and the lock under which they change
+//! engine      all shards, and what concerns the cache as a whole: fullness, limits, durability
+//! request     what a worker does: look up, say what to read, check it, change a record
+//! background  what threads of the background do, in slices: seal, reclaim, demote, grow, evict, expire
+//! recovery    from what an earlier process left to an open cache
+//! facade      the cache as its callers see it
 //! ```
 //!
-//! Above them stand the engine ([`Cache`]), its shards and what these share (`shared`), the sizes that follow
-//! from its configuration (`geometry`), and the background work in slices (`maintain`).
+//! # Lock order
+//!
+//! A thread that holds a lock takes only locks that stand further down. Of each kind it holds one at most.
+//!
+//! 1. A partition of the background (`background::scheduler`): what one thread works with between two slices.
+//! 2. The pass of the search for chunks (`engine::census`).
+//! 3. `told_due`, then `told_strict` (`engine`): what the superblocks say.
+//! 4. The handling of a lost state (`state`).
+//! 5. A shard (`shard`): everything that its keys mean.
+//! 6. The chunks of items that are gone (`records::garbage`).
+//! 7. The writer of a tombstone log (`log`).
+//! 8. Lists under which nothing else is taken: free blocks, free segments, write budgets, the ghost list, memory that
+//!    readers may still see, readers, buffers of recovery.
 
 mod background;
 mod config;

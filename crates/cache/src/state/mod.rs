@@ -303,7 +303,7 @@ pub(crate) struct State {
     map: SharedMap,
     layout: Layout,
     /// Held while a loss is settled; taken before the locks of shards.
-    reconciliation: Mutex<()>,
+    loss_handling: Mutex<()>,
 }
 
 impl State {
@@ -345,8 +345,8 @@ impl State {
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
         let map = SharedMap::new(file.fd(), layout.blocks_at(), file.loss())?;
-        let reconciliation = Mutex::default();
-        Ok(Self { file: std::sync::Arc::clone(file), map, layout, reconciliation })
+        let loss_handling = Mutex::default();
+        Ok(Self { file: std::sync::Arc::clone(file), map, layout, loss_handling })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -360,7 +360,7 @@ impl State {
 
     /// Of several threads that have seen a loss one settles it.
     pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
-        crate::platform::lock::lock(&self.reconciliation)
+        crate::platform::lock::lock(&self.loss_handling)
     }
 
     /// The tiers hold all that it holds, and say so. See [`StateFile::retire`].
