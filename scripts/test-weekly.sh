@@ -10,7 +10,7 @@ export PROPTEST_CASES=${PROPTEST_CASES:-50000}
 export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-300}
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 suite build 1800 cargo test --quiet --release --workspace --no-run
-for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace; do
+for package in terrace-protocol terrace-device terrace-policy terrace-cache terrace-runtime terrace; do
     suite "$package" 3600 scripts/run-tests --release "$package"
 done
 # Beside fio, on a drive that nothing else uses.

@@ -9,7 +9,7 @@ suite format 60 cargo fmt --all --check
 suite licences 120 scripts/licences.sh
 suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 suite build 900 cargo test --quiet --workspace --no-run
-for package in terrace-amounts terrace-protocol terrace-device terrace-policy terrace-cache terrace-load terrace-plot terrace-probe terrace-trace terrace terrace-sim; do
+for package in terrace-amounts terrace-protocol terrace-device terrace-policy terrace-cache terrace-runtime terrace-load terrace-plot terrace-probe terrace-trace terrace terrace-sim; do
     suite "$package" 600 scripts/run-tests "$package"
 done
 # Its model against servers: make test-long.

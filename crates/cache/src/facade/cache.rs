@@ -111,9 +111,25 @@ impl Cache {
     /// # Panics
     /// If more than `Config::sessions_max` live at once.
     pub fn session(&self) -> Session {
-        let reader = self.engine.shared().quiesce().join();
-        let reader = reader.expect("no more sessions than Config::sessions_max");
-        Session::new(Arc::clone(&self.engine), reader)
+        self.try_session().expect("no more sessions than Config::sessions_max")
+    }
+
+    /// A session for one worker thread; `None` if `Config::sessions_max` of them live.
+    pub fn try_session(&self) -> Option<Session> {
+        let reader = self.engine.shared().quiesce().join()?;
+        Some(Session::new(Arc::clone(&self.engine), reader))
+    }
+
+    /// With [`Durability::Power`](crate::Durability::Power): sees to it that no power loss can undo the changes made so
+    /// far through any session. Blocks for a flush of the drives. Without it: nothing.
+    ///
+    /// # Errors
+    /// A drive does not take it; the changes must not be acknowledged.
+    pub fn make_durable(&self) -> io::Result<()> {
+        match self.engine.is_strict() {
+            true => durability::make_durable(&self.engine),
+            false => Ok(()),
+        }
     }
 
     /// Does one slice of background work (seal, reclaim, grow, release) and says whether there was

@@ -1,0 +1,303 @@
+//! Operations of a thread that must not block.
+
+use crate::Error;
+use crate::operation::{Found, Task, Want, When};
+use crate::search::Step;
+use crate::store::{Inner, Set, buffer_of, check_key};
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use terrace_cache::{ReadPlan, Session};
+use terrace_device::{AlignedBuf, Done as Read, Engine, Opened, ReadQueue, open_queue};
+
+/// Reads of one lane that a drive has at once.
+const DEPTH: u32 = 128;
+/// An operation that found buffers full is tried again after this time.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What a lane is asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Get the value of this key.
+    Get(Vec<u8>),
+    /// Store a value.
+    Set {
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+        /// See [`Set`].
+        how: Set,
+    },
+    /// Remove the record of this key.
+    Remove(Vec<u8>),
+}
+
+/// What came of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value that there is.
+    Value(Option<Vec<u8>>),
+    /// Whether it was stored: the condition of [`Set`] held.
+    Set(bool),
+    /// Whether there was a record to remove.
+    Removed(bool),
+}
+
+/// An operation that ended.
+#[derive(Debug)]
+pub struct Done {
+    /// As it was submitted with.
+    pub token: u64,
+    /// What came of it.
+    pub outcome: Result<Outcome, Error>,
+}
+
+/// Many operations at once, by one thread that never blocks on a drive: submit, poll, and sleep on
+/// [`Lane::event_fd`] in between. Operations on one key take effect in the order of their submission; others may
+/// overtake each other.
+///
+/// Dropping a lane drops the operations that are under way: a change was made, or was not. It waits for reads that a
+/// drive has begun, a second at most.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use terrace_runtime::{Operation, Options, Outcome, Set, Store};
+///
+/// let store = Store::open(Options::new().memory(16 << 20))?;
+/// let mut lane = store.lane()?;
+/// let (key, value) = (b"apple".to_vec(), b"red".to_vec());
+/// lane.submit(Operation::Set { key: key.clone(), value, how: Set::default() }, 1);
+/// lane.submit(Operation::Get(key), 2);
+/// let mut done = Vec::new();
+/// while lane.in_flight() > 0 {
+///     lane.wait(&mut done, Duration::from_secs(1))?;
+/// }
+/// done.sort_by_key(|done| done.token);
+/// assert_eq!(done[1].outcome.as_ref().unwrap(), &Outcome::Value(Some(b"red".to_vec())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Lane {
+    // Fields are dropped in this order: reads end before the buffers' owner does.
+    queue: Box<dyn ReadQueue>,
+    session: Session,
+    /// By number, which is the token of an operation's reads.
+    running: HashMap<u64, Running>,
+    next_number: u64,
+    /// Operations on keys of one hash, the one that runs first.
+    by_hash: HashMap<u64, VecDeque<u64>>,
+    /// Those that are tried again a moment later.
+    waiting: Vec<u64>,
+    /// What ended and was not handed out yet.
+    ended: Vec<Done>,
+    finished: Vec<Read>,
+    spare: Option<AlignedBuf>,
+    inner: Arc<Inner>,
+}
+
+/// An operation that did not end yet.
+struct Running {
+    token: u64,
+    kind: Kind,
+    task: Task<'static>,
+}
+
+/// Which outcome it has.
+#[derive(Clone, Copy)]
+enum Kind {
+    Get,
+    Set,
+    Remove,
+}
+
+impl Lane {
+    pub(crate) fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
+        inner.check_process()?;
+        let depth = DEPTH * inner.drives.len().max(1) as u32;
+        let Opened { queue, .. } = open_queue(&inner.drives, Engine::Auto, depth)?;
+        // From here on nothing fails: dropping the lane gives the session back.
+        Ok(Self {
+            queue,
+            session: inner.session()?,
+            running: HashMap::new(),
+            next_number: 0,
+            by_hash: HashMap::new(),
+            waiting: Vec::new(),
+            ended: Vec::new(),
+            finished: Vec::new(),
+            spare: None,
+            inner: Arc::clone(inner),
+        })
+    }
+
+    /// Begins an operation; it comes back from [`Lane::poll`] with its `token`, also if it fails at once.
+    pub fn submit(&mut self, operation: Operation, token: u64) {
+        match self.begin(operation, token) {
+            Ok(number) => self.run_next(number),
+            Err(error) => self.ended.push(Done { token, outcome: Err(error) }),
+        }
+    }
+
+    /// Operations that were submitted and not handed out yet.
+    pub fn in_flight(&self) -> usize {
+        self.running.len() + self.ended.len()
+    }
+
+    /// Appends operations that ended to `done`; never blocks. Must be called again within about a millisecond while
+    /// [`Lane::is_waiting`] says so, and whenever [`Lane::event_fd`] is readable.
+    ///
+    /// # Errors
+    /// The kernel refuses the reads of the lane as a whole; operations that read may never end.
+    pub fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error> {
+        self.inner.check_process()?;
+        self.queue.clear_event();
+        self.queue.flush()?;
+        self.reap();
+        for number in std::mem::take(&mut self.waiting) {
+            self.step(number);
+        }
+        self.queue.flush()?;
+        self.session.quiesce();
+        done.append(&mut self.ended);
+        Ok(())
+    }
+
+    /// As [`Lane::poll`], and blocks until an operation ended or the time is over.
+    ///
+    /// # Errors
+    /// As of [`Lane::poll`].
+    pub fn wait(&mut self, done: &mut Vec<Done>, time: Duration) -> Result<(), Error> {
+        let (start, before) = (Instant::now(), done.len());
+        loop {
+            self.poll(done)?;
+            let left = time.saturating_sub(start.elapsed());
+            if done.len() > before || left.is_zero() || self.running.is_empty() {
+                return Ok(());
+            }
+            self.session.park();
+            if self.is_waiting() || self.queue.in_flight() == 0 {
+                thread::sleep(PAUSE.min(left));
+            } else {
+                self.queue.wait(&mut self.finished, left)?;
+                self.take_reads();
+            }
+        }
+    }
+
+    /// Whether an operation waits for room rather than for a read, so that [`Lane::event_fd`] does not tell of it.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Becomes readable when reads of the lane end.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.queue.event_fd()
+    }
+
+    fn begin(&mut self, operation: Operation, token: u64) -> Result<u64, Error> {
+        self.inner.check_process()?;
+        let (kind, key, want) = match operation {
+            Operation::Get(key) => (Kind::Get, key, Want::Get),
+            Operation::Remove(key) => (Kind::Remove, key, Want::Remove(When::Always)),
+            Operation::Set { key, value, how } => {
+                self.inner.check_value(value.len())?;
+                (Kind::Set, key, how.want(Cow::Owned(value), self.inner.now()))
+            }
+        };
+        check_key(&key)?;
+        let task = Task::new(&self.session, Cow::Owned(key), want);
+        let number = self.next_number;
+        self.next_number += 1;
+        self.by_hash.entry(task.hash()).or_default().push_back(number);
+        self.running.insert(number, Running { token, kind, task });
+        Ok(number)
+    }
+
+    /// Steps an operation if it is the first on its key.
+    fn run_next(&mut self, number: u64) {
+        let Some(running) = self.running.get(&number) else { return };
+        let hash = running.task.hash();
+        if self.by_hash.get(&hash).and_then(VecDeque::front) == Some(&number) {
+            self.step(number);
+        }
+    }
+
+    /// Goes on with an operation, and with those behind it on its key if it ends.
+    fn step(&mut self, number: u64) {
+        let mut number = number;
+        loop {
+            let Some(running) = self.running.get_mut(&number) else { return };
+            let limits = (self.inner.now(), self.inner.limits);
+            match running.task.step(&self.session, limits, &mut self.spare) {
+                Step::Wait => return self.waiting.push(number),
+                Step::Read(plan) => return self.read(number, plan),
+                Step::Done(found) => {
+                    let hash = running.task.hash();
+                    let outcome = running.kind.outcome(found);
+                    self.ended.push(Done { token: running.token, outcome });
+                    self.running.remove(&number);
+                    let behind = self.by_hash.get_mut(&hash);
+                    let next = behind.and_then(|behind| {
+                        behind.pop_front();
+                        behind.front().copied()
+                    });
+                    let Some(next) = next else {
+                        self.by_hash.remove(&hash);
+                        return;
+                    };
+                    number = next;
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, token: u64, plan: ReadPlan) {
+        let buf = match self.spare.take() {
+            Some(spare) => buffer_of(Some(spare), plan.bytes as usize),
+            None => self.queue.buffer(plan.bytes as usize),
+        };
+        let read = terrace_device::Read { device: plan.tier, offset: plan.offset, buf, token };
+        self.queue.submit(read);
+    }
+
+    fn reap(&mut self) {
+        self.queue.reap(&mut self.finished);
+        self.take_reads();
+    }
+
+    fn take_reads(&mut self) {
+        for Read { token, buf, result } in std::mem::take(&mut self.finished) {
+            let Some(running) = self.running.get_mut(&token) else { continue };
+            match running.task.take(&self.session, (buf, result), &mut self.spare) {
+                Some(plan) => self.read(token, plan),
+                None => self.step(token),
+            }
+        }
+    }
+}
+
+impl Kind {
+    fn outcome(self, found: Found) -> Result<Outcome, Error> {
+        Ok(match (self, found) {
+            (_, Found::Full) => return Err(Error::Full),
+            (Self::Get, Found::Value { bytes, .. }) => Outcome::Value(Some(bytes)),
+            (Self::Get, _) => Outcome::Value(None),
+            (Self::Set, found) => Outcome::Set(matches!(found, Found::Stored)),
+            (Self::Remove, found) => Outcome::Removed(matches!(found, Found::Removed)),
+        })
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // What was stored of values that will not be published goes.
+        let session = &self.session;
+        self.running.values_mut().for_each(|running| running.task.abandon(session));
+        self.inner.end_session();
+    }
+}

@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Threads
+//!
+//! [`Store::open`] starts threads for background work (sealing, reclaim, eviction, expiry). They end when the last
+//! [`Store`] and [`Lane`] is dropped.
+//!
+//! # Fork
+//!
+//! A process that forks must not use a store in the child: its threads are not there. Operations return
+//! [`Error::Forked`], and dropping the store does nothing.
+
+mod background;
+mod error;
+mod lane;
+mod opening;
+mod operation;
+mod options;
+mod search;
+mod store;
+
+pub use error::{Error, OpenError};
+pub use lane::{Done, Lane, Operation, Outcome};
+pub use options::Options;
+pub use store::{Change, Set, Store};

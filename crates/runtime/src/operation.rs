@@ -1,0 +1,362 @@
+//! What is done with one key, as a machine that is stepped until it is done: by a thread that blocks, or by a lane.
+
+use crate::search::{Search, Step};
+use std::borrow::Cow;
+use std::io;
+use terrace_cache::{
+    Access, Body, Cache, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
+    ReadPlan, Run, Session, Update,
+};
+use terrace_device::AlignedBuf;
+
+/// Chunks of large values are at most this long: the buffer to read one is bounded by it.
+const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// What is to be done.
+pub(crate) enum Want<'v> {
+    Get,
+    /// The value is shown, and not copied where it lies in one piece.
+    Look(&'v mut dyn FnMut(&[u8])),
+    Set {
+        value: Cow<'v, [u8]>,
+        /// Unix seconds; 0 for never.
+        expires: u32,
+        when: When,
+    },
+    Remove(When),
+}
+
+/// On what condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Always,
+    /// The record has this CAS number.
+    CasIs(u64),
+    /// There is no record.
+    Absent,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Value {
+        bytes: Vec<u8>,
+        cas: u64,
+    },
+    /// The value was shown.
+    Looked,
+    Nothing,
+    Stored,
+    Removed,
+    /// The condition did not hold; nothing was changed.
+    Conflict,
+    /// There is no room.
+    Full,
+}
+
+/// Sizes that follow from the cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) value_bytes_max: u64,
+    inline_bytes_max: usize,
+    chunk_bytes_max: u64,
+}
+
+impl Limits {
+    pub(crate) fn of(cache: &Cache) -> Self {
+        let inline_bytes_max = cache.inline_bytes_max();
+        Self {
+            value_bytes_max: cache.item_bytes_max(),
+            inline_bytes_max,
+            chunk_bytes_max: CHUNK_BYTES_MAX.min(inline_bytes_max as u64),
+        }
+    }
+}
+
+/// One operation on one key.
+pub(crate) struct Task<'v> {
+    key: Cow<'v, [u8]>,
+    hash: u64,
+    want: Want<'v>,
+    search: Search,
+    stage: Stage,
+}
+
+/// How far it is.
+enum Stage {
+    /// At the record itself.
+    Record,
+    /// At the chunks of a large value.
+    Loading(Box<Loading>),
+    /// Chunks are being stored, of which `run` has those that are.
+    Uploading(Run),
+    /// All chunks are stored, and the record is next.
+    Publishing(Run),
+}
+
+/// A large value on its way out.
+struct Loading {
+    manifest: Manifest,
+    /// Keeps the chunks where they are.
+    _pin: Pin,
+    cas: u64,
+    /// Which run of the manifest, and which chunk of it, comes next.
+    run: usize,
+    chunk: u32,
+    bytes: Vec<u8>,
+}
+
+impl<'v> Task<'v> {
+    pub(crate) fn new(session: &Session, key: Cow<'v, [u8]>, want: Want<'v>) -> Self {
+        let hash = session.key(&key).hash();
+        Self { key, hash, want, search: Search::default(), stage: Stage::Record }
+    }
+
+    /// The key's hash: operations on one key take effect in order.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Goes on as far as it can. Buffers that are not needed any more come back in `spare`.
+    pub(crate) fn step(
+        &mut self,
+        session: &Session,
+        (now, limits): (u32, Limits),
+        spare: &mut Option<AlignedBuf>,
+    ) -> Step<Found> {
+        let step = match &self.want {
+            Want::Get | Want::Look(_) => self.get(session, now, spare),
+            Want::Set { .. } => self.set(session, now, limits),
+            Want::Remove(_) => self.remove(session, now),
+        };
+        if let Step::Done(_) = step {
+            *spare = self.search.finish().or(spare.take());
+        }
+        step
+    }
+
+    /// Takes what was read; see [`Search::take`].
+    pub(crate) fn take(
+        &mut self,
+        session: &Session,
+        read: (AlignedBuf, io::Result<()>),
+        spare: &mut Option<AlignedBuf>,
+    ) -> Option<ReadPlan> {
+        match &self.stage {
+            Stage::Loading(loading) => {
+                let mut name = [0; 12];
+                let (item, chunk) = loading.next();
+                let key = session.chunk_key(item, chunk, &mut name);
+                self.search.take(session, key, read, spare)
+            }
+            _ => {
+                let key = session.key_of_hash(&self.key, self.hash);
+                self.search.take(session, key, read, spare)
+            }
+        }
+    }
+
+    /// Gives back what was stored of a value that will not be published.
+    pub(crate) fn abandon(&mut self, session: &Session) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Record);
+        if let Stage::Uploading(run) | Stage::Publishing(run) = stage {
+            session.discard_chunks(run.item, run.chunks);
+        }
+    }
+
+    fn get(&mut self, session: &Session, now: u32, spare: &mut Option<AlignedBuf>) -> Step<Found> {
+        if let Stage::Loading(_) = &self.stage {
+            return self.load(session, now, spare);
+        }
+        let key = session.key_of_hash(&self.key, self.hash);
+        let (manifest, cas) = match session.get(key, now, Access::Use, self.search.evidence()) {
+            Lookup::Read(probe) => return self.search.begin(probe),
+            Lookup::Miss => return Step::Done(Found::Nothing),
+            Lookup::Hit(hit) => match hit.record.body() {
+                Body::Inline(bytes) => {
+                    let found = match &mut self.want {
+                        Want::Look(look) => {
+                            look(bytes);
+                            Found::Looked
+                        }
+                        _ => Found::Value { bytes: bytes.to_vec(), cas: hit.record.cas },
+                    };
+                    return Step::Done(if session.is_intact() { found } else { Found::Nothing });
+                }
+                Body::Chunked(manifest) => (manifest, hit.record.cas),
+            },
+        };
+        if !session.is_intact() {
+            return Step::Done(Found::Nothing);
+        }
+        let pin = session.pin(&manifest);
+        match session.look_for_chunks(&manifest, &pin) {
+            Chunks::There => {}
+            Chunks::Gone => return Step::Done(Found::Nothing),
+            Chunks::Recovering => return Step::Wait,
+        }
+        *spare = self.search.finish().or(spare.take());
+        let bytes = Vec::with_capacity(manifest.bytes() as usize);
+        let (run, chunk) = (0, 0);
+        let loading = Loading { manifest, _pin: pin, cas, run, chunk, bytes };
+        self.stage = Stage::Loading(Box::new(loading));
+        self.load(session, now, spare)
+    }
+
+    fn load(&mut self, session: &Session, now: u32, spare: &mut Option<AlignedBuf>) -> Step<Found> {
+        let Stage::Loading(loading) = &mut self.stage else { return Step::Done(Found::Nothing) };
+        while loading.run < loading.manifest.runs.len() {
+            let mut name = [0; 12];
+            let (item, chunk) = loading.next();
+            let key = session.chunk_key(item, chunk, &mut name);
+            match session.get(key, now, Access::Use, self.search.evidence()) {
+                Lookup::Read(probe) => return self.search.begin(probe),
+                Lookup::Hit(hit) => match hit.record.body() {
+                    Body::Inline(bytes) => loading.bytes.extend_from_slice(bytes),
+                    Body::Chunked(_) => return Step::Done(Found::Nothing),
+                },
+                // It was evicted in between: the value is not whole any more.
+                Lookup::Miss => return Step::Done(Found::Nothing),
+            }
+            if !session.is_intact() {
+                return Step::Done(Found::Nothing);
+            }
+            *spare = self.search.finish().or(spare.take());
+            loading.advance();
+        }
+        let is_whole = loading.bytes.len() as u64 == loading.manifest.bytes();
+        let bytes = std::mem::take(&mut loading.bytes);
+        let cas = loading.cas;
+        Step::Done(match &mut self.want {
+            _ if !is_whole => Found::Nothing,
+            Want::Look(look) => {
+                look(&bytes);
+                Found::Looked
+            }
+            _ => Found::Value { bytes, cas },
+        })
+    }
+
+    fn set(&mut self, session: &Session, now: u32, limits: Limits) -> Step<Found> {
+        let Want::Set { value, expires, when } = &self.want else {
+            return Step::Done(Found::Nothing);
+        };
+        if matches!(self.stage, Stage::Record) && value.len() > limits.inline_bytes_max {
+            self.stage = Stage::Uploading(begin_run(session, value.len() as u64, limits));
+        }
+        if let Stage::Uploading(run) = &mut self.stage {
+            match upload(session, run, value, now) {
+                Update::Done { .. } => self.stage = Stage::Publishing(*run),
+                Update::Wait | Update::Recovering => return Step::Wait,
+                Update::Full | Update::Read(_) => {
+                    self.abandon(session);
+                    return Step::Done(Found::Full);
+                }
+            }
+        }
+        let manifest = match &self.stage {
+            Stage::Publishing(run) => Some(Manifest { runs: vec![*run] }),
+            _ => None,
+        };
+        let new = NewRecord {
+            value: manifest.as_ref().map_or(NewValue::Inline(value, &[]), NewValue::Chunked),
+            client_flags: 0,
+            expires: *expires,
+            cas: None,
+            stale: false,
+            win_sent: false,
+        };
+        let mut is_met = true;
+        let key = session.key_of_hash(&self.key, self.hash);
+        let decide = |hit: Option<Hit<'_>>| {
+            is_met = when.holds(hit.as_ref());
+            if is_met { Change::Store(new) } else { Change::Keep }
+        };
+        let blind = *when == When::Always;
+        let updated = session.update(key, now, self.search.evidence(), blind, decide);
+        match updated {
+            Update::Read(probe) => self.search.begin(probe),
+            Update::Wait | Update::Recovering => Step::Wait,
+            Update::Done { .. } if is_met => {
+                self.stage = Stage::Record;
+                Step::Done(Found::Stored)
+            }
+            Update::Done { .. } => {
+                self.abandon(session);
+                Step::Done(Found::Conflict)
+            }
+            Update::Full => {
+                self.abandon(session);
+                Step::Done(Found::Full)
+            }
+        }
+    }
+
+    fn remove(&mut self, session: &Session, now: u32) -> Step<Found> {
+        let Want::Remove(when) = &self.want else { return Step::Done(Found::Nothing) };
+        let mut found = Found::Nothing;
+        let key = session.key_of_hash(&self.key, self.hash);
+        let decide = |hit: Option<Hit<'_>>| match hit {
+            Some(_) if when.holds(hit.as_ref()) => {
+                found = Found::Removed;
+                Change::Remove
+            }
+            Some(_) => {
+                found = Found::Conflict;
+                Change::Keep
+            }
+            None => Change::Keep,
+        };
+        match session.update(key, now, self.search.evidence(), false, decide) {
+            Update::Read(probe) => self.search.begin(probe),
+            Update::Wait | Update::Recovering => Step::Wait,
+            Update::Done { .. } => Step::Done(found),
+            Update::Full => Step::Done(Found::Full),
+        }
+    }
+}
+
+impl When {
+    fn holds(self, hit: Option<&Hit<'_>>) -> bool {
+        match self {
+            Self::Always => true,
+            Self::CasIs(cas) => hit.is_some_and(|hit| hit.record.cas == cas),
+            Self::Absent => hit.is_none(),
+        }
+    }
+}
+
+impl Loading {
+    /// The chunk that comes next.
+    fn next(&self) -> (ItemId, u32) {
+        (self.manifest.runs[self.run].item, self.chunk)
+    }
+
+    fn advance(&mut self) {
+        self.chunk += 1;
+        while self.manifest.runs.get(self.run).is_some_and(|run| self.chunk >= run.chunks) {
+            (self.run, self.chunk) = (self.run + 1, 0);
+        }
+    }
+}
+
+/// No more chunks than it takes, all of them about as long: a short one at the end would cost a read of its own.
+fn begin_run(session: &Session, value_bytes: u64, limits: Limits) -> Run {
+    let chunks = value_bytes.div_ceil(limits.chunk_bytes_max);
+    let chunk_bytes = value_bytes.div_ceil(chunks) as u32;
+    Run { item: session.begin_item(), chunks: 0, chunk_bytes, last_bytes: 0 }
+}
+
+/// Stores the chunks that are left.
+fn upload(session: &Session, run: &mut Run, value: &[u8], now: u32) -> Update {
+    let chunk_bytes = run.chunk_bytes as usize;
+    for chunk in value.chunks(chunk_bytes).skip(run.chunks as usize) {
+        match session.store_chunk(run.item, run.chunks, chunk, now) {
+            Update::Done { .. } => {
+                (run.chunks, run.last_bytes) = (run.chunks + 1, chunk.len() as u32);
+            }
+            other => return other,
+        }
+    }
+    Update::Done { cas: 0 }
+}
