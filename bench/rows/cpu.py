@@ -1,7 +1,7 @@
 """Processor time of the server per GET with everything in DRAM, against memcached."""
 
 from measure.figure import alternate, at_most, say
-from measure.load import load_held
+from measure.load import load, load_held
 from measure.server import memcached, terrace
 
 SERVER_CPU, LOAD_CPU = {0}, {1}
