@@ -7,6 +7,7 @@ source scripts/suites.sh
 
 suite format 60 cargo fmt --all --check
 suite licences 120 scripts/licences.sh
+suite python 60 scripts/python.sh
 suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 suite build 900 cargo test --quiet --workspace --no-run
 suite examples 300 cargo test --quiet --workspace --doc
