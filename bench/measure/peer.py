@@ -6,7 +6,7 @@ import contextlib
 from .figure import say, take_turns
 from .server import memcached
 
-TRIES = 3
+TRIES = 2
 # As it comes; with as many requests of a connection in one turn as there are; and with huge pages too.
 SETTINGS = [[], ["-R", "1000"], ["-R", "1000", "-L"]]
 

@@ -11,7 +11,7 @@ FLAGS = ["-m", "1024", "-t", "1"]
 
 
 def cpu(quick):
-    rounds, seconds = (5, 0.4) if quick else (15, 0.7)
+    rounds, seconds = (5, 0.4) if quick else (7, 0.5)
     with terrace(*FLAGS, cpus=SERVER_CPU) as ours, memcached(*FLAGS, cpus=SERVER_CPU) as theirs:
         for server in (ours, theirs):
             say(server.command)

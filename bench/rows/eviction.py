@@ -12,15 +12,15 @@ GIB = 1 << 30
 MIB = 1 << 20
 HALF, QUARTER = 0.98, 0.995
 # Flags, what the cache can hold, and what is stored.
-DRAM = (["-m", "64"], 64 * MIB, 8 * GIB)
+DRAM = (["-m", "64"], 64 * MIB, 2 * GIB)
 SMALL = ["-m", "24", "-t", "2", "--tier", "ssd:DIR/tier:144m"]
 FILLS = {
     "DRAM only": DRAM,
-    "144 MiB, 1 thread": ([*SMALL, "--background-threads", "1"], 144 * MIB, 1440 * MIB),
-    "144 MiB, 2 threads": ([*SMALL, "--background-threads", "2"], 144 * MIB, 1440 * MIB),
-    "144 MiB, 4 threads": ([*SMALL, "--background-threads", "4"], 144 * MIB, 1440 * MIB),
-    "1 GiB, 2 threads": (["-m", "64", "--tier", "ssd:DIR/tier:1g"], GIB, 10 * GIB),
-    "two levels": ([*SMALL, "--tier", "ssd:DIR/below:144m,below"], 288 * MIB, 2880 * MIB),
+    "144 MiB, 1 thread": ([*SMALL, "--background-threads", "1"], 144 * MIB, 720 * MIB),
+    "144 MiB, 2 threads": ([*SMALL, "--background-threads", "2"], 144 * MIB, 720 * MIB),
+    "144 MiB, 4 threads": ([*SMALL, "--background-threads", "4"], 144 * MIB, 720 * MIB),
+    "1 GiB, 2 threads": (["-m", "64", "--tier", "ssd:DIR/tier:1g"], GIB, 4 * GIB),
+    "two levels": ([*SMALL, "--tier", "ssd:DIR/below:144m,below"], 288 * MIB, 1440 * MIB),
 }
 # Bytes of values; of the longest all but one of the newest quarter must be there.
 SIZES = [1000, 10_000, 100_000, 1_000_000]
@@ -33,7 +33,7 @@ def fills(quick):
     figures = []
     for name, (flags, capacity, stored) in FILLS.items():
         for value in SIZES[1:3] if quick else SIZES:
-            figures += _filled(f"{name}, values of {value:,}", flags, capacity, stored // (4 if quick else 1), value)
+            figures += _filled(f"{name}, values of {value:,}", flags, capacity, stored // (2 if quick else 1), value)
     return figures
 
 
@@ -69,7 +69,7 @@ def used(quick):
     """Keys that are read or rewritten four times and more while the memory is stored once, beside a fill."""
     figures = []
     for flags in USED:
-        figures.append(_lost(flags.split(), 20 if quick else 300))
+        figures.append(_lost(flags.split(), 10 if quick else 30))
     return figures
 
 

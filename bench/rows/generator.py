@@ -18,7 +18,7 @@ SLAP_REQUESTS = 20_000
 
 
 def generator(quick):
-    rounds, seconds = (5, 0.5) if quick else (11, 1.0)
+    rounds, seconds = (5, 0.5) if quick else (7, 1.0)
     build_examples()
     with Floor(VALUE, "meta", SERVER_CPU) as floor:
         figures = [_cost(floor, depth, rounds, seconds) for depth in MOST]

@@ -13,7 +13,7 @@ RECORDS, FAST_MIB, SLOW_MIB = 200_000, 6, 64
 SLOW_READS = 5000
 LOAD = {"popularity": "zipf", "exponent": 0.99, "connections": 16, "depth": 8, **sized(100)}
 # Seconds, before and while it is measured.
-WARM_UP, MEASURED = 90, 20
+WARM_UP, MEASURED = 45, 15
 
 
 def ladder(quick):

@@ -19,7 +19,7 @@ LIMIT = 1.05
 
 def page(quick):
     """Open-loop requests beside readers of the stream and without them, by turns."""
-    rounds, seconds = (3, 2) if quick else (9, 5)
+    rounds, seconds = (3, 2) if quick else (5, 4)
     admin = f"127.0.0.1:{_free_port()}"
     with terrace(*MEMORY, "-t", "1", "--admin", admin, cpus=SERVER_CPU) as server:
         speed_dram.filled(server)

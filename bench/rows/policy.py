@@ -8,7 +8,7 @@ from measure.load import load, load_held, sized
 from measure.server import terrace
 from measure.tiers import of_terrace
 
-RECORDS, SHARES = 4_000_000, [12.5, 10, 7, 5, 3]
+RECORDS, SHARES = 1_000_000, [12.5, 7, 3]
 RECORD_BYTES = 100
 RECORD = sized(RECORD_BYTES)
 # Of `-m`: a copy with its word in the table; index and sketch; the program's buffers.
@@ -23,7 +23,7 @@ LOAD = {"popularity": "zipf-mandelbrot", "connections": 24, "depth": 32, "any_ve
 # Among so many of the records others are hot: their order depends on their number.
 SHIFTED = 0.99
 # Requests before each measurement, and in it, as multiples of the records.
-WARM_UP, MEASURED = 8, 2
+WARM_UP, MEASURED = 6, 2
 # Before a shift, in hot sets.
 HOT_SETS_BEFORE, HOT_SETS_MOST = 40, 30
 # Measures these rooms instead, such as "10,3".
@@ -42,8 +42,8 @@ def adaptation(quick):
 
 
 def _of_all(quick, measure):
-    records = RECORDS // (16 if quick else 1)
-    shares = SHARES[::4] if quick else SHARES
+    records = RECORDS // (4 if quick else 1)
+    shares = SHARES[::2] if quick else SHARES
     if ONLY in os.environ:
         shares = [float(share) for share in os.environ[ONLY].split(",")]
     return [figure for share in shares for figure in _of_share(records, share, measure)]

@@ -73,7 +73,7 @@ def kill_log(quick):
 
 
 def strict(quick):
-    rounds, seconds = (2, 2) if quick else (5, 4)
+    rounds, seconds = (2, 2) if quick else (5, 3)
     flags = ["-m", "64", "-t", "1", "--tier", "ssd:DIR/tier:1g"]
     figures = []
     with terrace(*flags, "--durability", "strict") as ours, terrace(*flags) as theirs:

@@ -8,7 +8,7 @@ from measure.tiers import of_terrace
 
 RECORDS, RECORD = 1_000_000, 100
 # Overwrites before each measurement, and in it, as multiples of the records.
-WARM_UP, MEASURED = 4, 8
+WARM_UP, MEASURED = 3, 4
 MOST = 0.5
 STREAMS = {
     "Zipf 0.99": {"popularity": "zipf", "exponent": 0.99},

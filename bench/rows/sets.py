@@ -30,7 +30,7 @@ def new_keys(quick):
 
 
 def overwrites(quick):
-    rounds, seconds = (3, 2) if quick else (7, 3)
+    rounds, seconds = (3, 2) if quick else (5, 3)
     with (
         terrace(*TIER, cpus=SERVER_CPU) as ours,
         memcached(*DRAM, cpus=SERVER_CPU) as theirs,
@@ -38,7 +38,7 @@ def overwrites(quick):
         for server in (ours, theirs):
             say(server.command)
             for first in range(0, FULL, STEP):
-                load(server, "fill", first=first, records=STEP, cpus=LOAD_CPU)
+                load(server, "fill", first=first, records=STEP, **LOAD)
         stats = of_terrace(ours)
         say(f"{stats['records']:,} records live, {stats['evictions']:,} evicted")
         measure = lambda server: _rate(

@@ -59,7 +59,7 @@ def touched(server):
 
 def cpu(quick):
     """Processor time per operation, one worker on a core of its own."""
-    rounds, seconds = (5, 0.3) if quick else (9, 0.5)
+    rounds, seconds = (3, 0.3) if quick else (5, 0.4)
     build_examples()
     with contextlib.ExitStack() as stack:
         how = {"cpus": SERVER_CPU}
@@ -122,7 +122,7 @@ def run(server, mix, depth, seconds, cpus, **options):
 
 def cores(quick):
     """Throughput with two workers on the two cores that the generator uses too."""
-    rounds, seconds = (3, 0.5) if quick else (9, 1.0)
+    rounds, seconds = (3, 0.3) if quick else (5, 0.5)
     settings = [["-t", threads, *more] for threads in ("2", "4") for more in peer.SETTINGS[1:]]
     with (
         terrace(*MEMORY, "-t", "2", cpus=BOTH_CPUS) as ours,

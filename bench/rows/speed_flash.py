@@ -32,7 +32,7 @@ SERVER = ["-m", "64", "-t", "1", "--tier", "ssd:DIR/tier:1g"]
 def reads(quick):
     """Uniform GETs from flash of both sizes, and 80/20."""
     build_examples()
-    rounds, seconds = (3, 2) if quick else (9, 3)
+    rounds, seconds = (3, 1) if quick else (5, 2)
     figures = []
     for size, records in RECORDS.items():
         with terrace(*SERVER, cpus=SERVER_CPU) as server:
@@ -207,7 +207,7 @@ def _mixed(server, size, records, rounds, seconds):
     ]
 
 
-POPULAR_RECORDS, POPULAR_SHARE = 4_000_000, 1 / 8
+POPULAR_RECORDS, POPULAR_SHARE = 2_000_000, 1 / 8
 # About as much of a drive for each record as memcached may take of DRAM.
 POPULAR_TIER_BYTES = 256
 # The few have too few reads of flash at once to fill a drive: each waits for those of its pipeline.
@@ -216,8 +216,8 @@ POPULAR_CONNECTIONS = [24, 64]
 
 def popular(quick):
     """Zipf-Mandelbrot, an eighth of the records in DRAM, beside memcached with all of them there."""
-    records = POPULAR_RECORDS // (8 if quick else 1)
-    rounds, seconds = (3, 1) if quick else (9, 2)
+    records = POPULAR_RECORDS // (4 if quick else 1)
+    rounds, seconds = (3, 1) if quick else (5, 1.5)
     mib = round(records * (policy.INDEX_BYTES + POPULAR_SHARE * policy.BYTES_PER_COPY) / (1 << 20))
     mib, tier = mib + policy.BESIDES_MIB, records * POPULAR_TIER_BYTES >> 20
     flags = ["-m", str(mib), "-t", "1", "--tier", f"ssd:DIR/tier:{tier}m"]
@@ -285,7 +285,7 @@ LARGE_CONNECTIONS, RESIDENT_MIB, TRANSFER_MIB = 8, 64 + 32, 4
 
 def large(quick):
     """Large values from flash, beside sequential reads."""
-    rounds, seconds = (3, 2) if quick else (9, 3)
+    rounds, seconds = (3, 1) if quick else (5, 2)
     figures = []
     for name, bytes_ in LARGE.items():
         with terrace(*LARGE_FLAGS, cpus=SERVER_CPU) as server:
@@ -349,7 +349,7 @@ def growth(quick):
         servers = {count: stack.enter_context(_grown(count)) for count in counts}
         index = ", ".join(f"{_index_bytes(server) / count:.2f}" for count, server in servers.items())
         answered = {count: _answered(server) for count, server in servers.items()}
-        rounds = 3 if quick else 9
+        rounds = 3 if quick else 5
         figures, of_fio = _growth_of_gets(servers, rounds)
         shares = []
         for count, server in servers.items():

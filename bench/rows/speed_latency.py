@@ -18,7 +18,7 @@ PERCENTILES = ["p50_us", "p99_us", "p999_us"]
 
 
 def latency(quick):
-    rounds, seconds = (3, 1) if quick else (9, 2)
+    rounds, seconds = (3, 1) if quick else (5, 2)
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(terrace(*MEMORY, "-t", "1", cpus=SERVER_CPU))
         theirs = stack.enter_context(peer.candidates(*MEMORY, "-t", "1", cpus=SERVER_CPU))
@@ -81,7 +81,7 @@ ETC = {
 
 def etc(quick):
     """ETC's sizes and popularity, room in DRAM for an eighth of the records, beside memcached with all in DRAM."""
-    rounds, seconds = (3, 1) if quick else (9, 2)
+    rounds, seconds = (3, 1) if quick else (5, 1.5)
     data_mib = ETC_RECORDS * ETC_BYTES >> 20
     flags = ["-m", str(round(data_mib * ETC_SHARE * 1.3 + 36)), "-t", "1", "--tier", "ssd:DIR/tier:1g"]
     with contextlib.ExitStack() as stack:
@@ -94,7 +94,7 @@ def etc(quick):
         _room(ours, 8 * ETC_RECORDS)
         policy.fit(ours, ETC_RECORDS, ETC_SHARE, lambda: _room(ours, 2 * ETC_RECORDS), ETC_COPY_BYTES)
         # Which records are worth it for their length shows with time, which reads of flash count.
-        _room(ours, 16 * ETC_RECORDS)
+        _room(ours, 8 * ETC_RECORDS)
         in_dram = _in_dram(ours)
         clients = [(count, depth) for count in ETC_CONNECTIONS for depth in ETC_LOADS]
         return [in_dram] + [

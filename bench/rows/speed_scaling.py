@@ -49,7 +49,7 @@ def _on_many_cores(row):
 @_on_many_cores
 def in_dram(quick, split):
     """Everything in DRAM, beside memcached with as many threads."""
-    rounds, seconds = 3, 0.3 if quick else 0.5
+    rounds, seconds = (3, 0.3) if quick else (5, 0.5)
     found = {}
     for workers, cpus in _steps(split):
         threads = ["-t", str(workers)]
@@ -68,7 +68,7 @@ def in_dram(quick, split):
 @_on_many_cores
 def from_flash(quick, split):
     """GETs of records on a tier, beside fio's reads by as many jobs."""
-    rounds, seconds = (2, 0.5) if quick else (3, 0.7)
+    rounds, seconds = (3, 0.5) if quick else (5, 0.7)
     found, figures = {}, []
     span = int(0.9 * ON_FLASH * ON_FLASH_BYTES)
     how = {**sized(ON_FLASH_BYTES), "records": ON_FLASH}
@@ -104,7 +104,7 @@ def from_flash(quick, split):
 def to_flash(quick, split):
     """SETs over the records of a full tier, by one background thread and by more, beside memcached's in DRAM with as many
     threads as there are workers."""
-    rounds, seconds = (2, 1) if quick else (3, 1.5)
+    rounds, seconds = (3, 1) if quick else (5, 1.5)
     found = {}
     how = {**sized(TO_FLASH_BYTES), "records": TO_FLASH}
     with terrace(*FULL_TIER, "-t", str(len(split[0])), cpus=split[0]) as server:

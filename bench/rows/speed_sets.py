@@ -1,4 +1,4 @@
-"""SETs of 100-byte records for ten minutes, while reclaim runs, beside memcached with all in DRAM."""
+"""SETs of 100-byte records for a minute, while reclaim runs, beside memcached with all in DRAM."""
 
 import contextlib
 
@@ -10,17 +10,18 @@ from measure.tiers import flash, of_terrace
 from rows.sets import DRAM, FULL, LOAD, STEP, TIER
 from rows.speed_dram import SERVER_CPU
 
-# Ten minutes of Terrace in so many parts; between two of them memcached has a short turn.
-SECONDS, PARTS, PEER_SECONDS = 600, 20, 3
+# Terrace runs for a minute in parts, in which a tier of 1 GiB is written several times over; between two of them
+# memcached has a short turn.
+SECONDS, PARTS, PEER_SECONDS = 60, 10, 3
 OF_MEMCACHED, LOAD_OF_PEAK = 1.4, 0.7
 # Shares of the tier that records take when it is full (`--tier-full`), the default first.
 FULL_AT = [80, 70, 60, 50]
 # Overwrites before anything is measured, in seconds: what is alive lies as it will from then on.
-WARM_SECONDS = 25
+WARM_SECONDS = 15
 
 
 def sustained(quick):
-    """Overwrites of a full tier, then new keys, ten minutes each."""
+    """Overwrites of a full tier, then new keys, a minute each."""
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(terrace(*TIER, cpus=SERVER_CPU))
         theirs = stack.enter_context(peer.candidates(*DRAM, cpus=SERVER_CPU))
@@ -77,7 +78,7 @@ def _sustained(ours, theirs, what, store, quick):
 
 def _tail(ours, theirs, what, store, peaks, quick):
     """p99 of each at the same share of its own peak."""
-    rounds, seconds = (3, 2) if quick else (9, 4)
+    rounds, seconds = (3, 2) if quick else (5, 4)
     results = ([], [])
     for _ in range(rounds):
         for server, peak, found in zip((ours, theirs), peaks, results):
@@ -92,7 +93,7 @@ def _tail(ours, theirs, what, store, peaks, quick):
 
 def fullness(quick):
     """Overwrites of tiers that are full at different shares of their size, by turns."""
-    rounds, seconds = (3, 2) if quick else (9, 3)
+    rounds, seconds = (3, 2) if quick else (5, 2)
     with contextlib.ExitStack() as stack:
         flags = lambda percent: [*TIER, "--tier-full", str(percent)]
         ours = [stack.enter_context(terrace(*flags(percent), cpus=SERVER_CPU)) for percent in FULL_AT]

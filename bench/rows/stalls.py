@@ -7,7 +7,7 @@ from rows.speed_dram import LOAD_CPU, SERVER_CPU
 
 def stalls(quick):
     """With one of the cores of server and generator busy, and with both, by turns."""
-    rounds, seconds = (3, 1) if quick else (9, 2)
+    rounds, seconds = (3, 1) if quick else (5, 2)
     both = SERVER_CPU | LOAD_CPU
     gap = f"{stall.GAP_NS / 1e6} ms"
     say(f"percent of the time in gaps of more than {gap}: each core alone, and both at once")

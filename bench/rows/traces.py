@@ -21,7 +21,7 @@ MEMORY_PART, TIER_PART = 0.05, 0.1
 MEMORY_MIB_MIN, TIER_MIB_MIN = 6, 12
 MUST = 1.02
 # Of the long trace, from its beginning: one connection at depth 1 sends some 20,000 requests a second.
-REQUESTS_MOST = 4_000_000
+REQUESTS_MOST = 2_000_000
 # Blocks of 64 KiB become records of 4 KiB, so that the server needs no more than it does for the other trace.
 BLOCKS_DIVIDED = 16
 # Time, object, size, next use.
@@ -29,7 +29,7 @@ BINARY = struct.Struct("<IQIq")
 # Facebook's ETC: popularity, one SET to 30 GETs, and 231 bytes to a record.
 ETC_OBJECTS, ETC_VALUE_BYTES, ETC_GET_PERCENT = 500_000, 211, 97
 # Half of them before it is measured.
-ETC_REQUESTS = 4_000_000
+ETC_REQUESTS = 2_000_000
 
 
 def traces(quick):

@@ -13,7 +13,7 @@ RECORD = {"key_bytes": 16, "value_bytes": 800}
 RECORD_BYTES = 816
 # More than the tier holds, so that it is full; what is read is what was stored last.
 TIER_MIB, RECORDS = 256, 2_000_000
-SECONDS, WINDOW = 330, 300
+SECONDS, WINDOW = 200, 180
 # The first seconds are left out: the budget begins with nothing saved up, but nothing is due either.
 SETTLE = 5
 

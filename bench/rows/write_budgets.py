@@ -14,14 +14,14 @@ ETC = traces.etc(traces.ETC_OBJECTS)
 WARM_UP = 600_000
 # Requests per second, of each server.
 RATE = 6_000
-SECONDS = 300
+SECONDS = 120
 # Of what is written without a budget.
 PARTS = [1 / 2, 1 / 5, 1 / 10]
 
 
 def falling(quick):
     """Hits and latency under a half, a fifth and a tenth of what would be written."""
-    seconds = SECONDS // (10 if quick else 1)
+    seconds = SECONDS // (4 if quick else 1)
     with _server("unlimited") as server:
         asked = _measure(server, seconds / 3)["written"]
     budgets = ["unlimited"] + [f"{round(asked * part / 1000)}KB/s" for part in PARTS]
