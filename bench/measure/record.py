@@ -31,6 +31,8 @@ class Result:
     machine: str
     sources: str
     figures: list[Figure]
+    # The first files did not say it; the commit that brought them did.
+    build: str = "guided"
 
 
 def sources(folders=SERVER):
@@ -70,11 +72,20 @@ def machine():
     return f"{os.cpu_count()} cores, {model}, {gibibytes:.0f} GiB, Linux {kernel}"
 
 
+def build():
+    """Which build is measured: `guided` (`make release`), `release`, or the name of another binary."""
+    binary = os.environ.get("TERRACE_BENCH_SERVER")
+    if not binary:
+        return "release"
+    folder, name = os.path.split(os.path.abspath(binary))
+    return "guided" if (os.path.basename(folder), name) == ("guided", "terrace") else name
+
+
 def write(row, figures):
     """Keeps the figures of a row, measured in full just now."""
     os.makedirs(RESULTS, exist_ok=True)
     result = Result(
-        row, f"bench/run {row}", datetime.date.today().isoformat(), version(), machine(), sources(), figures
+        row, f"bench/run {row}", datetime.date.today().isoformat(), version(), machine(), sources(), figures, build()
     )
     with open(os.path.join(RESULTS, f"{row}.json"), "w") as file:
         json.dump(dataclasses.asdict(result), file, indent=1)
