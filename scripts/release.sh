@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the binary to install, guided by a profile (PGO): an instrumented build, bench/train.py's load on it, and
-# a build with what that counted. It executes 9 to 15 % fewer instructions per request than
-# `cargo build --release` does (docs/speed.md). The binary is target/guided/terrace; with a TARGET of rustc's that this
+# a build with what that counted. It executes fewer instructions per request than
+# `cargo build --release` does, which tests/instructions/guided checks (docs/bench.md, *Build*). The binary is target/guided/terrace; with a TARGET of rustc's that this
 # machine can run, such as x86_64-unknown-linux-musl, it is target/guided/TARGET/terrace.
 set -euo pipefail
 cd "$(dirname "$0")/.."

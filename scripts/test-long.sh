@@ -24,7 +24,7 @@ on_guided() {
 suite terrace-plan 600 scripts/run-tests terrace-plan --test against_the_server
 # A real trace.
 suite replay 600 tests/replay/run --test
-# So many by binary requests and as many by text, in four minutes; docs/measured.md tells of ten million.
+# So many by binary requests and as many by text, in four minutes; `make test-weekly` sends ten million.
 suite differential 900 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-500000}" \
     scripts/run-tests terrace --test differential_binary --test differential_text -- --nocapture
 # The same seeds every time, so that a change alone can fail; `make test-weekly` takes more, `make sim` looks for new ones.
