@@ -34,12 +34,12 @@ USUAL = {
     "restart": Row(restart.restart, 1, "ten million records back after kill -9 and SIGTERM"),
     "killlog": Row(restart.kill_log, 0.5, "bytes written to the tombstone log"),
     "strict": Row(restart.strict, 1.5, "overwrites with strict durability"),
-    "cpu": Row(cpu.cpu, 1.5, "processor time per GET in DRAM, beside memcached"),
+    "cpu": Row(cpu.cpu, 1, "processor time per GET in DRAM, beside memcached"),
     "sets": Row(sets.new_keys, 1, "SETs of new keys, beside memcached"),
     "overwrites": Row(sets.overwrites, 1, "SETs over records of a full tier, beside memcached"),
     "page": Row(page.page, 1.5, "what readers of the live page cost requests"),
     "stalls": Row(stalls.stalls, 0.5, "how often the machine stops its programs"),
-    "generator": Row(generator.generator, 2, "what the load generator itself costs"),
+    "generator": Row(generator.generator, 1.5, "what the load generator itself costs"),
 }
 
 # How fast it is beside memcached and the drive.
@@ -57,7 +57,7 @@ SPEED = {
     "speed-etc": Row(speed_latency.etc, 6, "ETC sizes, an eighth in DRAM: mean latency, beside memcached with all"),
     "speed-large": Row(speed_flash.large, 2.5, "values of 64 KiB to 64 MiB from flash, beside fio"),
     "speed-growth": Row(speed_flash.growth, 1.5, "processor time and DRAM per record as records become more"),
-    "speed-sets": Row(speed_sets.sustained, 6.5, "SETs for a minute each, beside memcached"),
+    "speed-sets": Row(speed_sets.sustained, 5.5, "SETs for a minute each, beside memcached"),
     "speed-full": Row(speed_sets.fullness, 4, "SETs over tiers that are full at 80 to 50 %"),
 }
 
@@ -66,13 +66,13 @@ DECISIONS = {
     "eviction": Row(eviction.fills, 2.5, "which records of a fill are left"),
     "used": Row(eviction.used, 2, "keys in use beside a fill: none lost"),
     "hit-ratio": Row(hit_ratio.hit_ratio, 3.5, "hit ratios of traces without tiers, beside memcached"),
-    "policy": Row(policy.policy, 5.5, "GETs that DRAM answers, of the ideal"),
-    "adaptation": Row(policy.adaptation, 2.5, "how soon DRAM follows another hot set"),
+    "policy": Row(policy.policy, 4, "GETs that DRAM answers, of the ideal"),
+    "adaptation": Row(policy.adaptation, 1.5, "how soon DRAM follows another hot set"),
     "trace": Row(trace.trace, 2.5, "misses and flash writes of each write policy, of a trace"),
     "traces": Row(traces.traces, 3, "misses of traces, of an LRU's"),
     "ladder": Row(ladder.ladder, 2.5, "two drives one below the other, and side by side; as root"),
     "budget": Row(write_budget.overload, 3.5, "bytes written while ten times the write budget is asked for"),
-    "budgets": Row(write_budgets.falling, 3, "hits and latency with ever smaller write budgets"),
+    "budgets": Row(write_budgets.falling, 5.5, "hits and latency with ever smaller write budgets"),
 }
 
 # What `bench/run NAME` measures, and names that stand for several.

@@ -12,7 +12,7 @@ from rows.speed_dram import SERVER_CPU
 
 # Terrace runs for a minute in parts, in which a tier of 1 GiB is written several times over; between two of them
 # memcached has a short turn.
-SECONDS, PARTS, PEER_SECONDS = 60, 10, 3
+SECONDS, PARTS, PEER_SECONDS = 60, 10, 2
 OF_MEMCACHED, LOAD_OF_PEAK = 1.4, 0.7
 # Shares of the tier that records take when it is full (`--tier-full`), the default first.
 FULL_AT = [80, 70, 60, 50]
@@ -78,7 +78,7 @@ def _sustained(ours, theirs, what, store, quick):
 
 def _tail(ours, theirs, what, store, peaks, quick):
     """p99 of each at the same share of its own peak."""
-    rounds, seconds = (3, 2) if quick else (5, 4)
+    rounds, seconds = (3, 1) if quick else (5, 2)
     results = ([], [])
     for _ in range(rounds):
         for server, peak, found in zip((ours, theirs), peaks, results):

@@ -34,11 +34,11 @@ def overload(quick):
         finally:
             ended.set()
             watcher.join()
-        stats = of_terrace(server)
+        stats, policy = of_terrace(server), server.stats("tiers")["tier:0:write_policy"]
     budget = BUDGET_MIB << 20
     most = max(_rates(seen, window), default=0) / budget
     asked = report["requests_per_second"] * RECORD_BYTES / budget
-    note = f"{stats['tier:write_policy']} at the end" if "tier:write_policy" in stats else ""
+    note = f"{policy} at the end"
     latency = report["latency"]
     return [
         at_most(f"bytes at the drive over any {window} s, of the write budget", most, 1.05, "{:.3f}", note),
