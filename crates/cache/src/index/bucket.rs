@@ -3,12 +3,12 @@
 //! ```text
 //! bits   0..288  18 lanes of 16: fingerprint (15; 0 means empty) | used once (1)
 //! bits 288..504  18 lanes of 12: segment number (11) | used twice (1)
-//! bits 504..507  guests: entries at the end whose home is another bucket
-//! bits 507..512  away: entries whose home this is, that are guests elsewhere; 31 for more
+//! | bits 504..507  guests: entries at the end with another home bucket
+//! bits 507..512  away: entries of this home that are guests elsewhere; 31 means 31 or more
 //! ```
 //!
-//! The two bits of use are set by readers without a lock, each in one atomic step, which is why use is
-//! counted in unary: never, once, twice or more; twice without once means before it was sealed.
+//! Readers set the two bits of use without a lock, each in one atomic step. So use is counted in unary: never, once,
+//! twice or more; twice without once means used before the seal.
 
 use crate::platform::getters::getters;
 use crate::platform::lanes;
@@ -21,12 +21,12 @@ pub(crate) const WORDS: usize = 8;
 pub(crate) const SEGMENTS_MAX: u32 = 1 << 11;
 
 const GUESTS_MAX: u32 = 7;
-/// Stands for so many and more.
+/// An away count of 31 means 31 or more.
 const AWAY_MANY: u32 = 31;
 
 const FINGERPRINT: u64 = 0x7fff;
 
-/// Not used since it was sealed, but before; counts as one of two uses.
+/// Not used since its seal, but before; counts as one of two uses.
 pub(crate) const USED_EARLIER: u8 = 3;
 
 /// Uses since the seal, of [`Entry::uses`].
@@ -34,7 +34,7 @@ pub(crate) fn since_seal(uses: u8) -> u8 {
     if uses == USED_EARLIER { 0 } else { uses }
 }
 
-/// What an entry says.
+/// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// 1 to 32767.
@@ -52,7 +52,7 @@ getters! {
 }
 
 impl Entry {
-    /// An entry with this fingerprint, of a record in this segment, which was used so often since its seal.
+    /// An entry of a record in this segment, with its uses since the seal.
     pub(crate) fn new(fingerprint: u16, segment: u16, uses: u8) -> Self {
         Self { fingerprint, segment, uses }
     }
@@ -114,7 +114,7 @@ impl Bucket {
         put(&mut self.0, place_bit(slot), 12, place);
     }
 
-    /// Makes the entry in a slot one of another segment, with the uses that it has.
+    /// Gives the entry in a slot another segment; it keeps its uses.
     pub(crate) fn set_segment(&mut self, slot: usize, segment: u16) {
         put(&mut self.0, place_bit(slot), 11, segment.into());
     }
@@ -130,7 +130,7 @@ impl Bucket {
         get(&self.0, place_bit(slot), 12) as u16
     }
 
-    /// Entries at the end of the bucket whose home is another one.
+    /// Entries at the end of the bucket that have another home.
     pub(crate) fn guests(&self) -> usize {
         (self.0[7] >> 56 & 7) as usize
     }
@@ -144,8 +144,8 @@ impl Bucket {
         self.0[7] = self.0[7] & !(7 << 56) | (guests as u64) << 56;
     }
 
-    /// Counts one more entry of this home elsewhere. So many as can't be counted stay so many, until an index is filled
-    /// anew: chunks of large items come to one home in groups.
+    /// Counts one more entry of this home elsewhere. A count of [`AWAY_MANY`] stays until an index is filled anew:
+    /// chunks of large items come to one home in groups.
     pub(crate) fn sent_away(&mut self) {
         if self.away() < AWAY_MANY {
             self.0[7] += 1 << 59;
@@ -198,14 +198,14 @@ impl Bucket {
         self.set_guests(self.guests() - 1);
     }
 
-    /// The word and the bit that say "used once" and "used twice" of a slot.
+    /// The word and the bit for "used once" and for "used twice" of a slot.
     pub(crate) fn use_bits(slot: usize) -> [(usize, u64); 2] {
         let twice = place_bit(slot) + 11;
         [(slot / 4, 1 << (16 * (slot % 4) + 15)), (twice / 64, 1 << (twice % 64))]
     }
 }
 
-/// As [`Bucket::away`], of a bucket whose last word this is.
+/// As [`Bucket::away`], from the last word of a bucket.
 pub(crate) fn away(last_word: u64) -> u32 {
     (last_word >> 59) as u32
 }

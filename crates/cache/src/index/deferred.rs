@@ -1,31 +1,30 @@
-//! Entries that a SET took out of the index unread.
+//! Index entries that a SET removed before a read has shown which key they belong to.
 //!
-//! A plain SET whose key shares bucket and fingerprint with a sealed record most likely replaces that
-//! very record, and reading a page to be sure would cost a drive read for every overwrite. So the entry
-//! goes, and its segment is noted here under the name of the key that was set. The segment's footer
-//! decides later, for many at once: it has 47 bits of every name. Either it names the key, and the record
-//! is dead; or another one of the same bucket and fingerprint, whose entry comes back. Until then that
-//! other key finds its record through this table.
+//! A plain SET finds a sealed record with the bucket and fingerprint of its key. Most likely this is the key's older
+//! record; a page read would make sure, but would cost a drive read for every overwrite. So the SET removes the entry
+//! from the index and defers the decision: the segment is kept here under the name of the key. The background reads the
+//! footer of the segment later, once for many entries; it has 47 bits of every name. If it has the key, the record is
+//! garbage. If it has another key of this bucket and fingerprint, the entry returns to the index. Until then a lookup
+//! of that other key finds its record through this table.
 //!
-//! A table of open addressing, under the shard's lock, whose words lie in the order of positions (ordered
-//! linear probing: Amble and Knuth, "Ordered hash tables", 1974). Most names have no entry, and who looks
-//! for one ends at the first word of a later bucket, not at the end of a long run; and who goes through a
-//! footer's names goes through the table once.
+//! The table has open addressing and is guarded by the shard's lock. Its words are in the order of positions (ordered
+//! linear probing: Amble and Knuth, "Ordered hash tables", 1974). Most names have no entry: their lookup ends at the
+//! first word of a later bucket, not at the end of a long run. All names of a footer need one pass over the table.
 
 use crate::index::bucket::SEGMENTS_MAX;
 use crate::platform::prefetch;
 use crate::records::key::Name;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Set in every word, so that 0 is a free place. Below it position, fingerprint and segment: words are
-/// in order as positions are.
+/// Set in every word, so that 0 is a free place. Below it are position, fingerprint and segment, so that words are in
+/// the order of positions.
 const TAKEN: u64 = 1 << 63;
 const POS_AT: u32 = 31;
 const FINGERPRINT_AT: u32 = 16;
 const FINGERPRINT: u16 = 0x7fff;
 const PLACES_MIN: usize = 64;
 
-/// One suspended entry: who was set, and in which segment there may be an older copy.
+/// One deferred entry: the name that was set, and the segment that may hold its older record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(super) name: Name,
@@ -58,7 +57,7 @@ pub(crate) struct Glance(Vec<Glimpse>);
 
 struct Glimpse {
     segment: u16,
-    /// [`Tally::inserts`] of the segment: who finds another number has not seen all.
+    /// [`Tally::inserts`] of the segment: if it differs now, the glimpse lacks entries.
     inserts: u32,
     /// In the order of positions.
     names: Vec<Name>,
@@ -75,13 +74,13 @@ impl Glance {
 #[derive(Clone, Copy, Default)]
 struct Tally {
     count: u32,
-    /// How many there ever were; wraps.
+    /// Inserts so far; wraps.
     inserts: u32,
 }
 
-/// The suspended entries of one shard.
+/// The deferred entries of one shard.
 pub(crate) struct Deferred {
-    /// Homes, and behind the last of them some places for words that others have moved on.
+    /// Homes, and behind the last of them some places for words that are not at home.
     words: Vec<u64>,
     len: usize,
     /// By segment number.
@@ -117,7 +116,7 @@ impl Deferred {
         (0u16..).zip(&self.tallies).filter(|(_, tally)| tally.count > 0).map(|(number, _)| number)
     }
 
-    /// Notes an entry, in an index of so many buckets.
+    /// Adds an entry; the index has `buckets` buckets.
     pub(crate) fn insert(&mut self, buckets: usize, name: Name, segment: u16) {
         debug_assert!(self.len == 0 || self.buckets == buckets);
         self.buckets = buckets;
@@ -142,7 +141,7 @@ impl Deferred {
         same.map(|(_, entry)| entry)
     }
 
-    /// Whether there is this very entry.
+    /// Whether the table has exactly this entry.
     pub(crate) fn contains(&self, name: Name, segment: u16) -> bool {
         self.find(name).any(|entry| entry == Entry { name, segment })
     }
@@ -157,9 +156,9 @@ impl Deferred {
         taken.into_iter().for_each(|entry| self.remove(entry));
     }
 
-    /// Finds the entries of some segments in one walk along the table.
+    /// Copies the entries of some segments in one pass over the table.
     pub(crate) fn glance(&self, segments: impl Iterator<Item = u16>) -> Glance {
-        // Which of them a segment is, counted from 1.
+        // Rank of each segment, counted from 1; 0: not asked for.
         let mut ranks = [0; SEGMENTS_MAX as usize];
         let seen = (1..).zip(segments).map(|(rank, segment)| {
             let Tally { count, inserts } = self.tallies[usize::from(segment)];
@@ -176,7 +175,7 @@ impl Deferred {
         Glance(seen)
     }
 
-    /// The words of segments that have a rank, which are so many, in their order.
+    /// The words of segments that have a rank, in order; there are `entries` of them.
     fn words_of(&self, ranks: &[u16; SEGMENTS_MAX as usize], entries: usize) -> Vec<u64> {
         if entries == 0 {
             return Vec::new();
@@ -184,7 +183,7 @@ impl Deferred {
         let has_rank = |word: u64| ranks[usize::from(word as u16) % ranks.len()] > 0;
         let mut found = vec![0; entries + 1];
         let mut len = 0;
-        // They are few and anywhere: a processor that had to guess which they are would often be wrong.
+        // Matches are few and anywhere: a branch would often be predicted wrongly.
         for &word in &self.words {
             found[len] = word;
             len += usize::from((word & TAKEN != 0) & has_rank(word));
@@ -193,8 +192,8 @@ impl Deferred {
         found
     }
 
-    /// Removes all entries of a segment, and says whose they were, in the order of positions. They are looked for
-    /// unless an earlier glance saw them all.
+    /// Removes all entries of a segment and returns their names in the order of positions. Searches the table unless
+    /// `glance` has all of them.
     pub(crate) fn take_segment(&mut self, segment: u16, glance: &mut Glance) -> Vec<Name> {
         if self.count(segment) == 0 {
             return Vec::new();
@@ -209,8 +208,8 @@ impl Deferred {
         names
     }
 
-    /// Those of some names, which are in the order of positions, that are at home in the bucket of `pos`. Looks from
-    /// `at` on and moves it, for who asks in that order.
+    /// The names at home in the bucket of `pos`, out of `names`, which must be in the order of positions. Searches from
+    /// `at` on and advances it: the caller must ask in that order.
     pub(crate) fn beside<'n>(&self, names: &'n [Name], at: &mut usize, pos: u32) -> &'n [Name] {
         let bucket = self.bucket(pos);
         *at += names[*at..].partition_point(|other| self.bucket(other.pos) < bucket);
@@ -218,7 +217,7 @@ impl Deferred {
         &names[*at..*at + others.count()]
     }
 
-    /// Removes everything, and gives memory back.
+    /// Removes all entries and frees the memory.
     pub(crate) fn clear(&mut self) {
         (self.words, self.len) = (Vec::new(), 0);
         self.tallies.iter_mut().for_each(|tally| tally.count = 0);
@@ -293,8 +292,8 @@ impl Deferred {
     }
 }
 
-/// Where a shard's [`Deferred`] lies, for who asks for it ahead and holds no lock. If it has moved meanwhile something
-/// else is asked for, which does no harm.
+/// Where a shard's [`Deferred`] lies, for prefetches without the lock. If the table has moved meanwhile, another line
+/// is prefetched, which does no harm.
 #[derive(Default)]
 pub(crate) struct DeferredFilter {
     words: AtomicPtr<u64>,
@@ -313,11 +312,11 @@ impl DeferredFilter {
         self.tallies.store(deferred.tallies.as_ptr().cast_mut(), Ordering::Relaxed);
     }
 
-    /// Asks the processor for about the line that [`Deferred::find`] begins with.
+    /// Prefetches the line that [`Deferred::find`] begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let homes = u64::from(self.homes.load(Ordering::Relaxed));
         if homes == 0 {
-            // For an address that there is not the processor would look every time.
+            // For an address that is not mapped the processor would walk the page table every time.
             return;
         }
         let home = (u64::from(pos) * homes) >> 32;
@@ -325,7 +324,7 @@ impl DeferredFilter {
         prefetch::lines::<1>(start.cast_const().cast());
     }
 
-    /// Asks for what is counted of a segment.
+    /// Prefetches the counts of a segment.
     pub(crate) fn prefetch_tally(&self, segment: u16) {
         let tally = self.tallies.load(Ordering::Relaxed).wrapping_add(segment.into());
         prefetch::lines::<1>(tally.cast_const().cast());
@@ -345,7 +344,7 @@ mod tests {
             ops in prop::collection::vec((0u8..9, 0u32..24, 1u16..4, 0u16..5), 1..500),
         ) {
             let mut table = Deferred::new(5);
-            // From a while ago.
+            // Taken at an earlier step.
             let mut glance = Glance::default();
             let mut model: HashSet<(u32, u16, u16)> = HashSet::new();
             let buckets = 5;

@@ -1,5 +1,5 @@
-//! The sealed index: from the name of a record on a drive to its segment, in about four bytes; and what
-//! keeps it true while names collide.
+//! The sealed index: from the name of a record on a tier to its segment, in about four bytes; and the entries that
+//! overwrites deferred.
 
 pub(crate) mod bucket;
 pub(crate) mod deferred;

@@ -1,4 +1,4 @@
-//! Which of its two buckets an entry of the sealed index stands in, and how others make room for it.
+//! Which of its two buckets an entry of the sealed index stands in, and how other entries make room for it.
 
 use crate::index::bucket::{Entry, SLOTS};
 use crate::index::sealed::SealedIndex;

@@ -1,9 +1,9 @@
 //! The sealed index: which segment holds the record of a name, in about four bytes per record.
 //!
-//! Buckets of 18 entries in hash order. An entry that finds its home bucket full is a guest in one
-//! alternate bucket, which bucket number and fingerprint determine (Fan et al., "Cuckoo Filter",
-//! CoNEXT 2014), so that it can be found and moved without its hash. Writers hold the shard's lock;
-//! readers take none: a version per 16 buckets, odd while one changes, tells them to look again.
+//! Buckets of 18 entries are in hash order. An entry with a full home bucket is a guest in one alternate bucket, which
+//! bucket number and fingerprint determine (Fan et al., "Cuckoo Filter", CoNEXT 2014), so that it can be found and
+//! moved without its hash. Writers hold the shard's lock. Readers take none: 16 buckets share a version, which is odd
+//! during a change; a reader that sees it change reads again.
 
 use crate::index::bucket;
 use crate::index::bucket::{Bucket, Entry, SLOTS, USED_EARLIER, WORDS};
@@ -11,7 +11,7 @@ use crate::platform::sync::{AtomicU32, AtomicU64, Ordering, Table, fence, spin, 
 use crate::records::key::Name;
 use arrayvec::ArrayVec;
 
-/// How full the index is meant to be when the tiers are, in permille.
+/// Planned load of the index when the tiers are full, in permille.
 pub(crate) const PLANNED_PERMILLE: u64 = 920;
 
 /// Buckets that share a version.
@@ -36,9 +36,9 @@ pub(crate) struct SealedIndex {
     lines: Table<Line>,
     versions: Table<AtomicU32>,
     entries: AtomicU64,
-    /// How many entries there were when it took one no more; `u64::MAX` as long as it takes all.
+    /// Entries in the index when it last refused one; `u64::MAX`: it never did.
     refused_at: AtomicU64,
-    /// An index of so many buckets could not take this one's place: it refused an entry.
+    /// Buckets of a larger index that refused an entry of this one; 0: none did.
     outgrown: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct EntryAt {
     slot: usize,
 }
 
-/// Whether a bucket's guests are meant, and not those at home there.
+/// Whether a bucket's guests are searched, instead of the entries at home there.
 type IsGuest = bool;
 
 /// The entry could not be placed: neither of its buckets has or can make room.
@@ -68,7 +68,7 @@ impl SealedIndex {
         }
     }
 
-    /// Bytes of DRAM of an index of so many buckets, versions included.
+    /// Bytes of DRAM of an index with `buckets` buckets, versions included.
     pub(crate) fn bytes_for(buckets: usize) -> u64 {
         (buckets * size_of::<Line>() + buckets.div_ceil(GROUP) * size_of::<AtomicU32>()) as u64
     }
@@ -89,13 +89,13 @@ impl SealedIndex {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Whether it has refused an entry while it had fewer than so many. Entries whose hashes lie together, as those of
-    /// chunks do, fill single buckets long before all are full.
+    /// Whether it refused an entry when it had fewer than `entries`. Entries with hashes close together, as those of
+    /// chunks, fill single buckets long before all are full.
     pub(crate) fn refuses(&self, entries: u64) -> bool {
         entries > self.refused_at.load(Ordering::Relaxed)
     }
 
-    /// Buckets that are too few for what is in it.
+    /// A number of buckets that is too small for its entries; 0: none is known.
     pub(crate) fn outgrown(&self) -> u64 {
         self.outgrown.load(Ordering::Relaxed)
     }
@@ -110,7 +110,7 @@ impl SealedIndex {
         Self::width_of(self.lines.len())
     }
 
-    /// As [`SealedIndex::bucket_width`], of an index of so many buckets.
+    /// As [`SealedIndex::bucket_width`], of an index with `buckets` buckets.
     pub(crate) fn width_of(buckets: usize) -> u32 {
         ((1u64 << 32).div_ceil(buckets.max(1) as u64)).min(u64::from(u32::MAX)) as u32
     }
@@ -149,8 +149,8 @@ impl SealedIndex {
         self.versions[bucket / GROUP].load(Ordering::Relaxed) == version
     }
 
-    /// Shows `look` the home bucket of a name, and the alternate one if there are guests away and `look`
-    /// has not found all that it wants; again, with nothing found, if either was changed meanwhile. Lock-free.
+    /// Shows `look` the home bucket of a name, and the alternate one if there are guests away and `look` wants more.
+    /// Starts again with nothing found if either bucket was changed meanwhile. Lock-free.
     #[inline]
     fn read<R: Default>(
         &self,
@@ -186,7 +186,7 @@ impl SealedIndex {
         })
     }
 
-    /// Where the entry (name, segment) is. Lock-free.
+    /// The position of the entry (name, segment). Lock-free.
     pub(crate) fn locate(&self, name: Name, segment: u16) -> Option<EntryAt> {
         self.read(name, |found, at, bucket, guests| {
             let slot = slot_of(bucket, guests, name, segment);
@@ -195,7 +195,7 @@ impl SealedIndex {
         })
     }
 
-    /// The entry (name, segment), and the bucket that it is in. Under the shard's lock, where nothing moves.
+    /// The entry (name, segment) and its bucket. The caller must hold the shard's lock, so that nothing moves.
     #[inline]
     fn locate_still(&self, name: Name, segment: u16) -> Option<(EntryAt, Bucket)> {
         let home = self.home(name.pos);
@@ -212,19 +212,19 @@ impl SealedIndex {
         Some((EntryAt { bucket: other, slot }, bucket))
     }
 
-    /// The entry (name, segment). Under the shard's lock.
+    /// The entry (name, segment). The caller must hold the shard's lock.
     pub(crate) fn get(&self, name: Name, segment: u16) -> Option<Entry> {
         let (at, bucket) = self.locate_still(name, segment)?;
         bucket.entry(at.slot)
     }
 
-    /// What [`Entry::uses`] says of an entry that was there just now. Lock-free.
+    /// [`Entry::uses`] of an entry that was there just now. Lock-free.
     pub(crate) fn uses(&self, EntryAt { bucket, slot }: EntryAt) -> u8 {
         self.load(bucket).entry(slot).map_or(0, |entry| entry.uses)
     }
 
-    /// Counts a use of an entry that was there just now, and says what [`Entry::uses`] was before.
-    /// Lock-free: if it has moved since, the use may count for another.
+    /// Counts a use of an entry that was there just now, and returns its [`Entry::uses`] from before. Lock-free: if the
+    /// entry has moved since, another one may get the use.
     pub(crate) fn note_use(&self, EntryAt { bucket, slot }: EntryAt) -> u8 {
         let words = Bucket::use_bits(slot).map(|(word, bit)| (&self.lines[bucket].0[word], bit));
         let [once, twice] = words.map(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0);
@@ -239,7 +239,7 @@ impl SealedIndex {
         before
     }
 
-    /// Adds an entry. Under the shard's lock.
+    /// Adds an entry. The caller must hold the shard's lock.
     pub(crate) fn insert(&self, name: Name, segment: u16, uses: u8) -> Result<(), NoRoom> {
         let entry = Entry { fingerprint: name.fingerprint, segment, uses };
         let home = self.home(name.pos);
@@ -253,10 +253,9 @@ impl SealedIndex {
         Ok(())
     }
 
-    /// Makes the entry (name, segment) one of another segment; `false` if there is none. Under the shard's
-    /// lock. A reader finds the one or the other. A guest goes home on this occasion, if there is room by
-    /// now: a home that has guests elsewhere costs every lookup a second line. One that `forgets` counts its
-    /// uses from the start.
+    /// Gives the entry (name, segment) the segment `to`; `false` if there is none. The caller must hold the shard's
+    /// lock. A reader finds the old or the new segment. A guest moves to its home if that has room: guests elsewhere
+    /// cost every lookup of their home a second line. With `forgets` the entry's uses count as from before the seal.
     pub(crate) fn retarget(&self, name: Name, segment: u16, to: u16, forgets: bool) -> bool {
         let Some((EntryAt { bucket: at, slot }, mut bucket)) = self.locate_still(name, segment)
         else {
@@ -273,7 +272,7 @@ impl SealedIndex {
         true
     }
 
-    /// Removes the entry (name, segment) and says whether there was one. Under the shard's lock.
+    /// Removes the entry (name, segment); `false` if there is none. The caller must hold the shard's lock.
     pub(crate) fn remove(&self, name: Name, segment: u16) -> bool {
         let Some((EntryAt { bucket: at, slot }, bucket)) = self.locate_still(name, segment) else {
             return false;
@@ -282,14 +281,14 @@ impl SealedIndex {
         true
     }
 
-    /// Removes every entry of a segment and says how many; looks at the whole index.
+    /// Removes every entry of a segment and returns their number; reads the whole index.
     pub(crate) fn purge(&self, segment: u16) -> u64 {
         let mut removed = 0;
         self.purge_buckets(0..self.buckets(), |of| of == segment, |_| removed += 1);
         removed
     }
 
-    /// Removes the entries in some buckets whose segments are `gone`, and shows the segment of each.
+    /// Removes the entries in `buckets` that have segments which are `gone`, and shows `removed` the segment of each.
     pub(crate) fn purge_buckets(
         &self,
         buckets: std::ops::Range<usize>,
@@ -308,7 +307,7 @@ impl SealedIndex {
         }
     }
 
-    /// Removes an entry of the bucket `at`, which is `bucket` at present.
+    /// Removes an entry of the bucket `at`, of which `bucket` is a current copy.
     fn remove_from(&self, at: usize, mut bucket: Bucket, slot: usize) {
         let Some(entry) = bucket.entry(slot) else { return };
         let was_guest = bucket.is_guest(slot);
@@ -324,7 +323,7 @@ impl SealedIndex {
         self.entries.store(self.len() - 1, Ordering::Relaxed);
     }
 
-    /// Stores a changed bucket so that readers see all of the change or none.
+    /// Stores a changed bucket; readers see all of the change or none.
     pub(super) fn store(&self, at: usize, bucket: &Bucket) {
         self.begin_change(at);
         fence(Ordering::Release);
@@ -332,7 +331,7 @@ impl SealedIndex {
         self.end_change(at);
     }
 
-    /// The same with two.
+    /// Stores two changed buckets; readers see both changes or none.
     pub(super) fn store_both(
         &self,
         (first, one): (usize, Bucket),
@@ -362,35 +361,35 @@ impl SealedIndex {
         version.store(version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// A use that a reader counts in the bucket meanwhile is lost. To leave words alone that are as they were would
-    /// lose fewer; but which they are is another each time, and a processor guesses that wrong.
+    /// A use that a reader counts in the bucket meanwhile is lost. Storing only the words that changed would lose
+    /// fewer, but these differ from call to call, and the branch would be predicted wrongly.
     fn put(&self, at: usize, bucket: &Bucket) {
         let words = self.lines[at].0.iter().zip(&bucket.0);
         words.for_each(|(word, &value)| word.store(value, Ordering::Relaxed));
     }
 
-    /// Asks for all lines that lookups of many names need, so that they come together.
+    /// Prefetches all lines for the lookups of many names, so that they arrive together.
     pub(crate) fn prefetch_all(&self, names: impl Iterator<Item = Name> + Clone) {
         names.clone().for_each(|name| self.prefetch(name.pos));
         names.for_each(|name| self.prefetch_alternate(name));
     }
 
-    /// Asks the processor for the line that a lookup begins with.
+    /// Prefetches the line that a lookup begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let home = self.home(pos);
         crate::platform::prefetch::line(&self.lines[home]);
         crate::platform::prefetch::line(&self.versions[home / GROUP]);
     }
 
-    /// Asks for the line that a lookup may go on with. Looks at the first one, which was asked for before.
+    /// Prefetches the line that a lookup may need next. Reads the first one, which should be there by now.
     pub(crate) fn prefetch_alternate(&self, name: Name) {
         let home = self.home(name.pos);
         let last_word = self.lines[home].0[WORDS - 1].load(Ordering::Relaxed);
         self.prefetch_away(home, bucket::away(last_word), name);
     }
 
-    /// As [`SealedIndex::prefetch_alternate`]; says which segment the name is most likely in, if the first line
-    /// says so.
+    /// As [`SealedIndex::prefetch_alternate`]; returns the segment that the name is most likely in, if the home bucket
+    /// has one.
     pub(crate) fn likely(&self, name: Name) -> Option<u16> {
         let home = self.home(name.pos);
         let bucket = self.load(home);
@@ -408,7 +407,7 @@ impl SealedIndex {
     }
 }
 
-/// Where in a bucket the entry (name, segment) is, among its guests or those at home.
+/// The slot of the entry (name, segment) in a bucket, among its guests or the entries at home.
 fn slot_of(bucket: &Bucket, guests: IsGuest, name: Name, segment: u16) -> Option<usize> {
     bucket
         .matches_among(guests, name.fingerprint)
@@ -428,7 +427,7 @@ pub(super) mod tests {
         *seed >> 16
     }
 
-    /// The load that the sealed index is grown at must be reachable with room to spare.
+    /// The load at which the sealed index is grown must be reachable with room to spare.
     #[test]
     fn fills_to_96_percent() {
         let index = SealedIndex::new(4001);
@@ -554,7 +553,7 @@ mod models {
         });
     }
 
-    /// Who asks for an entry of one segment is not told of one that is half there.
+    /// A reader that looks for an entry of one segment must not find a half-written one.
     #[test]
     fn loom_an_entry_of_another_segment_is_not_taken_for_it() {
         let mut model = loom::model::Builder::new();
