@@ -1,9 +1,9 @@
-//! How old the blocks of each shard are, so that room is made by the oldest of the whole cache.
+//! Ages of the blocks of each shard, so that eviction and sealing begin with the oldest of the whole cache.
 //!
-//! A block's order counts the blocks that were taken from the arena before it. Each shard fills its blocks
-//! one after the other, so its oldest full block is the first of its list; here lies a copy of that order for
-//! every shard. It changes under the shard's lock and is read without one: a reader may see an order that has
-//! just gone, and looks again under the lock.
+//! A block's order counts the blocks that were taken from the arena before it. Each shard fills its blocks one after
+//! the other, so its oldest full block is the first of its list; here is a copy of that order for every shard. It
+//! changes under the shard's lock and is read without one: a reader may see the order of a block that has just gone,
+//! and must check under the lock.
 
 use crate::dram::lane::Lane;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of DRAM that may be taken, and that are.
+/// The limit on bytes of DRAM, and the bytes in use.
 pub(crate) struct Budget {
     limit: AtomicU64,
-    /// Whether it is another than the cache was opened with: what a start takes beyond that stays.
+    /// Whether the limit was changed since the cache was opened. If not, what a start takes beyond it stays.
     is_changed: AtomicBool,
     used: AtomicU64,
 }
@@ -20,19 +20,18 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit; what is taken beyond a lower one is given back in time, see
-    /// [`Budget::excess`].
+    /// Changes the limit. The background releases memory beyond a lower one, see [`Budget::excess`].
     pub(crate) fn set_limit(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
         self.is_changed.store(true, Ordering::Relaxed);
     }
 
-    /// Lowers the limit to what is taken: there is no more to be had.
+    /// Lowers the limit to the bytes in use: the system has no more.
     pub(crate) fn end_growth(&self) {
         self.set_limit(self.used().min(self.limit()));
     }
 
-    /// Bytes to give back since the limit was lowered.
+    /// Bytes to release since the limit was lowered.
     pub(crate) fn excess(&self) -> u64 {
         match self.is_changed.load(Ordering::Relaxed) {
             true => self.used().saturating_sub(self.limit()),
@@ -51,7 +50,7 @@ impl Budget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
 
-    /// Takes `bytes` that the cache can't go without, even past the limit.
+    /// Takes `bytes` that the cache can't do without, even past the limit.
     pub(crate) fn force(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }

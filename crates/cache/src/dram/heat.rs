@@ -1,4 +1,4 @@
-//! What a record in DRAM knows of its uses, and what a copy knows of its original.
+//! Uses of a record in DRAM, and the sealed original of a copy.
 
 use crate::dram::resident::{Resident, mark};
 use crate::index::bucket::SEGMENTS_MAX;
@@ -7,19 +7,19 @@ use crate::segments::segment::Sealed;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Heat, Promotion};
 
-/// The sealed original of a hot copy: segment number, and the low bits of the seal sequence, which
-/// tell it from a later use of the number. It is only used to take the original's entry out of the
-/// index, which the name has to fit too; a copy outlives 2^21 seals only if it is not dropped when
-/// its original is, which reclaim sees to.
+/// The sealed original of a hot copy: segment number, and the low bits of the seal sequence, which tell it from a later
+/// use of the number. It is only used to remove the original's entry from the index, which the name has to fit too. A
+/// copy would have to outlive 2^21 seals to be taken for that of another segment; reclaim drops it before, with its
+/// original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u32);
 
 impl Origin {
-    /// Stands for a record that is nowhere else.
+    /// The record has no sealed original.
     pub(crate) const NONE: u32 = 0;
 
-    /// Counts to the next seal sequence, and past those whose segments could have the origin that stands for none:
-    /// nothing would tell that their records are replaced.
+    /// Takes the next seal sequence. Skips those whose segments could have an origin equal to [`Self::NONE`]: no
+    /// tombstone would be written when their records are replaced.
     pub(crate) fn next_seq(counter: &AtomicU64) -> u64 {
         let is_told = |seq| Self::of(Sealed { number: 0, seq }).to_bits() != Self::NONE;
         loop {
@@ -51,12 +51,12 @@ impl Origin {
     }
 }
 
-/// What a record in DRAM knows of its uses; beside its marks, since it changes with every hit.
-/// A plain store may lose a count to another thread's, which an estimate bears.
+/// Uses of a record in DRAM. Not a part of its marks, since it changes with every hit. A plain store may lose the count
+/// of another thread; an estimate bears that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Warmth(u16);
 
-/// "Twice" stands for more.
+/// 2 means twice or more.
 const USES_MAX: u16 = 2;
 
 impl Warmth {
@@ -72,12 +72,12 @@ impl Warmth {
         resident.header.warmth.store(self.0, Ordering::Relaxed);
     }
 
-    /// How often it was used of late.
+    /// Its recent frequency of use.
     pub(crate) fn heat(self) -> Heat {
         Heat::from_bits(self.0)
     }
 
-    /// How often it was used since its key came into DRAM, 2 at most.
+    /// Uses since its key came into DRAM, at most 2.
     pub(crate) fn uses(self) -> u8 {
         (self.0 >> Heat::BITS).min(USES_MAX) as u8
     }
@@ -87,7 +87,7 @@ impl Warmth {
     }
 }
 
-/// Counts a use of a record in DRAM. Hot records are counted to the limit soon and then not written to.
+/// Counts a use of a record in DRAM. Counts of hot records reach their limit soon and are then no longer stored.
 pub(crate) fn warm(resident: &Resident<'_>, promotion: &Promotion) {
     let before = Warmth::of(resident);
     let after = before.used(promotion.epoch());
@@ -96,7 +96,7 @@ pub(crate) fn warm(resident: &Resident<'_>, promotion: &Promotion) {
     }
 }
 
-/// A client stored a record in the place of another of the same key in DRAM.
+/// Marks a record that a client stored in the place of another of the same key in DRAM.
 pub(crate) fn note_rewrite(old: &Resident<'_>, new: &Resident<'_>) {
     if !old.has(mark::HOT | mark::SEALED) {
         new.set(mark::REWRITTEN);
@@ -108,8 +108,8 @@ pub(crate) fn is_of_same_key(one: &[u8], other: &[u8]) -> bool {
     key(one).is_some_and(|one| key(other) == Some(one))
 }
 
-/// A record takes the place of another of the same key in DRAM, and is as hot. One that would deserve a
-/// copy counts as used, so that sealing asks the policy for it.
+/// Gives a record that takes the place of another of the same key in DRAM its frequency. If that deserves a copy, the
+/// record counts as used, so that sealing asks the policy for one.
 pub(crate) fn hand_on(promotion: &Promotion, old: &Resident<'_>, new: &Resident<'_>) {
     let warmth = Warmth::of(old);
     warmth.put(new);
@@ -125,7 +125,7 @@ pub(crate) fn hand_on(promotion: &Promotion, old: &Resident<'_>, new: &Resident<
 mod tests {
     use super::*;
 
-    /// Once in 2^21 seals; a copy of such a segment would be taken for a record that is nowhere else.
+    /// One seal in 2^21 would have it; a copy of such a segment would be taken for a record without an original.
     #[test]
     fn no_segment_has_the_origin_that_stands_for_none() {
         let none = 7 << 21;

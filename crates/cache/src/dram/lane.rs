@@ -1,4 +1,4 @@
-//! The blocks of one kind of records in DRAM, of one shard.
+//! The blocks of one lane (fresh records or copies) of one shard.
 
 use crate::dram::memory::{Arena, Block};
 use crate::platform::getters::getters;
@@ -23,8 +23,8 @@ pub(crate) struct FullBlock {
 }
 
 impl FullBlock {
-    /// Bytes that records took which are dead by now. Not counted from the block's end: what left a gap there
-    /// may leave the same one elsewhere.
+    /// Bytes of records in it that are void by now. The gap at the block's end does not count: a record that did not
+    /// fit there may leave the same gap in another block.
     pub(crate) fn dead(&self, arena: &Arena) -> u32 {
         self.fill.saturating_sub(arena.live(self.id))
     }
@@ -53,22 +53,22 @@ impl LaneBlocks {
         self.open.as_ref()
     }
 
-    /// The same, to append to.
+    /// The block that is being filled, to append to.
     pub(crate) fn open_mut(&mut self) -> Option<&mut Block> {
         self.open.as_mut()
     }
 
-    /// Fills another block from here on; returns the one before.
+    /// Makes `block` the one that is filled; returns the one before.
     pub(crate) fn replace_open(&mut self, block: Block) -> Option<Block> {
         self.open.replace(block)
     }
 
-    /// Fills no block from here on; returns the one before.
+    /// Stops filling a block; returns the one before.
     pub(crate) fn take_open(&mut self) -> Option<Block> {
         self.open.take()
     }
 
-    /// Adds a full block, the newest of all.
+    /// Adds a full block as the newest.
     pub(crate) fn push_full(&mut self, block: FullBlock) {
         self.full.push_back(block);
     }
@@ -83,13 +83,13 @@ impl LaneBlocks {
         self.full.iter().map(|block| block.id).chain(self.open.iter().map(|block| block.id))
     }
 
-    /// One more record of this lane is in the table.
+    /// Counts a record of this lane that was added to the table.
     #[inline]
     pub(crate) fn add_record(&mut self) {
         self.records += 1;
     }
 
-    /// One less is.
+    /// Counts a record of this lane that was removed from the table.
     #[inline]
     pub(crate) fn sub_record(&mut self) {
         self.records -= 1;

@@ -1,18 +1,18 @@
-//! The one memory cap, and the blocks of DRAM that records live in.
+//! The blocks of DRAM that records live in.
 //!
-//! All records in DRAM lie in equal blocks of one mapping. A block is filled by one owner in arrival
-//! order, its records are immutable once published, and it returns to the pool when none of them is
-//! live and every session has passed a quiescent point. This file, [`crate::platform::mapped`] and
-//! [`crate::platform::rcu`] hold all unsafe code of the crate (and [`crate::platform::prefetch`] a hint).
+//! All records in DRAM lie in equal blocks of one mapping. One shard fills a block in arrival order. Its records are
+//! immutable once published. It returns to the pool when none of them is live and every session has passed a quiescent
+//! point. Unsafe code of the crate is in this file, in [`crate::platform`], and where [`crate::background`] takes
+//! guards that are not bound to a borrow.
 //!
-//! The first blocks lie in the [`State`], so that records which are nowhere else outlive the process.
-//! Two words of the state say of each what a recovery needs to know:
+//! The first blocks lie in the [`State`], so that records without a sealed original outlive the process. Recovery reads
+//! two words of the state for each:
 //!
 //! ```text
 //! arrival order u64 | shard + 1 u32, committed bytes u32   (second word 0: the block is free)
 //! ```
 //!
-//! A record counts from the store of "committed bytes" on, and no longer from its void mark on.
+//! A record counts once "committed bytes" include it, until its void mark is set.
 
 use crate::dram::budget::Budget;
 use crate::dram::resident::{Addr, HEADER_BYTES, Header, Resident, footprint, mark};
@@ -32,13 +32,13 @@ use std::sync::{Arc, Mutex};
 
 /// Cache lines that a record of 100 bytes with its headers lies on.
 const RECORD_LINES: usize = 3;
-/// How far ahead of a walk through a block its bytes are asked for: where the next record begins, this one says.
+/// A walk through a block prefetches this many bytes ahead: the next record's address is only known from this one.
 const WALK_AHEAD: usize = 1024;
 
-/// Where a block lies.
+/// Where the memory of a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the state: what is committed outlives the process.
+    /// In the state: committed records outlive the process.
     Surviving,
     /// In memory of the process.
     Passing,
@@ -52,7 +52,7 @@ pub(crate) struct Block {
     order: u64,
 }
 
-/// A sealed-off view of a block's records for walking, see [`Arena::records`].
+/// What the arena keeps of a block.
 #[derive(Default)]
 struct Meta {
     /// Bytes of records that are not void. Changed under the owner's lock only.
@@ -60,13 +60,13 @@ struct Meta {
 }
 
 struct Pool {
-    /// Free and resident, by [`Place`]: counted in the budget.
+    /// Free and resident, by [`Place`]; they count as used in the budget.
     free: [Vec<u32>; 2],
-    /// Free and given back to the system, or never touched.
+    /// Free and returned to the system, or never touched.
     absent: [Vec<u32>; 2],
-    /// As `absent`, in the state: their place on its file system was given back too, and has to be asked for.
+    /// As `absent`, in the state: their space on its file system was returned too, and must be reserved again.
     punched: Vec<u32>,
-    /// Unlinked, each with the epoch that makes it reusable; oldest first.
+    /// Blocks of unlinked records, each with the epoch that makes it reusable; oldest first.
     retired: VecDeque<(u64, u32)>,
 }
 
@@ -79,19 +79,19 @@ pub(crate) struct Arena {
     pool: Mutex<Pool>,
     /// Lengths of `Pool::free`; read without the lock.
     free: [AtomicU32; 2],
-    /// Blocks that lie in it come first.
+    /// The state; its blocks are the first ones.
     state: Option<Arc<State>>,
     surviving: u32,
-    /// Surviving blocks are set aside, beside others.
+    /// The surviving blocks are reserved from the start, in addition to the budget.
     prepaid: bool,
-    /// All blocks count as passing: see [`Arena::unite`].
+    /// All blocks count as passing, see [`Arena::unite`].
     is_united: AtomicBool,
-    /// Blocks that lie in the state are not used again before [`Arena::detach_block`].
+    /// Blocks that lie in the state must not be used again before [`Arena::detach_block`].
     is_detached: AtomicBool,
-    /// Of the state.
+    /// Whether pages of the state were lost.
     pub(super) loss: Loss,
     watch: Watch,
-    /// Blocks taken so far. The state has the same number, and may lose it.
+    /// Blocks taken so far. The state has a copy, which may be lost.
     orders: AtomicU64,
 }
 
@@ -108,10 +108,9 @@ getters! {
 }
 
 impl Arena {
-    /// Reserves address space for `bytes` of records, the blocks of `state` among them, and for as
-    /// much as `bytes_max` if the system lets it; takes no memory yet. Where `prepaid`, the surviving
-    /// blocks are the caller's already and count as resident; else they are taken from the budget one
-    /// by one, as the others.
+    /// Reserves address space for `bytes` of records, including the blocks of `state`, and for `bytes_max` if the
+    /// system allows it; takes no memory yet. With `prepaid`, the caller has the surviving blocks already and they
+    /// count as resident; else they are taken from the budget one by one, as all blocks are.
     pub(crate) fn new(
         (bytes, bytes_max): (u64, u64),
         block_bytes: u32,
@@ -128,7 +127,7 @@ impl Arena {
             let length = blocks as usize * block_bytes as usize;
             io::Result::Ok((mapped::reserve(length)?, blocks))
         };
-        // A system that promises no more than it has, or caps address space, may refuse the rest.
+        // A system without overcommit, or with a limit on address space, may refuse the larger size.
         let (base, blocks) =
             reserve(blocks_for(bytes.max(bytes_max))).or_else(|_| reserve(blocks_for(bytes)))?;
         let ids = [(0..surviving).rev().collect(), (surviving..blocks).rev().collect()];
@@ -142,7 +141,7 @@ impl Arena {
             retired: VecDeque::new(),
         };
         let meta = (0..blocks).map(|_| Meta::default()).collect();
-        // From here on a failure unmaps what there is.
+        // From here on a failure unmaps the range.
         let loss = state.as_ref().map_or_else(Loss::none, |state| state.loss());
         let orders =
             state.as_ref().map_or(0, |state| state.field(Field::NextOrder).load(Ordering::Relaxed));
@@ -166,7 +165,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Puts the state's blocks in the place of the first ones.
+    /// Maps the state's blocks over the first ones.
     fn map_surviving(&mut self) -> io::Result<()> {
         let Some(state) = self.state.as_ref().filter(|_| self.surviving > 0) else { return Ok(()) };
         let (file, at, blocks) = state.blocks();
@@ -180,14 +179,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Has the system back blocks of the process by huge pages, if it has some: fewer page tables to be
-    /// looked at for each record, and fewer faults while memory fills for the first time.
+    /// Asks for huge pages under the blocks of the process: fewer page table walks per record, and fewer faults while
+    /// memory fills for the first time.
     pub(crate) fn ask_for_huge_pages(&self) {
         let from = u64::from(self.surviving) * u64::from(self.block_bytes);
         let bytes = self.reserved_bytes() - from;
         if bytes > 0 {
-            // SAFETY: the range lies in our mapping; the advice changes nothing of what is in it. It is
-            // refused only where there are none.
+            // SAFETY: the range lies in our mapping; the advice does not change its contents. The system refuses it
+            // only where there are no huge pages.
             let _ = unsafe {
                 madvise(self.at(from).as_ptr().cast(), bytes as usize, Advice::LinuxHugepage)
             };
@@ -198,7 +197,7 @@ impl Arena {
         self.block_bytes
     }
 
-    /// Bytes of all blocks that there is address space for.
+    /// Bytes of all blocks within the reserved address space.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         u64::from(self.blocks) * u64::from(self.block_bytes)
     }
@@ -213,8 +212,8 @@ impl Arena {
         self.surviving > 0 && !self.is_united.load(Ordering::Relaxed)
     }
 
-    /// Surviving blocks are as good as all others from here on, for good: once no drive takes what lies in
-    /// them, records need all there is.
+    /// Uses surviving blocks as all others from here on, and for good: once no tier takes their records, records need
+    /// all blocks.
     pub(crate) fn unite(&self) {
         let mut pool = lock(&self.pool);
         if self.is_united.swap(true, Ordering::Relaxed) {
@@ -230,8 +229,8 @@ impl Arena {
         }
     }
 
-    /// The state is lost: its blocks become memory of the process, one after the other as they hold nothing. Records
-    /// that lie in them must be let go after this.
+    /// After the state was lost: its blocks become memory of the process, each once it is empty. The caller must then
+    /// drop the records in them.
     pub(crate) fn detach(&self) {
         self.unite();
         let mut pool = lock(&self.pool);
@@ -245,14 +244,15 @@ impl Arena {
         self.free[passing].store(free[passing].len() as u32, Ordering::Relaxed);
     }
 
-    /// Says whether the system gave memory in the place of a block of the state; if not, the block is never used again.
+    /// Puts memory of the system in the place of a block of the state; `false` if it has none: the block is never used
+    /// again.
     fn detach_block(&self, id: u32) -> bool {
         let start = self.at(u64::from(id) * u64::from(self.block_bytes));
-        // SAFETY: whole pages of our mapping, of a block that holds nothing and that nobody looks at.
+        // SAFETY: whole pages of our mapping, of a block that is empty and that no reader can reach.
         unsafe { mapped::zeros_at(start.as_ptr(), self.block_bytes as usize) }.is_ok()
     }
 
-    /// Notes in the state what a surviving block holds; see the module's head.
+    /// Writes to the state what a surviving block holds; see the module's head.
     fn note(&self, id: u32, shard_and_fill: u64) {
         if let Some(state) = self.state.as_ref().filter(|_| id < self.surviving) {
             state.block_table()[id as usize * 2 + 1].store(shard_and_fill, Ordering::Release);
@@ -272,7 +272,7 @@ impl Arena {
             id
         } else {
             budget.give(u64::from(self.block_bytes));
-            // Others have the room that was given back: memory goes on with what it has.
+            // Other files took the space that was returned to the file system: memory stays at its present size.
             if !pool.punched.is_empty() {
                 budget.end_growth();
             }
@@ -291,14 +291,14 @@ impl Arena {
         Some(block)
     }
 
-    /// A block whose place in the state was given back, once it has one again.
+    /// A block whose space in the state was returned, after reserving it again; `None` if the file system is full.
     fn ask_for_room(&self, pool: &mut Pool) -> Option<u32> {
         let id = *pool.punched.last()?;
         self.state.as_ref()?.reserve_block(id).ok()?;
         pool.punched.pop()
     }
 
-    /// Sees to it that what was given back of the state can be had again, as far as `bytes` go. Says whether it can.
+    /// Reserves space in the state again that was returned, for `bytes`; `false` if the file system is full.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
         let mut pool = lock(&self.pool);
         let blocks = bytes.div_ceil(self.block_bytes.into()) as usize;
@@ -309,12 +309,12 @@ impl Arena {
         true
     }
 
-    /// The order of the block that is taken next: how many were taken before it.
+    /// The order of the next block: the number of blocks taken before it.
     pub(crate) fn next_order(&self) -> u64 {
         self.orders.load(Ordering::Relaxed)
     }
 
-    /// How many blocks [`Arena::take`] would still give.
+    /// The number of blocks that [`Arena::take`] would still return.
     pub(crate) fn available(&self, budget: &Budget, place: Place) -> u64 {
         let free = u64::from(self.free[place as usize].load(Ordering::Relaxed));
         if place == Place::Surviving && self.prepaid {
@@ -323,7 +323,7 @@ impl Arena {
         free + budget.limit().saturating_sub(budget.used()) / u64::from(self.block_bytes)
     }
 
-    /// Where blocks lie that can go back to the system.
+    /// The kind of blocks that can be returned to the system.
     fn released_place(&self) -> Place {
         match self.prepaid || !self.has_surviving() {
             true => Place::Passing,
@@ -331,26 +331,26 @@ impl Arena {
         }
     }
 
-    /// Free blocks that can go back to the system.
+    /// Free blocks that can be returned to the system.
     pub(crate) fn releasable(&self) -> u64 {
         let pool = lock(&self.pool);
         let free = &pool.free[self.released_place() as usize];
         free.iter().filter(|&&id| self.is_releasable(id)).count() as u64
     }
 
-    /// What was set aside stays: there might be no room for it later.
+    /// Prepaid blocks stay: there might be no space for them later.
     fn is_releasable(&self, id: u32) -> bool {
         !self.prepaid || id >= self.surviving
     }
 
-    /// Blocks that are resident and hold nothing.
+    /// Blocks that are resident and empty.
     pub(crate) fn idle(&self) -> u64 {
         let pool = lock(&self.pool);
         let free: usize = pool.free.iter().map(Vec::len).sum();
         (free + pool.retired.len()) as u64
     }
 
-    /// Blocks that are paid for from the start.
+    /// Blocks that are reserved from the start.
     pub(crate) fn prepaid_blocks(&self) -> u64 {
         if self.prepaid { self.surviving.into() } else { 0 }
     }
@@ -369,7 +369,7 @@ impl Arena {
         pool.retired.push_back((epoch, id));
     }
 
-    /// Makes retired blocks free once nobody can look at them; says how many.
+    /// Frees retired blocks that no reader can reach any more, and returns their number.
     pub(crate) fn recycle(&self, quiesce: &Quiesce) -> u32 {
         let mut pool = lock(&self.pool);
         if pool.retired.is_empty() {
@@ -394,8 +394,7 @@ impl Arena {
         freed
     }
 
-    /// Gives free blocks back to the system until `bytes` are returned to the budget or none is
-    /// left.
+    /// Returns free blocks to the system until the budget has `bytes` back or none is left.
     pub(crate) fn release(&self, bytes: u64, budget: &Budget) {
         let mut pool = lock(&self.pool);
         let mut given = 0;
@@ -411,7 +410,7 @@ impl Arena {
                 true => Advice::LinuxRemove,
                 false => Advice::LinuxDontNeed,
             };
-            // SAFETY: the range is one whole block of our mapping, and a free one: nobody looks.
+            // SAFETY: the range is one whole block of our mapping, and a free one: no reader can reach it.
             let given_back =
                 unsafe { madvise(start.as_ptr().cast(), self.block_bytes as usize, advice) };
             match given_back.is_ok() && is_in_state {
@@ -433,8 +432,8 @@ impl Arena {
         (addr.offset() / u64::from(self.block_bytes)) as u32
     }
 
-    /// Marks a record void, takes it from its block's live bytes, and says whether the block has no
-    /// live record left. Under the owner's lock.
+    /// Marks a record void and subtracts it from its block's live bytes; `true` if the block has no live record left.
+    /// The caller must hold the owner's lock.
     pub(crate) fn void(&self, record: &Resident<'_>) -> bool {
         record.header.mark.fetch_or(mark::VOID, Ordering::Release);
         let live = &self.meta[self.block_of(record.addr) as usize].live;
@@ -458,7 +457,7 @@ impl Arena {
         }
     }
 
-    /// Asks the processor for the record at `addr`, or as much of it as most records are long.
+    /// Prefetches the record at `addr`, as far as most records reach.
     pub(crate) fn prefetch(&self, addr: Addr) {
         prefetch::lines::<RECORD_LINES>(self.at(addr.offset()).as_ptr());
     }
@@ -474,7 +473,7 @@ impl Arena {
         self.records_from(guard, id, 0, fill)
     }
 
-    /// As [`Arena::records`], from `offset` on, which was the fill once.
+    /// As [`Arena::records`], from `offset` on, which must have been the block's fill at some time.
     pub(crate) fn records_from<'g>(
         &'g self,
         guard: Guard<'g>,
@@ -490,7 +489,7 @@ impl Arena {
             let at = start + u64::from(offset);
             prefetch::lines::<RECORD_LINES>(self.at(at).as_ptr().wrapping_add(WALK_AHEAD));
             let record = self.view(guard, Addr::from_offset(at));
-            // Zeros are no record: from here on the block is lost, but for what was appended since.
+            // Zeros are no record: the rest of the block was lost, up to records appended since.
             if record.bytes.is_empty() {
                 return None;
             }
@@ -528,18 +527,18 @@ impl Block {
         self.fill
     }
 
-    /// How many blocks were taken from the arena before this one.
+    /// The number of blocks taken from the arena before this one.
     pub(crate) fn order(&self) -> u64 {
         self.order
     }
 
-    /// Everything appended so far outlives the process from now on, if the block does.
+    /// Makes all records appended so far outlive the process, if the block does.
     pub(crate) fn commit(&self, arena: &Arena) {
         arena.note(self.id, u64::from(self.shard + 1) << 32 | u64::from(self.fill));
     }
 
-    /// Appends a record and returns it, to be committed and published; `None` if the block has no
-    /// room. `write` fills the encoded bytes.
+    /// Appends a record for the caller to commit and publish; `None` if the block has no room. `write` fills the
+    /// encoded bytes.
     pub(crate) fn append(
         &mut self,
         arena: &Arena,
@@ -569,10 +568,10 @@ impl Block {
             write(std::slice::from_raw_parts_mut(record.as_ptr(), bytes));
         }
         self.fill += taken;
-        // Under the owner's lock too; an atomic addition would wait for the record's cache lines.
+        // Under the owner's lock, so a plain store will do; an atomic addition would wait for the record's cache lines.
         let live = &arena.meta[self.id as usize].live;
         live.store(live.load(Ordering::Relaxed) + taken, Ordering::Relaxed);
-        // Where the next record will lie: else its writer waits until memory has given the lines.
+        // Where the next record will lie: else its writer would wait for memory.
         prefetch::lines::<RECORD_LINES>(start.as_ptr().wrapping_add(taken as usize));
         Some(Addr::from_offset(offset))
     }

@@ -1,4 +1,4 @@
-//! Records in DRAM: the blocks that they live in under one memory cap, and the exact table that finds them.
+//! Records in DRAM: the memory cap, the blocks, the exact table that finds records, and their uses.
 
 pub(crate) mod ages;
 pub(crate) mod budget;

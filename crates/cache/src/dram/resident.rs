@@ -1,4 +1,4 @@
-//! A record in DRAM: where it lies, and what stands before it.
+//! A record in DRAM: its address, and the header before it.
 
 use crate::platform::getters::getters;
 use std::num::NonZeroU64;
@@ -29,7 +29,7 @@ impl Addr {
     }
 }
 
-/// What stands before every record in DRAM.
+/// The header before every record in DRAM.
 #[repr(C)]
 pub(crate) struct Header {
     /// See [`mark`].
@@ -40,8 +40,8 @@ pub(crate) struct Header {
     pub(super) accessed: AtomicU32,
     /// Length of the encoded record that follows.
     pub(super) bytes: u32,
-    /// A sealed copy of the same record that no kill names, see [`crate::dram::heat::Origin`]: that of a
-    /// hot record, and that of a fresh one which reclaim took from a segment; else 0.
+    /// The sealed original of the same record, which no tombstone names, see [`crate::dram::heat::Origin`]: that of a
+    /// copy, or of a fresh record that reclaim took from a segment; else 0.
     pub(super) origin: AtomicU32,
 }
 
@@ -57,31 +57,31 @@ pub(crate) const HEADER_BYTES: u32 = size_of::<Header>() as u32;
 
 /// Bits of [`Header::mark`].
 pub(crate) mod mark {
-    /// No longer the key's record; waits for its block to be reused.
+    /// Replaced or removed; the bytes stay until the block is reused.
     pub(crate) const VOID: u16 = 1;
-    /// Used since it came or since eviction last passed by.
+    /// Used since it came or since eviction last passed over it.
     pub(crate) const USED: u16 = 2;
     /// Was read at least once (meta `h`).
     pub(crate) const FETCHED: u16 = 4;
     /// A copy of a sealed record; dropping it loses nothing.
     pub(crate) const HOT: u16 = 8;
-    /// Was on a drive before; reclaim kept it.
+    /// Was on a tier before; reclaim reinserted it.
     pub(crate) const REINSERTED: u16 = 16;
-    /// Went into the segment that `origin` names; counts until that seal is committed.
+    /// Was written to the segment that `origin` names; counts until that seal is committed.
     pub(crate) const SEALED: u16 = 32;
-    /// Fresh, and found worth writing, see [`crate::tiers::admission`].
+    /// Fresh, and admitted to a tier, see [`crate::tiers::admission`].
     pub(crate) const ADMITTED: u16 = 64;
-    /// Took the place of another that was nowhere but in DRAM, see [`crate::background::pick`].
+    /// Replaced a record that was only in DRAM, see [`crate::background::pick`].
     pub(crate) const REWRITTEN: u16 = 128;
-    /// Took the place of a copy, and counts on from what that had, see [`crate::dram::hot`].
+    /// Replaced a copy and goes on from its counts, see [`crate::dram::heat`].
     pub(crate) const INHERITED: u16 = 256;
-    /// Took the place of a sealed record that its request had read, or was [`REWRITTEN`] when it was passed over.
+    /// Replaced a sealed record that its request had read, or was [`REWRITTEN`] when eviction passed over it.
     pub(crate) const CHANGED: u16 = 512;
-    /// Without tiers: how many times eviction may still pass the record by though it was not used, see
+    /// Without tiers: how often eviction may still pass over the record though it was not used, at most 3, see
     /// [`crate::background::eviction`].
     pub(crate) const PASSES: u16 = 3 * PASS;
     pub(crate) const PASS: u16 = 1024;
-    /// The key was used before this record is sealed: read, or rewritten.
+    /// The key was read or rewritten before this record is sealed.
     pub(crate) const USED_BEFORE: u16 = FETCHED | REWRITTEN | CHANGED;
 }
 
@@ -98,7 +98,7 @@ impl Resident<'_> {
         self.header.mark.load(Ordering::Relaxed) & bits != 0
     }
 
-    /// Sets bits; writes only what changes, since readers share the line.
+    /// Sets bits; stores only if one changes, since readers share the line.
     pub(crate) fn set(&self, bits: u16) {
         if self.header.mark.load(Ordering::Relaxed) & bits != bits {
             self.header.mark.fetch_or(bits, Ordering::Relaxed);

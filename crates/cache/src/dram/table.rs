@@ -1,8 +1,8 @@
-//! The DRAM table: where each record in DRAM lies, exactly.
+//! The DRAM table: the exact address of each record in DRAM.
 //!
-//! Buckets of one cache line: seven slots and a count of the entries that went past it (linear
-//! probing by bucket). A slot is one word, so that readers need no lock: 24 hash bits, from which the
-//! bucket follows at any size, and the record's address. A hit is confirmed by the key itself.
+//! A bucket is one cache line: seven slots, and a count of the entries that went past it (linear probing by bucket). A
+//! slot is one word, so that readers need no lock: 24 hash bits, which give the bucket at any size, and the record's
+//! address. The key of the record confirms a hit.
 
 use crate::dram::resident::Addr;
 use crate::platform::sync::{AtomicU64, Ordering, Table, table};
@@ -17,7 +17,7 @@ const _: () = assert!(TAG_BITS + Addr::BITS == 64);
 #[cfg_attr(not(loom), derive(bytemuck::Zeroable))]
 struct Bucket {
     slots: [AtomicU64; SLOTS],
-    /// Entries whose home is this bucket or one before, and that lie in one behind.
+    /// Entries with this bucket or an earlier one as home, in a later bucket.
     passed: AtomicU64,
 }
 
@@ -29,7 +29,7 @@ impl crate::platform::sync::Zeros for Bucket {
     }
 }
 
-/// Where an entry stands; good until the table is next changed.
+/// The position of an entry; valid until the table is next changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotAt {
     bucket: usize,
@@ -69,12 +69,12 @@ impl DramTable {
         self.entries.load(Ordering::Relaxed)
     }
 
-    /// Another entry would make probes long; grow first if there is memory.
+    /// Whether one more entry would make probes long: the caller should grow the table first if there is memory.
     pub(crate) fn is_crowded(&self) -> bool {
         self.len() * 4 >= (self.buckets.len() * SLOTS) as u64 * 3
     }
 
-    /// No further entry fits without growing.
+    /// Whether no further entry fits without growing.
     pub(crate) fn is_full(&self) -> bool {
         self.len() * 20 >= (self.buckets.len() * SLOTS) as u64 * 19
     }
@@ -116,7 +116,7 @@ impl DramTable {
         self.find(pos, |candidate| candidate == addr).map(|(_, at)| at)
     }
 
-    /// Adds an entry; the caller knows that the key has none, and that the table is not full.
+    /// Adds an entry. The key must have none, and the table must not be full.
     pub(crate) fn insert(&self, pos: u32, addr: Addr) {
         self.insert_word(tag(pos) << Addr::BITS | addr.to_bits());
     }
@@ -151,12 +151,12 @@ impl DramTable {
         self.count(1u64.wrapping_neg());
     }
 
-    /// Under the shard's lock too, so without a locked instruction.
+    /// Under the shard's lock too, so a plain store will do.
     fn count(&self, change: u64) {
         self.entries.store(self.len().wrapping_add(change), Ordering::Relaxed);
     }
 
-    /// The same entries in a table of `bucket_bits`. Looks at no record.
+    /// A table of `bucket_bits` with the same entries. Reads no record.
     pub(crate) fn resized(&self, bucket_bits: u32) -> Self {
         let resized = Self::new(bucket_bits);
         let words = self.buckets.iter().flat_map(|bucket| &bucket.slots);
@@ -166,15 +166,14 @@ impl DramTable {
         resized
     }
 
-    /// The record that `pos` most likely is of: the first entry with its tag in the line that a lookup
-    /// begins with.
+    /// The most likely record at `pos`: the first entry with its tag in the home bucket.
     pub(crate) fn likely(&self, pos: u32) -> Option<Addr> {
         let tag = tag(pos);
         let words = self.buckets[self.home(tag)].slots.iter().map(|s| s.load(Ordering::Relaxed));
         words.filter(|word| word >> Addr::BITS == tag).find_map(address)
     }
 
-    /// Asks the processor for the line that a lookup begins with.
+    /// Prefetches the line that a lookup begins with.
     pub(crate) fn prefetch(&self, pos: u32) {
         let line = &self.buckets[self.home(tag(pos))];
         crate::platform::prefetch::line(line);

@@ -1,4 +1,4 @@
-//! The blocks of a state that held records before this process was, as a start takes them over.
+//! Takes over the blocks of a state that hold records of an earlier process.
 
 use crate::dram::budget::Budget;
 use crate::dram::memory::Arena;
@@ -6,13 +6,12 @@ use crate::platform::lock::lock;
 use std::sync::atomic::Ordering;
 
 impl Arena {
-    /// How many blocks lie in the state: those of the lowest numbers.
+    /// The number of blocks in the state; they have the lowest numbers.
     pub(crate) fn surviving(&self) -> u32 {
         self.surviving
     }
 
-    /// What the state says of a surviving block: arrival order, shard and committed bytes; `None` of
-    /// a free one.
+    /// Arrival order, shard and committed bytes of a surviving block, from the state; `None` if it is free.
     pub(crate) fn recovered(&self, id: u32) -> Option<(u64, usize, u32)> {
         let table = self.state.as_ref()?.block_table();
         let [order, owner] = [0, 1].map(|n| table[id as usize * 2 + n].load(Ordering::Acquire));
@@ -20,8 +19,8 @@ impl Arena {
         Some((order, shard, owner as u32))
     }
 
-    /// Takes a surviving block, which held records before this process was, out of the free ones, and
-    /// says how much of it is alive.
+    /// Removes a surviving block with records of an earlier process from the free ones. `live` bytes of it are not
+    /// void.
     pub(crate) fn adopt(&self, id: u32, live: u32, budget: &Budget) {
         let mut pool = lock(&self.pool);
         let place = self.place_of(id) as usize;
