@@ -1,5 +1,5 @@
-//! Named moments at which a simulator can look at what a crash would leave. Without the feature
-//! `crash-points` they are nothing.
+//! Crash points: a simulator looks at what a crash there would leave. Without the feature `crash-points` they are
+//! empty.
 
 #[cfg(feature = "crash-points")]
 mod hook {
@@ -11,8 +11,8 @@ mod hook {
         static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
     }
 
-    /// Has `hook` called with the name of every moment that this thread comes by; `None` ends that.
-    /// The hook must not call the cache.
+    /// Calls `hook` with the name of every crash point that this thread passes; `None` ends that. The hook must not
+    /// call the cache.
     pub fn set_crash_hook(hook: Option<Hook>) {
         HOOK.with(|cell| *cell.borrow_mut() = hook);
     }
@@ -31,7 +31,7 @@ pub(crate) use hook::crash_point;
 #[cfg(feature = "crash-points")]
 pub use hook::set_crash_hook;
 
-/// A crash here is worth trying.
+/// A point at which a crash is worth simulating.
 #[cfg(not(feature = "crash-points"))]
 #[inline(always)]
 pub(crate) fn crash_point(_name: &'static str) {}

@@ -1,7 +1,6 @@
 //! Sixteen comparisons at once.
 
-/// A set bit per lane of 16 bits that is `wanted`, looked at through `mask`; the first lane is the lowest of the
-/// first word.
+/// A set bit per lane of 16 bits that equals `wanted` under `mask`; the first lane is the lowest of the first word.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn equal(words: [u64; 4], mask: u16, wanted: u16) -> u32 {

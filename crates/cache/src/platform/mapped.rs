@@ -1,5 +1,5 @@
-//! Large tables in mappings of their own: zeroed and untouched until used, and given back to the system
-//! as a whole when dropped, which a heap would not do.
+//! Mappings of memory and of files: tables that are zeroed and take no memory before use, and the state's file, whose
+//! lost pages are replaced by zeros.
 
 use bytemuck::Zeroable;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -9,33 +9,33 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Of x86-64, and of others with pages of 4 KiB.
+/// On x86-64, and on other processors with pages of 4 KiB.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const NO_ROOM: &str = "address space for a table";
 
-/// What became of a file that is mapped: it may be truncated by another process, or its file system may have no page
-/// left. All copies speak of the same file.
+/// Whether pages of a mapped file were lost: another process may truncate it, or its file system may be full. All
+/// copies are of the same file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loss(&'static AtomicU32);
 
 /// Stages of a [`Loss`].
 pub(crate) mod stage {
-    /// Every page that was looked at was there.
+    /// Every page that was accessed was there.
     pub(crate) const WHOLE: u32 = 0;
     /// A page was not there, and zeros are in its place.
     pub(crate) const FOUND: u32 = 1;
-    /// Nothing that was stored in the file before is looked at any more.
+    /// The cache no longer reads what was stored in the file before.
     pub(crate) const SETTLED: u32 = 2;
 }
 
 impl Loss {
-    /// Of a file that is about to be mapped. It is never freed, since a signal handler looks at it: a few bytes for
-    /// each state that a process opens.
+    /// For a file that is about to be mapped. It is never freed, since a signal handler reads it: 4 bytes for each
+    /// state that a process opens.
     pub(crate) fn new() -> Self {
         Self(Box::leak(Box::new(AtomicU32::new(stage::WHOLE))))
     }
 
-    /// Of memory that belongs to no file.
+    /// For memory that belongs to no file.
     pub(crate) fn none() -> Self {
         static NONE: AtomicU32 = AtomicU32::new(stage::WHOLE);
         Self(&NONE)
@@ -46,8 +46,8 @@ impl Loss {
         self.0.load(Ordering::Acquire)
     }
 
-    /// The stage after everything that the caller has read so far: zeros that were read in place of what is lost
-    /// are never older than the stage that tells of them.
+    /// The stage after everything that the caller has read so far. If any of that was a zero in place of a lost page,
+    /// the stage shows it.
     #[inline]
     pub(crate) fn stage_after_reads(self) -> u32 {
         fence(Ordering::Acquire);
@@ -64,15 +64,15 @@ impl Loss {
     }
 }
 
-/// More mappings than these are not watched: a page that they lose ends the process, as it does without a handler.
+/// At most 64 mappings are watched. A page that another one loses ends the process, as it would without a handler.
 const WATCHED_MAX: usize = 64;
 static WATCHED: [Watched; WATCHED_MAX] = [const { Watched::vacant() }; WATCHED_MAX];
-/// Of the system, once anything is watched.
+/// Page size of the system; 0 before anything is watched.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// A mapped part of a file. A signal handler reads it, so there is no lock: `bytes` is written last and cleared first.
 struct Watched {
-    /// 0 if the place is vacant.
+    /// 0 if the entry is vacant.
     start: AtomicUsize,
     bytes: AtomicUsize,
     loss: AtomicPtr<AtomicU32>,
@@ -84,7 +84,7 @@ impl Watched {
         Self { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), loss }
     }
 
-    /// What [`replace_lost`] does, if the address lies here.
+    /// Does the work of [`replace_lost`] if the address lies in this mapping.
     fn replace(&self, address: usize) -> bool {
         let start = self.start.load(Ordering::Acquire);
         let (loss, bytes) = (self.loss.load(Ordering::Acquire), self.bytes.load(Ordering::Acquire));
@@ -92,18 +92,18 @@ impl Watched {
         if !is_here || loss.is_null() || self.start.load(Ordering::Acquire) != start {
             return false;
         }
-        // Before anybody can read a zero.
+        // Before any thread can read a zero.
         let (from, to) = (stage::WHOLE, stage::FOUND);
         // SAFETY: it came from a `Loss`, which is never freed.
         let loss = unsafe { &*loss };
         let _ = loss.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
-        // What is behind the page goes with it. A truncation took all of that; one mapping in place of many keeps clear of
-        // the system's limit; and who walks through records meets nothing but zeros behind the first.
+        // Everything behind the page is replaced, too: a truncation took all of it, one mapping keeps clear of the
+        // system's limit on mappings, and a walk through records meets nothing but zeros after the first.
         let page =
             address / PAGE_BYTES.load(Ordering::Relaxed) * PAGE_BYTES.load(Ordering::Relaxed);
         let base = std::ptr::with_exposed_provenance_mut(page);
-        // SAFETY: whole pages of a mapping that is watched, and so is there. What is read of them from here on is zero, which
-        // who reads has to expect of a file that others can change.
+        // SAFETY: whole pages of a mapping that is watched, and so exists. They read as zeros from here on, which
+        // readers of a file that other processes can change must expect.
         unsafe { zeros_at(base, start + bytes - page) }.is_ok()
     }
 }
@@ -112,12 +112,12 @@ impl Watched {
 pub(crate) struct Watch(Option<&'static Watched>);
 
 impl Watch {
-    /// Of no mapping.
+    /// Watches no mapping.
     pub(crate) fn none() -> Self {
         Self(None)
     }
 
-    /// Must be dropped before the mapping goes.
+    /// Must be dropped before the mapping is.
     pub(crate) fn over(base: NonNull<u8>, bytes: usize, loss: Loss) -> Self {
         PAGE_BYTES.store(rustix::param::page_size(), Ordering::Relaxed);
         let start = base.as_ptr().expose_provenance();
@@ -143,17 +143,17 @@ impl Drop for Watch {
     }
 }
 
-/// For a handler of SIGBUS: if `address` lies in a state that this process has mapped, puts zeros in the place of the
-/// page that is not there and of what is behind it, notes that the state is lost, and answers `true`: the instruction
-/// can go on then. Takes no lock and no memory. The cache looks at the note before anything comes of what was read.
+/// For a handler of SIGBUS: if `address` lies in a state that this process has mapped, replaces the missing page and
+/// all behind it by zeros, records the loss, and returns `true`: the instruction can then be repeated. Takes no lock
+/// and no memory. The cache checks for a loss before it acts on anything that it read.
 pub fn replace_lost(address: usize) -> bool {
     WATCHED.iter().any(|watched| watched.replace(address))
 }
 
-/// Puts zeroed memory of the process in the place of whole pages.
+/// Replaces whole pages by zeroed memory of the process.
 ///
 /// # Safety
-/// The pages must be a part of a mapping of the caller's, of which nothing needs to stay.
+/// The pages must belong to a mapping of the caller, and their contents are lost.
 pub(crate) unsafe fn zeros_at(base: *mut u8, bytes: usize) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -175,8 +175,8 @@ unsafe impl Send for SharedMap {}
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps the first `bytes` of a file that is at least as long. Where another process truncates it, words become zeros,
-    /// and `loss` tells: see [`replace_lost`].
+    /// Maps the first `bytes` of a file that is at least as long. If another process truncates it, words become zeros
+    /// and `loss` shows it, see [`replace_lost`].
     pub(crate) fn new(file: BorrowedFd<'_>, bytes: usize, loss: Loss) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping overlaps nothing.
@@ -187,8 +187,8 @@ impl SharedMap {
     }
 
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, has so many words, and any bits are valid atomics.
-        // Other processes that map the file see to it that they change words only by whole stores.
+        // SAFETY: the mapping is page-aligned, has `words` words, and any bits are valid atomics. Other processes that
+        // map the file must change words by whole stores only.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 }
@@ -196,7 +196,7 @@ impl SharedMap {
 impl Drop for SharedMap {
     fn drop(&mut self) {
         self.watch = Watch::none();
-        // SAFETY: our mapping, of this length; `&mut self`: nobody borrows from it.
+        // SAFETY: our mapping, of this length; `&mut self`: no borrow is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
@@ -222,8 +222,8 @@ impl<T: Zeroable> Mapped<T> {
         Self { base: reserve(Self::bytes(len)).expect(NO_ROOM).cast(), len }
     }
 
-    /// As [`Mapped::zeroed`], for a table that is soon used all over, and at random: a long one consists of huge pages
-    /// as far as it goes, if the system has some to spare, so that fewer translations of addresses are missed.
+    /// As [`Mapped::zeroed`], for a table that is accessed at random: a long one gets huge pages where the system has
+    /// some, which saves misses of the TLB.
     ///
     /// # Panics
     /// As [`Mapped::zeroed`].
@@ -235,8 +235,8 @@ impl<T: Zeroable> Mapped<T> {
         }
         let around = reserve(bytes + HUGE_PAGE_BYTES).expect(NO_ROOM);
         let before = around.align_offset(HUGE_PAGE_BYTES);
-        // SAFETY: all within a mapping that is ours and that nobody has seen yet, in whole pages; the advice changes
-        // nothing of what is in the table. Where any of it is refused, the table is as good.
+        // SAFETY: all within a mapping that is ours and not shared yet, in whole pages; the advice does not change the
+        // contents. If the system refuses any of it, the table works as well.
         let base = unsafe {
             let base = around.add(before);
             let _ = munmap(base.add(bytes).as_ptr().cast(), HUGE_PAGE_BYTES - before);
@@ -265,12 +265,12 @@ impl<T> Deref for Mapped<T> {
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         let bytes = (self.len * size_of::<T>()).max(1);
-        // SAFETY: our mapping, of this length; `&mut self`: nobody borrows from it.
+        // SAFETY: our mapping, of this length; `&mut self`: no borrow is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), bytes) };
     }
 }
 
-/// A mapping of so many zeroed bytes, none of which takes memory before it is touched.
+/// A mapping of `bytes` zeroed bytes; they take memory only once touched.
 pub(crate) fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -294,7 +294,7 @@ mod tests {
         }
     }
 
-    /// As the handler does it, which tests of the server have run.
+    /// As the handler does it, which tests of the server run.
     #[test]
     fn lost_pages_are_replaced_where_a_file_is_watched_and_nowhere_else() {
         let name = rustix::fs::MemfdFlags::CLOEXEC;
@@ -306,7 +306,7 @@ mod tests {
         let words = map.words();
         words.iter().for_each(|word| word.store(7, Ordering::Relaxed));
         let start = words.as_ptr().addr();
-        // Beside it may lie what another test has watched.
+        // Another test may watch a mapping beside it.
         let is_own = |watched: &&Watched| {
             std::ptr::eq(watched.loss.load(Ordering::Acquire), std::ptr::from_ref(loss.0))
         };

@@ -1,5 +1,5 @@
-//! What the processor, the kernel and threads give: hints, mappings, atomics, and when memory that was
-//! let go may be used again. Knows nothing of records.
+//! Processor, kernel and threads: hints, mappings, atomics, locks, and when unlinked memory may be used again. Knows
+//! nothing of records.
 
 pub(crate) mod crash;
 pub(crate) mod getters;

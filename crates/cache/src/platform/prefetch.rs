@@ -2,13 +2,13 @@
 
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Asks for the cache line at `value`.
+/// Prefetches the cache line at `value`.
 #[inline]
 pub(crate) fn line<T>(value: &T) {
     lines::<1>(std::ptr::from_ref(value).cast());
 }
 
-/// Asks for so many cache lines from that of `value` on, to be changed: another core may have changed them last.
+/// Prefetches `COUNT` cache lines from that of `value` on, to be changed: another core may have changed them last.
 #[inline]
 pub(crate) fn to_change<const COUNT: usize, T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
@@ -23,7 +23,7 @@ pub(crate) fn to_change<const COUNT: usize, T>(value: &T) {
     let _ = value;
 }
 
-/// Asks for so many cache lines from that at `start` on.
+/// Prefetches `COUNT` cache lines from that at `start` on.
 #[inline]
 pub(crate) fn lines<const COUNT: usize>(start: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,7 +1,8 @@
-//! When memory that readers may still look at can be used again.
+//! Quiescent-state based reclamation (McKenney and Slingwine, 1998): when memory that readers may hold can be used
+//! again.
 //!
-//! Quiescent-state based reclamation (McKenney and Slingwine, 1998): memory that was unlinked at
-//! epoch *e* is reusable once every session has said, at *e* or later, that it holds no reference.
+//! Memory that was unlinked at epoch *e* is reusable once every reader has passed a quiescent point, at which it holds
+//! no reference, at *e* or later.
 
 use crate::platform::lock::lock;
 use crate::platform::sync::{AtomicU64, Ordering, fence};
@@ -9,40 +10,40 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Mutex;
 
-/// A parked session holds nothing.
+/// A parked reader holds nothing.
 const PARKED: u64 = u64::MAX;
-/// Nobody owns the slot.
+/// The slot has no reader.
 const VACANT: u64 = u64::MAX - 1;
 
 #[repr(align(64))]
 struct Slot(AtomicU64);
 
-/// The sessions and the epoch that each has reached.
+/// The slots of readers with the epoch that each has reached.
 pub(crate) struct Quiesce {
     epoch: AtomicU64,
     slots: Box<[Slot]>,
     vacant: Mutex<Vec<usize>>,
 }
 
-/// One session's place; must be given back by [`Quiesce::leave`].
+/// The slot of one session or thread; must be returned by [`Quiesce::leave`].
 pub(crate) struct Reader {
     number: usize,
-    /// Whether the slot says [`PARKED`].
+    /// Whether the slot holds [`PARKED`].
     is_parked: Cell<bool>,
 }
 
 impl Reader {
-    /// The number of the place, which no other participant has at the same time.
+    /// The number of the slot, which no other reader has at the same time.
     pub(crate) fn number(&self) -> usize {
         self.number
     }
 }
 
-/// Proof that its participant is between two quiescent points: published memory that was reached under it stays.
+/// Proof that its reader is between two quiescent points: published memory that was reached under it stays.
 ///
-/// It borrows the participant, and the quiescent points ([`Quiesce::refresh`], [`Quiesce::park`],
-/// [`Quiesce::leave`]) borrow it exclusively, so that none of them is passed while a guard is in use. The two ways
-/// around that are unsafe: [`Quiesce::unbound_guard`] and [`Quiesce::park_beside_guards`].
+/// It borrows the reader, and the quiescent points ([`Quiesce::refresh`], [`Quiesce::park`], [`Quiesce::leave`]) borrow
+/// it exclusively, so that none of them is passed while a guard is in use. The two ways around that are unsafe:
+/// [`Quiesce::unbound_guard`] and [`Quiesce::park_beside_guards`].
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'p>(PhantomData<&'p ()>);
 
@@ -55,20 +56,20 @@ impl Quiesce {
         }
     }
 
-    /// A parked participant; `None` when `sessions_max` are taken.
+    /// A parked reader; `None` when all `sessions_max` slots are taken.
     pub(crate) fn join(&self) -> Option<Reader> {
         let index = lock(&self.vacant).pop()?;
         self.slots[index].0.store(PARKED, Ordering::Release);
         Some(Reader { number: index, is_parked: Cell::new(true) })
     }
 
-    /// Gives the place back. Must be the last call with this participant.
+    /// Returns the slot. Must be the last call with this reader.
     pub(crate) fn leave(&self, reader: &mut Reader) {
         self.slots[reader.number].0.store(VACANT, Ordering::Release);
         lock(&self.vacant).push(reader.number);
     }
 
-    /// Has the participant read. Wakes it if it was parked.
+    /// Begins or goes on reading. Wakes the reader if it was parked.
     #[inline]
     pub(crate) fn guard<'p>(&self, reader: &'p Reader) -> Guard<'p> {
         if reader.is_parked.replace(false) {
@@ -80,13 +81,13 @@ impl Quiesce {
     /// As [`Quiesce::guard`], without the borrow.
     ///
     /// # Safety
-    /// The guard, and what was reached under it, must not be used after the participant's next quiescent point.
+    /// The guard, and what was reached under it, must not be used after the reader's next quiescent point.
     pub(crate) unsafe fn unbound_guard<'g>(&self, reader: &Reader) -> Guard<'g> {
         self.guard(reader);
         Guard(PhantomData)
     }
 
-    /// The participant holds nothing now and goes on reading, unless it is parked.
+    /// A quiescent point: the reader holds nothing now and goes on reading, unless it is parked.
     pub(crate) fn refresh(&self, reader: &mut Reader) {
         if !reader.is_parked.get() {
             self.reach_epoch(reader);
@@ -103,7 +104,7 @@ impl Quiesce {
         }
     }
 
-    /// The participant holds nothing and reads nothing until its next guard.
+    /// The reader holds nothing and reads nothing until its next guard.
     pub(crate) fn park(&self, reader: &mut Reader) {
         self.set_parked(reader);
     }
@@ -111,8 +112,8 @@ impl Quiesce {
     /// As [`Quiesce::park`], while guards are kept for later.
     ///
     /// # Safety
-    /// Until the participant's next [`Quiesce::guard`], no guard of it may be used. What was reached under one before
-    /// must not be used any more.
+    /// Until the reader's next [`Quiesce::guard`], no guard of it may be used. What was reached under one before must
+    /// not be used any more.
     pub(crate) unsafe fn park_beside_guards(&self, reader: &Reader) {
         self.set_parked(reader);
     }
@@ -122,13 +123,13 @@ impl Quiesce {
         self.slots[reader.number].0.store(PARKED, Ordering::Release);
     }
 
-    /// To be called after something was unlinked: the epoch that all sessions must reach.
+    /// Must be called after the unlinking. Returns the epoch that all readers must reach.
     pub(crate) fn retire(&self) -> u64 {
         fence(Ordering::SeqCst);
         self.epoch.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Everything retired at or before this epoch is reusable.
+    /// Memory retired at or before this epoch is reusable.
     pub(crate) fn reached(&self) -> u64 {
         fence(Ordering::SeqCst);
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -167,8 +168,8 @@ mod models {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// What a reader holds is not reused: here a pointer (0 or 1) to one of two flags that say whether
-    /// the memory was given to somebody else.
+    /// What a reader holds is not reused: here a pointer (0 or 1) to one of two flags, each set once the memory has
+    /// another owner.
     #[test]
     fn loom_memory_is_not_reused_under_a_reader() {
         loom::model(|| {

@@ -1,10 +1,10 @@
-//! A value that readers see without a lock and that its owner replaces as a whole.
+//! A value that readers see without a lock and that its owner replaces as a whole (read, copy, update).
 
 use crate::platform::quiesce::Guard;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Holds one `T`. Readers need a [`Guard`]; a replaced value is handed to its replacer, who keeps it
-/// until every session has passed a quiescent point ([`crate::platform::quiesce::Quiesce::retire`]).
+/// Holds one `T`. Readers need a [`Guard`]. The caller of [`Rcu::replace`] gets the old value and must keep it until
+/// every reader has passed a quiescent point ([`crate::platform::quiesce::Quiesce::retire`]).
 pub(crate) struct Rcu<T>(AtomicPtr<T>);
 
 impl<T> Rcu<T> {
@@ -13,12 +13,12 @@ impl<T> Rcu<T> {
     }
 
     pub(crate) fn load<'g>(&'g self, _guard: Guard<'g>) -> &'g T {
-        // SAFETY: the pointer came from a `Box` and is only freed by the holder of the `Box` that
-        // `replace` returned, who waits for the end of every guard that could have seen it.
+        // SAFETY: the pointer came from a `Box`. Only the holder of the `Box` that `replace` returned frees it, after
+        // the end of every guard that could have seen it.
         unsafe { &*self.0.load(Ordering::Acquire) }
     }
 
-    /// The value, which nobody else can see.
+    /// The value, which no other thread can see.
     pub(crate) fn get_mut(&mut self) -> &mut T {
         // SAFETY: the pointer came from a `Box`; `&mut self`: there is no reader.
         unsafe { &mut **self.0.get_mut() }

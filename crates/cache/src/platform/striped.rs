@@ -1,19 +1,19 @@
-//! Counts that every change of a record moves, kept shard by shard, and those that every read of a drive moves, kept
-//! session by session: one count for all would be handed from core to core with every request.
+//! Striped counters: one part per shard for counts that every change of a record moves, one per session for counts that
+//! every read of a drive moves. A single counter would go from core to core with every request.
 
 use crate::platform::prefetch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many counts a line has room for.
+/// Counters in a line, at most.
 const COUNTS_MAX: usize = 4;
 
-/// What one shard, or session, has of each.
+/// The parts of one shard or session.
 #[derive(Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; COUNTS_MAX]);
 
-/// One of the counts.
+/// One of the counters.
 #[derive(Default)]
 pub(crate) struct Striped {
     lines: Arc<[Line]>,
@@ -21,15 +21,15 @@ pub(crate) struct Striped {
 }
 
 impl Striped {
-    /// All the counts, of so many shards or sessions.
+    /// All the counters, with a part for each of `owners` shards or sessions.
     pub(crate) fn over<const COUNTS: usize>(owners: usize) -> [Self; COUNTS] {
         const { assert!(COUNTS <= COUNTS_MAX) };
         let lines: Arc<[Line]> = (0..owners).map(|_| Line::default()).collect();
         std::array::from_fn(|at| Self { lines: Arc::clone(&lines), at })
     }
 
-    /// To be called by one thread at a time, under the shard's lock or by who has the session, which is why no locked
-    /// instruction is needed.
+    /// Must be called by one thread at a time: under the shard's lock, or by the thread that has the session. So no
+    /// locked instruction is needed.
     pub(crate) fn add(&self, owner: usize, amount: u64) {
         let count = &self.lines[owner].0[self.at];
         count.store(count.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
@@ -41,13 +41,13 @@ impl Striped {
         count.store(count.load(Ordering::Relaxed) - amount, Ordering::Relaxed);
     }
 
-    /// Asks for what one has of all counts, to be changed.
+    /// Prefetches the parts of one owner, to be changed.
     #[inline]
     pub(crate) fn prefetch(&self, owner: usize) {
         prefetch::to_change::<1, _>(&self.lines[owner]);
     }
 
-    /// Of all.
+    /// The sum over all owners.
     pub(crate) fn load(&self, ordering: Ordering) -> u64 {
         self.lines.iter().map(|line| line.0[self.at].load(ordering)).sum()
     }

@@ -6,7 +6,7 @@ pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Lets another thread go on while this one waits for it.
+/// Lets another thread run while this one waits for it.
 pub(crate) fn spin() {
     #[cfg(loom)]
     loom::thread::yield_now();
