@@ -1,4 +1,4 @@
-//! The chunks of large items that are gone: what is still to be removed, and what keeps it until then.
+//! Chunks of large items that are gone: which must still be removed, and which must stay until they were sent.
 
 use crate::records::manifest::{ItemId, Run};
 use std::collections::{HashMap, HashSet};
@@ -6,33 +6,33 @@ use std::collections::{HashMap, HashSet};
 /// The chunks of items that are gone.
 #[derive(Default)]
 pub(crate) struct GarbageChunks {
-    /// Those that are still to be removed.
+    /// Runs of chunks that must still be removed.
     runs: Vec<Run>,
-    /// Items of which somebody removes a chunk at this moment.
+    /// Items of which a thread removes a chunk at this moment.
     removing: Vec<ItemId>,
-    /// Items whose chunks are being stored: nothing owns them yet.
+    /// Items whose chunks are being stored: no manifest owns them yet.
     uploads: HashSet<ItemId>,
-    /// Items that are being sent, and to how many clients: they are removed after that.
+    /// Items that are being sent, with the number of clients: their chunks must stay until then.
     pinned: HashMap<ItemId, u32>,
 }
 
 impl GarbageChunks {
-    /// An upload begins: its chunks belong to nothing before its manifest is stored.
+    /// Begins an upload: its chunks belong to no manifest before the upload ends.
     pub(crate) fn begin_upload(&mut self, item: ItemId) {
         self.uploads.insert(item);
     }
 
-    /// An upload is over.
+    /// Ends an upload.
     pub(crate) fn end_upload(&mut self, item: ItemId) {
         self.uploads.remove(&item);
     }
 
-    /// The uploads that are under way.
+    /// The uploads that are in progress.
     pub(crate) fn uploads(&self) -> HashSet<ItemId> {
         self.uploads.clone()
     }
 
-    /// Has these chunks removed in time.
+    /// Adds chunks that the background will remove.
     pub(crate) fn add(&mut self, runs: impl Iterator<Item = Run>) {
         self.runs.extend(runs.filter(|run| run.chunks > 0));
     }
@@ -41,7 +41,7 @@ impl GarbageChunks {
         self.runs.clear();
     }
 
-    /// The run to remove a chunk of.
+    /// Takes a run to remove a chunk of; [`Self::put_back`] must follow.
     pub(crate) fn take(&mut self) -> Option<Run> {
         let is_free = |run: &Run| !self.pinned.contains_key(&run.item);
         let run = self.runs.remove(self.runs.iter().rposition(is_free)?);
@@ -49,7 +49,7 @@ impl GarbageChunks {
         Some(run)
     }
 
-    /// What is left of a run that was taken.
+    /// Returns what is left of a run that was taken.
     pub(crate) fn put_back(&mut self, run: Run) {
         if let Some(at) = self.removing.iter().position(|&item| item == run.item) {
             self.removing.swap_remove(at);
@@ -57,7 +57,7 @@ impl GarbageChunks {
         self.runs.extend(Some(run).filter(|run| run.chunks > 0));
     }
 
-    /// Says whether it came in time: no chunk of these items goes any more.
+    /// Keeps all chunks of the items; `false` if a thread is removing one of them at this moment.
     pub(crate) fn pin(&mut self, items: &[ItemId]) -> bool {
         items.iter().for_each(|&item| *self.pinned.entry(item).or_default() += 1);
         !items.iter().any(|item| self.removing.contains(item))

@@ -3,8 +3,8 @@
 use crate::records::manifest::ItemId;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// So many consecutive chunks of an item lie beside each other on a drive, if they were written at once and
-/// segments are not tiny. A power of two.
+/// Consecutive chunks of an item that lie beside each other on a tier, if they were written at once and segments are
+/// not tiny. A power of two.
 pub const CHUNKS_TOGETHER: u32 = 4;
 
 /// A key with its hash; made by [`crate::Session::key`] or [`crate::Session::chunk_key`].
@@ -18,7 +18,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// A client's key of which the hash is known.
+    /// A client's key with its hash.
     pub(crate) fn new(bytes: &'a [u8], hash: u64) -> Self {
         Self { bytes, hash, is_chunk: false }
     }
@@ -28,7 +28,7 @@ impl<'a> Key<'a> {
         self.bytes
     }
 
-    /// Without its bytes: enough for [`crate::Session::prefetch`], however long they stay.
+    /// The key without its bytes and their lifetime: enough for [`crate::Session::prefetch`].
     pub fn detached(&self) -> Key<'static> {
         Key { bytes: &[], ..*self }
     }
@@ -55,14 +55,14 @@ impl Name {
     /// Those bits.
     pub(crate) const SHORT_FINGERPRINT: u64 = (1 << Self::SHORT_FINGERPRINT_BITS) - 1;
 
-    /// What a word of the log keeps of a name: 32 bits of position, 9 of fingerprint. No two records of one segment
-    /// share it, see [`crate::segments::packing::defer_equal_names`].
+    /// The bits of a name that a word of the tombstone log has: 32 of position, 9 of fingerprint. No two records of one
+    /// segment share them, see [`crate::segments::packing::defer_equal_names`].
     pub(crate) fn short(self) -> u64 {
         u64::from(self.pos) << Self::SHORT_FINGERPRINT_BITS
             | u64::from(self.fingerprint) & Self::SHORT_FINGERPRINT
     }
 
-    /// Names in order, in numbers that are compared at once.
+    /// The order of names as a number.
     pub(crate) fn order(self) -> u64 {
         u64::from(self.pos) << 16 | u64::from(self.fingerprint)
     }
@@ -75,13 +75,13 @@ pub(crate) struct Hasher {
     pub(super) seed: u64,
     pub(super) shard_bits: u32,
     pub(super) fingerprint_bits: u32,
-    /// Chunks have hashes beside those of their neighbours. Only where each is an extent: more than two pages of
-    /// records as near to each other as that would be more than a page table can tell apart.
+    /// Neighbouring chunks have neighbouring hashes. Only allowed where each is an extent: a page table can't tell more
+    /// than two pages of records apart that are so close to each other.
     pub(super) chunks_together: bool,
 }
 
 impl Hasher {
-    /// Of keys in `2^shard_bits` shards, with so many bits of fingerprint.
+    /// For keys in `2^shard_bits` shards, with `fingerprint_bits` bits of fingerprint.
     pub(crate) fn new(
         seed: u64,
         shard_bits: u32,
@@ -99,7 +99,7 @@ impl Hasher {
         Key { bytes, hash, is_chunk }
     }
 
-    /// The key of a chunk, whose name is written to `name`.
+    /// The key of a chunk; writes its name to `name`.
     pub(crate) fn chunk_key<'k>(
         &self,
         item: ItemId,
@@ -111,8 +111,8 @@ impl Hasher {
         self.key(name, true)
     }
 
-    /// Chunks of an item whose indices differ in the lowest bits only differ in the lowest bits of
-    /// position and fingerprint only: so they stand beside each other in hash order, and on the drive.
+    /// Indices of an item that differ in the lowest bits only give hashes that differ in the lowest bits of position
+    /// and fingerprint only: so these chunks are neighbours in hash order, and on the tier.
     fn hash_of_chunk(&self, name: &[u8; 12]) -> u64 {
         if !self.chunks_together {
             return xxh3_64_with_seed(name, !self.seed);
@@ -131,7 +131,7 @@ impl Hasher {
         if self.shard_bits == 0 { 0 } else { (hash >> (64 - self.shard_bits)) as usize }
     }
 
-    /// The 32 bits below the shard's, and the lowest ones; they overlap with neither.
+    /// Position: the 32 bits below the shard's. Fingerprint: the lowest bits. They do not overlap.
     pub(crate) fn name(&self, hash: u64) -> Name {
         let mask = (1u16 << self.fingerprint_bits) - 1;
         let fingerprint = hash as u16 & mask;

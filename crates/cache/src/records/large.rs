@@ -6,7 +6,7 @@ use crate::records::record::Record;
 /// A live record that belongs to a large item.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Large {
-    /// The item that it is a part of, and which one.
+    /// The item and the index of the chunk.
     Chunk(ItemId, u32),
     /// The record under the client's key.
     Manifest(Manifest),

@@ -7,7 +7,7 @@ use crate::records::record::Record;
 pub struct Listed<'a> {
     /// The record; the value of a large item is its manifest.
     pub record: Record<'a>,
-    /// Unix time in seconds of the last use; of a record on flash, when it was sealed.
+    /// Unix time in seconds of the last use; of a record on a tier, when it was sealed.
     pub accessed: u32,
     /// It was read at least once.
     pub fetched: bool,

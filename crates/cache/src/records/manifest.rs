@@ -49,8 +49,8 @@ impl Run {
     }
 }
 
-/// What a large item consists of: its runs in order. An append or prepend adds a run and leaves the
-/// others as they are.
+/// The runs that a large item consists of, in order. An append or prepend adds a run and does not change the other
+/// ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// The runs, in the order of the value's bytes.
@@ -60,11 +60,11 @@ pub struct Manifest {
 impl Manifest {
     /// Length of the value in bytes.
     pub fn bytes(&self) -> u64 {
-        // What a drive holds may say anything.
+        // The bytes of a drive can be anything.
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.bytes()))
     }
 
-    /// Bytes of the record's value that carries this manifest.
+    /// Bytes of the value of the record that holds this manifest.
     pub fn encoded_bytes(&self) -> usize {
         self.runs.len() * RUN_BYTES
     }
@@ -84,7 +84,7 @@ impl Manifest {
 pub(crate) struct NextExpiry(AtomicU32);
 
 impl NextExpiry {
-    /// There is one that expires at this time; 0 for never.
+    /// Adds an item that expires at this time; 0 for never.
     pub(crate) fn note(&self, expires: u32) {
         if expires != 0 {
             let sooner = |next: u32| (next == 0 || expires < next).then_some(expires);
@@ -96,7 +96,7 @@ impl NextExpiry {
         (1..=now).contains(&self.0.load(Ordering::Relaxed))
     }
 
-    /// All of them are about to be noted anew.
+    /// Must be called before all items are added anew.
     pub(crate) fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! A record as its readers see it, as its writers hand it over, and as bytes.
+//! A record as readers see it, as writers pass it in, and as bytes.
 //!
 //! The bytes are the same in DRAM and on every medium (all numbers little-endian):
 //!
@@ -29,19 +29,19 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// The client's flags.
     pub client_flags: u32,
-    /// Unix time in seconds at which the record is gone; 0 for never.
+    /// Unix time in seconds at which the record expires; 0 for never.
     pub expires: u32,
     /// The CAS number; 0 in a cache without CAS.
     pub cas: u64,
     /// Marked stale by a meta `I` (reply flag `X`).
     pub stale: bool,
-    /// The recache token was given away (reply flag `Z` for others).
+    /// A client has the recache token (reply flag `Z` for all later ones).
     pub win_sent: bool,
     /// The value, or the encoded manifest of a large one.
     pub(super) raw: &'a [u8],
     pub(super) is_manifest: bool,
     pub(super) is_chunk: bool,
-    /// Bytes of the record, header and all.
+    /// Bytes of the record, header included.
     pub(super) encoded_bytes: u32,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Record<'a> {
         self.raw
     }
 
-    /// Bytes of the record, header and all.
+    /// Bytes of the record, header included.
     #[inline]
     pub(crate) fn encoded_bytes(&self) -> u32 {
         self.encoded_bytes
@@ -103,8 +103,8 @@ impl<'a> Record<'a> {
         self.is_chunk == key.is_chunk && self.key == key.bytes
     }
 
-    /// Whether the record at the front of `bytes` is the key's. Looks at nothing else of it, since a
-    /// lookup may have to ask several.
+    /// Whether the record at the front of `bytes` is the key's. Reads only its flags and key, since a lookup may have
+    /// to compare several records.
     #[inline]
     pub(crate) fn is_at(bytes: &[u8], key: &Key<'_>) -> bool {
         let Some(&[key_bytes, flags]) = bytes.first_chunk() else { return false };
@@ -113,9 +113,8 @@ impl<'a> Record<'a> {
             && bytes.get(start..start + usize::from(key_bytes)) == Some(key.bytes)
     }
 
-    /// Bytes of the record at the front of `bytes`, and its key's last byte; `None` if it is cut off.
-    /// Looks at nothing else of it: who looks for a record in a page passes many, and keys differ at
-    /// their ends more often than not.
+    /// Bytes of the record at the front of `bytes`, and its key's last byte; `None` if it is cut off. Reads nothing
+    /// else of it: a search in a page passes many records, and most keys differ at their ends.
     #[inline]
     pub(crate) fn outline(bytes: &[u8]) -> Option<(usize, u8)> {
         let &[key_bytes, flags, low, high] = bytes.first_chunk()?;
@@ -138,8 +137,8 @@ impl<'a> Record<'a> {
         self.key.len() + self.raw.len()
     }
 
-    /// Reads the record at the front of `bytes` and says how many bytes it takes; `None` if it is
-    /// cut off. Never panics, whatever the bytes are.
+    /// Reads the record at the front of `bytes` and returns it with its length; `None` if it is cut off. Never panics,
+    /// whatever the bytes are.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let (&[key_bytes, flags], rest) = bytes.split_first_chunk()?;
@@ -217,7 +216,7 @@ pub struct NewRecord<'a> {
     pub value: NewValue<'a>,
     /// The client's flags.
     pub client_flags: u32,
-    /// Unix time in seconds at which the record is gone; 0 for never.
+    /// Unix time in seconds at which the record expires; 0 for never.
     pub expires: u32,
     /// The CAS number to give it; `None` takes the next.
     pub cas: Option<u64>,
@@ -258,7 +257,7 @@ pub(crate) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// `manifest` is the encoded manifest where `new` is a large value; `cas` 0 saves its bytes.
+    /// `manifest` must be the encoded manifest if `new` is a large value. A `cas` of 0 takes no bytes.
     pub(crate) fn new(key: &Key<'a>, new: &NewRecord<'a>, manifest: &'a [u8], cas: u64) -> Self {
         let (head, tail, kind) = match new.value {
             NewValue::Inline(head, tail) => (head, tail, 0),
@@ -281,7 +280,7 @@ impl<'a> Encoder<'a> {
         header_bytes(self.flags) + self.key.len() + self.head.len() + self.tail.len()
     }
 
-    /// Fills `out`, which is [`Encoder::bytes`] long.
+    /// Fills `out`, which must be [`Encoder::bytes`] long.
     pub(crate) fn write(&self, out: &mut [u8]) {
         let value_bytes = self.head.len() + self.tail.len();
         let mut out = Cursor(out);
