@@ -3,7 +3,7 @@
 //! ```text
 //! bits   0..288  18 lanes of 16: fingerprint (15; 0 means empty) | used once (1)
 //! bits 288..504  18 lanes of 12: segment number (11) | used twice (1)
-//! | bits 504..507  guests: entries at the end with another home bucket
+//! bits 504..507  guests: entries at the end with another home bucket
 //! bits 507..512  away: entries of this home that are guests elsewhere; 31 means 31 or more
 //! ```
 //!
