@@ -1,7 +1,7 @@
-//! What is on the media: superblock, extent and footer; pages are in [`crate::segments::page`]. All numbers are little-endian.
+//! Formats on a tier: superblock, extent and footer; pages are in [`crate::segments::page`]. Numbers are little-endian.
 //!
 //! ```text
-//! device   superblock (4 KiB) | unused up to 64 KiB | segment | segment | ...
+//! device   superblock (4 KiB) | two log directories at 16 and 32 KiB | from 64 KiB on: segment | segment | ...
 //! segment  pages of small records in hash order | extents | unused | footer, right-aligned
 //! ```
 //!
@@ -16,8 +16,8 @@ use crc_fast::{CrcAlgorithm, Digest};
 pub(crate) const PAGE: usize = 4096;
 /// Records up to this size do not straddle pages.
 pub(crate) const WHOLE_MAX: usize = 256;
-/// Records up to this size lie in pages and are read with at most two; longer ones are extents. It
-/// leaves room for a header and 4 KiB of key and value.
+/// Records up to this size lie in pages and straddle at most one border; longer ones are extents. It leaves room for a
+/// header and 4 KiB of key and value.
 pub(crate) const PACKED_MAX: usize = 4160;
 /// Extents begin at multiples of this.
 pub(crate) const EXTENT_UNIT: usize = 64;
@@ -35,8 +35,8 @@ pub(crate) const VERSION_MIN: u32 = 2;
 const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
 
-/// Checksum (CRC-32C) of bytes that stand at place `at`, so that a misdirected write is noticed; or of bytes that
-/// stand behind others, whose checksum is `at`.
+/// Checksum (CRC-32C) of bytes, seeded with their position `at`, so that a misdirected write is noticed; or continued
+/// from the checksum `at` of the bytes before them.
 pub(crate) fn checksum(at: u32, bytes: &[u8]) -> u32 {
     // Finished checksums are complements of the state behind them.
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!at));
@@ -44,11 +44,11 @@ pub(crate) fn checksum(at: u32, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// What identifies a device as a tier of ours, in its first page.
+/// The first page of a device, which makes it a tier of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) version: u32,
-    /// Which set of tiers, opened together, the device belongs to.
+    /// The set of tiers, opened together, that the device belongs to.
     pub(crate) set: u64,
     /// Seed of the key hash.
     pub(crate) seed: u64,
@@ -57,29 +57,29 @@ pub(crate) struct Superblock {
     pub(crate) shards: u16,
     /// Position among the tiers.
     pub(crate) tier: u16,
-    /// How many tiers the set has.
+    /// Number of tiers in the set.
     pub(crate) tiers: u16,
-    /// Counts the openings of the set: a tier that missed one has another than the rest.
+    /// Counts the openings of the set: a tier that missed one has an older epoch than the rest.
     pub(crate) epoch: u64,
     /// Kernel's boot id at the last opening.
     pub(crate) boot: [u64; 2],
-    /// Everything is on the tiers: set when the cache is closed, cleared before it changes anything.
+    /// The tiers hold everything: set when the cache is closed, cleared before its first change.
     pub(crate) clean: bool,
-    /// Kills are on the tier before they are acknowledged.
+    /// Tombstones are on the tier before a change is acknowledged.
     pub(crate) strict: bool,
     pub(crate) fingerprint_bits: u8,
     /// The next seal sequence, as of a clean stop.
     pub(crate) next_seq: u64,
-    /// Above all CAS numbers given out, as of a clean stop.
+    /// A number above all CAS numbers in use, as of a clean stop.
     pub(crate) next_cas: u64,
     /// Latest time acted on, as of a clean stop; unix seconds.
     pub(crate) clock: u32,
-    /// When a `flush_all` is due; 0 for never.
+    /// Unix seconds at which a `flush_all` is due; 0 for never.
     pub(crate) flush_due: u32,
-    /// Pages of the kill log that were ever written, as of a clean stop.
+    /// Pages written to the tombstone log so far, as of a clean stop.
     pub(crate) log_pages: u64,
     pub(crate) next_item: u64,
-    /// What of the write budget was saved up, in bytes, negative when overdrawn; as of a clean stop.
+    /// Bytes saved up of the write budget, negative when overdrawn; as of a clean stop.
     pub(crate) balance: i64,
 }
 
@@ -90,14 +90,14 @@ pub(crate) enum FirstPage {
     Blank,
     /// A tier of this or another version.
     Ours(Superblock),
-    /// Begins like one of ours, but does not check out.
+    /// Has the magic number of a tier, but not its checksum.
     Damaged,
-    /// Somebody else's.
+    /// Any other data.
     Foreign,
 }
 
 impl Superblock {
-    /// Whether the tier's log holds all that was acknowledged, as its directory has it.
+    /// Whether the tier's log, as its directory lists it, holds all that was acknowledged.
     pub(crate) fn tells_all(&self) -> bool {
         self.clean || self.strict
     }
@@ -183,8 +183,7 @@ pub(crate) fn check_extent(bytes: &[u8], at: u32) -> Option<(u64, &[u8])> {
     fits.then(|| (u64_at(extent, 8), &extent[EXTENT_HEADER..]))
 }
 
-/// Where an extent lies, as the directory says it: position in hash order (32 bits), first unit (20),
-/// units (12).
+/// An entry of the extent directory: position in hash order (32 bits), first unit (20), units (12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(super) pos: u32,
@@ -221,14 +220,14 @@ pub(crate) struct Footer {
     pub(super) number: u16,
     /// Unix seconds of the seal.
     pub(super) sealed: u32,
-    /// Unix seconds at which the last record is gone; 0 if one never is.
+    /// Unix seconds from which on all records have expired; 0 if one never does.
     pub(super) expires: u32,
     /// Bytes of all records with their headers; a segment is at most 64 MiB.
     pub(super) record_bytes: u32,
     /// Bytes of their keys and values.
     pub(super) payload_bytes: u32,
-    /// Buckets of the shard's index at the seal: names of the segment are told apart only in an index
-    /// of as many or more, see [`crate::background::seal`].
+    /// Buckets of the shard's index at the seal. No two names of the segment share bucket and fingerprint in an index
+    /// with as many or more, see [`crate::background::seal`].
     pub(super) buckets: u32,
     /// See [`crate::segments::pages::PageTable`].
     pub(super) shift: u8,
@@ -267,23 +266,22 @@ impl Footer {
         Self { seq, shard, number, sealed: now, ..self }
     }
 
-    /// The same, under an index of so many buckets.
+    /// The footer with another number of buckets.
     pub(crate) fn under(self, buckets: u32) -> Self {
         Self { buckets, ..self }
     }
 
-    /// The names of the records, which are not needed here any more.
+    /// The names of the records.
     pub(crate) fn into_names(self) -> Vec<Name> {
         self.names
     }
 
-    /// The names of the records, of which none is left here.
+    /// Takes the names of the records out of the footer.
     pub(crate) fn take_names(&mut self) -> Vec<Name> {
         std::mem::take(&mut self.names)
     }
 
-    /// Bytes of some of the segment's records, from their positions: those of extents are known, and of other records
-    /// their average is taken.
+    /// Bytes of those records of the segment that are at the positions `some`: exact for extents, else their average.
     pub(crate) fn bytes_of_some(&self, some: impl Iterator<Item = u32>) -> u32 {
         let all_large: u64 =
             self.extents.iter().map(|extent| u64::from(extent.record_bytes())).sum();
@@ -300,7 +298,7 @@ impl Footer {
         (large + small).min(self.record_bytes.into()) as u32
     }
 
-    /// Bytes of a footer of so many parts.
+    /// Bytes of a footer with these parts.
     pub(crate) fn bytes_for(names: usize, pages: usize, straddling: bool, extents: usize) -> usize {
         let tables = if straddling { 2 } else { 1 };
         FOOTER_HEADER + DIRECTORY * 4 + names * NAME_BYTES + pages * 2 * tables + extents * 8
@@ -352,8 +350,8 @@ impl Footer {
         put_u32(&mut out[header_at..], 12, crc);
     }
 
-    /// How many bytes at the end of a segment the footer takes, from the segment's last
-    /// [`FOOTER_HEADER`] bytes or more; `None` if these are no footer of this version.
+    /// Bytes of the footer at the end of a segment, from the segment's last [`FOOTER_HEADER`] bytes or more; `None` if
+    /// these are no footer of this version.
     pub(crate) fn bytes_of(tail: &[u8]) -> Option<usize> {
         let header = tail.get(tail.len().checked_sub(FOOTER_HEADER)?..)?;
         let version = u32_at(header, 8);
@@ -378,7 +376,7 @@ impl Footer {
         }
         let (counts, body) = body.split_at(DIRECTORY * 4);
         let count = u32_at(header, 24) as usize;
-        // The header is behind them.
+        // `body` plus header: 8 bytes are read for each name of 5.
         let names = decode_names(counts, &bytes[counts.len()..], count)?;
         let body = &body[count * NAME_BYTES..];
         let pages = usize::from(u16_at(header, 28));
@@ -405,7 +403,7 @@ impl Footer {
     }
 }
 
-/// Names from the start of `body` on, which goes on behind them.
+/// Reads names from the start of `body`, which must go on for 3 bytes behind them.
 fn decode_names(counts: &[u8], body: &[u8], names: usize) -> Option<Vec<Name>> {
     let mut out = Vec::with_capacity(names);
     for top in 0..DIRECTORY {
@@ -415,7 +413,7 @@ fn decode_names(counts: &[u8], body: &[u8], names: usize) -> Option<Vec<Name>> {
             return None;
         }
         out.extend((first..first + count).map(|at| {
-            // Eight bytes at once, of which five count.
+            // Reads eight bytes, of which five count.
             let low = u64_at(body, at * NAME_BYTES);
             let pos = (top as u32) << 25 | low as u32 & 0x1ff_ffff;
             Name { pos, fingerprint: (low >> 25) as u16 & 0x7fff }
@@ -424,7 +422,7 @@ fn decode_names(counts: &[u8], body: &[u8], names: usize) -> Option<Vec<Name>> {
     (out.len() == names).then_some(out)
 }
 
-/// Over everything but the checksum itself.
+/// The checksum of all bytes but itself.
 fn footer_checksum(footer: &[u8]) -> u32 {
     let crc_at = footer.len() - FOOTER_HEADER + 12;
     checksum(checksum(0, &footer[..crc_at]), &footer[crc_at + 4..])
@@ -457,7 +455,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes_at(bytes, at))
 }
 
-/// Checks once where they end, and not each byte.
+/// One check of bounds, not one for each byte.
 #[inline]
 fn bytes_at<const BYTES: usize>(bytes: &[u8], at: usize) -> [u8; BYTES] {
     let mut out = [0; BYTES];
@@ -470,7 +468,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As they stand on tiers that were written before.
+    /// The checksums of tiers that earlier versions wrote.
     #[test]
     fn checksums_are_what_they_were() {
         let bytes = b"123456789";

@@ -1,4 +1,4 @@
-//! Looking for a record in the pages that were read.
+//! Finds a record in the pages or the extent that were read for it.
 
 use crate::records::key::Key;
 use crate::records::record::Record;
@@ -9,23 +9,23 @@ use crate::segments::segment::{Place, Sealed};
 use arrayvec::ArrayVec;
 use std::ops::Range;
 
-/// What was found in the bytes of one place.
+/// What the bytes of one place hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// The key's record, here in the bytes.
+    /// The key's record, at these bytes.
     Record(Range<usize>),
     /// Records of other keys only.
     Others,
-    /// The record may begin in this page and ends in the next, which was not read.
+    /// The record may begin in this page and end in the next, which was not read.
     Cut(u32),
     /// The bytes are of another seal.
     Replaced,
-    /// The bytes do not check out.
+    /// The bytes are damaged.
     Corrupt,
 }
 
-/// Looks for `key` in what was read. What straddles out of a page is joined to it in place (the header between them
-/// is overwritten), so that the record is in one piece.
+/// Looks for `key` in the bytes that were read. The rest of a record that straddles pages is joined to it in place
+/// (over the header between them), so that the record is in one piece.
 pub(crate) fn look(key: &Key<'_>, sealed: Sealed, place: Place, bytes: &mut [u8]) -> Sight {
     match place {
         Place::Extent { unit, start } => look_at_extent(key, sealed, unit, start as usize, bytes),
@@ -60,7 +60,7 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
         }
         heads.push(head);
     }
-    // Of the page that is looked at, so much was checked already.
+    // Bytes of the current page that were checked already.
     let mut checked = 0;
     for n in 0..range.begins as usize {
         let (start, end) = (n * PAGE, (n + 1) * PAGE);
@@ -68,7 +68,7 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
         match look_at_page(key, &bytes[start..end + joined], &heads[n], checked) {
             Seen::Record(at) => return Sight::Record(start + at.start..start + at.end),
             Seen::Corrupt => return Sight::Corrupt,
-            // A record that straddles out of what the page table told to read is another one.
+            // A record that straddles out of the pages that the page table named is another one.
             Seen::Cut if range.is_open => return Sight::Cut(range.first + n as u32),
             Seen::Cut | Seen::Others => {}
         }
@@ -77,8 +77,8 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
     Sight::Others
 }
 
-/// Moves what the page at `at` begins with up to the page ahead, over its own header, and says how many bytes that
-/// are: the rest of a record that straddles. `None` if they do not check out.
+/// Moves the rest of a record that straddles from the front of the page at `at` up to its beginning, over the header
+/// between them. Returns its length; `None` if the bytes are damaged.
 fn join(bytes: &mut [u8], at: usize, head: Option<&PageHead>) -> Option<usize> {
     let Some(head) = head else { return Some(0) };
     let rest = PAGE_HEADER..head.first();
@@ -89,9 +89,9 @@ fn join(bytes: &mut [u8], at: usize, head: Option<&PageHead>) -> Option<usize> {
     Some(rest.len())
 }
 
-/// What was found among the records that begin in one page.
+/// What the records that begin in one page hold.
 enum Seen {
-    /// The key's record, here behind the page's start.
+    /// The key's record, at these bytes from the page's start.
     Record(Range<usize>),
     /// Records of other keys only.
     Others,
@@ -100,9 +100,8 @@ enum Seen {
     Corrupt,
 }
 
-/// Walks the records that begin in a page, behind which the rest of the last one was joined. The page is sound up
-/// to `checked`; of the rest, what the record lies in is checked, and all of it if there is none: it may have been
-/// there.
+/// Walks the records that begin in a page; the rest of the last one must have been joined. The first `checked` bytes
+/// are sound. Checks the sectors of the record, or all if it is not found: a damaged one may have held it.
 fn look_at_page(key: &Key<'_>, bytes: &[u8], head: &PageHead, checked: usize) -> Seen {
     let is_sound = |part: Range<usize>| {
         head.is_sound(bytes, part.start.max(checked)..part.end.min(PAGE).max(checked))
@@ -187,8 +186,8 @@ mod tests {
     }
 
     proptest! {
-        /// A record is found whole, or what was read is told to be damaged, whichever bit of it is another; and none
-        /// that the pages lack is told to be absent where it might have been.
+        /// With any one bit flipped, a record is found whole or the bytes are reported as damaged; and a record that is
+        /// not in the pages is never reported absent where damage may hide it.
         #[test]
         fn damage_is_noticed_where_it_matters(
             sizes in prop::collection::vec(prop_oneof![4 => 1usize..300, 1 => 300..PACKED_MAX - 12], 1..20),
@@ -221,7 +220,7 @@ mod tests {
             }
         }
 
-        /// Where rounding leaves open in which of several pages a record begins, all of them are looked through.
+        /// Where rounding leaves open in which of several pages a record begins, all of them are searched.
         #[test]
         fn all_pages_that_it_may_begin_in_are_looked_through(
             sizes in prop::collection::vec(prop_oneof![1usize..300, 1000..PACKED_MAX - 12], 1..14),
@@ -249,7 +248,7 @@ mod tests {
         }
     }
 
-    /// What looks like a record within a value is none, even where damage says that one begins there.
+    /// Bytes within a value that look like a record are none, even if a damaged header points there.
     #[test]
     fn damage_leads_to_no_record_that_was_never_stored() {
         let forged = record(7, 100);

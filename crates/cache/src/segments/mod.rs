@@ -1,5 +1,4 @@
-//! Segments: sorted pages of records on a drive, and the tables that know where each segment and each of its pages
-//! lies.
+//! Segments: sorted pages of records on a tier, and the tables of where each segment and each of its pages lies.
 
 pub(crate) mod layout;
 pub(crate) mod look;

@@ -1,15 +1,15 @@
 //! Sorting records by hash order.
 //!
-//! Positions are spread evenly, so each record is put down about where it belongs at once: in one of as many bins as
-//! there are records. What is left to do within a bin is done by insertion (MacLaren, "Internal sorting by radix plus
-//! sifting", Journal of the ACM 13, 1966).
+//! Positions are evenly distributed, so each record goes about where it belongs at once: into one of as many bins as
+//! there are records. Insertion sort does the rest within a bin (MacLaren, "Internal sorting by radix plus sifting",
+//! Journal of the ACM 13, 1966).
 
 use crate::segments::packing::Item;
 
-/// In a bin that has more, something is not spread evenly.
+/// A bin with more records means that positions are not evenly distributed.
 const BIN_MAX: u32 = 32;
 
-/// Sorts by name; those of one name stay in their order.
+/// Sorts by name; stable.
 pub(crate) fn sort<S: Copy>(items: &mut [Item<'_, S>]) {
     let bins = items.len();
     let bin = |item: &Item<'_, S>| ((u64::from(item.name.pos) * bins as u64) >> 32) as usize;
@@ -20,7 +20,7 @@ pub(crate) fn sort<S: Copy>(items: &mut [Item<'_, S>]) {
     }
     let mut end = 0;
     for count in &mut ends {
-        // For now, where its bin begins.
+        // The start of the bin; the next loop moves it to the end.
         end += std::mem::replace(count, end);
     }
     let mut places = vec![(0, 0); items.len()];
@@ -46,7 +46,7 @@ fn sift(places: &mut [(u64, u32)]) {
     }
 }
 
-/// Gives each place the item that it names; goes round cycle by cycle, and forgets the names.
+/// Moves each item to the place that names it, cycle by cycle; overwrites the names.
 fn permute<T: Copy>(items: &mut [T], places: &mut [(u64, u32)]) {
     for start in 0..items.len() {
         let (first, mut at) = (items[start], start);
@@ -68,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Evenly spread positions, few ones, and many in a row.
+        /// Evenly distributed positions, few ones, and many in a row.
         #[test]
         fn sorts_as_a_stable_sort_does(
             names in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! Packing: where the records of a segment lie in it, and what it looks like as bytes.
+//! Packing: assigns records their places in a segment, and writes its bytes.
 
 use crate::platform::prefetch;
 use crate::records::key::Name;
@@ -10,22 +10,22 @@ use crate::segments::pages::Tables;
 use std::ops::Range;
 use terrace_device::AlignedBuf;
 
-/// How many records ahead one is asked for that will be copied, and its first lines: they come from all over memory.
+/// Records are copied from all over memory: the first lines of the eighth record ahead are prefetched.
 const AHEAD: usize = 8;
 const AHEAD_LINES: usize = 2;
 
-/// A record on its way to a segment.
+/// A record that will be written to a segment.
 #[derive(Clone, Copy)]
 pub(crate) struct Item<'g, S> {
     pub(super) name: Name,
-    /// As encoded.
+    /// The encoded record.
     pub(super) bytes: &'g [u8],
-    /// Where it comes from.
+    /// Where the record was before.
     pub(super) source: S,
-    /// How many came before it.
+    /// Number of records that arrived before it.
     pub(super) arrival: u32,
     pub(super) is_manifest: bool,
-    /// Of key and value.
+    /// Bytes of key and value.
     pub(super) payload_bytes: u32,
     /// Unix seconds; 0 for never.
     pub(super) expires: u32,
@@ -35,35 +35,35 @@ pub(crate) struct Item<'g, S> {
 /// Where a record will lie in the segment.
 #[derive(Clone, Copy)]
 pub(crate) enum At {
-    /// Offset in the stream of the pages' rooms.
+    /// Offset in the pages' rooms, one after the other.
     Stream(u32),
-    /// First unit, from the first extent on.
+    /// First unit, counted from the segment's first extent.
     Extent(u32),
 }
 
 impl<'g, S> Item<'g, S> {
-    /// As it is, of a large item's manifest or not.
+    /// The item, as a large item's manifest or not.
     pub(crate) fn with_manifest(self, is_manifest: bool) -> Self {
         Self { is_manifest, ..self }
     }
 
-    /// As it is, with so many bytes of key and value, and an expiry in unix seconds, 0 for never.
+    /// The item, with its bytes of key and value, and its expiry in unix seconds, 0 for never.
     pub(crate) fn with_payload(self, payload_bytes: u32, expires: u32) -> Self {
         Self { payload_bytes, expires, ..self }
     }
 
-    /// Has a place of its own among those of the same name: they stay in the order of arrival.
+    /// Sets its order among records of the same name.
     pub(crate) fn set_arrival(&mut self, arrival: u32) {
         self.arrival = arrival;
     }
 
-    /// Of key and value.
+    /// Bytes of key and value.
     #[inline]
     pub(crate) fn payload_bytes(&self) -> u32 {
         self.payload_bytes
     }
 
-    /// Where it comes from.
+    /// Where the record was before.
     #[inline]
     pub(crate) fn source(&self) -> &S {
         &self.source
@@ -74,7 +74,7 @@ impl<'g, S> Item<'g, S> {
         self.name
     }
 
-    /// As encoded.
+    /// The encoded record.
     #[inline]
     pub(crate) fn bytes(&self) -> &'g [u8] {
         self.bytes
@@ -92,7 +92,7 @@ impl<'g, S> Item<'g, S> {
     }
 }
 
-/// What the footer says of the records as such.
+/// The footer as far as it follows from the records alone.
 pub(crate) fn describe<S>(items: &[Item<'_, S>]) -> Footer {
     Footer {
         names: items.iter().map(|item| item.name).collect(),
@@ -104,13 +104,13 @@ pub(crate) fn describe<S>(items: &[Item<'_, S>]) -> Footer {
     }
 }
 
-/// When a segment of them is to be looked through for manifests that have expired; see [`due`].
+/// Unix seconds at which a segment of these records should be searched for expired manifests; see [`due`].
 pub(crate) fn items_due<S>(items: &[Item<'_, S>]) -> u32 {
     due(items.iter().filter(|item| item.is_manifest).map(|item| item.expires).collect())
 }
 
-/// Of manifests that expire at these times (0 for never): when half of those that do have expired. So their segment
-/// is read a few times, however many there are.
+/// Unix seconds at which half of the manifests that expire at these times (0 for never) have expired; 0 for never. So a
+/// segment is read a few times, however many manifests it has.
 pub(crate) fn due(mut expiries: Vec<u32>) -> u32 {
     expiries.retain(|&expires| expires != 0);
     expiries.sort_unstable();
@@ -123,14 +123,14 @@ fn last_expiry<S>(items: &[Item<'_, S>]) -> u32 {
     if each.clone().any(|expires| expires == 0) { 0 } else { each.max().unwrap_or(0) }
 }
 
-/// Takes out all but the first of records that could come to share bucket and fingerprint, or that a word of the log
-/// could not tell apart, for a later segment. So (name, segment) means one record at every size of the index, and after
-/// a start. Answers what it took.
+/// Removes and returns records for a later segment: all but the first of those that could share bucket and fingerprint
+/// in an index of any size, or their bits in a word of the log. So (name, segment) always means one record, after a
+/// restart too.
 pub(crate) fn defer_equal_names<'g, S>(
     items: &mut Vec<Item<'g, S>>,
     width: u32,
 ) -> Vec<Item<'g, S>> {
-    // Most often there is none, and nothing is moved.
+    // Usually there is none, and nothing is moved.
     let is_clash = |&at: &usize| clashes(items[at].name, items[..at].iter().map(|i| i.name), width);
     let Some(first) = (1..items.len()).find(is_clash) else { return Vec::new() };
     let mut kept: Vec<_> = items[..first].iter().map(|item| item.name).collect();
@@ -144,14 +144,14 @@ pub(crate) fn defer_equal_names<'g, S>(
     items.extract_if(first.., is_taken).collect()
 }
 
-/// Whether a name could come to share bucket and fingerprint with one of those before it, which are in order, or shares
-/// with it what words of the log keep.
+/// Whether a name could share bucket and fingerprint, or its bits in a word of the log, with one of those before it,
+/// which must be in order.
 fn clashes(name: Name, before: impl DoubleEndedIterator<Item = Name>, width: u32) -> bool {
     let mut near = before.rev().take_while(|other| name.pos - other.pos < width);
     near.any(|other| other.fingerprint == name.fingerprint || other.short() == name.short())
 }
 
-/// Finds places for the items, taking out the latest arrivals until the rest fits. Answers what it took.
+/// Gives the items places; removes and returns the latest arrivals until the rest fits.
 pub(crate) fn fit<'g, S>(items: &mut Vec<Item<'g, S>>, segment_bytes: usize) -> Vec<Item<'g, S>> {
     let (mut limit, mut taken) = (items.len() as u32, Vec::new());
     loop {
@@ -167,9 +167,9 @@ pub(crate) fn fit<'g, S>(items: &mut Vec<Item<'g, S>>, segment_bytes: usize) -> 
     }
 }
 
-/// Gives every item its place and says how many bytes the segment needs.
+/// Gives every item its place; returns the bytes that the segment needs.
 fn place<S>(items: &mut [Item<'_, S>]) -> usize {
-    // Where in the stream the page begins that is being filled, and how far it is.
+    // Start of the page that is being filled, in the pages' rooms, and bytes in it.
     let (mut page, mut offset) = (0usize, 0usize);
     let (mut unit, mut extents, mut straddling) = (0usize, 0, false);
     for item in items.iter_mut() {
@@ -206,7 +206,7 @@ pub(crate) fn assemble<S>(items: &[Item<'_, S>], segment: &mut AlignedBuf, foote
         .collect();
     write_pages(&packed, segment, footer);
     let first_unit = footer.starts.len() * PAGE / EXTENT_UNIT;
-    // What no record takes is zero, not what the buffer held before.
+    // Bytes without a record must be zero, not what the buffer held before.
     let mut end = first_unit * EXTENT_UNIT;
     for item in items {
         let At::Extent(unit) = item.at else { continue };
@@ -253,8 +253,7 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
     for (page, starts) in starts.into_iter().enumerate() {
         starts.finish(&mut segment[page * PAGE..(page + 1) * PAGE], page as u32, footer.seq);
     }
-    // A page in which no record begins is never the one to start reading at: it takes the first
-    // position of the page after it.
+    // A page in which no record begins is never the first to read: it takes the first position of the page after it.
     let mut next = u32::MAX;
     for page in (0..pages).rev() {
         next = firsts[page].unwrap_or(next);
@@ -267,8 +266,8 @@ fn write_pages<S>(packed: &[(usize, &Item<'_, S>)], segment: &mut [u8], footer: 
         (tables.shift, tables.starts, tables.straddlers);
 }
 
-/// Shows the parts of a piece of the stream between page headers: where in the piece each begins, and which bytes
-/// of the segment it is.
+/// Splits a range of the pages' rooms at page headers: shows the offset of each part in the range, and its bytes in the
+/// segment.
 fn each_part(at: usize, bytes: usize, mut show: impl FnMut(usize, Range<usize>)) {
     let mut done = 0;
     while done < bytes {

@@ -1,7 +1,7 @@
-//! One page of small records: its header, and what in it checks out.
+//! One page of small records: its header, and which parts of it are sound.
 //!
-//! A header has a checksum for every sector of its page, so that a lookup checks what its record lies in and
-//! not all that was read: a drive writes to memory, from where each byte that is looked at has to come.
+//! A header has a checksum for every sector of its page, so that a lookup checks the sectors of its record only: drives
+//! write to memory, from where the processor must fetch each byte that it checks.
 
 use crate::segments::layout::{PAGE, checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use std::ops::Range;
@@ -11,23 +11,23 @@ use std::ops::Range;
 pub(crate) const PAGE_HEADER: usize = FIRSTS_AT + 2 * SECTORS;
 /// Bytes of records in a page.
 pub(crate) const PAGE_ROOM: usize = PAGE - PAGE_HEADER;
-/// What has a checksum of its own, the first one shorter by the header. Half of it would be less to check, for
-/// 24 bytes more in each page.
+/// The part of a page with a checksum of its own; the first one excludes the header. Sectors of half the size would
+/// leave less to check, for 24 bytes more in each page.
 const SECTOR: usize = 1024;
 const SECTORS: usize = PAGE / SECTOR;
 const SUMS_AT: usize = 16;
 const FIRSTS_AT: usize = SUMS_AT + 4 * SECTORS;
 
-/// Which records begin in a page, as they are put there.
+/// The records that begin in a page that is being written.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Starts {
     records: u16,
-    /// By sector; 0 where none begins.
+    /// Offset of the first record in each sector; 0 where none begins.
     firsts: [u16; SECTORS],
 }
 
 impl Starts {
-    /// The next record begins here, at an offset in the page's room.
+    /// Adds the next record, which begins at this offset in the page's room.
     pub(crate) fn add(&mut self, at: usize) {
         let at = PAGE_HEADER + at;
         let first = &mut self.firsts[at / SECTOR];
@@ -37,7 +37,7 @@ impl Starts {
         self.records += 1;
     }
 
-    /// Completes page number `number`, whose records are in place.
+    /// Completes page number `number`; its records must be in place.
     pub(crate) fn finish(&self, page: &mut [u8], number: u32, seq: u64) {
         put_u64(page, 4, seq);
         put_u16(page, 12, self.records);
@@ -49,7 +49,7 @@ impl Starts {
     }
 }
 
-/// Puts checksums into a page whose header is complete but for these.
+/// Puts checksums into a page; the rest of its header must be complete.
 pub(crate) fn put_checksums(page: &mut [u8], number: u32) {
     for sector in 0..SECTORS {
         let sum = checksum(0, &page[bytes_of(sector)]);
@@ -59,17 +59,17 @@ pub(crate) fn put_checksums(page: &mut [u8], number: u32) {
     put_u32(page, 0, sum);
 }
 
-/// The bytes of a page that a sector's checksum is of.
+/// The bytes of a page that a sector's checksum covers.
 fn bytes_of(sector: usize) -> Range<usize> {
     PAGE_HEADER.max(sector * SECTOR)..(sector + 1) * SECTOR
 }
 
-/// The header of a page, which checked out.
+/// The header of a page, with a correct checksum.
 #[derive(Clone, Copy)]
 pub(crate) struct PageHead([u8; PAGE_HEADER]);
 
 impl PageHead {
-    /// Of page number `number`; `None` if its checksum does not fit.
+    /// The header of page number `number`; `None` if its checksum does not fit.
     #[inline]
     pub(crate) fn of(page: &[u8], number: u32) -> Option<Self> {
         let head: &[u8; PAGE_HEADER] = page.first_chunk().filter(|_| page.len() >= PAGE)?;
@@ -86,16 +86,15 @@ impl PageHead {
         u16_at(&self.0, 12)
     }
 
-    /// Where the first record begins; `PAGE` if none does. What is ahead of it belongs to the page before.
+    /// Where the first record begins; `PAGE` if none does. Bytes before it belong to a record of the page before.
     #[inline]
     pub(crate) fn first(&self) -> usize {
         let first = (0..SECTORS).find_map(|sector| self.first_in(sector));
         first.map_or(PAGE, |first| first.clamp(PAGE_HEADER, PAGE))
     }
 
-    /// Whether a walk from record to record that enters a sector at `at` is where a record begins: it is where the
-    /// header says that the first one of the sector does. So what a damaged sector says of where its records end
-    /// leads nobody astray in another.
+    /// Whether a walk from record to record enters a sector at `at` where its first record begins, as the header says.
+    /// So a wrong length in a damaged sector never misleads a walk in the next one.
     #[inline]
     pub(crate) fn enters_at(&self, at: usize) -> bool {
         self.first_in(at / SECTOR) == Some(at)
@@ -106,7 +105,7 @@ impl PageHead {
         (first != 0).then_some(first.into())
     }
 
-    /// Whether the sectors that these bytes of the page lie in check out.
+    /// Whether the sectors with these bytes of the page have correct checksums.
     #[inline]
     pub(crate) fn is_sound(&self, page: &[u8], bytes: Range<usize>) -> bool {
         let sum = |sector| u32_at(&self.0, SUMS_AT + 4 * sector);
@@ -122,7 +121,7 @@ impl PageHead {
     }
 }
 
-/// The header of a page all of which checks out.
+/// The header of a page if all of its checksums are correct.
 pub(crate) fn check_page(page: &[u8], number: u32) -> Option<PageHead> {
     PageHead::of(page, number).filter(|head| head.is_sound(page, PAGE_HEADER..PAGE))
 }
@@ -172,7 +171,7 @@ mod tests {
         assert_eq!([0, 1023, 1024].map(PageHead::end_of_sector), [1024, 1024, 2048]);
     }
 
-    /// Each bit of a page is in a checksum that says so, and in no other sector's.
+    /// Each bit of a page is covered by one checksum of a sector, or by the header's.
     #[test]
     fn damage_is_noticed_where_it_is() {
         const PARTS: [(usize, usize); 5] =

@@ -1,22 +1,22 @@
-//! Which page of a sealed segment a record is in, from two bytes of DRAM per page.
+//! The page of a sealed segment that holds a record, from two bytes of DRAM per page.
 //!
-//! Records lie in hash order, so a record's position in it says roughly which page; the table holds,
-//! for each page, how far the first position in it is from where an even spread would put it, in
-//! steps of 2^shift (15 bits), and whether the page before ends within the same step (1 bit).
+//! Records are in hash order, so a record's position gives its page roughly. The table holds for each page the distance
+//! of its first position from that of an even distribution, in steps of 2^shift (15 bits), and whether the page before
+//! ends within the same step (1 bit).
 //! Interpolation search over such a table is described by Perl, Itai and Avni ("Interpolation Search",
 //! CACM 1978); here the table is exact and the search walks a page or two.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// "No record straddles out of this page."
+/// No record straddles out of this page.
 const NONE: u16 = 0x7fff;
-/// Offsets are within this range; it leaves out what would look like `NONE`.
+/// Offsets are within this range; it excludes the value of `NONE`.
 const OFFSETS: std::ops::Range<i64> = -(1 << 14)..(1 << 14) - 1;
 /// With this shift positions have 13 bits and every offset fits.
 const SHIFT_MAX: u8 = 19;
 
-/// Pages that one lookup reads at most. Of pages with a record or less each, thousands to a segment, one in some
-/// ten thousand shares its step with two others; each further one is hundreds of times as rare.
+/// Pages that one lookup reads, at most. Of pages with a record or less each, thousands to a segment, one in some ten
+/// thousand shares its step with two more; each further one is hundreds of times as rare.
 pub(crate) const RANGE_MAX: usize = 8;
 
 /// Pages to read.
@@ -24,9 +24,9 @@ pub(crate) const RANGE_MAX: usize = 8;
 pub(crate) struct PageRange {
     pub(super) first: u32,
     pub(super) pages: u32,
-    /// In so many of them the record may begin; it may straddle into the one behind these.
+    /// The record may begin in the first `begins` of them; it may straddle into the one behind these.
     pub(super) begins: u32,
-    /// The record may be the one that straddles out of the last of these pages.
+    /// The record may straddle out of the last of these pages.
     pub(super) is_open: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Tables {
     pub(super) straddlers: Vec<u16>,
 }
 
-/// The position at which an even spread over `pages` would begin `page`, in steps of 2^shift.
+/// The position at which `page` would begin if records were evenly distributed over `pages`, in steps of 2^shift.
 fn even(page: usize, pages: usize, shift: u8) -> i64 {
     ((((page as u64) << 32) / pages as u64) >> shift) as i64
 }
@@ -60,8 +60,8 @@ fn offset(pos: u32, page: usize, pages: usize, shift: u8) -> i64 {
 }
 
 impl Tables {
-    /// Encodes, for every page, the position of the first record that begins in it and of the last
-    /// one, and whether that one straddles into the next page. All ascending.
+    /// Encodes, for every page, the positions of the first and of the last record that begin in it, and whether the
+    /// last one straddles into the next page. All must be ascending.
     pub(crate) fn encode(firsts: &[u32], lasts: &[u32], straddles: &[bool]) -> Self {
         let pages = firsts.len();
         let fits = |shift: &u8| {
@@ -97,7 +97,7 @@ impl PageTable<'_> {
         even(page, self.starts.len(), self.shift) + i64::from(code >> 1)
     }
 
-    /// Whether the record at `wanted` may as well be the last of the page before.
+    /// Whether the record at `wanted` may also be the last of the page before.
     fn is_shared(&self, page: usize, wanted: i64) -> bool {
         page > 0
             && self.starts[page].load(Ordering::Relaxed) & 1 == 1
@@ -110,8 +110,8 @@ impl PageTable<'_> {
             && self.bound(self.straddlers, page) <= wanted
     }
 
-    /// The pages that hold the record at `pos`, if the segment has it. Most often one; two where the record
-    /// straddles, and as many as begin in one step where rounding leaves open in which of them it is.
+    /// The pages that hold the record at `pos`, if the segment has it. Usually one; two where the record straddles;
+    /// where several pages begin in one step, all that rounding leaves open, at most [`RANGE_MAX`].
     pub(crate) fn locate(&self, pos: u32) -> Option<PageRange> {
         let pages = self.starts.len();
         if pages == 0 {

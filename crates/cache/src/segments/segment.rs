@@ -1,7 +1,7 @@
-//! The segment table of a shard: where each numbered segment lies, and what of it is alive.
+//! The segment table of a shard: where each numbered segment lies, and how much of it is live.
 //!
-//! Readers look without a lock. A row's seal sequence is set last and cleared first, so reading it
-//! before and after tells whether what was read in between belongs together.
+//! Readers take no lock. A row's seal sequence is set last and cleared first: a reader that finds the same one before
+//! and after its reads has read a consistent row.
 
 use crate::platform::getters::getters;
 use crate::platform::mapped::Mapped;
@@ -28,23 +28,23 @@ impl SlotId {
     }
 }
 
-/// A segment as one seal made it; numbers are reused, this is not.
+/// A segment as one seal wrote it; numbers are reused, sequences are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) number: u16,
     pub(crate) seq: u64,
 }
 
-/// Where in its segment a record is to be looked for.
+/// Where in its segment a record may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In one or two pages.
+    /// In these pages, at most [`crate::segments::pages::RANGE_MAX`].
     Pages(PageRange),
-    /// In the extent that begins with unit `unit`, `start` bytes into what is read for it.
+    /// In the extent that begins with unit `unit`, `start` bytes into the bytes read for it.
     Extent { unit: u32, start: u32 },
 }
 
-/// On a cache line of its own: a change of a record goes through most of it.
+/// Has a cache line of its own: a change of a record touches most of it.
 #[derive(bytemuck::Zeroable)]
 #[repr(align(64))]
 struct Row {
@@ -57,7 +57,7 @@ struct Row {
     records: AtomicU32,
     /// Bytes of all records at the seal; a segment is at most 64 MiB.
     record_bytes: AtomicU32,
-    /// Of that, keys and values.
+    /// Bytes of their keys and values.
     payload_bytes: AtomicU32,
     live_records: AtomicU32,
     live_bytes: AtomicU32,
@@ -71,7 +71,7 @@ struct Row {
     age: AtomicU64,
 }
 
-/// What is alive in a segment.
+/// What is live in a segment, and what was in it at the seal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(super) live_records: u32,
@@ -90,7 +90,7 @@ getters! {
 }
 
 impl Usage {
-    /// So many live records and bytes, for tests.
+    /// A usage with these live records and bytes, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn alive(live_records: u32, live_bytes: u32) -> Self {
         Self { live_records, live_bytes, ..Self::default() }
@@ -102,7 +102,7 @@ pub(crate) struct SegmentTable {
     rows: Mapped<Row>,
     pages_max: usize,
     extents_max: usize,
-    /// Bytes of which reads of extents are multiples.
+    /// Reads of extents are multiples of this many bytes.
     read_unit: usize,
     starts: Mapped<AtomicU16>,
     straddlers: Mapped<AtomicU16>,
@@ -128,27 +128,27 @@ impl SegmentTable {
 
     pub(crate) const ROW_BYTES: u64 = size_of::<Row>() as u64;
 
-    /// The segment that now has this number.
+    /// The segment that has this number now.
     pub(crate) fn sealed(&self, number: u16) -> Option<Sealed> {
         let seq = self.rows[usize::from(number)].seq.load(Ordering::Acquire);
         (seq != 0).then_some(Sealed { number, seq })
     }
 
-    /// Where the segment of a number lies that may be out of date, or of none.
+    /// The slot of the segment with a number; may be out of date or of no segment.
     pub(crate) fn likely_slot(&self, number: u16) -> Option<SlotId> {
         let bits = self.rows.get(usize::from(number))?.slot.load(Ordering::Relaxed);
         (bits != 0).then(|| SlotId::from_bits(bits))
     }
 
-    /// Asks the processor for the row of a segment. A number that there is not does no harm.
+    /// Prefetches the row of a segment; does nothing if there is none with this number.
     pub(crate) fn prefetch(&self, number: u16) {
         if let Some(row) = self.rows.get(usize::from(number)) {
             prefetch::line(row);
         }
     }
 
-    /// Asks for what [`SegmentTable::plan`] of a record at `pos` looks at, if the segment has about as many pages as
-    /// it may and no extents, as most have. A number that there is not does no harm.
+    /// Prefetches what [`SegmentTable::plan`] of a record at `pos` reads, if the segment has about as many pages as it
+    /// may and no extents, as most have. Does nothing if there is none with this number.
     pub(crate) fn prefetch_plan(&self, number: u16, pos: u32) {
         let page = (u64::from(pos) * self.pages_max as u64) >> 32;
         let at = usize::from(number) * self.pages_max + page as usize;
@@ -170,8 +170,8 @@ impl SegmentTable {
         (0..self.rows.len()).filter_map(|number| self.sealed(number as u16))
     }
 
-    /// Makes a written segment readable; `age` is that of its records, see [`SegmentTable::age`]. Under the shard's
-    /// lock; the row is unused.
+    /// Makes a written segment readable; `age` is that of its records, see [`SegmentTable::age`]. The caller must hold
+    /// the shard's lock, and the row must be unused.
     pub(crate) fn publish(&self, slot: SlotId, footer: &Footer, records: u32, age: u64) {
         let row = &self.rows[usize::from(footer.number)];
         let at = usize::from(footer.number);
@@ -199,12 +199,13 @@ impl SegmentTable {
         row.seq.store(footer.seq, Ordering::Release);
     }
 
-    /// Makes a segment unreadable and says where it lay. Under the shard's lock.
+    /// Makes a segment unreadable and returns its slot. The caller must hold the shard's lock.
     pub(crate) fn retract(&self, number: u16) -> SlotId {
         let row = &self.rows[usize::from(number)];
-        // Behind the note that entries move: who finds neither the segment nor what took its place has to see that.
+        // After the note that entries move: a lookup that finds neither the segment nor its successor must see that
+        // note.
         row.seq.store(0, Ordering::Release);
-        // Whoever sees a later use of the row sees that the sequence has changed.
+        // A reader that sees a later use of the row must see that the sequence has changed.
         fence(Ordering::Release);
         SlotId::from_bits(row.slot.load(Ordering::Relaxed))
     }
@@ -213,13 +214,13 @@ impl SegmentTable {
         SlotId::from_bits(self.rows[usize::from(number)].slot.load(Ordering::Relaxed))
     }
 
-    /// The seal sequence of the segment that the newest records of a segment were written to first: where they moved
-    /// since, their age stays. A start, which does not know it, takes the segment's own sequence.
+    /// The seal sequence of the segment that its newest records were first written to: relocated records keep their
+    /// age. A start, which does not know it, takes the segment's own sequence.
     pub(crate) fn age(&self, number: u16) -> u64 {
         self.rows[usize::from(number)].age.load(Ordering::Relaxed)
     }
 
-    /// Its records count as stored at this sequence.
+    /// Sets the sequence that its records count as stored at.
     pub(crate) fn set_age(&self, number: u16, age: u64) {
         self.rows[usize::from(number)].age.store(age, Ordering::Relaxed);
     }
@@ -234,8 +235,8 @@ impl SegmentTable {
         expires != 0 && expires <= now
     }
 
-    /// Unix seconds from which on the segment is worth a look for manifests that have expired; 0 for never, or where
-    /// that is not known, as after a start.
+    /// Unix seconds from which on the segment should be searched for expired manifests; 0 for never, or where that is
+    /// unknown, as after a start.
     pub(crate) fn items_due(&self, number: u16) -> u32 {
         self.rows[usize::from(number)].items_due.load(Ordering::Relaxed)
     }
@@ -254,7 +255,7 @@ impl SegmentTable {
         }
     }
 
-    /// Bytes of keys and values of live records, as their share was at the seal.
+    /// Bytes of keys and values of live records, estimated by their share at the seal.
     pub(crate) fn live_payload_bytes(&self, number: u16) -> u64 {
         let row = &self.rows[usize::from(number)];
         let [live, payload, all] = [&row.live_bytes, &row.payload_bytes, &row.record_bytes]
@@ -262,27 +263,27 @@ impl SegmentTable {
         live * payload / all.max(1)
     }
 
-    /// So much of a segment is alive. Under the shard's lock.
+    /// Sets how much of a segment is live. The caller must hold the shard's lock.
     pub(crate) fn set_live(&self, number: u16, records: u32, bytes: u32) {
         let row = &self.rows[usize::from(number)];
         row.live_records.store(records, Ordering::Relaxed);
         row.live_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// One more live record. Under the shard's lock.
+    /// Adds a live record. The caller must hold the shard's lock.
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
         let usage = self.usage(number);
         self.set_live(number, usage.live_records + 1, usage.live_bytes + bytes);
     }
 
-    /// Bytes of a record, on average.
+    /// Average bytes of a record at the seal.
     pub(crate) fn average_bytes(&self, number: u16) -> u32 {
         let usage = self.usage(number);
         usage.record_bytes / usage.records.max(1)
     }
 
-    /// One live record less; where its size is not known, the segment's average is taken. Returns
-    /// the bytes. Under the shard's lock.
+    /// Subtracts a live record, with the segment's average if `bytes` is not known. Returns the bytes. The caller must
+    /// hold the shard's lock.
     pub(crate) fn sub_live(&self, number: u16, bytes: Option<u32>) -> u32 {
         let row = &self.rows[usize::from(number)];
         let usage = self.usage(number);
@@ -300,7 +301,7 @@ impl SegmentTable {
         (pages * if straddling { 4 } else { 2 } + extents * 8) as u64
     }
 
-    /// Bytes of the footer of a segment, and pages and extents: what [`Footer::bytes_for`] needs.
+    /// Bytes of the footer of a segment.
     pub(crate) fn footer_bytes(&self, number: u16) -> usize {
         let (pages, _, straddling, extents) = self.shape(number);
         Footer::bytes_for(self.usage(number).records as usize, pages, straddling, extents)
@@ -322,7 +323,7 @@ impl SegmentTable {
         self.shape(number).0
     }
 
-    /// The extents of a segment. Under the shard's lock, or followed by a check of the sequence.
+    /// The extents of a segment. The caller must hold the shard's lock, or check the sequence afterwards.
     pub(crate) fn extents(&self, number: u16) -> impl Iterator<Item = Extent> {
         let at = usize::from(number) * self.extents_max;
         let (_, _, _, extents) = self.shape(number);
@@ -336,9 +337,8 @@ impl SegmentTable {
         (pages, (shape >> 16) as u8, shape >> 24 & 1 == 1, (shape >> 32) as usize)
     }
 
-    /// Where the record at `pos` may lie: extents at exactly this position first, then pages.
-    /// `skip` of these were looked at already. `None` when there is no further place or the segment
-    /// is gone.
+    /// Where the record at `pos` may lie: in extents at exactly this position first, then in pages. The first `skip` of
+    /// these places are left out. `None` when there is no further place or the segment is gone.
     pub(crate) fn plan(&self, sealed: Sealed, pos: u32, skip: u16) -> Option<(Place, ReadPlan)> {
         let number = usize::from(sealed.number);
         if !self.is_current(sealed) {
@@ -372,7 +372,7 @@ impl SegmentTable {
         planned.filter(|_| self.is_current(sealed))
     }
 
-    /// The read of the blocks that an extent touches.
+    /// The read of the device blocks that an extent touches.
     fn extent_plan(&self, slot: SlotId, extent: Extent) -> (Place, ReadPlan) {
         let start = extent.unit as usize * EXTENT_UNIT;
         let end = (start + extent.units as usize * EXTENT_UNIT).next_multiple_of(self.read_unit);
@@ -394,7 +394,7 @@ pub(crate) fn page_plan(slot: SlotId, range: PageRange) -> ReadPlan {
     ReadPlan { tier: slot.tier.into(), offset, bytes: range.pages * PAGE as u32 }
 }
 
-/// A read that the worker has to do.
+/// A read that the worker must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
     /// Index into `Config::tiers`.

@@ -1,4 +1,4 @@
-//! Where the records of a whole segment lie in what was read of it.
+//! Where the records of a whole segment lie in the bytes read of it.
 
 use crate::records::record::Record;
 use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, check_extent};
@@ -6,8 +6,8 @@ use crate::segments::page::{PAGE_HEADER, PAGE_ROOM, check_page};
 use crate::segments::segment::{Sealed, SegmentTable};
 use std::ops::Range;
 
-/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent.
-/// Joins its pages in place.
+/// Shows the records of a whole segment in `buffer`, and `None` for every damaged page or extent. Joins its pages in
+/// place.
 pub(crate) fn each_record<E>(
     segments: &SegmentTable,
     sealed: Sealed,
@@ -18,8 +18,8 @@ pub(crate) fn each_record<E>(
     spans.into_iter().try_for_each(|span| visit(span.map(|span| &buffer[span])))
 }
 
-/// Where the records of a whole segment lie in `buffer`, whose pages are joined in place; `None` for every
-/// damaged page or extent.
+/// Where the records of a whole segment lie in `buffer`; `None` for every damaged page or extent. Joins its pages in
+/// place.
 pub(crate) fn spans(
     segments: &SegmentTable,
     sealed: Sealed,
@@ -52,12 +52,12 @@ pub(crate) fn spans(
 struct Run {
     at: usize,
     records: u16,
-    /// Bytes from here on are not known to be sound: a record that reaches beyond is damaged.
+    /// Bytes from here on may be damaged: a record that reaches beyond is.
     end: usize,
 }
 
-/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages
-/// are in one piece, and says where the records of each page begin; `None` for a damaged page.
+/// Removes the page headers from the first `pages` of a segment, so that records that straddle pages are in one piece.
+/// Returns where the records of each page begin; `None` for a damaged page.
 fn join_pages(segment: &mut [u8], pages: usize, seq: u64) -> Vec<Option<Run>> {
     let mut runs: Vec<Option<Run>> = Vec::with_capacity(pages);
     for page in 0..pages {
