@@ -1,7 +1,7 @@
-//! Cleaning: what still counts of the oldest slot is said again at the end, and then the slot is free.
+//! Cleaning: appends the words of the log's oldest slot that still count once more, and then frees the slot.
 //!
-//! Other threads seal and move segments meanwhile. So a word is looked at once more where it is said again, while
-//! nobody changes its shard: a kill that came to stand behind the next segment in its slot would be meant for that.
+//! Other threads seal and relocate segments meanwhile. So a word is checked again when it is appended, under the lock
+//! of its shard: a tombstone behind the next segment in its slot would void records of that one.
 
 use super::word::Word;
 use super::{Locked, PAGE_WORDS, Seat, TombstoneLog};
@@ -13,58 +13,60 @@ use std::io;
 use std::sync::atomic::Ordering;
 use terrace_device::is_unanswered;
 
-/// The log is cleaned when it is longer than this many times what counts in it.
+/// The log is cleaned when it is longer than this many times the words in it that count.
 const GARBAGE_FACTOR: u64 = 2;
-/// Slots, of those that the log may take, that are left when it is cleaned whatever it says.
+/// With fewer free slots than this the log is cleaned, however much of it counts.
 const SLOTS_LEFT: u64 = 8;
-/// Those that requests leave to background work.
+/// With fewer free slots than this requests leave them to the background.
 const SLOTS_HELD_BACK: u64 = 4;
-/// Pages that are looked through at a time.
+/// Pages read at once.
 const PAGES_AT_ONCE: u64 = 64;
-/// The log is long when what counts takes three of four parts of what it may be.
+/// The log is long when the words that count take more than three quarters of its slots.
 const LONG: (u64, u64) = (3, 4);
-/// A slot of which less than one part in so many does not count is not worth its cleaning.
+/// While requests must leave slots to the background, the log fails if cleaning a slot would free less than a sixteenth
+/// of it.
 const GAIN_PARTS: u64 = 16;
 
 impl TombstoneLog {
-    /// Kills and segments that count, in words.
+    /// Words for the tombstones and segments that count.
     fn live_words(&self) -> u64 {
         self.tombstones.load(Ordering::Relaxed) + 3 * self.segments.load(Ordering::Relaxed)
     }
 
-    /// Slots that it may still take.
+    /// Slots that the log may still take.
     pub(super) fn slots_left(&self, slots: &Slots) -> u64 {
         let pages = self.get(LogField::Spilled).saturating_sub(self.get(LogField::Tail));
         self.slots_max.saturating_sub(pages.div_ceil(self.pages_per_slot(slots)))
     }
 
-    /// Whether cleaning may soon have none to say what counts in.
+    /// Whether cleaning may soon have no slot to append to.
     pub(crate) fn is_short_of_slots(&self, slots: &Slots) -> bool {
         self.slots_left(slots) < SLOTS_LEFT
     }
 
-    /// Whether the last slot that it may take is full: nothing more is written before cleaning gives one back.
+    /// Whether the last slot that it may take is full: nothing more is written before cleaning frees one.
     pub(super) fn is_out_of_slots(&self, slots: &Slots) -> bool {
         let is_full = self.get(LogField::Spilled).is_multiple_of(self.pages_per_slot(slots));
         is_full && self.slots_left(slots) <= 1
     }
 
-    /// Whether what counts is nearly all that the log has slots for. Kills count until their segment is taken
-    /// back, so that this is what makes them fewer.
+    /// Whether the words that count take nearly all slots. A tombstone counts until its segment is reclaimed, so that
+    /// only reclaim makes them fewer.
     pub(crate) fn is_long(&self, slots: &Slots) -> bool {
         let slots_max = self.slots_max.saturating_sub(SLOTS_LEFT);
         let words_max = slots_max * self.pages_per_slot(slots) * PAGE_WORDS;
         self.live_words() * LONG.1 > words_max * LONG.0 && !self.has_failed()
     }
 
-    /// Notes whether requests have to leave the last slots to background work: whenever slots were taken or given, since
-    /// requests take some themselves to make what they say durable. By who writes, so that the last to note is right.
+    /// Updates whether requests must leave the last slots to the background. The thread that takes or frees slots must
+    /// call it after each change, so that the last call is right: requests take slots, too, to make their words
+    /// durable.
     pub(super) fn note_slots_left(&self, slots: &Slots) {
         let holds_back = self.slots_left(slots) < SLOTS_HELD_BACK;
         self.holds_back.store(holds_back, Ordering::Relaxed);
     }
 
-    /// Frees the oldest slot, when too little of the log counts or it is as long as it may be.
+    /// Frees the oldest slot, when too little of the log counts or it is nearly as long as it may be.
     pub(super) fn clean(&self, slots: &Slots, locked: &Locked<'_>) -> bool {
         let per_slot = self.pages_per_slot(slots);
         let (tail, spilled) = (self.get(LogField::Tail), self.get(LogField::Spilled));
@@ -80,7 +82,7 @@ impl TombstoneLog {
                 Ok(run) => run,
                 Err(error) if is_unanswered(&error) => return false,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData || is_short_of_slots => {
-                    // What it said is not known any more: the next start must be cold.
+                    // Its words are unknown now: the next start must be cold.
                     self.fail();
                     return true;
                 }
@@ -97,22 +99,22 @@ impl TombstoneLog {
             }
             match self.say_what_counts(&words, slots, locked) {
                 Some(more) => said += more,
-                // The oldest slot stays; to say something twice does no harm.
+                // The oldest slot stays; words that are there twice do no harm.
                 None => return self.put_off(slots),
             }
         }
         let words = per_slot * PAGE_WORDS;
         if self.holds_back.load(Ordering::Relaxed) && (words - said.min(words)) * GAIN_PARTS < words
         {
-            // Requests would wait for ever; now they don't, but the next start must be cold.
+            // Requests would wait for ever; now they do not, but the next start must be cold.
             self.fail();
             return true;
         }
         self.drop_oldest_slot(tail, last, slots)
     }
 
-    /// There is no room for what counts, or a drive does not take it. Says whether something came of it: where only
-    /// cleaning would make room, requests would wait for ever. Now they don't, but the next start must be cold.
+    /// Handles a lack of room for words that count, or a failed write. Returns whether that changed anything: where
+    /// only cleaning would make room, requests would wait for ever, so the log fails and the next start must be cold.
     fn put_off(&self, slots: &Slots) -> bool {
         let is_stuck = self.is_out_of_slots(slots);
         if is_stuck {
@@ -121,7 +123,7 @@ impl TombstoneLog {
         is_stuck
     }
 
-    /// Says again what still counts of some words; how many. `None` if the ring has no room.
+    /// Appends those of some words that still count; returns their number. `None` if the ring has no room.
     fn say_what_counts(
         &self,
         words: &[(u64, Word)],
@@ -133,8 +135,8 @@ impl TombstoneLog {
             Some((self.shard_of(word)?, at, word))
         };
         let mut words: Vec<_> = words.iter().filter_map(counts).collect();
-        // Their order does not matter: all are of segments that are there. What was said several times is said once, since
-        // it counts once: else copies would go round for as long as the log is short of slots.
+        // Their order does not matter: all are of segments that exist. A word that is there several times counts once
+        // and is appended once: else copies would circulate while the log is short of slots.
         words.sort_unstable_by_key(|&(shard, at, word)| (shard, word.to_bits(), Reverse(at)));
         words.dedup_by_key(|&mut (shard, _, word)| (shard, word.to_bits()));
         for of_shard in words.chunk_by(|a, b| a.0 == b.0) {
@@ -154,7 +156,7 @@ impl TombstoneLog {
         Some(words.len() as u64)
     }
 
-    /// While nobody changes the shard. The slot may have the segment of another one by now.
+    /// The caller must hold the shard's lock. The slot may have a segment of another shard by now.
     fn say_if_it_counts(&self, shard: u16, at: u64, word: Word) {
         match self.still_counts(at, word).filter(|_| self.shard_of(word) == Some(shard)) {
             Some(Word::Relog { slot, .. }) => self.relog(slot),
@@ -163,7 +165,7 @@ impl TombstoneLog {
         }
     }
 
-    /// The oldest slot says nothing any more that counts.
+    /// Frees the oldest slot, after its words that count were appended again.
     fn drop_oldest_slot(&self, tail: u64, last: u32, slots: &Slots) -> bool {
         if self.keeps_directory() && self.make_durable(slots).is_err() {
             return self.put_off(slots);
@@ -171,7 +173,7 @@ impl TombstoneLog {
         crash_point("log: said again");
         let slot = self.slot_of(tail, slots);
         if self.has_failed() {
-            // The state was lost: that may be another slot.
+            // The state was lost: the number may be that of another slot.
             return false;
         }
         {
@@ -190,7 +192,7 @@ impl TombstoneLog {
         true
     }
 
-    /// Says again that a segment is there, and counts.
+    /// Appends again that a segment exists and counts.
     pub(crate) fn relog(&self, slot: u32) {
         let Seat { shard, number, seq } = self.uses[slot as usize].seat();
         self.append(Word::Relog { slot, seq });
@@ -203,8 +205,7 @@ impl TombstoneLog {
         Some(self.uses.get(slot as usize)?.seat().shard)
     }
 
-    /// Whether it says that a segment began which was not committed yet: to say that it is there would be to
-    /// commit it.
+    /// Whether the word begins a segment that was not committed yet: a `Relog` for it would commit it.
     fn is_half_done(&self, at: u64, word: Word) -> bool {
         let used = word.slots().next().and_then(|slot| self.uses.get(slot as usize));
         let is_begin = matches!(word, Word::Begin { .. });
@@ -213,7 +214,7 @@ impl TombstoneLog {
             && used.is_some_and(|used| !used.is_committed())
     }
 
-    /// A word as it has to be said again, if it still counts.
+    /// The word to append again, if this one still counts.
     fn still_counts(&self, at: u64, word: Word) -> Option<Word> {
         match word {
             Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
@@ -226,7 +227,7 @@ impl TombstoneLog {
                     && used.seq.load(Ordering::Relaxed) == seq;
                 is_current.then_some(Word::Relog { slot, seq })
             }
-            // Recovered shards have said by `Tombstone` what these meant; places go with their segments.
+            // Recovered shards have appended a `Tombstone` for each of these; `Place` goes with its segment.
             Word::TombstoneInShard { .. } | Word::Place { .. } | Word::Commit { .. } => None,
             Word::Free { .. } | Word::Follow { .. } | Word::FollowAbroad { .. } => None,
             Word::Pad => None,
@@ -247,7 +248,7 @@ mod tests {
     use terrace_device::sim::SimDevice;
 
     const NAME: Name = Name { pos: 11, fingerprint: 12 };
-    /// The slot of the segment that is looked at.
+    /// The slot of the segment under test.
     const SLOT: u32 = 40;
     const SEGMENT_BYTES: u32 = 64 << 10;
 
@@ -266,7 +267,7 @@ mod tests {
         Seat { shard: 1, number: 2, seq }
     }
 
-    /// Says what does not count, until the words so far are in a slot that can be cleaned.
+    /// Appends words that do not count, until the words so far are in a slot that can be cleaned.
     fn say_more(log: &TombstoneLog, slots: &Slots) {
         for _ in 0..=log.pages_per_slot(slots) * PAGE_WORDS {
             log.ensure_room(slots);
@@ -283,7 +284,7 @@ mod tests {
         replay.tombstones(SLOT, &replay.segments[&SLOT], 1).name(NAME.short())
     }
 
-    /// Of a segment that counts, and of which a record does not.
+    /// A segment that counts, with a tombstone for one record.
     fn log_with_a_tombstone() -> (TombstoneLog, Slots) {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
@@ -301,8 +302,8 @@ mod tests {
         assert!(replay.segments[&SLOT].is_committed && tombstones(&replay));
     }
 
-    /// Between a look at a word and its shard's lock another thread takes the segment back, and writes the next
-    /// one to the same place.
+    /// Between the check of a word and its shard's lock another thread reclaims the segment, and writes the next one to
+    /// the same slot.
     #[test]
     fn no_kill_is_said_of_the_next_segment_in_its_slot() {
         let (log, slots) = log_with_a_tombstone();
@@ -330,7 +331,7 @@ mod tests {
         assert!(replay(&log, &slots).segments[&SLOT].is_committed);
     }
 
-    /// Makes kills durable, each with a page of its own, until `ends` says so or it does not work.
+    /// Makes tombstones durable, each with a page of its own, until `ends` returns `true` or it fails.
     fn kill_durably(log: &TombstoneLog, slots: &Slots, ends: impl Fn() -> bool) -> bool {
         while !ends() {
             log.tombstone(SLOT, NAME);
@@ -359,7 +360,7 @@ mod tests {
         say_more(&log, &slots);
         let head = log.get(LogField::Head);
         assert!(log.clean(&slots, &|_, act| act()));
-        // The segment's beginning and place, and the kill.
+        // The segment's `Relog` and `Place`, and the tombstone.
         assert_eq!(log.get(LogField::Head) - head, 3);
         assert!(tombstones(&replay(&log, &slots)));
     }
@@ -374,7 +375,7 @@ mod tests {
         assert!(log.has_room() && log.has_failed());
     }
 
-    /// Its end is said in so many words only later.
+    /// A `Free` for it follows only later.
     #[test]
     fn a_segment_that_ended_with_a_commit_is_not_said_to_count() {
         let (log, slots) = a_log();

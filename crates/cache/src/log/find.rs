@@ -1,5 +1,5 @@
-//! Finding a tier's kill log without the state: by the directory on the tier, and by what its pages say of each
-//! other.
+//! Finds a tier's tombstone log without the state: by the directory on the tier, and by the links and counts of its
+//! pages.
 
 use crate::log::page::{DIRECTORY_BYTES, Directory, Page};
 use crate::log::word::Word;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, Device};
 
-/// The tier of a set on which a log is sought.
+/// The tier of a set on which a log is searched.
 pub(crate) struct Place<'d> {
     pub(super) device: &'d dyn Device,
     pub(super) tier: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Place<'d> {
 }
 
 impl<'d> Place<'d> {
-    /// Of tier number `tier` of a set.
+    /// For tier number `tier` of a set.
     pub(crate) fn new(device: &'d dyn Device, tier: usize, set: u64, segment_bytes: u32) -> Self {
         Self { device, tier, set, segment_bytes }
     }
@@ -39,12 +39,12 @@ getters! {
     }
 }
 
-/// Finds the log, and tells `state` of it. `pages` is how many there must be, where that is known; else the log
-/// ends with the last page in order. Pages behind that one are no part of it: the power was lost before they were
-/// durable, or they are of a log that ended otherwise.
+/// Finds the log and stores its ends in `state`. `pages` is the number that there must be, if that is known; else the
+/// log ends with the last page in order. Pages behind that one do not belong to it: a power loss came before they were
+/// durable, or they are of an earlier log.
 ///
 /// # Errors
-/// Says what is missing.
+/// Returns what is missing.
 pub(crate) fn find_log(
     place: &Place<'_>,
     state: &State,
@@ -60,7 +60,7 @@ pub(crate) fn find_log(
     for (at, &slot) in (directory.tail / per_slot..).zip(&directory.slots) {
         state.set_log_slot(place.tier, at, slot);
     }
-    // Behind the last page that there must be, one more is enough to see that it ends there.
+    // One page behind the last one that there must be shows that the log ends there.
     let pages_end = pages.map_or(slots_end, |pages| slots_end.min(pages.saturating_add(1)));
     let mut reader = Reader {
         place,
@@ -101,7 +101,7 @@ pub(crate) fn find_log(
     Ok(Found { seq_max })
 }
 
-/// Reads pages in their order, many at a time.
+/// Reads pages in order, up to [`PAGES_PER_READ`] at once.
 struct Reader<'l> {
     place: &'l Place<'l>,
     directory: &'l Directory,
@@ -114,7 +114,7 @@ struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// None where this page was not written, or not wholly.
+    /// A page; `None` if it was not written, or not wholly.
     fn read(&mut self, page: u64) -> Result<Option<Page>, String> {
         if !self.held.contains(&page) {
             self.read_run(page).map_err(|why| unreadable(&why))?;
@@ -123,7 +123,7 @@ impl Reader<'_> {
         Ok(page::decode(&self.run[at..at + PAGE], self.place.set, page))
     }
 
-    /// Reads from a page to the end of its slot at most.
+    /// Reads pages from `page` on, at most to the end of its slot.
     fn read_run(&mut self, page: u64) -> io::Result<()> {
         let slot = self.directory.slots[((page - self.directory.tail) / self.per_slot) as usize];
         let slot_end = page - page % self.per_slot + self.per_slot;
@@ -148,15 +148,15 @@ fn seq_of(page: &Page) -> u64 {
     seqs.max().unwrap_or(0)
 }
 
-/// What can't be read may be what matters: the older directory, or the pages ahead, are no substitute.
+/// An unreadable page may be the one that counts: the older directory, or the pages ahead, do not replace it.
 fn unreadable(why: &io::Error) -> String {
     format!("the tombstone log can't be read: {why}")
 }
 
-/// The newest directory on a tier, none if there is none of that set.
+/// The newest directory of the set on a tier; `None` if there is none.
 ///
 /// # Errors
-/// They can't be read.
+/// The directories can't be read.
 pub(crate) fn newest_directory(device: &dyn Device, set: u64) -> io::Result<Option<Directory>> {
     let mut newest: Option<Directory> = None;
     for offset in Directory::offsets() {

@@ -1,12 +1,11 @@
-//! The kill log of a tier: which copies in its sealed segments are not to come back, and which
-//! segments count at all.
+//! The tombstone log of a tier: which records in its sealed segments are void, and which segments count at all.
 //!
-//! Words are appended to pages in the [`State`], which outlives the process; full pages go to the tier,
-//! into slots taken from it one by one. Old pages are cleaned as a log-structured file system cleans
-//! its segments (Rosenblum and Ousterhout, SOSP 1991): what still counts is appended again.
+//! Words are appended to pages in the [`State`], which outlives the process. Full pages are written to the tier, into
+//! segment slots that the log takes one by one. Old pages are cleaned as a log-structured file system cleans its
+//! segments (Rosenblum and Ousterhout, SOSP 1991): words that still count are appended again.
 //!
-//! A word is appended before what it says takes effect outside of DRAM: a kill before the record that
-//! replaces the copy is committed, the end of a segment before its place is reused or its entries go.
+//! A word must be appended before its change takes effect outside of DRAM: a tombstone before the record that replaces
+//! the sealed one is committed, the end of a segment before its slot is reused or its entries are removed.
 
 mod cleaning;
 pub(crate) mod find;
@@ -32,62 +31,62 @@ use terrace_device::AlignedBuf;
 
 /// Words in a page, behind its header.
 pub(crate) const PAGE_WORDS: u64 = page::WORDS as u64;
-/// Pages that are written at a time, at most.
+/// Pages per write, at most.
 const PAGES_PER_WRITE: u64 = 16;
-/// Pages that are read at a time, at most.
+/// Pages per read, at most.
 pub(crate) const PAGES_PER_READ: u64 = 256;
 
-/// What the log says of a slot, as far as the running cache needs to know.
+/// What the running cache needs of the log about a slot.
 #[derive(bytemuck::Zeroable)]
 struct Use {
-    /// Position of the segment's beginning, plus one; 0 if the slot holds none.
+    /// Position of the segment's `Begin`, plus one; 0 if the slot holds none.
     begin: AtomicU64,
     seq: AtomicU64,
-    /// Shard, and segment number in the lower half; [`COMMITTED`] besides.
+    /// Shard in the upper half, segment number in the lower; and [`COMMITTED`].
     place: AtomicU32,
     tombstones: AtomicU32,
 }
 
-/// In a [`Use`]'s place, above all shards: the segment is not half written any more.
+/// In a [`Use`]'s place, above all shards: the segment was committed.
 const COMMITTED: u32 = 1 << 31;
 
 /// One tier's log.
 pub(crate) struct TombstoneLog {
     tier: u16,
     set: u64,
-    /// What it says is to outlive a power loss.
+    /// Its words must outlive a power loss.
     is_strict: bool,
     state: Arc<State>,
-    /// Pages below this are off the ring: those [`State::ring_pages`] later may be appended to.
+    /// Pages below this are no longer in the ring: those [`State::ring_pages`] later may be appended to.
     reusable: AtomicU64,
     uses: Mapped<Use>,
-    /// Kills that name a segment which still counts.
+    /// Tombstones in segments that still count.
     tombstones: Striped,
     /// Segments that count.
     segments: AtomicU64,
     /// Words below this are on the tier, and the tier was flushed.
     durable: AtomicU64,
-    /// Slots of the tier that the log may lie in at a time.
+    /// Slots of the tier that the log may take at a time.
     slots_max: u64,
-    /// What few of them are left is for background work, which makes the log shorter.
+    /// The few slots left are for the background, which makes the log shorter.
     holds_back: AtomicBool,
     writer: Mutex<Writer>,
 }
 
-/// Writes pages to the tier; one thread at a time.
+/// Writes pages to the tier, one thread at a time.
 struct Writer {
     buffer: AlignedBuf,
-    /// Of the directory last written.
+    /// Generation of the directory last written.
     generation: u64,
-    /// Whether slots were taken or given since.
+    /// Whether that directory lists all slots: none was taken or freed since.
     is_listed: bool,
     /// The checksum of the page last written, 0 if there is none.
     link: u32,
-    /// That of the page ahead of the first one that is still needed.
+    /// The checksum of the page ahead of the first one that is still needed; 0 if unknown.
     tail_link: u32,
 }
 
-/// Runs something while nobody changes the shard of this number.
+/// Runs a function while no other thread changes the shard of this number.
 pub(crate) type Locked<'l> = dyn Fn(usize, &dyn Fn()) + 'l;
 
 /// Where a segment belongs.
@@ -129,13 +128,13 @@ impl TombstoneLog {
         log
     }
 
-    /// As it is, but in no more slots of the tier than these at a time.
+    /// The log, in at most this many slots of the tier at a time.
     pub(crate) fn within(self, slots: Option<u32>) -> Self {
         let slots_max = slots.map_or(self.slots_max, |slots| self.slots_max.min(slots.into()));
         Self { slots_max, ..self }
     }
 
-    /// Bytes of DRAM that do not lie in the state.
+    /// Bytes of DRAM outside of the state.
     pub(crate) fn bytes_for(slots: u32) -> u64 {
         u64::from(slots) * size_of::<Use>() as u64 + (page::PAGE as u64 * PAGES_PER_WRITE)
     }
@@ -148,7 +147,7 @@ impl TombstoneLog {
         self.field(field).load(Ordering::Acquire)
     }
 
-    /// The tier takes no more writes: nothing that it holds will be trusted again.
+    /// Gives the log up: the next start must not trust anything on the tier.
     pub(crate) fn fail(&self) {
         self.field(LogField::Failed).store(1, Ordering::Release);
     }
@@ -170,60 +169,61 @@ impl TombstoneLog {
         at
     }
 
-    /// The record of `name` in the segment at `slot` is no longer its key's.
+    /// Appends that the record of `name` in the segment at `slot` is void.
     pub(crate) fn tombstone(&self, slot: u32, name: Name) {
         self.append(Word::Tombstone { slot, name: name.short() });
         self.count_tombstone(slot);
     }
 
-    /// The entry of a record in the segment at `slot` was dropped without knowing its key; it shared
-    /// bucket and fingerprint with `name`.
+    /// Appends that a record in the segment at `slot` is void whose entry was dropped without knowing its key; it
+    /// shared bucket and fingerprint with `name`.
     pub(crate) fn tombstone_by_prefix(&self, slot: u32, name: Name) {
         self.append(Word::TombstoneByPrefix { slot, name: name.short() });
         self.count_tombstone(slot);
     }
 
-    /// No segment of the shard that began so far holds the newest record of `name`'s key.
+    /// Appends that no segment of the shard that began before holds the newest record of `name`'s key.
     pub(crate) fn tombstone_in_shard(&self, shard: u16, name: Name) {
         self.append(Word::TombstoneInShard { shard, name: name.short() });
     }
 
-    /// A segment was written to `slot`.
+    /// Appends that a segment was written to `slot`.
     pub(crate) fn begin(&self, slot: u32, seat: Seat) {
         let at = self.append(Word::Begin { slot, seq: seat.seq });
         self.append(Word::Place { slot, shard: seat.shard, number: seat.number });
         self.note_begin(slot, at, seat);
     }
 
-    /// The records of the segment at `slot` are where it says, and no longer in DRAM.
+    /// Appends that the records of the segment at `slot` are there, and no longer in DRAM.
     pub(crate) fn commit(&self, slot: u32) {
         self.append(Word::Commit { slot });
         self.note_commit(slot);
     }
 
-    /// As [`TombstoneLog::commit`], of one that followed another.
+    /// Notes a commit of a segment that followed another, without a word.
     pub(crate) fn note_commit(&self, slot: u32) {
         self.uses[slot as usize].place.fetch_or(COMMITTED, Ordering::Relaxed);
     }
 
-    /// The segment at `slot` is to begin or to end with the commit of the one at `leader`.
+    /// Appends that the segment at `slot` begins or ends with the commit of the one at `leader`.
     pub(crate) fn follow(&self, slot: u32, leader: u32) {
         self.append(Word::Follow { slot, leader });
     }
 
-    /// The segment of this seal, on another tier, is to begin with the commit of the one at `leader`.
+    /// Appends that the segment with this seal sequence, on another tier, begins with the commit of the one at
+    /// `leader`.
     pub(crate) fn follow_abroad(&self, seq: u64, leader: u32) {
         self.append(Word::FollowAbroad { leader, seq });
     }
 
-    /// What the slot holds does not count any more.
+    /// Appends that the segment at the slot no longer counts.
     pub(crate) fn free(&self, slot: u32) {
         self.append(Word::Free { slot });
         self.note_end(slot);
     }
 
-    /// What the slot holds does not count any more, as a commit said that it followed. Under its shard's lock, or before
-    /// others know of the log.
+    /// Notes that the segment at the slot no longer counts, which a commit that it followed has shown. The caller must
+    /// hold the shard's lock, or no other thread may have the log yet.
     pub(crate) fn note_end(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.swap(0, Ordering::Relaxed) != 0 {
@@ -233,7 +233,7 @@ impl TombstoneLog {
         }
     }
 
-    /// Notes that a segment counts, and began at position `at` of the log.
+    /// Notes that a segment counts, with its `Begin` at position `at` of the log.
     pub(crate) fn seat(&self, slot: u32, at: u64, seat: Seat) {
         self.note_begin(slot, at, seat);
         self.note_commit(slot);
@@ -249,7 +249,8 @@ impl TombstoneLog {
         }
     }
 
-    /// Counts a kill of a segment that counts. Under its shard's lock, or before others know of the log.
+    /// Counts a tombstone if its segment counts. The caller must hold the shard's lock, or no other thread may have the
+    /// log yet.
     pub(crate) fn count_tombstone(&self, slot: u32) {
         let used = &self.uses[slot as usize];
         if used.begin.load(Ordering::Relaxed) != 0 {
@@ -258,14 +259,14 @@ impl TombstoneLog {
         }
     }
 
-    /// Asks the processor for what is counted of a slot. One that there is not does no harm.
+    /// Prefetches the counts of a slot; does nothing if there is none of this number.
     pub(crate) fn prefetch(&self, slot: u32) {
         if let Some(used) = self.uses.get(slot as usize) {
             prefetch::line(used);
         }
     }
 
-    /// Kills that count, and the log's length in bytes.
+    /// Tombstones that count, and the log's length in bytes.
     pub(crate) fn usage(&self) -> (u64, u64) {
         let head = self.field(LogField::Head).load(Ordering::Relaxed);
         let tail = self.field(LogField::Tail).load(Ordering::Relaxed) * PAGE_WORDS;
@@ -295,7 +296,7 @@ impl TombstoneLog {
         slots.offset(self.slot_of(page, slots)) + within
     }
 
-    /// A failed tier's log goes nowhere.
+    /// Drops full pages of a failed tier's log.
     fn drop_full_pages(&self) -> bool {
         let mut writer = lock(&self.writer);
         let head = self.get(LogField::Head) / PAGE_WORDS;
@@ -307,7 +308,7 @@ impl TombstoneLog {
         true
     }
 
-    /// Writes full pages to the tier. `false` if there is none, or no slot for them.
+    /// Writes full pages to the tier; `false` if there is none, or no slot for them.
     pub(crate) fn spill(&self, slots: &Slots) -> io::Result<bool> {
         let mut writer = lock(&self.writer);
         self.spill_pages(&mut writer, slots)
@@ -337,7 +338,7 @@ impl TombstoneLog {
             }
             let offset = self.offset_of(from, slots);
             if self.has_failed() {
-                // The state was lost: nobody knows what these pages said, nor where they belong.
+                // The state was lost: contents and place of these pages are unknown.
                 return Ok(worked);
             }
             let written = slots.write_log(self.tier, offset, &writer.buffer);
@@ -370,7 +371,7 @@ impl TombstoneLog {
         true
     }
 
-    /// Pages that are on the tier make room in the ring.
+    /// Frees pages of the ring that are on the tier.
     fn retire_pages(&self, _writer: &mut Writer, from: u64, to: u64) {
         self.field(LogField::Spilled).store(to, Ordering::Release);
         crash_point("log: pages count as written");
@@ -381,10 +382,10 @@ impl TombstoneLog {
         self.reusable.store(to, Ordering::Release);
     }
 
-    /// Everything appended so far outlives a power loss.
+    /// Makes all words appended so far outlive a power loss.
     ///
     /// # Errors
-    /// The tier does not take it; what was not durable before still is not.
+    /// The tier refuses the write; words that were not durable before still are not.
     pub(crate) fn make_durable(&self, slots: &Slots) -> io::Result<()> {
         let wanted = self.get(LogField::Head);
         if self.has_failed() {
@@ -408,12 +409,12 @@ impl TombstoneLog {
             self.write_directory(&mut writer, slots)?;
             self.flush(slots)?;
         }
-        // Never 0 again: that stands for a log whose directory nobody keeps.
+        // Never 0 again: that means that the directory is not kept up to date.
         self.durable.store(head.max(1), Ordering::Release);
         Ok(())
     }
 
-    /// Fills the page that is being filled up, so that it can be written; says where the next begins.
+    /// Pads the page that is being filled, so that it can be written; returns the position behind it.
     fn close_page(&self) -> u64 {
         let head = self.field(LogField::Head);
         let up = |at: u64| at.next_multiple_of(PAGE_WORDS);
@@ -447,19 +448,19 @@ impl TombstoneLog {
         Ok(())
     }
 
-    /// Has the next page that is written follow the one with this checksum.
+    /// Makes the next page that is written follow the one with this checksum.
     pub(crate) fn continue_behind(&self, checksum: u32) {
         lock(&self.writer).link = checksum;
     }
 
-    /// Takes over what the directory on the tier said, so that the next one is newer.
+    /// Takes over generation and link of the directory on the tier, so that the next one is newer.
     pub(crate) fn continue_directory(&self, newest: &page::Directory) {
         let mut writer = lock(&self.writer);
         writer.generation = newest.generation;
         writer.tail_link = if newest.tail == self.get(LogField::Tail) { newest.link } else { 0 };
     }
 
-    /// The checksum of the page ahead of the first one that is still needed; 0 if that is not known.
+    /// The checksum of the page ahead of the first one that is still needed; 0 if unknown.
     pub(crate) fn tail_link(&self) -> u32 {
         lock(&self.writer).tail_link
     }
@@ -475,8 +476,8 @@ impl TombstoneLog {
         self.flush(slots)
     }
 
-    /// Has the tier's drive keep what it was written. One that could not may have dropped it, and tells that
-    /// once: in strict mode it is not asked again.
+    /// Flushes the tier's drive. After a failed flush the drive may have dropped data, and reports it only once: in
+    /// strict mode the log fails.
     pub(crate) fn flush(&self, slots: &Slots) -> io::Result<()> {
         let flushed = slots.tiers()[usize::from(self.tier)].device().flush();
         if flushed.is_err() && self.is_strict {
@@ -485,7 +486,7 @@ impl TombstoneLog {
         flushed
     }
 
-    /// Whether the tier has a slot of this number: what a drive holds may say anything.
+    /// Whether the tier has a slot of this number: the bytes of a drive can be anything.
     pub(crate) fn has_slot(&self, slot: u32) -> bool {
         (slot as usize) < self.uses.len()
     }

@@ -1,4 +1,4 @@
-//! Pages of the kill log on a tier, and the directory that says where they lie. Little-endian.
+//! Pages of the tombstone log on a tier, and the directory of the slots that they lie in. Little-endian.
 //!
 //! ```text
 //! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
@@ -7,13 +7,13 @@
 //!            32 first page u64  40 slots u32  44 link of the first page u32  64 slots, two in 5 bytes
 //! ```
 //!
-//! The link is the checksum of the page ahead, as it was written: one that was written in its place later, by a
-//! start that went on from an earlier page, does not lead to the pages that were behind the first. 0 leads on from
-//! any. *Not durable* says of how many pages right ahead of this one nobody had been told that they are durable: of
-//! these each may be lost in a loss of power.
+//! The link is the checksum of the page ahead when this one was written: after a start that went on from an earlier
+//! page, a page written in that place does not lead to the old pages behind it. A link of 0 follows any page. *Not
+//! durable* counts the pages right ahead of this one that were not acknowledged as durable: a power loss may have lost
+//! each of these.
 //!
-//! The directory is kept twice; generations with even and odd numbers take turns, so that one that is
-//! torn while it is written leaves the other.
+//! There are two directories; even and odd generations take turns, so that a crash while one is written leaves the
+//! other.
 
 use crate::log::word;
 use crate::segments::layout::{VERSION, checksum, put_u32, put_u64, u32_at, u64_at};
@@ -26,7 +26,7 @@ pub(crate) const HEADER_WORDS: usize = 4;
 pub(crate) const WORDS: usize = PAGE / 8 - HEADER_WORDS;
 const MAGIC: &[u8; 4] = b"KLOG";
 
-/// What a page says besides its words.
+/// The header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(super) set: u64,
@@ -52,8 +52,8 @@ impl Page {
     }
 }
 
-/// Writes a page of the ring into `out`; answers its checksum. Waits for words whose places are taken and which are
-/// about to be written: their threads hold no lock that this one could have.
+/// Writes a page of the ring into `out`; returns its checksum. Waits for words whose positions were taken and that are
+/// not stored yet: their threads hold no lock that this one needs.
 pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32 {
     put_u64(out, 8, header.set);
     put_u64(out, 16, header.page);
@@ -75,7 +75,7 @@ pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32
     crc
 }
 
-/// Page number `page` of the set; `None` if these bytes are not.
+/// Decodes page number `page` of the set; `None` if the bytes are no such page.
 pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Page> {
     let fits = bytes.len() == PAGE
         && &bytes[4..8] == MAGIC
@@ -94,7 +94,7 @@ pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Page> {
     })
 }
 
-/// No log is ever so long: what is calculated from a page's number then fits.
+/// No log ever has more pages: calculations with a page's number can't overflow.
 pub(crate) const PAGES_MAX: u64 = 1 << 48;
 
 /// Bytes of a directory on the tier.
@@ -106,7 +106,7 @@ const DIRECTORIES_AT: [u64; 2] = [16 << 10, 32 << 10];
 
 /// The bytes of two slots, 20 bits each.
 const PAIR_BYTES: usize = 5;
-/// Directories below this version have 4 bytes for each.
+/// Directories below this version have 4 bytes for each slot.
 const PAIRED_SINCE: u32 = 3;
 
 const _: () = assert!(2 * word::SLOT_BITS as usize <= 8 * PAIR_BYTES);
@@ -119,21 +119,21 @@ pub(crate) struct Directory {
     pub(super) set: u64,
     /// Counts the directories of the set.
     pub(super) generation: u64,
-    /// The first page that counts, and the first of the first slot.
+    /// The first page that counts, which is the first one of the first slot.
     pub(super) tail: u64,
-    /// The checksum of the page ahead of that one, which is gone; 0 if that is not known.
+    /// The checksum of the page ahead of that one, which is gone; 0 if unknown.
     pub(super) link: u32,
-    /// Oldest first.
+    /// The slots of the log, oldest first.
     pub(super) slots: Vec<u32>,
 }
 
 impl Directory {
-    /// Where it has to be written.
+    /// Where it must be written.
     pub(crate) fn offset(&self) -> u64 {
         DIRECTORIES_AT[(self.generation % 2) as usize]
     }
 
-    /// Where directories lie.
+    /// Where the two directories lie.
     pub(crate) fn offsets() -> [u64; 2] {
         DIRECTORIES_AT
     }

@@ -1,4 +1,4 @@
-//! Reading a tier's kill log: which segments count, and which of their records do not.
+//! Replays a tier's tombstone log: which segments count, and which of their records are void.
 
 use crate::log::page::PAGES_MAX;
 use crate::log::word::{Word, abroad};
@@ -11,17 +11,17 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// A segment as the log has it.
+/// A segment according to the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logged {
     pub(super) seat: Seat,
-    /// Position of its beginning; 0 if that is gone from the log, which then says it again.
+    /// Position of its `Begin`; 0 if cleaning dropped that, then a `Relog` follows.
     begin: u64,
-    /// How many kills the log had by then.
+    /// Number of tombstones before its `Begin`.
     tombstones_before: usize,
     is_placed: bool,
     pub(super) is_committed: bool,
-    /// Its log does not say in so many words that it counts, or says more of it than came true.
+    /// The log has no commit of its own for it, or has a `Follow` that did not happen: it needs a `Relog`.
     pub(super) is_to_be_relogged: bool,
 }
 
@@ -33,25 +33,25 @@ getters! {
     }
 }
 
-/// What a tier's log says.
+/// The contents of a tier's log.
 #[derive(Default)]
 pub(crate) struct Replay {
     /// By slot.
     pub(super) segments: HashMap<u32, Logged>,
-    /// Each `Tombstone` and `TombstoneByPrefix` in the bits of its word, since there may be very many: in the log's order while
-    /// that is read, then sorted, which is by kind, slot and short name.
+    /// Each `Tombstone` and `TombstoneByPrefix` as the bits of its word, since there may be very many: in the log's
+    /// order during the replay, then sorted, which is by kind, slot and short name.
     tombstones: Vec<u64>,
     /// Each `TombstoneInShard` with its position, in the same way.
     shard_tombstones: Vec<(u64, u64)>,
     /// By slot, the slots whose segments follow the commit of the one there.
     followers: HashMap<u32, Vec<u32>>,
-    /// By slot, seal sequences of segments on other tiers that do.
+    /// By slot, the seal sequences of segments on other tiers that follow its commit.
     followers_abroad: HashMap<u32, Vec<u64>>,
-    /// Those of which that commit came.
+    /// Those of these whose commit came.
     committed_abroad: Vec<u64>,
 }
 
-/// Segments count that were committed in the log of another tier.
+/// Commits segments that a commit in the log of another tier leads.
 pub(crate) fn commit_abroad(replays: &mut [Replay]) {
     let committed: HashSet<u64> =
         replays.iter().flat_map(|replay| replay.committed_abroad.iter().copied()).collect();
@@ -69,23 +69,23 @@ getters! {
 }
 
 impl Replay {
-    /// One with so many kills, for tests.
+    /// A replay with `count` tombstones, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn of_tombstones(count: usize) -> Self {
         Self { tombstones: vec![0; count], ..Self::default() }
     }
 
-    /// Keeps the segments that `keeps` says yes to, by slot.
+    /// Keeps the segments, by slot, for which `keeps` returns `true`.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u32, &Logged) -> bool) {
         self.segments.retain(|&slot, logged| keeps(slot, logged));
     }
 
-    /// The segments, by slot; none is left.
+    /// Takes the segments, by slot, out of the replay.
     pub(crate) fn take_segments(&mut self) -> HashMap<u32, Logged> {
         std::mem::take(&mut self.segments)
     }
 
-    /// Takes in the next word of the log.
+    /// Applies the next word of the log.
     fn take(&mut self, at: u64, word: Word) {
         self.take_segment(at, word);
         match word {
@@ -97,10 +97,10 @@ impl Replay {
         }
     }
 
-    /// There are no more words: what does not count goes.
+    /// Must follow the last word: removes segments and tombstones that do not count.
     fn finish(&mut self) {
         self.segments.retain(|_, logged| logged.seat.seq != 0 && logged.is_placed);
-        // A commit that did not come may not do so later, for another reason.
+        // A commit that is missing must not come later, for another reason.
         let leaders = self.followers.keys().chain(self.followers_abroad.keys());
         for leader in leaders {
             if let Some(logged) = self.segments.get_mut(leader) {
@@ -143,7 +143,7 @@ impl Replay {
                 if logged.seat.seq == 0 {
                     logged.seat.seq = seq;
                 }
-                // Another one that is there was freed and began anew since.
+                // A segment of another sequence was freed and began anew since.
                 logged.is_committed |= logged.seat.seq == seq;
             }
             Word::Place { slot, shard, number } => {
@@ -152,7 +152,7 @@ impl Replay {
                 logged.is_placed = true;
             }
             Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
-                // Its segment began in a page that is gone, and is said again further on.
+                // The segment's `Begin` was in a page that is gone; a `Relog` follows.
                 self.segments.entry(slot).or_insert(unknown);
             }
             Word::Commit { slot } => {
@@ -181,7 +181,7 @@ impl Replay {
         self.followers_abroad.remove(&slot);
     }
 
-    /// What a segment followed was committed: it began for this, or it ends.
+    /// Applies the commit that a segment followed: the segment begins with it, or it ends.
     fn follow(&mut self, slot: u32) {
         match self.segments.get_mut(&slot) {
             Some(logged) if !logged.is_committed && logged.seat.seq != 0 => {
@@ -191,14 +191,13 @@ impl Replay {
         }
     }
 
-    /// Bytes that what is said of records takes.
+    /// Bytes of DRAM of the tombstones.
     pub(crate) fn bytes(&self) -> u64 {
         (size_of_val(self.tombstones.as_slice()) + size_of_val(self.shard_tombstones.as_slice()))
             as u64
     }
 
-    /// What is said of the records of the segment in a slot. `width` is how wide, in positions, a bucket was
-    /// when it was sealed.
+    /// The tombstones for the segment in a slot. `width` is the width of a bucket, in positions, when it was sealed.
     pub(crate) fn tombstones(&self, slot: u32, logged: &Logged, width: u32) -> Tombstones<'_> {
         let shard = logged.seat.shard;
         let ends = |tombstone: fn(u32, u64) -> Word| {
@@ -224,7 +223,7 @@ impl Replay {
         }
     }
 
-    /// Tells the running log what counts.
+    /// Notes in the running log all segments and tombstones that count.
     pub(crate) fn seat_all(&self, log: &TombstoneLog) {
         for (&slot, logged) in &self.segments {
             log.seat(slot, logged.begin, logged.seat);
@@ -248,8 +247,7 @@ fn between<T>(sorted: &[T], [first, last]: [u64; 2], bits: impl Fn(&T) -> u64) -
     &sorted[from..to]
 }
 
-/// The kills that may be meant for records of one segment: most often none, and a restart asks for each
-/// record.
+/// The tombstones that may void records of one segment. Usually there are none, and a restart checks each record.
 pub(crate) struct Tombstones<'r> {
     slot: u32,
     shard: u16,
@@ -261,23 +259,23 @@ pub(crate) struct Tombstones<'r> {
 }
 
 impl Tombstones<'_> {
-    /// Whether the record of a short name is not to come back.
+    /// Whether the record of a short name is void.
     pub(crate) fn void(&self, name: u64) -> bool {
         self.void_for_good(name) || self.have_one_for_all(name)
     }
 
-    /// Whether words say so that count for as long as the segment does.
+    /// Whether a word that counts as long as the segment voids the record.
     pub(crate) fn void_for_good(&self, name: u64) -> bool {
         self.name(name) || self.have_one_like(name)
     }
 
-    /// Whether a kill names this very record.
+    /// Whether a tombstone names exactly this record.
     pub(crate) fn name(&self, name: u64) -> bool {
         self.tombstones.binary_search(&Word::Tombstone { slot: self.slot, name }.to_bits()).is_ok()
     }
 
-    /// Buckets only get narrower, so whatever shared one with a record after it was sealed lies within the
-    /// width; two records of a segment that near to each other have different fingerprints.
+    /// Buckets only get narrower, so a name that shared one with a record after the seal is within the width; two
+    /// records of a segment that are so close have different fingerprints.
     fn have_one_like(&self, name: u64) -> bool {
         let (position, fingerprint) =
             (name >> Name::SHORT_FINGERPRINT_BITS, name & Name::SHORT_FINGERPRINT);
@@ -300,10 +298,10 @@ impl Tombstones<'_> {
     }
 }
 
-/// What a log says, on tier and ring; what is appended to it follows that.
+/// Reads a log, from tier and ring, so that words can be appended after it.
 ///
 /// # Errors
-/// A page that was written can't be read, or names what there is not: then nothing on the tier can be trusted.
+/// A page can't be read, or has impossible contents: then nothing on the tier can be trusted.
 pub(crate) fn read_log(log: &TombstoneLog, slots: &Slots) -> io::Result<Replay> {
     let get = |field| log.field(field).load(Ordering::Acquire);
     let (tail, spilled) = (get(LogField::Tail), get(LogField::Spilled));
@@ -347,7 +345,7 @@ mod tests {
     use crate::records::key::Name;
     use crate::segments::packing::{Item, defer_equal_names};
 
-    /// Two segments that count, of which the second is to end with the first, which was not committed again.
+    /// Two segments that count; the second is to end with the first, which was not committed again.
     const CUT_SHORT: [Word; 7] = [
         Word::Begin { slot: 0, seq: 10 },
         Word::Place { slot: 0, shard: 0, number: 0 },
@@ -380,13 +378,12 @@ mod tests {
         assert!(!found.contains_key(&1), "where that is what the commit says");
     }
 
-    /// Records that share what words keep of a name are not sealed together, so that the word of one never takes another
-    /// along.
+    /// Records that share their bits in a word are not sealed together, so that the word of one never voids another.
     #[test]
     fn a_word_for_a_record_leaves_its_twins_alone() {
         const WIDTH: u32 = 1 << 20;
         let name = |pos, fingerprint| Name { pos, fingerprint };
-        // At the same position, in the same bucket, and just beyond it; the same in what is kept, or in all.
+        // At the same position, in the same bucket, and just beyond it; with the same bits in a word, or the same name.
         let names = [
             name(7, 0x0005),
             name(7, 0x0205),

@@ -1,37 +1,37 @@
-//! The words of the kill log: 8 bytes each, so that each is written by one store.
+//! The words of the tombstone log: 8 bytes each, so that one store writes each.
 //!
 //! ```text
 //! kind 3 bits | slot of the tier 20 bits | 41 bits: name (32 of position, 9 of fingerprint), or seal
 //!                                          sequence, or shard and segment number
 //! ```
 //!
-//! 0 is a place that was taken and not yet written.
+//! 0 is a position that was taken and not yet written.
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// The copy of this name in the segment at this slot is not the key's record any more.
+    /// The record of this name in the segment at this slot is void.
     Tombstone { slot: u32, name: u64 },
-    /// As `Tombstone`, of whichever record of the segment shared bucket and fingerprint with this name: its
-    /// entry had to go unread, and nobody knows its key.
+    /// As `Tombstone`, for the record of the segment that shares bucket and fingerprint with this name: its entry was
+    /// removed unread, so its key is unknown.
     TombstoneByPrefix { slot: u32, name: u64 },
     /// A segment was written to a slot. It does not count before its `Commit`.
     Begin { slot: u32, seq: u64 },
-    /// As `Begin` and `Commit`, said again when the log's oldest pages go; kills before it count.
+    /// As `Begin` and `Commit`, appended again when the log's oldest pages go; tombstones before it count.
     Relog { slot: u32, seq: u64 },
     /// Shard and number of the segment that began in the slot.
     Place { slot: u32, shard: u16, number: u16 },
     /// From here on the segment holds its records, and no longer DRAM.
     Commit { slot: u32 },
-    /// The segment holds nothing any more.
+    /// The segment holds no records any more.
     Free { slot: u32 },
-    /// The commit of the segment at slot `leader`, if it comes, commits the one at this slot too; one that
-    /// is committed already ends with it.
+    /// The commit of the segment at slot `leader`, if it comes, also commits the segment at this slot, or ends it if it
+    /// was committed before.
     Follow { slot: u32, leader: u32 },
-    /// As `Follow`, of a segment that began for this on another tier: what [`abroad`] keeps of a seal sequence
-    /// is unique, too.
+    /// As `Follow`, for a segment that was written for this on another tier: the bits of a seal sequence in [`abroad`]
+    /// are unique, too.
     FollowAbroad { leader: u32, seq: u64 },
-    /// No segment of this shard that began before holds the key's record.
+    /// No segment of this shard that began before holds the newest record of the name's key.
     TombstoneInShard { shard: u16, name: u64 },
     /// Fills a page up.
     Pad,
@@ -46,7 +46,7 @@ const REST: u64 = (1 << REST_BITS) - 1;
 const FOLLOW: u64 = 4;
 const FOLLOW_ABROAD: u64 = 5;
 
-/// What a `FollowAbroad` has room for of a seal sequence.
+/// The bits of a seal sequence that fit into a `FollowAbroad`.
 pub(crate) fn abroad(seq: u64) -> u64 {
     seq & (REST >> 3)
 }
@@ -73,7 +73,7 @@ impl Word {
         }
     }
 
-    /// The slots of the tier that it names.
+    /// The slots of the tier that the word names.
     pub(crate) fn slots(self) -> impl Iterator<Item = u32> {
         let slots = match self {
             Word::Tombstone { slot, .. } | Word::TombstoneByPrefix { slot, .. } => {
@@ -89,7 +89,7 @@ impl Word {
         slots.into_iter().flatten()
     }
 
-    /// `None` for a place that was not written, or that holds nothing known.
+    /// `None` for a position that was not written, or for unknown bits.
     pub(crate) fn from_bits(bits: u64) -> Option<Self> {
         let slot = (bits >> REST_BITS) as u32 & SLOTS_MAX;
         let rest = bits & REST;
