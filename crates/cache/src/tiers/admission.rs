@@ -1,10 +1,10 @@
-//! What is written to the tiers, and what is let go instead.
+//! What is written to the tiers, and what is dropped instead.
 //!
-//! A tier that is full writes and keeps what its [`WritePolicy`] says. A tier with a write budget has a write policy of
-//! its own besides, which the budget moves (see [`crate::tiers::ledger`]), and what the budget does not allow is
-//! not written at all: its oldest records leave DRAM for nothing. Where neither applies, everything is
-//! written. Where nothing may be evicted (`-M`) nothing leaves either: while a budget is overdrawn new keys
-//! are refused, and what overwrites others is written all the same.
+//! A full tier writes and keeps records by its [`WritePolicy`]. A tier with a write budget also has a write policy that
+//! follows from the budget (see [`crate::tiers::ledger`]); what the budget does not allow is not written at all: the
+//! oldest records are dropped from DRAM instead. Without either, everything is written. Where nothing may be evicted
+//! (`-M`) nothing is dropped: while a budget is overdrawn new keys are refused, and overwrites are written all the
+//! same.
 
 use crate::config::Config;
 use crate::index::bucket::since_seal;
@@ -17,14 +17,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Ghost, WritePolicy};
 
-/// One part of DRAM in so many is for the names of what was let go.
+/// A 64th of DRAM is for the names of dropped records.
 const GHOST_SHARE: u64 = 64;
 /// Bytes of the ghost list per name.
 const GHOST_NAME_BYTES: u64 = 2;
 
-/// The write policies of all tiers, and what they let go.
+/// The write policies of all tiers, and the records that they dropped.
 pub(crate) struct Admission {
-    /// The write policy of full tiers, at least.
+    /// The write policy of full tiers; a budget may ask for a stricter one.
     full_write_policy: WritePolicy,
     pub(super) ledger: Ledger,
     dropped: Box<[Dropped]>,
@@ -32,7 +32,7 @@ pub(crate) struct Admission {
     ghost_bytes: u64,
 }
 
-/// Of one tier.
+/// Dropped records of one tier.
 #[derive(Default)]
 struct Dropped {
     records: AtomicU64,
@@ -59,23 +59,23 @@ impl Admission {
         }
     }
 
-    /// Bytes of memory.
+    /// Bytes of DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         self.ghost_bytes
     }
 
-    /// The write policy of a tier at present.
+    /// The present write policy of a tier.
     pub(crate) fn write_policy(&self, tier: u16, is_full: bool) -> WritePolicy {
         let of_budget = self.ledger.write_policy(tier);
         if is_full { of_budget.max(self.full_write_policy) } else { of_budget }
     }
 
-    /// Whether reclaim keeps a record of a tier, where it may let it go; `uses` as its entry says.
+    /// Whether reclaim reinserts a record of a full tier; `uses` as in its entry.
     pub(crate) fn keeps(&self, tier: u16, uses: u8, has_copy: impl FnOnce() -> bool) -> bool {
         self.write_policy(tier, true).keeps(since_seal(uses), false) || has_copy()
     }
 
-    /// A record of so many bytes is not written to a tier.
+    /// Counts a record of `bytes` bytes that is not written to a tier, and remembers its name.
     pub(crate) fn note_dropped(&self, tier: u16, hash: u64, bytes: usize) {
         lock(&self.ghost).note(hash);
         let dropped = &self.dropped[usize::from(tier)];
@@ -83,12 +83,12 @@ impl Admission {
         dropped.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether a record was let go of late, and came back.
+    /// Whether a record was dropped recently and came back; forgets its name.
     pub(crate) fn returned(&self, hash: u64) -> bool {
         lock(&self.ghost).recall(hash)
     }
 
-    /// Adds write policies and budgets to what is told of the tiers.
+    /// Adds write policies, budgets and dropped records to the statistics of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats], is_full: bool) {
         for ((at, tier), dropped) in (0..).zip(&mut *tiers).zip(&self.dropped) {
             tier.write_policy = self.write_policy(at, is_full);

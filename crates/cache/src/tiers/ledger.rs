@@ -1,8 +1,8 @@
-//! What each tier was written, and what it may be: its write budget, over restarts too.
+//! Bytes written to each tier, and its write budget, over restarts too.
 //!
-//! Background work notes each balance in the state, and a clean stop notes it in the superblock. Where
-//! neither can be trusted nobody knows what was written since: then nothing is saved up, so that a server
-//! that dies again and again writes no more than its budget.
+//! The background keeps each balance in the state, and a clean stop writes it to the superblock. Without either it is
+//! not known what was written since: then nothing is saved up, so that a server that crashes again and again writes no
+//! more than its budget.
 
 use crate::config::note::Note;
 use crate::config::{Config, WriteRate};
@@ -16,21 +16,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use terrace_policy::{WriteBudget, WritePolicy};
 
-/// What a drive is taken to bear where it does not say: a full write a day for five years.
+/// Writes that a drive is assumed to bear if it does not report them: its capacity once a day for five years.
 const WRITES_OF_LIFE: f64 = 5.0 * 365.25;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 const SECONDS_PER_YEAR: f64 = 365.25 * SECONDS_PER_DAY;
 
-/// What earlier runs left of the budgets.
+/// Balances of the budgets from earlier runs.
 pub(crate) struct Carried {
     /// Bytes, one per tier; negative when overdrawn.
     pub(super) balances: Vec<i64>,
-    /// Unix seconds when that was so; 0 if it is not known since when nothing was written.
+    /// Unix seconds of these balances; 0 if unknown.
     pub(super) as_of: u32,
 }
 
 impl Carried {
-    /// Bytes that were saved up of each tier's budget, as of unix second `as_of`; 0 if that is unknown.
+    /// `balances`: bytes saved up of each tier's budget, as of unix second `as_of`; 0 if that is unknown.
     pub(crate) fn new(balances: Vec<i64>, as_of: u32) -> Self {
         Self { balances, as_of }
     }
@@ -40,29 +40,29 @@ impl Carried {
 pub(crate) struct Ledger {
     accounts: Box<[Account]>,
     clock: Clock,
-    /// Unix seconds from which on the drives were left alone, until that is reckoned with.
+    /// Unix seconds since when the drives were not written, until [`Ledger::observe`] has counted the time; 0 after
+    /// that.
     idle_since: AtomicU32,
     is_overdrawn: AtomicBool,
     state: Option<Arc<State>>,
 }
 
-/// Of one tier.
+/// The account of one tier.
 struct Account {
     budget: Option<Mutex<WriteBudget>>,
-    /// What the budget allows, as a number.
+    /// The write policy that the budget asks for, as a number.
     write_policy: AtomicU8,
-    /// Bytes written to the tier that the budget knows of.
+    /// Bytes written to the tier that the budget has counted.
     noted: AtomicU64,
-    /// Bytes that the drive writes per byte that it is sent, as it says itself, as bits of a float;
-    /// 0 if it says nothing.
+    /// Bytes that the drive writes per byte that it is sent, as it reports it, as bits of a float; 0 if it does not.
     amplification: AtomicU64,
 }
 
-/// Where budgets take the time from.
+/// The clock of the budgets.
 enum Clock {
-    /// From the machine, counted from the start of the process.
+    /// The machine's, counted from the start of the process.
     Machine(Instant),
-    /// From what background work is told: unix seconds, the first ones and the latest.
+    /// The time that background work passes in: unix seconds, the first ones and the latest.
     Told { first: AtomicU32, latest: AtomicU32 },
 }
 
@@ -143,8 +143,8 @@ impl Ledger {
         self.accounts.iter().any(|account| account.budget.is_some())
     }
 
-    /// Tells the budgets what was written since the last call, and moves their write policies. To be called by
-    /// all background work every so often; `now` in unix seconds.
+    /// Charges the budgets with what was written since the last call, and updates their write policies. Background work
+    /// must call it regularly; `now` in unix seconds.
     pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters], now: u32) {
         self.clock.tell(now);
         let idle = match self.idle_since.swap(0, Ordering::Relaxed) {
@@ -155,7 +155,7 @@ impl Ledger {
         let mut is_overdrawn = false;
         for (at, ((account, counters), tier)) in all {
             let Some(budget) = &account.budget else { continue };
-            // Under one lock, so that nothing counts twice and nothing older is kept.
+            // Under one lock, so that nothing counts twice and no older balance is kept.
             let mut budget = lock(budget);
             let seconds = self.clock.seconds();
             let written = written(counters);
@@ -174,12 +174,12 @@ impl Ledger {
         self.is_overdrawn.store(is_overdrawn, Ordering::Relaxed);
     }
 
-    /// Whether a drive was written more than it may be so far.
+    /// Whether a budget is overdrawn.
     pub(crate) fn is_overdrawn(&self) -> bool {
         self.is_overdrawn.load(Ordering::Relaxed)
     }
 
-    /// Notes a balance where it outlives the process.
+    /// Stores a balance in the state, which outlives the process.
     fn keep(&self, tier: usize, balance: i64) {
         if let Some(state) = &self.state {
             let kept = state.log_field(tier, LogField::Balance);
@@ -187,13 +187,13 @@ impl Ledger {
         }
     }
 
-    /// What the budget of a tier allows.
+    /// The write policy that the budget of a tier asks for.
     pub(crate) fn write_policy(&self, tier: u16) -> WritePolicy {
         let at = self.accounts[usize::from(tier)].write_policy.load(Ordering::Relaxed);
         WritePolicy::ALL.get(usize::from(at)).copied().unwrap_or_default()
     }
 
-    /// Whether a tier may be written so many bytes now.
+    /// Whether the budget of a tier allows `bytes` more now.
     pub(crate) fn allows(&self, tier: u16, bytes: u64) -> bool {
         let budget = self.accounts[usize::from(tier)].budget.as_ref();
         budget.is_none_or(|budget| lock(budget).allows(bytes, self.clock.seconds()))
@@ -204,7 +204,7 @@ impl Ledger {
         self.accounts[tier].balance()
     }
 
-    /// The drive of a tier writes `factor` bytes per byte that it is sent, at least 1.
+    /// Records that the drive of a tier writes `factor` bytes per byte that it is sent, at least 1.
     pub(crate) fn set_amplification(&self, tier: usize, factor: f64) {
         let Some(account) = self.accounts.get(tier) else { return };
         let factor = if factor.is_finite() { factor.max(1.0) } else { 1.0 };
@@ -214,7 +214,7 @@ impl Ledger {
         }
     }
 
-    /// Lines for the log at start: what each budget comes to.
+    /// Lines for the log at start: the rate, balance and lifetime that each budget means.
     pub(crate) fn describe(&self, slots: &Slots) -> Vec<Note> {
         let line = |(account, tier): (&Account, &TierStore)| {
             let budget = lock(account.budget.as_ref()?);
@@ -231,7 +231,7 @@ impl Ledger {
         self.accounts.iter().zip(&slots.tiers).filter_map(line).collect()
     }
 
-    /// Adds budgets and what they come to in years to what is told of the tiers.
+    /// Adds budgets and lifetimes to the statistics of the tiers.
     pub(crate) fn show(&self, tiers: &mut [TierStats]) {
         let seconds = self.clock.seconds();
         for (tier, account) in tiers.iter_mut().zip(&self.accounts) {
@@ -244,7 +244,7 @@ impl Ledger {
             tier.amplification = account.amplification();
             let sent = (tier.written_bytes + tier.tombstone_log_written_bytes) as f64;
             let written = sent * tier.amplification.unwrap_or(1.0);
-            // Of less than a day, what is written in a year cannot be told.
+            // Less than a day does not show what is written in a year.
             tier.life_years = (seconds >= SECONDS_PER_DAY && written > 0.0).then(|| {
                 tier.capacity_bytes as f64 * WRITES_OF_LIFE / (written / seconds * SECONDS_PER_YEAR)
             });
@@ -252,7 +252,7 @@ impl Ledger {
     }
 }
 
-/// Everything that was written to a tier, the kill log too.
+/// All bytes written to a tier, including its tombstone log.
 fn written(counters: &TierCounters) -> u64 {
     let bytes = [&counters.written_bytes(), &counters.log_written_bytes()];
     bytes.into_iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()

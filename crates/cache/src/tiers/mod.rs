@@ -1,5 +1,4 @@
-//! The drives as the cache sees them: their free segments, the tier levels that they stand on, and what each may be
-//! written.
+//! The drives as the cache sees them: their free segment slots, tier levels and write budgets.
 
 pub(crate) mod admission;
 pub(crate) mod ladder;
