@@ -1,4 +1,4 @@
-//! The file of the state: in memory, and with room for all that will be stored in it.
+//! The file of the state: it lies in memory, and its space is reserved.
 
 use crate::platform::mapped::Loss;
 use crate::state::PAGE;
@@ -12,37 +12,38 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The file systems that keep files in memory: tmpfs and ramfs.
+/// File systems that keep files in memory: tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// What `stat` counts blocks of a file in, whatever its file system does.
+/// The unit of a file's blocks in `stat`, for every file system.
 const STAT_BLOCK: u64 = 512;
 
-/// What the name of a state ends in that a clean stop left, in the place of what it ended in before.
+/// A clean stop replaces the extension of the state's name by this one.
 pub const RETIRED: &str = "epoch";
 
-/// The file that survives the process. One running cache at a time may use it; the caller
-/// that opens it must hold a lock on it. It must lie in memory ([`is_in_memory`]): nothing of it has a checksum, so that damage
-/// by a disk would be served.
+/// The file that outlives the process. One running cache at a time may use it: the caller that opens it must hold a
+/// lock on it. It must lie in memory ([`is_in_memory`]): it has no checksums, so the cache would serve damage by a
+/// disk.
 pub struct StateFile {
+    /// Open for reading and writing.
     file: File,
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     path: Option<PathBuf>,
     loss: Loss,
 }
 
 impl StateFile {
-    /// Takes an open file (read and write) of any length and content. If it is lost while a cache has it mapped (see
-    /// [`crate::replace_lost`]), the name `path` is removed.
+    /// Takes an open file (read and write) of any length and content. If the file is lost while a cache has it mapped
+    /// (see [`crate::replace_lost`]), the cache removes the name `path`.
     pub fn new(file: File, path: Option<PathBuf>) -> Self {
         Self { file, path, loss: Loss::new() }
     }
 
-    /// Memory that lives only as long as this value: for tests, and where nothing shall survive.
+    /// Memory that lives only as long as this value: for tests, and where nothing should survive.
     pub fn volatile() -> io::Result<Self> {
         Ok(Self::new(memfd_create("terrace-state", MemfdFlags::CLOEXEC)?.into(), None))
     }
 
-    /// A copy as a crash at this moment would leave it.
+    /// A copy, as a crash at this moment would leave it.
     pub fn snapshot(&self) -> io::Result<Self> {
         let mut copy = Self::volatile()?;
         let mut from = self.file.try_clone()?;
@@ -62,10 +63,10 @@ impl StateFile {
         Ok(copy)
     }
 
-    /// A copy as a clean stop leaves it that wrote everything to the tiers: see [`StateFile::retire`].
+    /// A copy as a clean stop leaves it once everything is on the tiers: see [`StateFile::retire`].
     ///
     /// # Errors
-    /// There is no memory for it, or the file can't be read.
+    /// There is no memory for the copy, or the file can't be read.
     pub fn retired(&self) -> io::Result<Self> {
         let copy = Self::volatile()?;
         let mut page = [0; PAGE];
@@ -74,9 +75,8 @@ impl StateFile {
         Ok(copy)
     }
 
-    /// Nothing of the state is needed any more but its first page, which knows an older copy of a tier from the one that
-    /// was stopped: that page takes the place of the file, under another name. Does nothing where the file has no name.
-    /// Steps:
+    /// Replaces the file by its first page, under another name, when nothing else of it is needed: that page tells an
+    /// older copy of a tier from the one that was stopped. Does nothing where the file has no name. Steps:
     ///
     /// 1. The page is written beside the file. A crash leaves both, and the next start takes the file.
     /// 2. The file's name is removed.
@@ -108,10 +108,10 @@ impl StateFile {
         self.loss
     }
 
-    /// Sees to it that no start believes what is left of the file, whatever others make of it: its first page says
-    /// nothing any more, and its name is gone if it still is this file's.
+    /// Makes the file useless for a start, whatever other processes do with it: zeros its first page, and removes its
+    /// name if that still is this file's.
     pub(super) fn forget(&self) {
-        // Where one of these is refused, the other does.
+        // If one of these is refused, the other one suffices.
         let _ = self.file.write_all_at(&[0; PAGE], 0);
         self.remove_name();
     }
@@ -143,14 +143,14 @@ impl StateFile {
         })
     }
 
-    /// Reserves what a process that died had given back of its file.
+    /// Reserves again what an earlier process had returned of the file's space.
     pub(super) fn fill_holes(&self) -> io::Result<()> {
         let meta = self.file.metadata()?;
         let has_holes = meta.blocks() * STAT_BLOCK < meta.len();
         if has_holes { self.reserve(0..meta.len()) } else { Ok(()) }
     }
 
-    /// Sees to it that no store into this part of the file can fail for want of room. What it holds stays.
+    /// Reserves space for this part of the file, so that no store into it can fail. Its contents stay.
     pub(super) fn reserve(&self, part: Range<u64>) -> io::Result<()> {
         match fallocate(&self.file, FallocateFlags::empty(), part.start, part.end - part.start) {
             Err(rustix::io::Errno::OPNOTSUPP) => self.write_again(part),
@@ -158,7 +158,7 @@ impl StateFile {
         }
     }
 
-    /// Where a file system knows no reservations: what was written has its place.
+    /// Reserves space on a file system without reservations, by writing what is there.
     fn write_again(&self, part: Range<u64>) -> io::Result<()> {
         let mut page = [0; PAGE];
         for at in part.clone().step_by(PAGE) {
@@ -170,19 +170,19 @@ impl StateFile {
     }
 }
 
-/// Whether what lies in this folder lies in memory, and so is as good as what a process has.
+/// Whether files in this folder lie in memory, and so are as fast and as safe as memory of a process.
 ///
 /// # Errors
-/// The folder can't be looked at.
+/// The folder can't be examined.
 pub fn is_in_memory(folder: &Path) -> io::Result<bool> {
     let kind = statfs(folder)?.f_type;
     Ok(IN_MEMORY.contains(&(kind as u64)))
 }
 
-/// Bytes that may still be written to the file system of a file.
+/// Bytes that can still be written to the file system of a file.
 fn room_beside(file: &File) -> io::Result<u64> {
     let stat = fstatvfs(file)?;
-    // One without a limit says that it has no blocks at all.
+    // A file system without a limit reports no blocks at all.
     Ok(if stat.f_blocks == 0 { u64::MAX } else { stat.f_bavail * stat.f_frsize })
 }
 
@@ -190,7 +190,7 @@ fn room_beside(file: &File) -> io::Result<u64> {
 mod tests {
     use super::*;
 
-    /// Where reservations are unknown, and after a process that gave parts of its file back.
+    /// Where there are no reservations, and after a process that returned parts of its file.
     #[test]
     fn reserved_holes_take_room_and_keep_what_is_beside_them() {
         let file = StateFile::volatile().unwrap();

@@ -1,13 +1,13 @@
-//! The bytes that outlive the process: a file that is mapped shared, on a tmpfs where there is room.
+//! The state: bytes that outlive the process, in a file that is mapped shared, on a tmpfs where there is room.
 //!
 //! ```text
 //! header (4 KiB) | next CAS number per shard | per tier: log state, log ring | block table | blocks
 //! ```
 //!
-//! After `tombstone -9` it holds every store that the processor had executed, in program order of each
-//! thread. So the order of stores is the protocol: each is made only when everything that it vouches
-//! for is in place. Nothing is assumed after a power loss or a reboot; the boot id tells.
-//! All numbers are in the machine's own byte order, since the bytes never leave it.
+//! After `kill -9` it holds every store that the processor had executed, in program order of each thread. So the order
+//! of stores is the protocol: a store must come after everything that it vouches for. After a power loss or a reboot,
+//! which the boot id shows, the state must not be used. All numbers are in the machine's own byte order, since the
+//! bytes never leave it.
 
 pub(crate) mod file;
 
@@ -27,21 +27,21 @@ const VERSION: u64 = 2;
 const MAGIC: u64 = 0x5445_5252_5354_4154;
 pub(super) const PAGE: usize = 4096;
 const PAGE_WORDS: usize = PAGE / 8;
-/// Slots of one tier that its log can lie in at a time.
+/// Slots of one tier that its log can take at a time.
 pub(crate) const LOG_SLOTS_MAX: usize = 6528;
-/// Slots of a log in a word.
+/// Slot numbers of a log in a word.
 const SLOTS_PER_WORD: usize = 2;
 
 const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS);
 /// Words per tier before its ring of log pages.
 const TIER_WORDS: usize = 8 * PAGE_WORDS;
 
-/// Whose a state file is.
+/// The cache that a state file belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateOwner {
     /// The set of tiers, see [`crate::set_of`]; of a cache without tiers [`StateOwner::NO_TIERS`].
     pub set: u64,
-    /// Starts of that set, at least, by the time of the state.
+    /// Starts of that set, at least, when the state was last written.
     pub epoch: u64,
 }
 
@@ -50,7 +50,7 @@ impl StateOwner {
     /// The set of a cache without tiers.
     pub const NO_TIERS: u64 = 1;
 
-    /// What the first page of a state file says; `None` if it is none.
+    /// Reads it from the first page of a state file; `None` if the file is none.
     ///
     /// # Errors
     /// The file can't be read.
@@ -66,7 +66,7 @@ impl StateOwner {
         Ok((word(0) == MAGIC).then_some(Self { set: word(1 + SET_AT), epoch }))
     }
 
-    /// A first page that says so, for tests of who looks for states.
+    /// A first page with it, for tests of programs that look for states.
     pub fn page(self) -> Vec<u8> {
         let mut page = vec![0; PAGE];
         let words = [(0, MAGIC), (1 + SET_AT, self.set), (Field::Epoch as usize, self.epoch)];
@@ -78,10 +78,10 @@ impl StateOwner {
 }
 
 impl StateFile {
-    /// Whether tiers may have been told of the state that is here. Without it they would be cold from then on.
+    /// Whether superblocks of tiers may name the state in this file. Without it these tiers would be cold.
     ///
     /// # Errors
-    /// The file can't be looked at.
+    /// The file can't be examined.
     pub fn may_be_needed(&self) -> io::Result<bool> {
         let is_ready =
             |head: SharedMap| head.words()[Field::Ready as usize].load(Ordering::Acquire) == 1;
@@ -96,8 +96,7 @@ impl StateFile {
         SharedMap::new(self.fd(), PAGE, self.loss()).map(Some)
     }
 
-    /// What the state says of itself that is here; `None` if there is none that is of this identity but for the number
-    /// of its blocks.
+    /// The header of the state in this file; `None` if there is none with this identity, the number of blocks aside.
     pub(crate) fn header_of(&self, identity: &Identity) -> io::Result<Option<Header>> {
         let Some(head) = self.head()? else { return Ok(None) };
         let header = Header::of(head.words());
@@ -106,7 +105,7 @@ impl StateFile {
         Ok(is_of_it.then_some(header))
     }
 
-    /// The same of this set and boot, however it is laid out.
+    /// The header of the state in this file if it is of this set and boot, whatever its layout.
     pub(crate) fn header_of_set(&self, identity: &Identity) -> io::Result<Option<Header>> {
         let Some(head) = self.head()? else { return Ok(None) };
         let (words, wanted) = (head.words(), identity.words());
@@ -118,12 +117,12 @@ impl StateFile {
     }
 }
 
-/// Everything that the offsets in the file follow from.
+/// The sizes that determine all offsets in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     shards: usize,
     tiers: usize,
-    /// 4 KiB pages of each tier's log that are kept here before they go to the tier.
+    /// Pages of 4 KiB in each tier's ring, where the log is before it goes to the tier.
     ring_pages: usize,
     blocks: u32,
     block_bytes: u32,
@@ -137,12 +136,12 @@ getters! {
 }
 
 impl Layout {
-    /// Of so many shards and tiers, whose logs have rings of so many pages of 4 KiB.
+    /// For `shards` shards and `tiers` tiers with logs that have rings of `ring_pages` pages of 4 KiB.
     pub(crate) fn new(shards: usize, tiers: usize, ring_pages: usize) -> Self {
         Self { shards, tiers, ring_pages, blocks: 0, block_bytes: 0 }
     }
 
-    /// The same with so many blocks.
+    /// The layout with this many blocks.
     pub(crate) fn with_blocks(self, blocks: u32, block_bytes: u32) -> Self {
         Self { blocks, block_bytes, ..self }
     }
@@ -175,16 +174,16 @@ impl Layout {
     }
 }
 
-/// Words of an [`Identity`], and which of them are the set, the boot and the number of blocks.
+/// Words of an [`Identity`], and the indices of set, boot and number of blocks among them.
 const IDENTITY_WORDS: usize = 9;
 const SET_AT: usize = 1;
 const BOOT_AT: Range<usize> = 2..4;
 const BLOCKS_AT: usize = 7;
 
-/// Whose the state is and when it is good: compared as a whole.
+/// The cache that the state belongs to, and the boot that it is valid for; compared as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Of the tiers' superblocks.
+    /// The set in the tiers' superblocks.
     set: u64,
     /// Kernel's boot id; another one means that memory and page cache were lost in between.
     boot: [u64; 2],
@@ -203,7 +202,7 @@ impl Identity {
         Self { set, boot, layout }
     }
 
-    /// The same, laid out otherwise.
+    /// The identity with another layout.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self { layout, ..*self }
     }
@@ -224,32 +223,32 @@ impl Identity {
     }
 }
 
-/// Words of the header beyond magic and identity.
+/// Words of the header behind magic and identity.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
     /// The latest time (unix seconds) that the cache has acted on.
     Clock = 16,
-    /// When a delayed `flush_all` is due; 0 if none is.
+    /// Unix seconds at which a delayed `flush_all` is due; 0 if none is.
     FlushDue,
-    /// The name of the next large item.
+    /// The number of the next large item.
     NextItem,
     /// The next seal sequence.
     NextSeq,
-    /// The next block's place in arrival order.
+    /// The order of the next block, see [`crate::dram::memory::Block::order`].
     NextOrder,
     /// Seed of the key hash.
     Seed,
-    /// Above all CAS numbers of earlier runs.
+    /// A number above all CAS numbers of earlier runs.
     FirstCas,
-    /// Of the superblocks that this state goes with.
+    /// The epoch of the superblocks that this state goes with.
     Epoch,
-    /// 1 when everything is in place.
+    /// 1 when the state is complete.
     Ready,
-    /// The epoch that all tiers have in their superblocks; 0 in states of before there was this word.
+    /// The epoch that all tiers have in their superblocks; 0 in states from before this field.
     Told,
 }
 
-/// What the first page of a state says, whatever comes behind it.
+/// The first page of a state, whatever comes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     blocks: u32,
@@ -270,9 +269,9 @@ impl Header {
         Self { blocks: blocks as u32, epoch, told }
     }
 
-    /// Whether superblocks with epochs from `oldest` to `newest` are older than what the state knows that all have.
-    /// Starts that died before they had told all tiers of theirs left some behind, which hold what they held; a tier
-    /// that is further behind was away.
+    /// Whether superblocks with epochs from `oldest` to `newest` are older than the epoch that all tiers had. A start
+    /// that crashed before it wrote all superblocks left some older ones, on tiers that lack nothing; a tier with a
+    /// superblock that is older still was away.
     pub(crate) fn is_ahead_of(&self, (oldest, newest): (u64, u64)) -> bool {
         let told = match self.told {
             0 => newest.max(self.epoch.saturating_sub(1)),
@@ -285,15 +284,15 @@ impl Header {
 /// Words of a tier: of its log, and of its write budget.
 #[derive(Clone, Copy)]
 pub(crate) enum LogField {
-    /// Words that were ever appended.
+    /// Words appended so far.
     Head,
-    /// Pages that were written to the tier.
+    /// Pages written to the tier so far.
     Spilled,
     /// The first page that is still needed.
     Tail,
-    /// Set once the tier has refused writes: its records are not to be trusted any more.
+    /// 1 once the tier refused writes: its records must not be trusted any more.
     Failed,
-    /// What of the write budget was saved up as of [`Field::Clock`], in bytes, signed.
+    /// Bytes saved up of the write budget as of [`Field::Clock`], signed.
     Balance,
 }
 
@@ -302,12 +301,12 @@ pub(crate) struct State {
     file: std::sync::Arc<StateFile>,
     map: SharedMap,
     layout: Layout,
-    /// Held while a loss is settled; taken before the locks of shards.
+    /// Held while a loss is reconciled; must be locked before the locks of shards.
     loss_handling: Mutex<()>,
 }
 
 impl State {
-    /// The state of this very set from this very boot, if a file holds it.
+    /// The state of this set and boot, if the file holds it.
     pub(crate) fn kept(
         file: &std::sync::Arc<StateFile>,
         identity: &Identity,
@@ -323,7 +322,7 @@ impl State {
         Ok(Some(state))
     }
 
-    /// Maps the file, which was erased.
+    /// Erases the file and maps it.
     pub(crate) fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
         file.erase(identity.layout.bytes())?;
         let state = Self::map(&file, identity.layout)?;
@@ -335,7 +334,7 @@ impl State {
         Ok(state)
     }
 
-    /// Erases everything and maps it anew, for a cold start.
+    /// Erases the state and maps it anew, for a cold start.
     pub(crate) fn erase(self, identity: &Identity) -> io::Result<Self> {
         self.map.words()[0].store(0, Ordering::Release);
         let file = std::sync::Arc::clone(&self.file);
@@ -353,22 +352,22 @@ impl State {
         &self.layout
     }
 
-    /// Whether all of the file is still there: where it is not, words of the state may be zeros.
+    /// Whether pages of the file were lost: then words of the state may be zeros.
     pub(crate) fn loss(&self) -> Loss {
         self.file.loss()
     }
 
-    /// Of several threads that have seen a loss one settles it.
+    /// Lets one thread at a time reconcile a loss.
     pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
         crate::platform::lock::lock(&self.loss_handling)
     }
 
-    /// The tiers hold all that it holds, and say so. See [`StateFile::retire`].
+    /// Replaces the state, after a clean stop wrote everything to the tiers. See [`StateFile::retire`].
     pub(crate) fn retire(&self) -> io::Result<()> {
         self.file.retire()
     }
 
-    /// No start is to believe it any more.
+    /// Makes the state useless for a start.
     pub(crate) fn forget(&self) {
         self.file.forget();
     }
@@ -401,7 +400,7 @@ impl State {
         (word.load(Ordering::Acquire) >> shift) as u32
     }
 
-    /// One thread at a time.
+    /// Must be called by one thread at a time.
     pub(crate) fn set_log_slot(&self, tier: usize, at: u64, slot: u32) {
         let (word, shift) = self.log_slot_at(tier, at);
         let others = word.load(Ordering::Relaxed) & !(u64::from(u32::MAX) << shift);
@@ -414,7 +413,7 @@ impl State {
         (word, (at % SLOTS_PER_WORD) as u32 * u32::BITS)
     }
 
-    /// The page of a tier's log that has this number, for as long as it is in the ring.
+    /// The page of a tier's log with this number, while it is in the ring.
     pub(crate) fn log_page(&self, tier: usize, page: u64) -> &[AtomicU64] {
         let at = TIER_WORDS + (page % self.layout.ring_pages as u64) as usize * PAGE_WORDS;
         &self.tier(tier)[at..at + PAGE_WORDS]
@@ -431,23 +430,23 @@ impl State {
         &self.map.words()[at..at + layout.blocks as usize * 2]
     }
 
-    /// Sees to it that no store into a block can fail for want of room.
+    /// Reserves space for a block, so that no store into it can fail.
     ///
     /// # Errors
-    /// The file system has none.
+    /// The file system is full.
     pub(crate) fn reserve_block(&self, id: u32) -> io::Result<()> {
         let block = u64::from(self.layout.block_bytes);
         let at = self.layout.blocks_at() as u64 + u64::from(id) * block;
         self.file.reserve(at..at + block)
     }
 
-    /// Where the blocks lie in the file.
+    /// The file, and the offset and number of the blocks in it.
     pub(crate) fn blocks(&self) -> (BorrowedFd<'_>, u64, u32) {
         (self.file.fd(), self.layout.blocks_at() as u64, self.layout.blocks)
     }
 }
 
-/// Whether a state that begins with these words is of this identity.
+/// Whether a state with these first words has this identity.
 fn is_headed(words: &[AtomicU64], identity: &Identity) -> bool {
     words[0].load(Ordering::Acquire) == MAGIC
         && words[1..].iter().zip(identity.words()).all(|(w, v)| w.load(Ordering::Relaxed) == v)
