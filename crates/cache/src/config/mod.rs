@@ -1,4 +1,4 @@
-//! What a cache is opened with.
+//! The settings that a cache is opened with.
 
 pub(crate) mod error;
 pub(crate) mod note;
@@ -13,31 +13,31 @@ use terrace_policy::WritePolicy;
 pub struct Tier {
     /// The opened device; the cache uses all of it.
     pub device: Arc<dyn Device>,
-    /// It stands below the tiers before it on the ladder: what those have no place for any more goes down to
-    /// it. Tiers that do not are alike, and share what is written.
+    /// Begins the next tier level: a full level demotes records to the one below. Tiers without it share the level of
+    /// the tier before, and its writes.
     pub is_below: bool,
 }
 
 impl Tier {
-    /// A tier beside those before it.
+    /// A tier on the level of the tier before it.
     pub fn new(device: Arc<dyn Device>) -> Self {
         Self { device, is_below: false }
     }
 
-    /// A tier below those before it.
+    /// A tier on the level below the tier before it.
     pub fn below(device: Arc<dyn Device>) -> Self {
         Self { device, is_below: true }
     }
 }
 
-/// After what kind of crash the cache comes back warm. It never comes back stale.
+/// The kind of crash after which the cache comes back warm. It never comes back stale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// After the end of the process, however it came; the kernel must have kept running.
+    /// After any end of the process; the kernel must have kept running.
     #[default]
     Process,
-    /// After a power loss too: what must not come back is on the drive before a change is
-    /// acknowledged (see [`crate::Session::make_durable`]). Records that were not sealed yet are lost.
+    /// After a power loss too: tombstones are on the drive before a change is acknowledged (see
+    /// [`crate::Session::make_durable`]). Records that were not sealed yet are lost.
     Power,
 }
 
@@ -45,27 +45,27 @@ pub enum Durability {
 /// not stopped cleanly before a reboot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMismatch {
-    /// Start empty and say why, see [`crate::Cache::notes`].
+    /// Start empty and report why, see [`crate::Cache::notes`].
     #[default]
     Cold,
     /// Do not start, and leave them as they are.
     Refuse,
 }
 
-/// Bytes that a tier may be written on average.
+/// Average bytes that may be written to a tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum WriteRate {
-    /// As many as it takes.
+    /// No limit.
     #[default]
     Unlimited,
-    /// So many a second.
+    /// Bytes per second.
     BytesPerSecond(f64),
-    /// So many times its size a day.
+    /// Multiples of the tier's size per day.
     DrivesPerDay(f64),
 }
 
 impl WriteRate {
-    /// For a tier of so many bytes; `None` if there is no limit.
+    /// Bytes per second for a tier of `capacity_bytes` bytes; `None` if there is no limit.
     pub(crate) fn bytes_per_second(self, capacity_bytes: f64) -> Option<f64> {
         match self {
             Self::Unlimited => None,
@@ -75,28 +75,28 @@ impl WriteRate {
     }
 }
 
-/// What the operator decides.
+/// The operator's settings.
 #[derive(Clone)]
 pub struct Config {
-    /// Everything that grows with data stays within this many bytes of DRAM (`-m`).
+    /// DRAM for everything that grows with data, in bytes (`-m`).
     pub memory_bytes: u64,
-    /// How far that may be raised while the cache is open, see
-    /// [`crate::Cache::set_memory_limit`]: address space is set aside for it, but no memory. Not
-    /// looked at without tiers where `state` is given, since all blocks lie in the state then.
+    /// The most that [`crate::Cache::set_memory_limit`] can raise it to while the cache is open: address space is
+    /// reserved for it, but no memory. Ignored without tiers where `state` is given, since all blocks lie in the state
+    /// then.
     pub memory_bytes_max: u64,
-    /// Asks for huge pages where records lie in memory of the process, so not in the state (`-L`).
+    /// Asks for huge pages for records outside of the state (`-L`).
     pub huge_pages: bool,
     /// Tiers in order, fastest first; empty for a plain DRAM cache.
     pub tiers: Vec<Tier>,
-    /// One per tier; those that are missing are unlimited.
+    /// One per tier; missing ones are unlimited.
     pub write_rates: Vec<WriteRate>,
-    /// A tier counts as full when live records, with what pages and footers add to them, take more than this share of
-    /// it, in percent. What is taken back below that is moved, the more of it the higher this is.
+    /// A tier is full when live records and their share of pages and footers take more than this percentage of it.
+    /// Below that, reclaim relocates all live records; the higher the percentage, the more.
     pub full_percent: u32,
-    /// What a full tier writes and keeps; a write budget may ask for less.
+    /// The write policy of a full tier; a write budget may ask for a stricter one.
     pub full_write_policy: WritePolicy,
-    /// What outlives the process. Without one only a clean stop comes back warm, and a cache without
-    /// tiers never does.
+    /// The state, which outlives the process. Without one only a clean stop comes back warm, and a cache without tiers
+    /// never does.
     pub state: Option<Arc<StateFile>>,
     /// The kernel's boot id.
     pub boot: [u8; 16],
@@ -112,10 +112,10 @@ pub struct Config {
     pub item_bytes_max: u64,
     /// Sessions (workers) that can exist at once.
     pub sessions_max: usize,
-    /// Threads that are to share the background work of tiers, at most; see [`crate::Cache::background_threads`]. Each
-    /// works in memory of its own.
+    /// Threads that share the background work of tiers, at most; see [`crate::Cache::background_threads`]. Each has
+    /// buffers of its own.
     pub background_threads: usize,
-    /// What tests turn down so that rare events become common.
+    /// Sizes that tests reduce so that rare events become common.
     pub tuning: Tuning,
 }
 
@@ -144,7 +144,7 @@ impl Config {
     }
 }
 
-/// [`Config::full_percent`] unless something else is asked for.
+/// The default of [`Config::full_percent`].
 pub const FULL_PERCENT: u32 = 80;
 
 /// Sizes that follow from the capacity unless a test sets them.
@@ -160,12 +160,12 @@ pub struct Tuning {
     pub fingerprint_bits: u32,
     /// The share of `memory_bytes` that the sealed index may take, in percent.
     pub index_percent: u32,
-    /// Pages (4 KiB) of each tier's kill log that are kept in the state, 16 at least.
+    /// Pages (4 KiB) of each tier's tombstone log that are kept in the state, at least 16.
     pub log_ring_pages: usize,
-    /// Segments' places that each tier's kill log may take at a time, at most; `None` for as many as can be listed.
+    /// Segment slots that each tier's tombstone log may take at a time; `None`: as many as its directory can list.
     pub log_slots: Option<u32>,
-    /// Write budgets go by the seconds that [`crate::Cache::maintain`] is told, and not by the machine's
-    /// clock, so that a run can be repeated.
+    /// Write budgets use the seconds passed to [`crate::Cache::maintain`] instead of the machine's clock, so that a run
+    /// can be repeated.
     pub budgets_by_told_time: bool,
 }
 

@@ -1,13 +1,13 @@
-//! What an operator should know of a cache. The library logs nothing: who opens one does.
+//! Notes for the operator. The library logs nothing: the caller that opens a cache logs its notes.
 
 use std::fmt;
 
 /// A line for a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// What is so.
+    /// A fact.
     Info(String),
-    /// What is not as it was meant, with what to do.
+    /// An unwanted condition, with what to do about it.
     Warning(String),
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// `bytes` as a person reads it: exact where it is a whole number of a unit, else one decimal.
+/// `bytes` for a person: exact where it is a whole number of a unit, else with one decimal.
 pub fn display_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 5] =
         [("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
