@@ -1,4 +1,4 @@
-//! The blocks of DRAM that a shard fills, one lane after the other.
+//! The blocks of DRAM that a shard fills, in two lanes.
 
 use crate::dram::lane::{FullBlock, Lane};
 use crate::dram::memory::{Block, Stamp};
@@ -16,8 +16,8 @@ impl Locked<'_> {
         }
     }
 
-    /// Writes a record into a lane's open block. It is not visible before it is in the table, and a
-    /// fresh one does not outlive the process before [`Locked::commit`].
+    /// Writes a record into a lane's open block. It is not visible before it is in the table, and a fresh one does not
+    /// outlive the process before [`Locked::commit`].
     pub(crate) fn append(
         &mut self,
         lane: Lane,
@@ -56,7 +56,7 @@ impl Locked<'_> {
 
     pub(super) fn open_block(&mut self, lane: Lane, asker: Asker) -> Result<(), NoBlock> {
         let shared = self.shared;
-        // Copies of hot records leave the last blocks to records that are nowhere else.
+        // Copies leave the last blocks to fresh records.
         let reserve = match (asker, lane) {
             (Asker::Background, _) => 0,
             (Asker::Request, Lane::Fresh) => shared.reserve(),
@@ -87,7 +87,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Tells [`crate::dram::ages::Ages`] which blocks the lane has now.
+    /// Updates [`crate::dram::ages::Ages`] with the lane's blocks.
     pub(crate) fn note_ages(&mut self, lane: Lane) {
         let blocks = self.lane(lane);
         let oldest = blocks.full().front().map(|block| block.order);
@@ -98,8 +98,8 @@ impl Locked<'_> {
         }
     }
 
-    /// What was appended to the fresh lane outlives the process from here on. To be called when the log
-    /// says of everything that it replaces that it is not to come back.
+    /// Makes all records appended to the fresh lane outlive the process. The log must have a tombstone for everything
+    /// that they replace before this.
     pub(crate) fn commit(&mut self) {
         crash_point("a record: before its commit");
         if let Some(block) = self.state.fresh.open() {
@@ -108,13 +108,13 @@ impl Locked<'_> {
         crash_point("a record: after its commit");
     }
 
-    /// Encoded bytes of fresh records in blocks that are full, at least.
+    /// Encoded bytes of fresh records in full blocks, at least.
     pub(crate) fn sealable_bytes(&self) -> u64 {
         let open = self.state.fresh.open().map_or(0, |block| block.fill().into());
         self.state.fresh_bytes.saturating_sub(open)
     }
 
-    /// Nothing is appended to the open fresh block any more.
+    /// Closes the open fresh block: nothing is appended to it any more.
     pub(crate) fn shelve_open(&mut self) {
         if let Some(block) = self.state.fresh.take_open() {
             self.shelve(Lane::Fresh, block);
@@ -122,7 +122,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Takes back a full block that holds nothing alive.
+    /// Retires a full block without live records.
     pub(crate) fn retire_full(&mut self, lane: Lane, id: u32) {
         self.lane(lane).remove_full(id);
         self.note_ages(lane);
@@ -140,7 +140,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Drops every record and every block of a lane; the table no longer points to any of them.
+    /// Drops every record and every block of a lane; the table must not point to any of them any more.
     pub(crate) fn clear_lane(&mut self, lane: Lane) {
         let blocks = std::mem::take(self.lane(lane));
         self.shared.counters().records(lane).sub(self.shard.at, blocks.records());

@@ -1,4 +1,4 @@
-//! Entries that are out of the index until the footer of their segment is read; see [`crate::index::deferred`].
+//! Entries that are not in the index until the footer of their segment is read; see [`crate::index::deferred`].
 
 use crate::index::bucket::Entry;
 use crate::index::deferred::Glance;
@@ -8,11 +8,11 @@ use crate::segments::segment::Sealed;
 use crate::shard::{Candidates, Guard, Locked, Shard};
 use std::sync::atomic::Ordering;
 
-/// One entry in so many may be suspended: up to two thirds of a byte of DRAM per record, while records are
-/// overwritten.
+/// At most a sixteenth of the index's entries may be deferred: up to two thirds of a byte of DRAM per record, while
+/// records are overwritten.
 const DEFERRED_SHARE: u64 = 16;
 
-/// Entries that may be suspended however small the index is.
+/// Entries that may always be deferred, however small the index is.
 const DEFERRED_MIN: u64 = 64;
 
 fn deferred_max(index: &SealedIndex) -> u64 {
@@ -20,14 +20,13 @@ fn deferred_max(index: &SealedIndex) -> u64 {
 }
 
 impl Shard {
-    /// Whether a record may be there although the index has nothing for its name, see
-    /// [`Locked::candidates`].
+    /// Whether a record may exist without an entry of its name in the index, see [`Locked::candidates`].
     pub(crate) fn has_deferred(&self) -> bool {
         self.deferred.load(Ordering::Acquire) > 0
     }
 
-    /// Whether three quarters of the room for suspended entries are used up: the more there are of a
-    /// segment, the less a reading of its footer costs for each.
+    /// Whether three quarters of the room for deferred entries are used: the more entries a segment has, the less a
+    /// read of its footer costs for each.
     pub(crate) fn is_to_be_reconciled(&self, guard: Guard<'_>) -> bool {
         let entries = u64::from(self.deferred.load(Ordering::Relaxed));
         entries > 0 && entries * 4 >= deferred_max(self.index.load(guard)) * 3
@@ -35,8 +34,8 @@ impl Shard {
 }
 
 impl Locked<'_> {
-    /// The sealed segments that may hold the record of a name, suspended entries included. What was
-    /// suspended by this very name is its own older copy, if it is anything of its.
+    /// The sealed segments that may hold the record of a name, including those of deferred entries. An entry that was
+    /// deferred under exactly this name is left out: if it is the key's record, it is an older one.
     pub(crate) fn candidates(&self, name: Name) -> Candidates {
         let mut found = self.shard.candidates(self.guard, name);
         if self.state.deferred.len() == 0 {
@@ -54,51 +53,51 @@ impl Locked<'_> {
         found
     }
 
-    /// The entry of a record in a segment, be it suspended.
+    /// The entry of a record in a segment, even if it is deferred.
     pub(crate) fn entry(&self, name: Name, number: u16) -> Option<Entry> {
         let entry = Entry::new(name.fingerprint, number, 0);
         let deferred = || self.is_deferred(name, number).then_some(entry);
         self.index().get(name, number).or_else(deferred)
     }
 
-    /// Whether these entries may be taken out unread: nothing that needs them in the index is under way.
+    /// Whether these entries may be removed unread: no work in progress needs them in the index.
     pub(crate) fn may_take_out(&self, candidates: &Candidates) -> bool {
         self.state.growing.is_none()
             && self.state.recovering.is_none()
             && !candidates.iter().any(|sealed| self.is_moving(sealed))
     }
 
-    /// Whether there is room to remember these entries, once they are taken out.
+    /// Whether there is room to defer these entries.
     pub(crate) fn has_room_to_defer(&self, candidates: &Candidates) -> bool {
         let entries = self.state.deferred.len() + candidates.len();
         entries as u64 <= deferred_max(self.index())
     }
 
-    /// Whether a segment is being taken back, or filled with the records of such.
+    /// Whether a segment is being reclaimed, or filled with the records of one that is.
     fn is_moving(&self, sealed: &Sealed) -> bool {
         self.state.leaving.contains(sealed) || self.state.arriving.contains(sealed)
     }
 
-    /// Whether the entry of a record in a segment is suspended for another key.
+    /// Whether the entry of a record in a segment was deferred under another key's name.
     pub(crate) fn is_deferred(&self, name: Name, number: u16) -> bool {
         let sealed = self.shard.segments.sealed(number);
         sealed.is_some_and(|sealed| self.candidates(name).contains(&sealed))
             && self.index().get(name, number).is_none()
     }
 
-    /// Takes an entry out of the index unread, for a SET of this name.
+    /// Removes an entry from the index unread, for a SET of this name, and defers the decision about it.
     pub(crate) fn defer(&mut self, name: Name, number: u16) {
         let before = self.state.deferred.bytes();
         let buckets = self.index().buckets();
         self.state.deferred.insert(buckets, name, number);
         self.account_deferred(before);
-        // Before the entry goes: who then finds none knows where else to look.
+        // Before the entry is removed: a reader that no longer finds it must know to look here.
         self.note_deferred();
         self.take_entry(name, number, None);
     }
 
-    /// Decides about the suspended entries of a segment, which has these names. Those that are to come
-    /// back and find no room in the index stay suspended; their names are the answer.
+    /// Decides the deferred entries of a segment, which has these names. An entry that should return but finds no room
+    /// in the index stays deferred; the names of these are returned.
     pub(crate) fn settle(&mut self, number: u16, names: &[Name], glance: &mut Glance) -> Vec<Name> {
         let before = self.state.deferred.bytes();
         let deferred = self.state.deferred.take_segment(number, glance);
@@ -106,9 +105,9 @@ impl Locked<'_> {
         let home = |index: &SealedIndex, name: &Name| index.home(name.pos);
         let index = self.index();
         for deferred in deferred.chunk_by(|one, other| home(index, one) == home(index, other)) {
-            // What the footer does not have is no record's.
+            // An entry of a name that the footer does not have belongs to no record.
             for &name in self.state.deferred.beside(names, &mut at, deferred[0].pos) {
-                // The entries of one bucket and fingerprint stand for one record.
+                // All deferred entries of one bucket and fingerprint stand for one record.
                 let mut alike =
                     deferred.iter().filter(|other| other.fingerprint == name.fingerprint);
                 let Some(&first) = alike.next() else { continue };
@@ -124,8 +123,8 @@ impl Locked<'_> {
         stuck
     }
 
-    /// An entry comes back that was suspended for another key. Where only the index that is being built
-    /// has room for it, it is found as suspended until that one takes its place.
+    /// Returns an entry to the index that was deferred under another key's name. If only the index that is being built
+    /// has room for it, it is found as deferred until that one replaces the present one.
     fn reinstate(&mut self, name: Name, number: u16) -> bool {
         let is_carried = |index: &SealedIndex| index.get(name, number).is_some();
         if self.state.growing.as_deref().is_some_and(is_carried) {
@@ -143,7 +142,7 @@ impl Locked<'_> {
         is_back
     }
 
-    /// The entries of a name in a segment go.
+    /// Removes the deferred entries of a name in a segment.
     pub(crate) fn forget_deferred(&mut self, name: Name, number: u16) {
         let before = self.state.deferred.bytes();
         self.state.deferred.take(name, number);
@@ -151,7 +150,7 @@ impl Locked<'_> {
         self.note_deferred();
     }
 
-    /// A segment goes, and with it what is suspended of it.
+    /// Removes the deferred entries of a segment, which is dropped.
     pub(crate) fn drop_deferred(&mut self, number: u16) {
         let before = self.state.deferred.bytes();
         self.state.deferred.take_segment(number, &mut Glance::default());
@@ -159,7 +158,7 @@ impl Locked<'_> {
         self.note_deferred();
     }
 
-    /// All segments go.
+    /// Removes all deferred entries; all segments are dropped.
     pub(crate) fn clear_deferred(&mut self) {
         let before = self.state.deferred.bytes();
         self.state.deferred.clear();

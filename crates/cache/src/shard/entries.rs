@@ -1,4 +1,4 @@
-//! The entries of a shard's sealed index, and what the log says of the copies that they name.
+//! The entries of a shard's sealed index, and the tombstones of the records that they name.
 
 use crate::dram::heat::Origin;
 use crate::dram::resident::{Resident, mark};
@@ -9,7 +9,7 @@ use crate::shard::Locked;
 use std::sync::atomic::Ordering;
 
 impl Locked<'_> {
-    /// Adds the entry (name, segment) to the index, and its record to what lives in the segment.
+    /// Adds the entry (name, segment) to the index, and its record to the live ones of the segment.
     pub(crate) fn link(
         &mut self,
         name: Name,
@@ -28,15 +28,15 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// One more record lives in a segment.
+    /// Counts one more live record in a segment.
     pub(crate) fn add_live(&self, number: u16, bytes: u32) {
         self.shard.segments.add_live(number, bytes);
         let tier = self.shard.segments.slot(number).tier;
         self.shared.counters().tier(tier).add_live(self.shard.at, bytes);
     }
 
-    /// Takes the entry (name, segment) out of the index, and the record from what lives in the
-    /// segment; `bytes` is its encoded size where known. Says whether there was an entry.
+    /// Removes the entry (name, segment) from the index, and its record from the live ones of the segment; `bytes` is
+    /// its encoded size if known. Returns whether there was an entry.
     pub(crate) fn unlink(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
         if let Some(growing) = &self.state.growing {
             growing.remove(name, number);
@@ -49,7 +49,7 @@ impl Locked<'_> {
     }
 
     pub(crate) fn take_entry(&mut self, name: Name, number: u16, bytes: Option<u32>) -> bool {
-        // While the entry is still there: who finds neither it nor what is in the table instead looks again.
+        // Before the entry is removed: a reader that finds neither it nor its successor in the table must look again.
         self.note_move();
         let removed = self.index().remove(name, number);
         if removed {
@@ -60,7 +60,7 @@ impl Locked<'_> {
         removed
     }
 
-    /// The segment that holds a copy of the resident record which no kill names yet.
+    /// The segment with the original of the resident record, if no tombstone names that yet.
     pub(crate) fn origin(&self, resident: &Resident<'_>) -> Option<u16> {
         let bits = resident.header.origin().load(Ordering::Relaxed);
         if bits == Origin::NONE {
@@ -71,27 +71,26 @@ impl Locked<'_> {
         sealed.is_some_and(|sealed| origin.is_of(sealed)).then(|| origin.number())
     }
 
-    /// The sealed copy of a hot record is no longer the key's: takes it out of the index, if it is
-    /// still there.
+    /// Removes the entry of a copy's original, if it is still there: the original is no longer the key's record.
     pub(crate) fn unlink_origin(&mut self, name: Name, hot: &Resident<'_>) {
         if let Some(number) = self.origin(hot).filter(|_| hot.has(mark::HOT)) {
             self.unlink(name, number, Some(hot.bytes.len() as u32));
         }
     }
 
-    /// Notes in the log that the copy of a name in a segment is not to come back.
+    /// Appends to the log that the record of a name in a segment is void.
     pub(crate) fn log_tombstone(&self, name: Name, number: u16) {
         self.log_of_copies(number, |log, slot| log.tombstone(slot, name));
     }
 
-    /// Notes in the log that a record which shares bucket and fingerprint with a name loses its entry
-    /// unread, and so is not to come back.
+    /// Appends to the log that the record in a segment with the bucket and fingerprint of a name is void: it loses its
+    /// entry unread.
     pub(crate) fn log_tombstone_by_prefix(&self, name: Name, number: u16) {
         self.log_of_copies(number, |log, slot| log.tombstone_by_prefix(slot, name));
     }
 
-    /// Says something of the record in a segment, and of the copy that it has in one of those that it
-    /// moves away from: before the commit that one is what a restart brings back.
+    /// Appends words for a record in a segment, and for its original in one that is being relocated there: before the
+    /// commit a restart would bring back the original.
     pub(super) fn log_of_copies(&self, number: u16, say: impl Fn(&TombstoneLog, u32)) {
         let say = |number: u16| {
             let slot = self.shard.segments.slot(number);
@@ -103,14 +102,14 @@ impl Locked<'_> {
         }
     }
 
-    /// As [`Locked::log_tombstone`], of the copy that a resident record was made from.
+    /// As [`Locked::log_tombstone`], for the original of a resident record.
     pub(crate) fn log_tombstone_of_origin(&self, name: Name, resident: &Resident<'_>) {
         if let Some(number) = self.origin(resident) {
             self.log_tombstone(name, number);
         }
     }
 
-    /// While the shard's segments are not recovered, a change of a name is noted for all of them.
+    /// Appends a tombstone for a name in all segments of the shard, while these are not recovered.
     pub(crate) fn log_change(&mut self, name: Name) {
         if let Some(recovering) = &mut self.state.recovering
             && recovering.note(name)
@@ -122,14 +121,15 @@ impl Locked<'_> {
         }
     }
 
-    /// A sealed record is about to be found elsewhere only; readers that see it nowhere look again.
+    /// Must be called when a sealed record is about to be found elsewhere only; readers that find it nowhere look
+    /// again.
     pub(crate) fn note_move(&self) {
         let moves = &self.shard.moves;
         moves.store(moves.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes all that the index has for a name out of it. Where the state is lost while a record of DRAM takes the place
-    /// of others, its header may not say any more which of them it came from.
+    /// Removes all entries of a name from the index. If the state is lost while a record of DRAM replaces a sealed one,
+    /// its header may no longer show the original.
     #[cold]
     pub(crate) fn forget_sealed(&mut self, name: Name) {
         for sealed in self.candidates(name) {

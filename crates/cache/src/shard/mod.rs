@@ -1,4 +1,4 @@
-//! A shard: all records whose hash begins with its number, and the lock under which they change.
+//! A shard: all records with hashes that begin with its number, and the lock under which they change.
 
 mod blocks;
 mod deferred;
@@ -30,37 +30,38 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// What changes only under the shard's lock. In this order what every SET changes lies in [`CHANGED_LINES`].
+/// State that changes only under the shard's lock. In this order, the fields that every SET changes lie in
+/// [`CHANGED_LINES`].
 #[repr(C)]
 pub(crate) struct ShardState {
     fresh: LaneBlocks,
-    /// Encoded bytes of live fresh records: what sealing them takes on flash, without page headers.
+    /// Encoded bytes of live fresh records: their size on a tier, without page headers.
     fresh_bytes: u64,
     next_cas: u64,
     hot: LaneBlocks,
     /// Free segment numbers, lowest last.
     numbers: Vec<u16>,
-    /// Counts `flush_all`; background work that began before one must not finish.
+    /// Counts `flush_all`: background work that began before one must not finish.
     generation: u64,
-    /// What is still to be recovered of the shard; it seals nothing before that is done.
+    /// What remains to be recovered of the shard; it must not seal before that is done.
     recovering: Option<Box<Recovering>>,
     /// The index being built while the shard's index grows; changes go to both.
     growing: Option<Box<SealedIndex>>,
     /// Entries that only the growing index has.
     carried: Vec<(Name, u16)>,
-    /// Entries that are out of the index until their segment's footer is looked at.
+    /// Entries that are not in the index until the footer of their segment is read.
     deferred: Deferred,
     /// Unix seconds when records were last chosen for a segment; 0 for never.
     gathered: u32,
-    /// The segments that are being taken back: their entries are not suspended.
+    /// Segments that are being reclaimed: their entries must not be deferred.
     leaving: Vec<Sealed>,
-    /// Those that their records are moving to, before their commit; see [`crate::background::merge`].
+    /// Segments that their records are relocated to, before the commit; see [`crate::background::merge`].
     arriving: Vec<Sealed>,
-    /// The one that a seal hands records over to.
+    /// The segment that a seal is moving records to.
     sealing: Option<Sealed>,
 }
 
-/// Segments that may hold the record of a name: most often one.
+/// Segments that may hold the record of a name: usually one.
 pub(crate) type Candidates = SmallVec<[Sealed; 4]>;
 
 /// A shard.
@@ -68,16 +69,16 @@ pub(crate) struct Shard {
     table: Rcu<DramTable>,
     index: Rcu<SealedIndex>,
     segments: SegmentTable,
-    /// Counts moves of records from the sealed index into the DRAM table. A reader that found a
-    /// record in neither, while this changed, looks again.
+    /// Counts changes after which a sealed record is found elsewhere only, see [`Locked::note_move`]. A reader that
+    /// found a record nowhere while this changed must look again.
     moves: AtomicU32,
-    /// How many entries are suspended, for readers that hold no lock.
+    /// Number of deferred entries, for readers without the lock.
     deferred: AtomicU32,
     deferred_at: DeferredFilter,
-    /// When the next large item of those in DRAM expires.
+    /// Unix seconds at which the next large item in DRAM expires.
     items_due: NextExpiry,
     state: CachePadded,
-    /// Its number.
+    /// The shard's number.
     at: usize,
     cas_step: u64,
 }
@@ -87,16 +88,16 @@ const CHANGED_LINES: usize = 2;
 const _: () =
     assert!(std::mem::offset_of!(ShardState, hot) + 16 <= CHANGED_LINES * prefetch::LINE_BYTES);
 
-/// On cache lines of its own: whoever takes the lock must not take the line of the tables from readers,
-/// who need none.
+/// On cache lines of its own: a thread that takes the lock must not take the line of the tables away from readers,
+/// which need no lock.
 #[repr(align(64))]
 struct CachePadded(Mutex<ShardState>);
 
-/// No block to be had at the moment.
+/// No block is available at the moment.
 #[derive(Debug)]
 pub(crate) struct NoBlock;
 
-/// Who asks for a block.
+/// The side that asks for a block: a request must leave the last ones to the background.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     Request,
@@ -117,7 +118,7 @@ getters! {
 }
 
 impl ShardState {
-    /// Whether records are still being handed over to a segment that can be read already.
+    /// Whether records are still being moved to a segment that can be read already.
     pub(crate) fn is_filling(&self, sealed: &Sealed) -> bool {
         self.sealing.as_ref() == Some(sealed) || self.arriving.contains(sealed)
     }
@@ -170,7 +171,7 @@ impl Shard {
         }
     }
 
-    /// Asks the processor for what a change of a record begins with.
+    /// Prefetches the lines that a change of a record begins with.
     #[inline]
     pub(crate) fn prefetch_change(&self, shared: &Shared, pos: u32) {
         prefetch::to_change::<CHANGED_LINES, _>(&self.state);
@@ -182,7 +183,7 @@ impl Shard {
         self.index.get_mut().bytes()
     }
 
-    /// The next CAS number, which stays the next one.
+    /// The next CAS number, without taking it.
     pub(crate) fn next_cas_peek(&self) -> u64 {
         lock(&self.state.0).next_cas
     }
@@ -191,7 +192,7 @@ impl Shard {
         Locked { shard: self, shared, guard, state: lock(&self.state.0) }
     }
 
-    /// As [`Shard::lock`], or `None` when somebody else has it.
+    /// As [`Shard::lock`], or `None` when another thread holds the lock.
     pub(crate) fn try_lock<'s>(
         &'s self,
         shared: &'s Shared,
@@ -216,8 +217,7 @@ impl Shard {
         Some((resident, record, at))
     }
 
-    /// Whether the index points to this segment for a name, and if so, what `Entry::uses` was before this
-    /// use.
+    /// [`Entry::uses`](crate::index::bucket::Entry::uses) before this use, if the index has the entry (name, segment).
     pub(crate) fn note_use(
         &self,
         guard: Guard<'_>,
@@ -239,7 +239,7 @@ impl Shard {
     }
 }
 
-/// A shard with its lock held. Every change of what keys mean goes through here.
+/// A shard with its lock held. Every change of a key's record goes through it.
 pub(crate) struct Locked<'s> {
     shard: &'s Shard,
     shared: &'s Shared,
@@ -282,7 +282,7 @@ impl<'s> Locked<'s> {
         cas
     }
 
-    /// The next CAS number, here and after a restart.
+    /// Sets the next CAS number, here and for a restart.
     pub(crate) fn set_next_cas(&mut self, next: u64) {
         self.state.next_cas = next;
         if let Some(state) = self.shared.state() {

@@ -1,4 +1,4 @@
-//! Copies of hot flash records in DRAM: which are made.
+//! Promotion: copies of hot records of tiers in DRAM.
 
 use crate::dram::heat::{Origin, Warmth, is_of_same_key};
 use crate::dram::lane::Lane;
@@ -14,26 +14,26 @@ use std::sync::atomic::Ordering;
 use terrace_policy::Heat;
 use terrace_policy::Promotion;
 
-/// Background work frees a block or two more than it must, and readers leave blocks a little later.
+/// Background work frees a block or two more than it must, and readers release blocks a little later.
 const BLOCKS_PASSED: u64 = 8;
 
-/// Whether copies can be made without dropping others: beyond the blocks that background work keeps free,
-/// and the few by which it passes that.
+/// Whether copies can be made without dropping others: beyond the blocks that background work keeps free, and the few
+/// more that it frees.
 fn has_room(shared: &Shared) -> bool {
     let available = shared.arena().available(shared.budget(), shared.place_for(Lane::Hot));
     available > shared.spare_blocks() + BLOCKS_PASSED
 }
 
-/// Whether a sealed record, which is so hot with this use and had `uses` before, deserves a copy.
+/// Whether a sealed record deserves a copy; `heat` includes this use, `uses` does not.
 ///
-/// The manifest of a large item does at once: some hundred bytes, where its chunks take as many times that,
-/// and none of those can be read before it was. Whether it stays is decided as with all others.
+/// The manifest of a large item does at once: it takes some hundred bytes, its chunks as many times that, and none of
+/// them can be read before it. The policy decides whether it stays, as for all copies.
 pub(crate) fn deserves_copy(shared: &Shared, heat: Heat, uses: u8, record: &Record<'_>) -> bool {
     let bytes = footprint(record.encoded_bytes() as usize);
     record.is_manifest() || uses > 0 && shared.promotion().admits(heat, bytes, has_room(shared))
 }
 
-/// The original of a copy moved to another segment: a copy that was made of it follows.
+/// Sets the origin of a copy after its original was relocated to another segment.
 pub(crate) fn move_origin(
     locked: &Locked<'_>,
     name: Name,
@@ -56,8 +56,8 @@ pub(crate) fn move_origin(
     locked.table().find(name.pos, is_copy);
 }
 
-/// Copies a sealed record, read before, into DRAM, unless it was changed or copied meanwhile, or no
-/// block is to be had without waiting.
+/// Copies a sealed record, read before, into DRAM, unless it was changed or copied meanwhile, the lock is taken, or no
+/// block is available.
 pub(crate) fn promote(
     shard: &Shard,
     shared: &Shared,
@@ -88,13 +88,13 @@ pub(crate) fn promote(
     }
 }
 
-/// How hot a record is that was read on flash before it was stored again, and in DRAM since.
+/// The frequency of a record that was read on a tier before it was stored again, and in DRAM since.
 fn since_before(promotion: &Promotion, hash: u64, since: Heat) -> Heat {
     let epoch = promotion.epoch();
     Heat::new(promotion.known(hash).count(epoch) + since.count(epoch), epoch)
 }
 
-/// Keeps a record that is being sealed in DRAM, as a copy, if it is hot enough.
+/// Copies a record that is being sealed into the hot lane, if it is hot enough.
 pub(crate) fn keep(
     locked: &mut Locked<'_>,
     resident: &Resident<'_>,

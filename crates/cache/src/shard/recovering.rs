@@ -1,4 +1,4 @@
-//! What is still to be recovered of a shard.
+//! What remains to be recovered of a shard.
 
 use crate::log::replay::Logged;
 use crate::records::key::Name;
@@ -6,7 +6,7 @@ use crate::segments::segment::SlotId;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-/// A shard whose sealed records are not back yet.
+/// A shard whose sealed records are not recovered yet; `changed` are names that must not come back.
 #[derive(Default)]
 pub(crate) struct Recovering {
     segments: Vec<(SlotId, u32, Logged)>,
@@ -15,12 +15,12 @@ pub(crate) struct Recovering {
 }
 
 impl Recovering {
-    /// A name is changed before the shard is back, in what a start does.
+    /// Adds a name that the start itself changes.
     pub(crate) fn add_change(&mut self, name: Name) {
         self.changed.insert(name);
     }
 
-    /// The segment at `place`, whose slot of the log is `slot`, comes back.
+    /// Adds a segment to recover at `place`, with the number `slot` in the log.
     pub(crate) fn add_segment(&mut self, place: SlotId, slot: u32, logged: Logged) {
         self.segments.push((place, slot, logged));
     }
@@ -31,7 +31,7 @@ impl Recovering {
         self.segments.iter().map(|(.., logged)| logged.seat().number).collect()
     }
 
-    /// The segments, each with its place, its slot of the log, and what the log says of it.
+    /// The segments, each with its place, its slot number in the log, and its log entry.
     pub(crate) fn segments(&self) -> &[(SlotId, u32, Logged)] {
         &self.segments
     }
@@ -41,12 +41,12 @@ impl Recovering {
         self.changed
     }
 
-    /// Notes that a name is changed; `false` if that is known already.
+    /// Adds a changed name; `false` if it was added before, or there is nothing to recover.
     pub(crate) fn note(&mut self, name: Name) -> bool {
         !self.segments.is_empty() && self.changed.insert(name)
     }
 
-    /// Whether a record of the name may come back: it was not changed since the start.
+    /// Whether a record of the name may still be recovered: it was not changed since the start.
     pub(crate) fn may_hold(&self, name: Name) -> bool {
         !self.segments.is_empty() && !self.changed.contains(&name)
     }

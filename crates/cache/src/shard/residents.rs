@@ -1,4 +1,4 @@
-//! The records that the table of a shard points to.
+//! The records in DRAM that the table of a shard points to.
 
 use crate::dram::heat::hand_on;
 use crate::dram::lane::Lane;
@@ -22,7 +22,7 @@ impl Locked<'_> {
         self.shared.counters().stored().add(self.shard.at, 1);
     }
 
-    /// Counts a record that had expired, and left DRAM for that.
+    /// Counts an expired record that was removed from DRAM.
     pub(crate) fn note_expired(&self, lane: Lane) {
         count(self.shared.counters().expired());
         if lane == Lane::Fresh && !self.shared.slots().tiers().is_empty() {
@@ -48,7 +48,7 @@ impl Locked<'_> {
         self.void(old);
     }
 
-    /// Takes a record out of the table and voids it.
+    /// Removes a record from the table and voids it.
     pub(crate) fn forget(&mut self, pos: u32, old: &Resident<'_>, at: SlotAt) {
         self.table().remove(pos, at);
         self.void(old);
@@ -59,7 +59,7 @@ impl Locked<'_> {
         self.void_unlisted(old);
     }
 
-    /// The table does not point to the record any more.
+    /// Counts a record out that the table no longer points to.
     #[inline]
     pub(super) fn unlist(&mut self, old: &Resident<'_>) {
         let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
@@ -71,8 +71,8 @@ impl Locked<'_> {
         }
     }
 
-    /// A record that went into a segment leaves the table, and stays in its block until the seal is
-    /// committed and [`Locked::void_unlisted`] takes it out.
+    /// Removes a record that was written to a segment from the table. It stays in its block until the seal is committed
+    /// and [`Locked::void_unlisted`] voids it.
     pub(crate) fn unlist_sealed(
         &mut self,
         pos: u32,
@@ -102,13 +102,13 @@ impl Locked<'_> {
             if !table.is_full() {
                 return;
             }
-            // Without a larger table the record can't be found; background work pays it back.
+            // Without a larger table the record can't be found; background work makes up for the bytes.
             self.shared.budget().force(bytes);
         }
         self.swap_table(table.resized(bits));
     }
 
-    /// Puts a table in place whose bytes are already taken from the budget.
+    /// Replaces the table; the bytes of `table` must have been taken from the budget.
     pub(crate) fn swap_table(&mut self, table: DramTable) {
         let bytes = self.table().bytes();
         self.shared.counters().table_bytes().fetch_add(table.bytes(), Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Locked<'_> {
         self.shared.discard(self.shard.table.replace(table), bytes);
     }
 
-    /// Lets go of all that the shard has in DRAM.
+    /// Drops all records that the shard has in DRAM.
     pub(crate) fn drop_residents(&mut self) {
         self.shared.budget().force(DramTable::bytes_for(DramTable::BUCKET_BITS_MIN));
         self.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));

@@ -1,4 +1,4 @@
-//! What background work has under way in a shard, and the segment numbers that it takes and gives back.
+//! Background work in progress in a shard, and its free segment numbers.
 
 use crate::dram::lane::{FullBlock, Lane};
 use crate::index::sealed::SealedIndex;
@@ -14,12 +14,12 @@ impl Locked<'_> {
         self.state.numbers.pop()
     }
 
-    /// Gives segment numbers back.
+    /// Returns segment numbers.
     pub(crate) fn give_numbers(&mut self, numbers: impl IntoIterator<Item = u16>) {
         self.state.numbers.extend(numbers);
     }
 
-    /// All segment numbers below `rows` are free.
+    /// Makes all segment numbers below `rows` free.
     pub(crate) fn free_numbers(&mut self, rows: u16) {
         self.state.numbers = (0..rows).rev().collect();
     }
@@ -29,65 +29,65 @@ impl Locked<'_> {
         self.state.generation += 1;
     }
 
-    /// These segments are to come back; their numbers are taken.
+    /// Sets what must be recovered, and takes the numbers of these segments.
     pub(crate) fn await_segments(&mut self, recovering: Recovering, numbers: &HashSet<u16>) {
         self.state.numbers.retain(|number| !numbers.contains(number));
         self.state.recovering = Some(Box::new(recovering));
     }
 
-    /// The shard is back, or need not come back any more.
+    /// Ends the recovery of the shard, when it is done or no longer needed.
     pub(crate) fn take_recovering(&mut self) -> Option<Box<Recovering>> {
         self.state.recovering.take()
     }
 
-    /// An index is being built that is to take the place of the shard's; changes go to both.
+    /// Begins a growth: `index` will replace the shard's; changes go to both.
     pub(crate) fn begin_growth(&mut self, index: SealedIndex) {
         self.state.growing = Some(Box::new(index));
         self.state.carried.clear();
     }
 
-    /// The index that was being built, and the entries that it alone has.
+    /// Ends a growth: returns its index, and the entries that only that one has.
     pub(crate) fn take_growth(&mut self) -> (Option<Box<SealedIndex>>, Vec<(Name, u16)>) {
         (self.state.growing.take(), std::mem::take(&mut self.state.carried))
     }
 
-    /// These segments are being taken back.
+    /// Adds segments to those that are being reclaimed.
     pub(crate) fn begin_leaving(&mut self, segments: &[Sealed]) {
         self.state.leaving.extend_from_slice(segments);
     }
 
-    /// No segment is being taken back any more.
+    /// Ends the reclaim of all segments.
     pub(crate) fn end_leaving(&mut self) {
         self.state.leaving.clear();
     }
 
-    /// Records of segments that are being taken back move to this one, which is not committed.
+    /// Adds a segment, not committed yet, that records of reclaimed segments are relocated to.
     pub(crate) fn begin_arriving(&mut self, segment: Sealed) {
         self.state.arriving.push(segment);
     }
 
-    /// The segments that records moved to are committed, or given up.
+    /// Must be called when the segments that records were relocated to are committed, or given up.
     pub(crate) fn end_arriving(&mut self) {
         self.state.arriving.clear();
     }
 
-    /// A seal hands records over to this segment; `None` when it has.
+    /// Sets the segment that a seal moves records to; `None` when it is done.
     pub(crate) fn set_sealing(&mut self, segment: Option<Sealed>) {
         self.state.sealing = segment;
     }
 
-    /// Records are chosen for a segment now (unix seconds); returns when they were before, 0 for never.
+    /// Notes that records are chosen for a segment now (unix seconds); returns the time before, 0 for never.
     pub(crate) fn note_gathered(&mut self, now: u32) -> u32 {
         std::mem::replace(&mut self.state.gathered, now)
     }
 
-    /// A full block of fresh records that an earlier process left.
+    /// Takes over a full block of fresh records of an earlier process.
     pub(crate) fn adopt_block(&mut self, block: FullBlock) {
         self.state.fresh.push_full(block);
         self.note_ages(Lane::Fresh);
     }
 
-    /// Counts a fresh record that an earlier process left.
+    /// Counts a fresh record of an earlier process.
     pub(crate) fn adopt_bytes(&mut self, bytes: u64) {
         self.state.fresh_bytes += bytes;
         self.shared.counters().fresh_bytes().add(self.shard.at, bytes);
