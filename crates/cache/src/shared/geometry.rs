@@ -1,4 +1,4 @@
-//! The sizes that follow from memory and capacity.
+//! Geometry: the sizes that follow from memory and capacity.
 
 use crate::config::Config;
 use crate::config::error::OpenError;
@@ -10,30 +10,29 @@ use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u32 = 250;
-/// Longest record that lies in one piece, whatever the segment size: a read of this size reaches a
-/// drive's bandwidth, and its buffers stay small.
+/// Longest record that is not divided into chunks, whatever the segment size: a read of this size reaches a drive's
+/// bandwidth, and its buffers stay small.
 const RECORD_BYTES_MAX: u32 = 128 << 10;
 const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 256 << 10..=64 << 20;
-/// Segments of a shard, when size follows from capacity; leaves numbers for imbalance between shards.
+/// Segments of a shard, when their size follows from capacity; leaves numbers for imbalance between shards.
 const SEGMENTS_PER_SHARD: u64 = 1024;
-/// Segments of a shard at most, when size follows from capacity: a tenth of the numbers is for imbalance.
+/// Segments of a shard at most, when their size follows from capacity: a tenth of the numbers is for imbalance.
 const NUMBERED_MAX: u64 = SEGMENTS_MAX as u64 * 9 / 10;
-/// Capacity for which one more shard pays.
+/// Capacity that is worth one more shard.
 const BYTES_PER_SHARD: u64 = 64 << 20;
 const SHARDS_MAX: u64 = 256;
-/// Blocks of DRAM per shard at least, without tiers. All shards fill a block at the same time, so that the records of one
-/// block were stored within this part of all blocks: eviction, which takes whole blocks, is as exact as that.
+/// Blocks of DRAM per shard, at least, without tiers. All shards fill a block at the same time, so that the records of
+/// one block were stored within a 64th of all blocks' time: eviction, which takes whole blocks, is as exact as that.
 const BLOCKS_PER_SHARD: u64 = 64;
-/// Records of the longest size in a block without tiers: what has no room in a block leaves a gap there.
+/// Longest records that a block without tiers has room for: a record that does not fit leaves a gap at its end.
 const RECORDS_PER_BLOCK: u32 = 2;
 
-/// Segments' worth of fresh records per shard, at most: one that is filled, one that is being sealed
-/// and one between.
+/// Segments' worth of fresh records per shard, at most: one being filled, one being sealed and one between.
 const FILLABLE_SEGMENTS: u64 = 3;
-/// Segments that a tier of a ladder has room for at least, its log included.
+/// Segments that a tier needs at least if there are several tier levels, its log included.
 const RUNG_SEGMENTS_MIN: u64 = 16;
 
-/// Sizes, fixed while the cache is open.
+/// Sizes that are fixed while the cache is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(super) shards: usize,
@@ -45,7 +44,7 @@ pub(crate) struct Geometry {
     pub(super) block_bytes: u32,
     /// Reads of extents are multiples of this: the longest block of the tiers' devices.
     pub(super) read_unit: u32,
-    /// Longest encoded record.
+    /// Bytes of the longest encoded record.
     pub(super) record_bytes_max: u32,
     pub(super) item_bytes_max: u64,
 }
@@ -125,13 +124,13 @@ impl Geometry {
         self.shards.trailing_zeros()
     }
 
-    /// The same with other shards and segments, for tests.
+    /// The geometry with other shards and segments, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn with(self, shards: usize, segment_bytes: u32) -> Self {
         Self { shards, segment_bytes, ..self }
     }
 
-    /// Blocks that requests may fill ahead of sealing, of so many in all.
+    /// Blocks that requests may fill ahead of sealing, out of `blocks` in all.
     pub(crate) fn fillable_blocks(&self, blocks: u64) -> u64 {
         if self.segment_bytes == 0 {
             return u64::MAX;
@@ -153,21 +152,21 @@ impl Geometry {
     }
 }
 
-/// How the room on tiers is divided.
+/// The division of the tiers' capacity.
 struct Division {
     shards: u64,
     segment_bytes: u64,
     segments: u64,
-    /// Numbers for segments, per shard.
+    /// Segment numbers per shard.
     rows: u64,
 }
 
 impl Division {
-    /// `None` if so much memory is too little for the buffers that it would take.
+    /// `None` if `memory_bytes` are too few for the buffers.
     fn of(config: &Config, capacity: u64, memory_bytes: u64) -> Option<Self> {
         let mut shards = power_of_two_below((capacity / BYTES_PER_SHARD).clamp(1, SHARDS_MAX));
-        // Every shard fills a segment's worth of DRAM blocks before it is sealed, and some more;
-        // a quarter of the memory is enough for that.
+        // Every shard fills a segment's worth of DRAM blocks before it is sealed, and some more; a quarter of the
+        // memory is enough for that.
         let segment_for = |shards: u64| {
             let even = (capacity / shards / SEGMENTS_PER_SHARD).max(1).next_power_of_two();
             even.clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end())
@@ -187,7 +186,7 @@ impl Division {
         let even = if shards == chosen.0 { chosen.1 } else { segment_for(shards) };
         let segment_bytes = config.tuning.segment_bytes.map_or(even, u64::from);
         let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
-        // Twice the even share, so that a shard is never out of numbers before the tier is full.
+        // Twice the even share, so that a shard never runs out of numbers before the tiers are full.
         let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
         let buffers = shards * segment_bytes * 2;
         let fits = buffers <= memory_bytes / 2 && segments / shards <= rows * 9 / 10;
@@ -195,15 +194,15 @@ impl Division {
     }
 }
 
-/// Shards and bytes of a segment whose buffers take the least memory: no more segments than there are numbers for. Of
-/// those that take the same it is the most shards, since background work takes memory for segments too.
+/// Shards and segment bytes with buffers that take the least memory: no more segments than there are numbers for. Of
+/// equal ones, the most shards: background work takes memory for segments, too.
 fn tightest(capacity: u64, shards_max: u64) -> (u64, u64) {
     let bytes = capacity.div_ceil(NUMBERED_MAX).next_power_of_two();
     let segment = (bytes / shards_max).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
     ((bytes / segment).clamp(1, shards_max), segment)
 }
 
-/// Tiers that are alike stand in for each other; on a ladder each has to do for itself.
+/// Checks the tiers' sizes if there are several levels: tiers of one level replace each other, levels do not.
 fn check_rungs(config: &Config, capacity: u64, segment_bytes: u64) -> Result<(), OpenError> {
     let least = RUNG_SEGMENTS_MIN * segment_bytes + SEGMENTS_AT;
     let is_ladder = config.tiers.iter().skip(1).any(|tier| tier.is_below);
@@ -233,7 +232,7 @@ mod tests {
             (32u64 << 30, 1024u64, 256, 256),
             (20 << 30, 256, 128, 256),
             (512 << 30, 4096, 256, 2048),
-            // What is left takes as little as there are numbers for segments.
+            // Otherwise as little as the numbers for segments allow.
             (20 << 30, 128, 64, 256),
             (20 << 30, 64, 64, 256),
             (512 << 30, 2048, 256, 2048),

@@ -1,4 +1,4 @@
-//! What all shards share: memory and its budget, places on drives, logs, counters, policy.
+//! Shared resources of all shards: memory and its budget, segment slots, logs, counters, policies.
 
 pub(crate) mod geometry;
 pub(crate) mod observer;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use terrace_policy::Promotion;
 
-/// One per cache.
+/// The shared resources of a cache.
 pub(crate) struct Shared {
     arena: Arena,
     budget: Budget,
@@ -33,21 +33,21 @@ pub(crate) struct Shared {
     slots: Slots,
     /// One per tier.
     logs: Vec<TombstoneLog>,
-    /// What outlives the process, if anything does.
+    /// The state, which outlives the process, if there is one.
     state: Option<Arc<State>>,
     garbage: Mutex<Vec<Garbage>>,
     /// Blocks that only background work may take, so that it can always make room.
     reserve: u64,
-    /// Blocks that requests may fill ahead of sealing; no limit where nothing is sealed.
+    /// Blocks that requests may fill ahead of sealing; no limit without tiers.
     fresh_max: AtomicU64,
     hasher: Hasher,
-    /// Which records deserve a copy in DRAM.
+    /// Decides which records get a copy in DRAM.
     promotion: Promotion,
-    /// Which records are written.
+    /// Decides which records are written to tiers.
     admission: Admission,
 }
 
-/// Where records lie, and what is counted of it.
+/// The places of records, with their counters.
 pub(crate) struct Media {
     pub(crate) arena: Arena,
     pub(crate) slots: Slots,
@@ -56,23 +56,23 @@ pub(crate) struct Media {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// How much there is of what all shards share.
+/// Sizes of the shared resources.
 pub(crate) struct Sizes {
     /// Bytes of DRAM for everything that grows with data.
     pub(crate) memory_bytes: u64,
     pub(crate) shards: usize,
-    /// Sessions, background work and threads that recover, at most.
+    /// Sessions, background threads and threads that recover, at most.
     pub(crate) readers: usize,
     pub(crate) reserve: u64,
     pub(crate) fresh_max: u64,
-    /// Bytes that count how often records on tiers are read.
+    /// Bytes of the sketch that counts reads of records on tiers.
     pub(crate) sketch_bytes: usize,
 }
 
-/// Something unlinked that readers may still look at.
+/// An unlinked value that readers may still hold.
 pub(crate) struct Garbage {
     epoch: u64,
-    /// Goes back to the budget when it is dropped.
+    /// Bytes to return to the budget when it is dropped.
     bytes: u64,
     _value: Box<dyn Send>,
 }
@@ -119,47 +119,47 @@ impl Shared {
         }
     }
 
-    /// Which blocks a lane takes: where some survive, records that are nowhere else lie in them.
+    /// The kind of blocks that a lane takes: fresh records take surviving ones if there are any.
     pub(crate) fn place_for(&self, lane: Lane) -> Place {
         let survives = lane == Lane::Fresh && self.arena.has_surviving();
         if survives { Place::Surviving } else { Place::Passing }
     }
 
-    /// Blocks that background work keeps free for the next moments.
+    /// Blocks that background work keeps free for the next requests.
     pub(crate) fn spare_blocks(&self) -> u64 {
         let blocks = self.budget.limit() / u64::from(self.arena.block_bytes());
         self.reserve * 3 + blocks / 64
     }
 
-    /// Whether records that wait to be written take most of what is set aside for them.
+    /// Whether records that wait to be written take at least five sixths of the blocks that they may.
     pub(crate) fn is_short_of_buffers(&self) -> bool {
         let blocks = self.counters.blocks(Lane::Fresh).load(Ordering::Relaxed);
         blocks >= self.fresh_max.load(Ordering::Relaxed) / 6 * 5
     }
 
-    /// Whether a request finds room in the logs for what it may have to say.
+    /// Whether the logs have room for the words of a request.
     pub(crate) fn logs_have_room(&self) -> bool {
         self.logs.iter().all(TombstoneLog::has_room)
     }
 
-    /// Sees to it that background work may append some hundred words to each log.
+    /// Makes room in each log for some hundred words of background work.
     pub(crate) fn make_log_room(&self) {
         self.logs.iter().for_each(|log| log.ensure_room(&self.slots));
     }
 
-    /// Writes full pages of the logs out, as far as there are places for them. Where a drive refuses, so will it when
-    /// they have to be durable.
+    /// Writes full pages of the logs out, as far as there are slots for them. A failed write is ignored: the same drive
+    /// fails again when the pages must be durable.
     pub(crate) fn spill_logs(&self) {
         self.logs.iter().for_each(|log| _ = log.spill(&self.slots));
     }
 
-    /// Keeps `value` until no session can see it, then drops it and returns `bytes` to the budget.
+    /// Keeps `value` until no reader can hold it, then drops it and returns `bytes` to the budget.
     pub(crate) fn discard(&self, value: Box<dyn Send>, bytes: u64) {
         let epoch = self.quiesce.retire();
         lock(&self.garbage).push(Garbage { epoch, bytes, _value: value });
     }
 
-    /// Drops what nobody can see any more, and makes retired blocks free.
+    /// Drops values that no reader can hold any more, and frees retired blocks.
     pub(crate) fn collect(&self) -> bool {
         let recycled = self.arena.recycle(&self.quiesce) > 0;
         let mut garbage = lock(&self.garbage);

@@ -1,4 +1,4 @@
-//! Telling somebody outside which records are evicted and which segments are taken back.
+//! Reports evicted records and reclaimed segments to an observer outside of the cache.
 
 use crate::dram::resident::{Resident, mark};
 use crate::records::listed::Listed;
@@ -6,39 +6,39 @@ use crate::records::record::Record;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-/// Who wants to know what the cache does by itself. It is told in the midst of that, some of it under
-/// the lock of a shard: it should take note, and neither wait nor call the cache.
+/// Learns what the cache does in the background. It is called in the middle of that, partly under the lock of a shard:
+/// it must neither wait nor call the cache.
 pub trait Observer: Send + Sync {
-    /// Whether it wants to hear of evictions at the moment. While it does, every segment that loses
-    /// records is read as a whole, since only there stand the keys.
+    /// Whether it wants evictions at the moment. While it does, the cache reads every segment that loses records as a
+    /// whole, since only the segment has their keys.
     fn wants_evictions(&self) -> bool;
-    /// A record that was not expired lost its place to others.
+    /// A record that was not expired was evicted.
     fn evicted(&self, record: Listed<'_>);
-    /// What becomes of the segment at a place that is wanted back, numbered as in
+    /// A step in the reclaim of the segment at a place, numbered as in
     /// [`SegmentStats::place`](crate::SegmentStats::place).
     fn reclaims(&self, place: u64, step: Reclaim);
 }
 
-/// A step of taking a segment back.
+/// A step in the reclaim of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
-    /// It is begun; segments are numbered anew each time that they are sealed.
+    /// It begins; a segment has a new sequence each time that it is sealed.
     Begun {
-        /// The seal's number.
+        /// The seal sequence.
         sequence: u64,
     },
-    /// Its place is free.
+    /// The segment's slot is free.
     Done,
-    /// There was no room for the records that are to be kept: it is tried again.
+    /// There was no room for the records to keep: it will be tried again.
     PutOff,
 }
 
-/// Who is told, if anybody is.
+/// The observer, if there is one.
 #[derive(Default)]
 pub(crate) struct Told(OnceLock<Arc<dyn Observer>>);
 
 impl Told {
-    /// Has `observer` told from now on; the first to ask is the one.
+    /// Sets the observer, unless there is one.
     pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
         let _ = self.0.set(observer);
     }
@@ -48,7 +48,7 @@ impl Told {
         self.0.get().map(Arc::as_ref).filter(|observer| observer.wants_evictions())
     }
 
-    /// A record goes that is nowhere but in DRAM.
+    /// Reports that a record is evicted from DRAM.
     pub(crate) fn evicts(&self, resident: &Resident<'_>) {
         let Some(observer) = self.of_evictions() else { return };
         let record = Record::decode(resident.bytes).map(|(record, _)| record);
@@ -59,7 +59,7 @@ impl Told {
         }
     }
 
-    /// Tells a step of taking the segment back that lies at `place`.
+    /// Reports a step in the reclaim of the segment at `place`.
     pub(crate) fn reclaims(&self, place: u64, step: Reclaim) {
         if let Some(observer) = self.0.get() {
             observer.reclaims(place, step);
