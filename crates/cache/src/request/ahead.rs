@@ -1,9 +1,9 @@
-//! What the requests of a pipeline will need is asked of memory before the first of them is executed.
+//! Prefetches the lines that the requests of a pipeline need, before the first of them is executed.
 //!
-//! A lookup goes from line to line: the DRAM table names a record, the sealed index a segment, its row a place on
-//! the drive. Each line may be as far away as memory is, and its page's translation too. So all keys take each step
-//! together, in a loop that does nothing else: as many lines as the processor can wait for at a time are on their
-//! way then, where a loop that also worked for each key would wait for one after the other.
+//! A lookup goes from line to line: the DRAM table names a record, the sealed index a segment, its row a place on the
+//! tier. Each line, and the translation of its page, may have to come from memory. So all keys take each step together,
+//! in a loop without other work: then the processor fetches as many lines at once as it can, where a loop that also
+//! worked for each key would wait for one after the other.
 
 use crate::records::key::{Key, Name};
 use crate::request::session::Session;
@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::shared::Shared;
 use arrayvec::ArrayVec;
 
-/// Keys that are looked at together, at most.
+/// Keys that are prefetched together, at most.
 const AHEAD_MAX: usize = 32;
 
 /// What a request is about to do with the record of its key.
@@ -33,8 +33,8 @@ struct Place<'s> {
 type Places<'s> = ArrayVec<Place<'s>, AHEAD_MAX>;
 
 impl Session {
-    /// Asks the processor for what the requests of a pipeline will look at: worth it for more than one. Of more
-    /// than [`AHEAD_MAX`] keys the others are left out.
+    /// Prefetches the lines for the requests of a pipeline; worth it for more than one. Keys behind the first
+    /// [`AHEAD_MAX`] are ignored.
     #[inline]
     pub fn look_ahead<'k>(&self, keys: impl Iterator<Item = (Key<'k>, Intent)>) {
         let place = |(key, intent): (Key<'k>, Intent)| {
@@ -53,7 +53,7 @@ impl Session {
         let (mut records, mut on_tiers) = (ArrayVec::<_, AHEAD_MAX>::new(), Places::new());
         for at in &places {
             let record = at.shard.table().load(guard).likely(at.name.pos);
-            // What changes in DRAM may be the copy of a record on a tier.
+            // A record in DRAM that changes may be a copy, whose original has an entry.
             if has_tiers && (record.is_none() || at.intent == Intent::Change) {
                 on_tiers.push(*at);
             }
@@ -67,7 +67,7 @@ impl Session {
         }
     }
 
-    /// The same for those that may be on a tier.
+    /// The second half, for records that may be on a tier.
     fn look_ahead_on_tiers(&self, places: &[Place<'_>]) {
         let (guard, shared) = (self.guard(), self.engine().shared());
         for at in places {
@@ -92,7 +92,8 @@ impl Session {
 }
 
 impl Shard {
-    /// Asks for what a change counts that voids a record in this segment, whose row was asked for before.
+    /// Prefetches the counts that a change updates when it voids a record in this segment; the row should be there by
+    /// now.
     fn prefetch_tombstone(&self, shared: &Shared, number: u16) {
         self.deferred_at().prefetch_tally(number);
         if let Some(slot) = self.segments().likely_slot(number)

@@ -1,4 +1,4 @@
-//! The chunks of large items: how those of items that are gone are removed, and what keeps them until then.
+//! Pins: keep the chunks of a large item while it is sent.
 
 use crate::engine::Engine;
 use crate::platform::lock::lock;
@@ -6,9 +6,8 @@ use crate::records::manifest::{ItemId, Manifest};
 use std::fmt;
 use std::sync::Arc;
 
-/// Keeps the chunks of a large item that is being sent while it is replaced, deleted, or expires. Those that a
-/// full cache lets go of are gone all the same, and so are all of them after [`crate::Cache::flush_all`], which takes back
-/// whole segments and waits for nobody.
+/// Keeps the chunks of a large item that is being sent, even if it is replaced or deleted or expires. A full cache
+/// evicts chunks all the same, and [`crate::Cache::flush_all`], which drops whole segments, does not wait for pins.
 pub struct Pin {
     engine: Arc<Engine>,
     items: Vec<ItemId>,
@@ -23,7 +22,7 @@ impl Pin {
         Self { engine: Arc::clone(engine), items, in_time }
     }
 
-    /// Whether the chunks that are there stay. If not, they are being removed: the item is not its key's any more.
+    /// Whether the chunks that are there stay. If not, they are being removed: the item is no longer its key's.
     pub(crate) fn is_in_time(&self) -> bool {
         self.in_time
     }

@@ -1,5 +1,5 @@
-//! What a worker does with the cache: look a key up, say what to read, check what was read, change a
-//! record. Nothing in here waits for a drive.
+//! The steps of a request: look a key up, name the page to read, check what was read, change a record. None of them
+//! waits for a drive, except [`crate::Session::make_durable`].
 
 pub(crate) mod ahead;
 pub(crate) mod chunks;

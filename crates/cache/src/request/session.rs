@@ -1,4 +1,4 @@
-//! What one worker thread does with the cache.
+//! A session: lookups of one worker thread.
 
 use crate::dram::heat;
 use crate::dram::resident::{Resident, mark};
@@ -23,33 +23,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_policy::{Heat, Untold};
 
-/// So many hits in DRAM are told together, lest sessions share a line more often.
+/// Hits in DRAM are reported to the policy 64 at a time, so that sessions seldom share a line.
 const HITS_TOLD: u32 = 64;
 
-/// Lines of a page that are asked for ahead; the processor sees by itself how it goes on.
+/// Lines of a page that are prefetched; the processor's own prefetcher recognizes the rest.
 const PAGE_LINES: usize = 4;
-/// Lines behind these that are asked for while the read before is looked at; the processor sees the pattern by then.
+/// Lines behind these that are prefetched while the read before is checked; the processor's own prefetcher takes over
+/// then.
 const AHEAD_LINES: usize = 28;
 
-/// A record that was found, and what is known of its past.
+/// A record that was found, with its past uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'a> {
     /// The record.
     pub record: Record<'a>,
     /// It was read before this request (meta `h`).
     pub fetched: bool,
-    /// Seconds since its last use (meta `l`); on flash, since it was sealed.
+    /// Seconds since its last use (meta `l`); on a tier, since it was sealed.
     pub idle_seconds: u32,
-    /// It was answered from DRAM.
+    /// It was found in DRAM.
     pub from_dram: bool,
 }
 
 /// Answer of [`Session::get`].
 #[derive(Debug)]
 pub enum Lookup<'a> {
-    /// There it is.
+    /// The record.
     Hit(Hit<'a>),
-    /// Not there, or expired.
+    /// No record, or an expired one.
     Miss,
     /// A page must be read first: read [`Probe::plan`], then [`Session::check`].
     Read(Probe),
@@ -58,51 +59,51 @@ pub enum Lookup<'a> {
 /// Answer of [`Session::look_for_chunks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
-    /// All of them are there.
+    /// All chunks are there.
     There,
-    /// One is gone, and so the item is not whole any more.
+    /// A chunk is gone, and so the item is incomplete.
     Gone,
-    /// One may be among what a start has yet to bring back, see [`Cache::recover`].
+    /// A chunk may be in a segment that is not recovered yet, see [`crate::Cache::recover`].
     Recovering,
 }
 
 /// Answer of [`Session::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// The bytes hold the key's record: use them as [`Evidence`], keep them alive until done.
+    /// The bytes hold the key's record: use them as [`Evidence`], and keep them until done.
     Match,
-    /// No flash copy is the key's: use the probe as evidence of that.
+    /// No sealed record is the key's: use the probe as evidence of that.
     Absent,
-    /// Not in this page; read [`Probe::plan`] again, it names the next.
+    /// Not in this page; read [`Probe::plan`] again, it is the next read.
     Read,
-    /// The page was moved or reused meanwhile; start over without evidence.
+    /// The page was relocated or reused meanwhile; start over without evidence.
     Restart,
 }
 
-/// What was found out on flash about one key.
+/// The result of the reads for one key.
 #[derive(Clone, Copy)]
 pub struct Evidence<'a> {
     /// The probe after [`Session::check`] answered `Match` or `Absent`.
     pub probe: &'a Probe,
-    /// The bytes last shown to `check`; looked at only after `Match`.
+    /// The bytes last passed to `check`; only used after `Match`.
     pub bytes: &'a [u8],
 }
 
-/// One worker's way into the cache. `Send`, but used by one thread at a time.
+/// One worker's access to the cache. `Send`, but used by one thread at a time.
 ///
-/// Records borrowed from a session stay valid until the next `&mut` call on it, which is what the
-/// borrow checker enforces: memory is reused only after every session has passed such a point.
+/// Records borrowed from a session stay valid until the next `&mut` call on it. The borrow checker enforces that; the
+/// cache reuses memory only after every session has passed such a call.
 pub struct Session {
     engine: Arc<Engine>,
     reader: Reader,
-    /// Something was changed since the last [`Session::make_durable`].
+    /// A record was changed since the last [`Session::make_durable`].
     changed: Cell<bool>,
-    /// Of the state, and its stage when the last request began.
+    /// Whether the state is lost; `stage` is its stage when the last request began.
     loss: Loss,
     stage: Cell<u32>,
-    /// Hits in DRAM that the policy was not told yet.
+    /// Hits in DRAM that were not reported to the policy yet.
     hits: Cell<u32>,
-    /// Hits on flash that it was not told yet either.
+    /// Hits on tiers that were not reported either.
     untold: Cell<Untold>,
 }
 
@@ -124,13 +125,13 @@ impl Session {
         &self.engine
     }
 
-    /// Wakes the session if it was parked.
+    /// Begins or goes on reading. Wakes the session if it was parked.
     #[inline]
     pub(crate) fn guard(&self) -> Guard<'_> {
         self.engine().shared().quiesce().guard(&self.reader)
     }
 
-    /// What is read of DRAM from here on is of one stage of the state's loss, if [`Session::is_intact`] says so behind it.
+    /// Begins a request. If [`Session::is_intact`] holds after it, all that it read of DRAM was whole.
     #[inline(always)]
     pub(crate) fn begin_reading(&self) {
         if self.loss.stage() != self.stage.get() {
@@ -144,9 +145,9 @@ impl Session {
         self.stage.set(self.loss.stage());
     }
 
-    /// Whether records that were read since the last [`Session::get`] or [`Session::update`] are what was stored. If
-    /// not, a part of the state was lost meanwhile (see [`crate::replace_lost`]), and the records with it: whoever has
-    /// copied bytes of one must take that for a miss.
+    /// Whether records that were read since the last [`Session::get`] or [`Session::update`] are intact. If not, a part
+    /// of the state was lost meanwhile (see [`crate::replace_lost`]), and the records with it: a caller that copied
+    /// bytes of one must treat it as a miss.
     #[inline(always)]
     pub fn is_intact(&self) -> bool {
         self.loss.stage_after_reads() == self.stage.get()
@@ -156,7 +157,7 @@ impl Session {
         self.shard_of(key.hash())
     }
 
-    /// The same for a key of which only the hash is known.
+    /// As [`Session::shard`], from the key's hash.
     fn shard_of(&self, hash: u64) -> (&Shard, Name) {
         let engine = self.engine();
         (&engine.shards()[engine.hasher().shard(hash)], engine.hasher().name(hash))
@@ -166,12 +167,12 @@ impl Session {
         self.changed.set(true);
     }
 
-    /// With [`crate::Durability::Power`]: sees to it that no power loss can undo the changes made so
-    /// far through this session. To be called before they are acknowledged; blocks for a flush of
-    /// the drives, which all threads that wait share. Without it: nothing.
+    /// With [`crate::Durability::Power`]: makes all changes made through this session outlive a power loss. Must be
+    /// called before they are acknowledged. Blocks for a flush of the drives; all waiting threads share one. Without
+    /// it: nothing.
     ///
     /// # Errors
-    /// A drive does not take it; the changes must not be acknowledged.
+    /// A drive refuses the write or flush; the changes must not be acknowledged.
     pub fn make_durable(&self) -> io::Result<()> {
         let engine = self.engine();
         if engine.is_strict() && self.changed.get() {
@@ -186,14 +187,14 @@ impl Session {
         self.engine().hasher().key(bytes, false)
     }
 
-    /// The key whose hash is known, since it was hashed before.
+    /// A client's key with its hash, which the caller must have from [`Session::key`].
     pub fn key_of_hash<'k>(&self, bytes: &'k [u8], hash: u64) -> Key<'k> {
         debug_assert_eq!(self.key(bytes).hash(), hash);
         Key::new(bytes, hash)
     }
 
-    /// Asks the processor for what [`Session::check`] of this read begins with, and the look behind it. To be
-    /// called for all reads that came back before the first of them is checked.
+    /// Prefetches the lines that [`Session::check`] of this read, and the lookup after it, begin with. Should be called
+    /// for all reads that came back before the first of them is checked.
     pub fn prefetch_check(&self, probe: &Probe, hash: u64, bytes: &[u8]) {
         let (shard, name) = self.shard_of(hash);
         let guard = self.guard();
@@ -204,9 +205,9 @@ impl Session {
         prefetch::lines::<1>(self.engine().shared().promotion().line_of(hash));
     }
 
-    /// Asks the processor for the first half of what was read, behind what [`Session::prefetch_check`] asked for.
-    /// To be called for the read that is checked after the next one: drives write to memory, from where it has to
-    /// come for the walk to the record and its checksum. More at once makes what is under way wait.
+    /// Prefetches the first half of the bytes that were read, behind those of [`Session::prefetch_check`]. Should be
+    /// called for the read that is checked after the next one: drives write to memory, from where the bytes must come
+    /// for the walk to the record and its checksum. More lines at once would delay the others.
     pub fn prefetch_read(&self, bytes: &[u8]) {
         if let Some(rest) = bytes.get(PAGE_LINES * prefetch::LINE_BYTES..) {
             prefetch::lines::<AHEAD_LINES>(rest.as_ptr());
@@ -215,9 +216,9 @@ impl Session {
 
     /// Looks `key` up at time `now` (unix seconds). Expired records are misses.
     ///
-    /// `evidence` is `None` at first. After `Lookup::Read` and a `check` that answered `Match` or
-    /// `Absent`, call again with it; the hit then borrows the evidence's bytes. The answer can be
-    /// `Read` again when the record moved meanwhile.
+    /// `evidence` is `None` at first. After `Lookup::Read`, and a `check` that returned `Match` or `Absent`, call again
+    /// with it; the hit then borrows the evidence's bytes. The result can be `Read` again when the record was relocated
+    /// meanwhile.
     #[inline(always)]
     pub fn get<'a>(
         &'a self,
@@ -228,7 +229,7 @@ impl Session {
     ) -> Lookup<'a> {
         self.begin_reading();
         let (shard, name) = self.shard(&key);
-        // Before the look into DRAM, see there.
+        // Must be read before the lookup in DRAM, see there.
         let moves = shard.moves().load(Ordering::Acquire);
         match self.get_in_dram(&key, (shard, name), now, access) {
             Some(lookup) => lookup,
@@ -237,7 +238,7 @@ impl Session {
         }
     }
 
-    /// `None` if DRAM says nothing of the key.
+    /// `None` if DRAM has no record of the key.
     #[inline(always)]
     fn get_in_dram<'a>(
         &'a self,
@@ -257,7 +258,7 @@ impl Session {
         Some(Lookup::Hit(hit_in_dram(&resident, record, now, access)))
     }
 
-    /// Where the key was not in DRAM; `moves` is the shard's count from before that was looked at.
+    /// Looks up a key that is not in DRAM; `moves` is the shard's count from before that lookup.
     #[inline(never)]
     fn get_on_flash<'a>(
         &'a self,
@@ -271,7 +272,7 @@ impl Session {
         let guard = self.guard();
         let shared = self.engine().shared();
         let known = evidence.and_then(|evidence| Some((evidence, matched(&evidence)?)));
-        // As a rule the record is still where it was read from.
+        // Usually the record is still where it was read.
         if let Some((evidence, (sealed, record))) = known
             && let place = (name, sealed)
             && let Some(uses) = shard.note_use(guard, place, access)
@@ -313,7 +314,7 @@ impl Session {
         Lookup::Miss
     }
 
-    /// Counts a hit that DRAM answered; for the policy, which compares them with reads of flash.
+    /// Counts a hit in DRAM, for the policy, which compares these with reads of tiers.
     fn note_hit(&self, resident: &Resident<'_>) {
         let promotion = self.engine().shared().promotion();
         heat::warm(resident, promotion);
@@ -323,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Counts a hit that flash answered, for the policy, and says how hot the record is by now.
+    /// Counts a hit on a tier, for the policy; returns the record's frequency.
     fn note_read(&self, key: &Key<'_>) -> Heat {
         let mut untold = self.untold.get();
         let heat = self.engine().shared().promotion().note_read(key.hash(), &mut untold);
@@ -358,9 +359,8 @@ impl Session {
         Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })
     }
 
-    /// Looks at what was read for `probe` (or at the error that came instead: a counted miss). Two
-    /// pages are joined in place, so the bytes are not what the drive holds afterwards; they are to
-    /// be checked once.
+    /// Checks the bytes that were read for `probe`, or counts the error that came instead as a miss. Pages are joined
+    /// in place, so the bytes must be checked only once.
     pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&mut [u8]>) -> Checked {
         let guard = self.guard();
         let (shard, name) = self.shard(&key);
@@ -403,25 +403,24 @@ impl Session {
         }
     }
 
-    /// A fresh name for the chunks of a large item.
+    /// A new number for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
         chunks::begin_item(self.engine())
     }
 
-    /// The key under which a chunk is looked up with [`Session::get`] and [`Session::check`];
-    /// `name` is scratch space that the key borrows.
+    /// The key of a chunk, for [`Session::get`] and [`Session::check`]; `name` is scratch space that the key borrows.
     pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
         self.engine().hasher().chunk_key(item, index, name)
     }
 
-    /// Keeps the chunks of a large item, if they are there, for as long as the [`Pin`] lives, whatever becomes of
-    /// the item. To be called while the record with its manifest is looked at.
+    /// Keeps the chunks of a large item, if they are there, as long as the [`Pin`] lives, even if the item goes. Must
+    /// be called while the record with its manifest is borrowed.
     pub fn pin(&self, manifest: &Manifest) -> Pin {
         Pin::new(&self.engine, manifest)
     }
 
-    /// Whether every chunk of the item is there (no I/O, so up to equal fingerprints), and `pin`, which is of its
-    /// manifest, keeps it there; to be asked before the reply's header is sent.
+    /// Whether every chunk of the item is there (without I/O, so up to equal fingerprints) and kept by `pin`, which
+    /// must be of its manifest. Must be called before the reply's header is sent.
     pub fn look_for_chunks(&self, manifest: &Manifest, pin: &Pin) -> Chunks {
         if !pin.is_in_time() {
             return Chunks::Gone;
@@ -445,8 +444,8 @@ impl Session {
         if is_resident() || !shard.candidates(guard, name).is_empty() {
             return Chunks::There;
         }
-        // It may have moved between these looks, be suspended, or not be back yet. Who hears that it is gone removes
-        // the item, so that has to be sure.
+        // It may have been relocated between these lookups, be deferred, or not be recovered yet. After `Gone` the
+        // caller removes the item, so that must be certain.
         let locked = shard.lock(shared, guard);
         match is_resident() || !locked.candidates(name).is_empty() {
             true => Chunks::There,
@@ -455,8 +454,8 @@ impl Session {
         }
     }
 
-    /// Counts as a use of the chunks of an item: whoever changes one uses all of it, and reads none. Only without
-    /// tiers, where what was not used is lost before long.
+    /// Counts a use of all chunks of an item: a request that changes one uses all of it, and reads none. Only without
+    /// tiers, where unused records are soon evicted.
     pub fn use_chunks(&self, manifest: &Manifest, now: u32) {
         if self.engine().has_tiers() {
             return;
@@ -470,20 +469,20 @@ impl Session {
         }
     }
 
-    /// Gives back the space of an upload that was not published.
+    /// Frees the chunks of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
         let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };
         chunks::end_uploads(self.engine(), &[run]);
         chunks::discard_runs(self.engine(), [run].into_iter());
     }
 
-    /// Says that no record borrowed from this session is in use any more; call once per loop.
+    /// Declares that no record borrowed from this session is in use any more; must be called once per loop.
     pub fn quiesce(&mut self) {
         self.engine.shared().quiesce().refresh(&mut self.reader);
     }
 
-    /// As [`Session::quiesce`], and keeps the session from holding memory back while its thread
-    /// sleeps; the next call on the session wakes it.
+    /// As [`Session::quiesce`], and lets memory be freed while its thread sleeps; the next call on the session wakes
+    /// it.
     pub fn park(&mut self) {
         self.engine.shared().quiesce().park(&mut self.reader);
     }
@@ -518,14 +517,14 @@ pub(crate) fn hit_in_dram<'a>(
     hit
 }
 
-/// The record that evidence shows.
+/// The record in the evidence.
 pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>)> {
     let found = evidence.probe.found.clone()?;
     let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
     Some((evidence.probe.sealed, record))
 }
 
-/// The read of the newest candidate that was not looked at yet.
+/// The read of the newest candidate that was not checked yet.
 pub(crate) fn next_probe(
     shard: &Shard,
     candidates: &mut Candidates,
@@ -533,7 +532,7 @@ pub(crate) fn next_probe(
     before: Option<&Probe>,
 ) -> Option<Probe> {
     candidates.retain(|sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed)));
-    // A segment that goes away while it is being planned is no candidate any more.
+    // A segment that is dropped while its read is planned is no candidate any more.
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
             let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
@@ -545,7 +544,7 @@ pub(crate) fn next_probe(
     None
 }
 
-/// The segment of `probe` does not hold the key's record, at least not where it was looked for.
+/// Notes that the segment of `probe` does not hold the key's record, at least not in this place; plans the next read.
 fn reject(
     shard: &Shard,
     guard: Guard<'_>,

@@ -1,5 +1,4 @@
-//! Changing a record: find what is there, decide, and put something in its place, under the shard's
-//! lock.
+//! Changes of a record: find the present one, decide, and store or remove, under the shard's lock.
 
 use crate::dram::lane::Lane;
 use crate::dram::resident::{Resident, mark};
@@ -16,7 +15,7 @@ use crate::shard::{Asker, Candidates, Locked};
 use crate::stats::counters::count;
 use arrayvec::ArrayVec;
 
-/// What [`Session::update`]'s decision asks for.
+/// Decision of the caller of [`Session::update`].
 #[derive(Debug)]
 pub enum Change<'v> {
     /// Leave the record as it is.
@@ -30,37 +29,37 @@ pub enum Change<'v> {
 /// Answer of [`Session::update`] and [`Session::store_chunk`].
 #[derive(Debug)]
 pub enum Update {
-    /// Decided and done; the CAS number of what was stored, else 0.
+    /// Decided and done.
     Done {
-        /// CAS number of the stored record.
+        /// CAS number of the stored record; 0 if none was stored.
         cas: u64,
     },
     /// Not decided: a page must be read first.
     Read(Probe),
-    /// Not decided: buffers are full until background work has written some out. Try the same call
-    /// again in about a millisecond.
+    /// Not decided: buffers are full until background work has written some out. Repeat the call in about a
+    /// millisecond.
     Wait,
-    /// Not decided: the key has no record here, and may have one among those that a start has yet to bring back
-    /// ([`crate::Cache::recover`]). Try the same call again in about a millisecond. Never the answer to a blind change.
+    /// Not decided: the key has no record here, and may have one in a segment that is not recovered yet
+    /// ([`crate::Cache::recover`]). Repeat the call in about a millisecond. Never the result of a blind change.
     Recovering,
-    /// Refused: the cache is full and must not evict (`-M`), background work hangs
-    /// ([`crate::Cache::note_hanging`]), or the record is longer than [`crate::Cache::inline_bytes_max`] allows.
+    /// Refused: the cache is full and must not evict (`-M`), background work hangs ([`crate::Cache::note_hanging`]), or
+    /// the record is longer than [`crate::Cache::inline_bytes_max`] allows.
     Full,
 }
 
-/// The key's record as `update` finds it.
+/// The key's present record.
 enum Current<'a> {
     Absent,
     Resident(Resident<'a>, Record<'a>, SlotAt),
     Sealed(Sealed, Record<'a>),
 }
 
-/// What `change` knows of the key's flash copies.
+/// What `change` knows of the key's sealed records.
 enum Known<'a> {
     Nothing,
     /// The decision does not depend on them.
     Irrelevant,
-    /// There never was a record of the key.
+    /// The key never had a record.
     NeverStored,
     Shown(Evidence<'a>),
 }
@@ -68,12 +67,12 @@ enum Known<'a> {
 impl Session {
     /// Decides and changes one record, atomically with respect to every other request.
     ///
-    /// `decide` sees the newest unexpired record, or `None`, and says what becomes of it. It runs at
-    /// most once per call, under the shard's lock: it must be short and must not call the session.
-    /// When the answer is `Read` or `Wait` nothing was changed and the call is to be repeated (after
-    /// `Read`, with evidence). `blind` says that `decide` doesn't look at the record (a plain `set`):
-    /// then no page is read when the cache is full. The change may borrow from the hit, so that a
-    /// touch or an append copies the old value once.
+    /// `decide` gets the newest unexpired record, or `None`, and returns the change. It runs at most once per call,
+    /// under the shard's lock: it must be short and must not call the session. After `Read`, `Wait` or `Recovering`
+    /// nothing was changed and the call must be repeated (after `Read`, with evidence). `blind` means that `decide`
+    /// ignores the record (a plain `set`): then no page is read, unless the record may be an item with chunks, the
+    /// deferred entries have no room, or new keys are refused. The change may borrow from the hit, so that a touch or
+    /// an append copies the old value once.
     #[inline]
     pub fn update<'v>(
         &'v self,
@@ -92,7 +91,7 @@ impl Session {
         self.change(key, now, (known, blind), decide)
     }
 
-    /// Of two callers, which would keep it from being inlined into the one that most SETs come through.
+    /// Inlined for the caller that most SETs come through; there are two.
     #[inline(always)]
     fn change<'v>(
         &'v self,
@@ -105,7 +104,7 @@ impl Session {
         let guard = self.guard();
         let engine = self.engine();
         let (shard, name) = self.shard(&key);
-        // What a look on flash needs comes from memory during that into DRAM.
+        // Prefetched during the lookup in DRAM, for one on tiers.
         shard.deferred_at().prefetch(name.pos);
         let mut locked = shard.lock(engine.shared(), guard);
         let (mut doomed, mut unread) = (Candidates::new(), Unread::new());
@@ -132,12 +131,12 @@ impl Session {
         let change = decide(hit.filter(|_| !expired));
         let before = current.manifest();
         if !self.is_intact() {
-            // It was decided by what may be zeros.
+            // The decision may be based on zeros.
             return Update::Wait;
         }
         let (update, after) = match change {
             Change::Keep if !expired => return Update::Done { cas: 0 },
-            // What the change voids has to find room in the log; background work makes some.
+            // The tombstones of the change need room in the log; background work makes some.
             _ if !engine.shared().logs_have_room() => {
                 count(engine.shared().counters().waits());
                 return Update::Wait;
@@ -192,7 +191,7 @@ impl Session {
         now: u32,
     ) -> Update {
         let engine = self.engine();
-        // The cache may have become full since it was decided to read nothing.
+        // The cache may have become full since the decision to read nothing.
         let is_new = matches!(current, Current::Absent) && unread.is_empty();
         if is_new && engine.refuses_new() {
             return Update::Full;
@@ -218,8 +217,7 @@ impl Session {
             // The new record may have a part of the old one.
             return Update::Wait;
         }
-        // In this order a crash in between loses the record; in the other one it could bring an older
-        // one back.
+        // In this order a crash in between loses the record; in the other one it could bring back an older one.
         locked.log_void(name, current, doomed, unread);
         locked.commit();
         match current {
@@ -242,9 +240,8 @@ impl Session {
         Update::Done { cas }
     }
 
-    /// Stores chunk `index` of an item (at most [`crate::Cache::inline_bytes_max`] bytes). The item
-    /// appears when a record with its [`Manifest`] is stored; give up with
-    /// [`Session::discard_chunks`].
+    /// Stores chunk `index` of an item (at most [`crate::Cache::inline_bytes_max`] bytes). The item appears when a
+    /// record with its [`Manifest`] is stored; [`Session::discard_chunks`] gives it up.
     pub fn store_chunk(&self, item: ItemId, index: u32, bytes: &[u8], now: u32) -> Update {
         let mut name = [0; 12];
         let key = self.chunk_key(item, index, &mut name);
@@ -260,17 +257,16 @@ impl Session {
     }
 }
 
-/// What flash holds of a name, as far as is known.
+/// What is known of a name's records on tiers.
 struct Seen<'a> {
     current: Current<'a>,
-    /// Entries that may be older records of the key, and can't be read or need not be: they go when the key
-    /// changes.
+    /// Entries that may be older records of the key, and can't be read or need not be: a change removes them.
     doomed: Candidates,
-    /// Entries that nobody read: they are suspended when the key changes.
+    /// Entries that were not read: a change defers them.
     unread: Unread,
 }
 
-/// More than these are read after all.
+/// At most 4; if there are more, they are read.
 type Unread = ArrayVec<Sealed, 4>;
 
 fn look_on_flash<'a>(
@@ -287,13 +283,13 @@ fn look_on_flash<'a>(
     if candidates.is_empty() {
         return absent(Candidates::new(), Unread::new());
     }
-    // Who replaces an item with chunks has to know which ones.
+    // A change must know the chunks of the item that it replaces.
     let may_be_item = |sealed: &Sealed| locked.shard().segments().has_manifests(sealed.number);
     if matches!(known, Known::Irrelevant)
         && locked.may_take_out(&candidates)
         && !candidates.iter().any(may_be_item)
     {
-        // A record that is in use keeps its place.
+        // A record that was used is not evicted unread.
         let is_unused = |sealed: &Sealed| {
             locked.index().get(name, sealed.number).is_some_and(|entry| entry.uses() == 0)
         };
@@ -309,7 +305,7 @@ fn look_on_flash<'a>(
     let Known::Shown(evidence) = known else {
         return unread(locked, &mut candidates, name, None, Candidates::new());
     };
-    // What could not be read may be an older record of the key that turns up again later.
+    // An unreadable record may be an older one of the key that can be read again later.
     let rejected = &evidence.probe.rejected;
     let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
     let doomed = candidates.iter().copied().filter(unreadable).collect();
@@ -325,8 +321,8 @@ fn look_on_flash<'a>(
     unread(locked, &mut candidates, name, Some(evidence.probe), doomed)
 }
 
-/// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them
-/// at the name's position) holds another key's record, and is left alone.
+/// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them at the name's
+/// position) holds another key's record, and stays.
 fn unread<'a>(
     locked: &Locked<'_>,
     candidates: &mut Candidates,
@@ -355,7 +351,7 @@ impl Current<'_> {
 }
 
 impl Locked<'_> {
-    /// Notes in the log which copies on flash a change voids.
+    /// Appends the tombstones of the sealed records that a change voids.
     fn log_void(
         &mut self,
         name: Name,
@@ -376,7 +372,7 @@ impl Locked<'_> {
         self.log_change(name);
     }
 
-    /// Whether a start may yet bring back a record of the name, which nobody has changed since.
+    /// Whether a record of the name may still be recovered: it was not changed since the start.
     fn may_come_back(&self, name: Name) -> bool {
         self.state().recovering().as_ref().is_some_and(|recovering| recovering.may_hold(name))
     }
