@@ -1,4 +1,4 @@
-//! What the cache counts while it runs; relaxed atomics.
+//! Counters of the running cache; relaxed atomics.
 
 use crate::dram::lane::Lane;
 use crate::platform::getters::getters;
@@ -26,7 +26,7 @@ macro_rules! counters {
             $($(#[$session_doc])* pub(crate) fn $session(&self) -> &Striped { &self.$session })*
             $($(#[$field_doc])* pub(crate) fn $field(&self) -> &AtomicU64 { &self.$field })*
 
-            /// Of a cache with so many shards and so many sessions at most.
+            /// For a cache with `shards` shards and at most `sessions` sessions.
             fn new(shards: usize, sessions: usize) -> Self {
                 let [$($spread),*] = Striped::over(shards);
                 let [$($session),*] = Striped::over(sessions);
@@ -37,7 +37,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Of one tier.
+    /// The counters of one tier.
     TierCounters {
         by_shard {
             records,
@@ -51,9 +51,9 @@ counters! {
             read_bytes,
         }
         segments_used,
-        /// Of segments in use: bytes of their footers.
+        /// Bytes of footers of segments in use.
         footer_bytes,
-        /// Of segments in use: bytes of pages, extents and footers, and bytes of the records that are in them.
+        /// Bytes of pages, extents and footers of segments in use; `sealed_bytes`: bytes of the records in them.
         filled_bytes,
         sealed_bytes,
         false_reads,
@@ -61,10 +61,10 @@ counters! {
         background_read_bytes,
         segment_writes,
         written_bytes,
-        /// Of the kill log, its directory and cleaning included.
+        /// Bytes written to the tombstone log, its directory and cleaning included.
         log_written_bytes,
         reinserted_records,
-        /// That came from a tier above.
+        /// Records that came from the tier level above.
         demoted_records,
         expired_segments,
         corrupt_pages,
@@ -74,19 +74,19 @@ counters! {
 }
 
 impl TierCounters {
-    /// One more live record of a shard. Under its lock.
+    /// Counts one more live record of a shard. The caller must hold its lock.
     pub(crate) fn add_live(&self, shard: usize, bytes: u32) {
         self.records.add(shard, 1);
         self.live_bytes.add(shard, bytes.into());
     }
 
-    /// One less.
+    /// Counts one live record less. The caller must hold the shard's lock.
     pub(crate) fn sub_live(&self, shard: usize, bytes: u32) {
         self.records.sub(shard, 1);
         self.live_bytes.sub(shard, bytes.into());
     }
 
-    /// Bytes of the tier that live records take, with their part of what pages and footers add to records there.
+    /// Bytes of the tier that live records take, with their share of pages and footers.
     pub(crate) fn live_place_bytes(&self) -> u64 {
         let live = u128::from(self.live_bytes.load(Ordering::Relaxed));
         let [filled, sealed] = [&self.filled_bytes, &self.sealed_bytes]
@@ -95,7 +95,7 @@ impl TierCounters {
     }
 }
 
-/// Of the whole cache.
+/// The counters of the whole cache.
 #[derive(Default)]
 pub(crate) struct Counters {
     fresh_blocks: AtomicU64,
@@ -107,30 +107,30 @@ pub(crate) struct Counters {
     pub(super) stored: Striped,
     pub(super) table_bytes: AtomicU64,
     pub(super) index_bytes: AtomicU64,
-    /// What the indexes that are being built have more than those that they will take the place of.
+    /// Bytes that the indexes being built have more than those that they will replace.
     pub(super) index_growing_bytes: AtomicU64,
     pub(super) page_table_bytes: AtomicU64,
     pub(super) evictions: AtomicU64,
-    /// Of those, because the index has no room though the tiers have; the others of the tiers are for want of places.
+    /// Evictions because the index has no room though the tiers have; `evictions_tier`: for lack of free segments.
     pub(super) evictions_index: AtomicU64,
     pub(super) evictions_tier: AtomicU64,
-    /// Of those, of records that were in DRAM alone.
+    /// Evictions of records that were in DRAM only.
     pub(super) evictions_dram: AtomicU64,
-    /// The index is why the cache was full last.
+    /// The index was the cause when the cache was last full.
     pub(super) index_full: AtomicBool,
     pub(super) evicted_unfetched: AtomicU64,
     pub(super) expired: AtomicU64,
-    /// Of those, never written.
+    /// Expired records that were never written to a tier.
     pub(super) expired_unwritten: AtomicU64,
-    /// Lookups that met a record which had expired.
+    /// Lookups that found an expired record.
     pub(super) met_expired: AtomicU64,
     pub(super) collisions: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) promotions: AtomicU64,
     pub(super) demotions: AtomicU64,
-    /// A tier, or DRAM without tiers, is so full that records may be dropped.
+    /// All tiers, or DRAM without tiers, are so full that records may be evicted.
     pub(super) full: AtomicBool,
-    /// The tiers are full, or will be once what waits in DRAM is written.
+    /// The tiers are full, or will be once the fresh records are written.
     pub(super) crowded: AtomicBool,
     tiers: Box<[TierCounters]>,
 }
@@ -190,7 +190,7 @@ impl Counters {
         }
     }
 
-    /// Notes that live records on tiers lost their places.
+    /// Counts live records that were evicted from tiers.
     pub(crate) fn note_evicted_from_tiers(&self, records: u64) {
         let by_index = self.index_full.load(Ordering::Relaxed);
         let cause = if by_index { &self.evictions_index } else { &self.evictions_tier };
