@@ -1,4 +1,4 @@
-//! The search for chunks without an owner: how far it is, and what it has found.
+//! The search for chunks without an owner: its progress, and the items that it has found.
 
 use crate::dram::budget::Budget;
 use crate::platform::lock::lock;
@@ -8,19 +8,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// One part of memory in so many is what the table of items takes, at most.
+/// The table of items takes at most a 64th of the memory.
 const MEMORY_SHARE: u64 = 64;
 
-/// Bytes for an item: its entry, and what a table that grows holds besides.
+/// Bytes per item: its entry, and the spare room of a table that grows.
 const ITEM_BYTES: u64 = 64;
 
 /// The search for chunks without an owner.
 #[derive(Default)]
 pub(crate) struct Census {
-    /// Another search is to be made.
+    /// Another search must be made.
     is_due: AtomicBool,
     is_under_way: AtomicBool,
-    /// Shards that the pass has yet to look through.
+    /// Shards that the pass has yet to search.
     waiting: AtomicUsize,
     orphaned_chunks: AtomicU64,
     pass: Mutex<Pass>,
@@ -29,36 +29,36 @@ pub(crate) struct Census {
 /// One pass through all shards.
 #[derive(Default)]
 struct Pass {
-    /// Counts passes.
+    /// Number of this pass.
     number: u64,
-    /// By shard: whether it was looked through.
+    /// By shard: whether it was searched.
     done: Vec<bool>,
     /// Items that have a chunk or an owner; at most `items_max`.
     items: HashMap<ItemId, Item>,
     items_max: usize,
-    /// Bytes of the budget that the table has.
+    /// Bytes that the table has taken from the budget.
     bytes: u64,
-    /// Which items are noted.
+    /// The items that this pass notes.
     sample: Sample,
-    /// Those of later passes.
+    /// The samples of later passes.
     samples: Vec<Sample>,
-    /// Uploads that were under way at the beginning.
+    /// Uploads in progress when the pass began.
     uploads: HashSet<ItemId>,
     /// The number of the first item that began later.
     next_item: u64,
-    /// Segments without a manifest are looked through: there are large items on the tiers.
+    /// Segments without a manifest are read, too: there are large items on the tiers.
     reads_all: bool,
 }
 
 /// What is known of an item.
 #[derive(Clone, Copy, Default)]
 struct Item {
-    /// One more than the highest chunk that was found.
+    /// The highest chunk that was found, plus one.
     chunks: u32,
     has_owner: bool,
 }
 
-/// The items whose scattered numbers begin with some bits.
+/// The items with scattered numbers that begin with some bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sample {
     bits: u32,
@@ -77,20 +77,20 @@ impl Sample {
     }
 }
 
-/// What a pass begins with.
+/// The inputs of a pass.
 pub(crate) struct Plan {
     pub(super) shards: usize,
-    /// Bytes of DRAM that the whole cache may take.
+    /// The memory cap of the whole cache, in bytes.
     pub(super) memory_bytes: u64,
-    /// Uploads that are under way, and the number of the next item.
+    /// Uploads in progress, and the number of the next item.
     pub(super) uploads: (HashSet<ItemId>, u64),
     /// Large items may be on the tiers.
     pub(super) reads_all: bool,
 }
 
 impl Plan {
-    /// Of so many shards, in so many bytes of DRAM for the whole cache. `uploads` are those under way, and the number of
-    /// the next item.
+    /// For `shards` shards and a memory cap of `memory_bytes`. `uploads` are those in progress, and the number of the
+    /// next item.
     pub(crate) fn new(
         shards: usize,
         memory_bytes: u64,
@@ -102,17 +102,17 @@ impl Plan {
 }
 
 impl Census {
-    /// Has the search begin as soon as all shards are back.
+    /// Makes the search begin as soon as all shards are recovered.
     pub(crate) fn ask(&self) {
         self.is_due.store(true, Ordering::Release);
     }
 
-    /// Whether a search is to begin.
+    /// Whether a search must begin.
     pub(crate) fn is_due(&self) -> bool {
         self.is_due.load(Ordering::Acquire) && !self.is_under_way.load(Ordering::Acquire)
     }
 
-    /// Whether a search is under way, or about to be.
+    /// Whether a search is in progress or about to begin.
     pub(crate) fn is_running(&self) -> bool {
         self.is_due.load(Ordering::Acquire) || self.is_under_way.load(Ordering::Acquire)
     }
@@ -121,12 +121,12 @@ impl Census {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Chunks that were found without an owner since the start.
+    /// Chunks without an owner that were found since the start.
     pub(crate) fn orphaned_chunks(&self) -> u64 {
         self.orphaned_chunks.load(Ordering::Relaxed)
     }
 
-    /// Begins a search. What a pass has noted is taken from `budget`.
+    /// Begins a search. Its table takes its bytes from `budget`.
     pub(crate) fn begin(&self, plan: Plan, budget: &Budget) {
         let mut pass = lock(&self.pass);
         pass.samples = vec![Sample::default()];
@@ -150,13 +150,13 @@ impl Census {
         self.is_under_way.store(true, Ordering::Release);
     }
 
-    /// The number of the pass under way, and whether it reads segments without a manifest.
+    /// The number of the present pass, and whether it reads segments without a manifest.
     pub(crate) fn pass(&self) -> Option<(u64, bool)> {
         let pass = self.is_under_way.load(Ordering::Acquire).then(|| lock(&self.pass))?;
         Some((pass.number, pass.reads_all))
     }
 
-    /// Notes what was found in the pass of this number.
+    /// Adds what the pass of this number found.
     pub(crate) fn note(&self, number: u64, found: Vec<Large>, budget: &Budget) {
         let mut pass = lock(&self.pass);
         if pass.number == number {
@@ -164,8 +164,8 @@ impl Census {
         }
     }
 
-    /// Shard `at` was looked through in the pass of this number. After the last shard it is known which chunks have no
-    /// owner: they are returned, and the next pass begins with what `plan` says by then.
+    /// Marks shard `at` as searched in the pass of this number. After the last shard, returns the chunks without an
+    /// owner and begins the next pass with `plan`.
     pub(crate) fn finish(
         &self,
         (number, at): (u64, usize),
@@ -181,7 +181,7 @@ impl Census {
         }
         let plan = plan();
         let orphans = match !pass.reads_all && plan.reads_all {
-            // Large items were sealed meanwhile, and some may have left their block before that was looked at.
+            // Large items were sealed meanwhile, and some may have left their block before it was searched.
             true => {
                 let sample = pass.sample;
                 pass.samples.push(sample);
@@ -230,7 +230,7 @@ impl Pass {
         }
     }
 
-    /// The chunks of items without an owner, in the order of their numbers; `next_item` is the next one's.
+    /// The chunks of items without an owner, in the order of their numbers; `next_item` is the number of the next item.
     fn orphans(&self, next_item: u64) -> Vec<Run> {
         let begun = next_item.wrapping_sub(self.next_item);
         let is_new = |item: ItemId| {

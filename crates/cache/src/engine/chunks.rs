@@ -1,4 +1,4 @@
-//! The chunks of large items: uploads that are under way, and what is to be removed since its item is gone.
+//! The chunks of large items: begins and ends uploads, and discards the chunks of items that are gone.
 
 use crate::engine::Engine;
 use crate::platform::lock::lock;
@@ -18,32 +18,32 @@ pub(crate) fn begin_item(engine: &Engine) -> ItemId {
     item
 }
 
-/// Uploads are over: a manifest owns the chunks, or they are removed.
+/// Ends uploads: a manifest owns the chunks, or they are removed.
 pub(crate) fn end_uploads(engine: &Engine, runs: &[Run]) {
     let mut doomed = lock(&engine.doomed);
     runs.iter().for_each(|run| doomed.end_upload(run.item));
 }
 
-/// The uploads that are under way, and the number of the next item.
+/// The uploads in progress, and the number of the next item.
 pub(crate) fn uploads(engine: &Engine) -> (HashSet<ItemId>, u64) {
     let doomed = lock(&engine.doomed);
     (doomed.uploads(), engine.next_item.load(Ordering::Relaxed))
 }
 
-/// Has the chunks of items that are gone removed in the background.
+/// Gives the background chunks of items that are gone to remove.
 pub(crate) fn discard_runs(engine: &Engine, runs: impl Iterator<Item = Run>) {
     lock(&engine.doomed).add(runs);
 }
 
-/// A record is gone: if it is a large item, so are its chunks.
+/// Discards the chunks of a record that is gone, if it is a large item.
 pub(crate) fn discard_chunks_of(engine: &Engine, record: &Record<'_>) {
     if record.is_manifest() {
         discard_runs(engine, Manifest::decode(record.raw()).runs.into_iter());
     }
 }
 
-/// As [`Engine::discard_chunks_of`], for the bytes of a record whose entry was dropped a moment ago. Where
-/// somebody changed it before that, what came of it is in DRAM and may have the same chunks.
+/// As [`discard_chunks_of`], for the bytes of a record that lost its entry a moment ago. If a request changed the
+/// record before that, its successor is in DRAM and may have the same chunks: then they stay.
 pub(crate) fn discard_chunks_of_dropped(
     engine: &Engine,
     shard: &Shard,
@@ -59,7 +59,7 @@ pub(crate) fn discard_chunks_of_dropped(
     }
 }
 
-/// Records of a segment go unread: if there are manifests, it is not known which chunks were theirs.
+/// Asks for a search for chunks without an owner if records with manifests may be lost unread.
 pub(crate) fn note_lost(engine: &Engine, shard: &Shard, sealed: Sealed) {
     if shard.segments().has_manifests(sealed.number) {
         engine.recovery.census.ask();

@@ -1,5 +1,4 @@
-//! What outlives a power loss or the end of the process: superblocks, and logs that are durable before anything is
-//! acknowledged.
+//! Durability: superblocks, and logs that are durable before a change is acknowledged.
 
 use crate::config::error::OpenError;
 use crate::engine::Engine;
@@ -14,7 +13,7 @@ use crate::tiers::superblock;
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// The superblocks as of now.
+/// Writes the present superblocks to all tiers.
 pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), OpenError> {
     (0..engine.shared.slots().tiers().len()).try_for_each(|tier| {
         write_superblock(engine, tier, clean)?;
@@ -50,8 +49,8 @@ fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), Ope
     })
 }
 
-/// Writes the superblocks while the cache is open. A drive that was given up is not to be believed
-/// any more, instead.
+/// Writes the superblocks while the cache is open. If a tier has failed, its log fails instead, and in strict mode the
+/// superblocks say so.
 pub(crate) fn tell_all_tiers(engine: &Engine) -> io::Result<()> {
     let failed = engine.shared.slots().tiers().iter().map(TierStore::has_failed);
     let logs = engine.shared.logs().iter().zip(failed);
@@ -67,9 +66,9 @@ pub(crate) fn has_failed_log(engine: &Engine) -> bool {
     engine.shared.logs().iter().any(TombstoneLog::has_failed)
 }
 
-/// In strict mode a log that failed must not be believed after a power loss: until a superblock
-/// says so, nothing is acknowledged. One is enough, since all must agree at the next start; the
-/// drive whose log failed may take none.
+/// In strict mode a failed log must not be used after a power loss: no change is acknowledged before a superblock says
+/// so. One superblock is enough, since all must agree at the next start; the drive of the failed log may refuse its
+/// own.
 pub(crate) fn distrust_failed_logs(engine: &Engine) {
     if engine.is_strict && has_failed_log(engine) && !engine.is_distrusted.load(Ordering::Relaxed) {
         let tiers = 0..engine.shared.slots().tiers().len();
@@ -78,8 +77,8 @@ pub(crate) fn distrust_failed_logs(engine: &Engine) {
     }
 }
 
-/// With [`Durability::Power`]: everything that the logs say outlives a power loss, or none of it
-/// will be believed.
+/// With [`Durability::Power`]: makes all words of the logs outlive a power loss, unless superblocks say that no log
+/// must be used after one.
 pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
     for log in engine.shared.logs() {
         match log.has_failed() {
@@ -91,8 +90,8 @@ pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
     tell_strict(engine).map_err(io::Error::other)
 }
 
-/// Has the superblocks say that the logs on the tiers, which are durable by now, are to be believed after a
-/// power loss. Before that their directories may be those of a time before a run that was not strict.
+/// Marks the logs in the superblocks as complete after a power loss, once they are durable. Before that their
+/// directories may be from before a run that was not strict.
 pub(crate) fn tell_strict(engine: &Engine) -> Result<(), OpenError> {
     let mut told = lock(&engine.told_strict);
     if !*told && !has_failed_log(engine) {
@@ -103,7 +102,7 @@ pub(crate) fn tell_strict(engine: &Engine) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes everything durable and says so in the superblocks.
+/// Makes everything durable and marks the superblocks as clean.
 pub(crate) fn write_clean(engine: &Engine) -> bool {
     let logs = engine.shared.logs().iter();
     let durable = logs.map(|log| log.make_durable(engine.shared.slots())).all(|done| done.is_ok());
@@ -118,23 +117,23 @@ pub(crate) fn write_clean(engine: &Engine) -> bool {
     durable && sound() && write_superblocks(engine, true).is_ok() && sound()
 }
 
-/// In strict mode: no place is used again before the medium knows that it is free.
+/// In strict mode: makes the logs durable, so that no slot is reused before its tier has the word that frees it.
 pub(crate) fn make_frees_durable(engine: &Engine) {
     if engine.is_strict {
-        // Where that fails, the tier is given up, and with it the log.
+        // If that fails, the tier and its log fail.
         let logs = engine.shared.logs().iter();
         let _: Vec<_> = logs.map(|log| log.make_durable(engine.shared.slots())).collect();
     }
 }
 
-/// Until the flush that was made is `durable`, the superblocks go on telling of the one that was planned: a power
-/// loss must be followed by it. A crash of the process must not, since the state has what was made.
+/// Records a planned flush. Until the flush that was made is `durable`, the superblocks keep the planned one, which a
+/// power loss must be followed by. A crash of the process must not, since the state has the flush that was made.
 pub(crate) fn plan_flush(engine: &Engine, durable: io::Result<()>, due: u32) -> io::Result<()> {
     let Some(planned) = engine.field(Field::FlushDue) else { return durable };
     let mut told = lock(&engine.told_due);
     planned.store(due.into(), Ordering::Relaxed);
     if engine.is_strict && (durable.is_err() || *told != Some(due)) {
-        // Where that fails some may have it, and others what they had.
+        // If that fails, some superblocks may have the new time and the rest the old one.
         *told = None;
         durable?;
         tell_all_tiers(engine)?;

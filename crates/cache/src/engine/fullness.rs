@@ -1,4 +1,4 @@
-//! Whether the cache is full, and how many places on its tiers are kept free.
+//! Fullness: whether the cache is full, and how many segment slots of its tiers are kept free.
 
 use crate::config::FULL_PERCENT;
 use crate::dram::lane::Lane;
@@ -6,27 +6,27 @@ use crate::engine::Engine;
 use crate::stats::counters::TierCounters;
 use std::sync::atomic::Ordering;
 
-/// Without tiers, this much of DRAM is left to the open blocks and to work in progress, in percent.
+/// Percent of DRAM that is left to open blocks and to work in progress, without tiers.
 const WORKING_PERCENT: u64 = 4;
 
-/// Places of a rung that are kept free, so that sealing never waits.
+/// Segment slots of a tier level that are kept free, so that sealing never waits.
 pub(crate) fn places_kept_free(engine: &Engine, rung: u16) -> u32 {
     let slots = engine.shared.slots();
     (slots.total_on(rung) / 200).max(2) + slots.places_to_move_into(rung)
 }
 
-/// Whether a segment may be sealed that is not sealed to make room. Where it may not, places are being
-/// taken back: there are fewer than [`Engine::places_kept_free`].
+/// Whether a segment may be sealed that is not sealed to free DRAM. If not, free slots are fewer than
+/// [`places_kept_free`], and segments are being reclaimed.
 pub(crate) fn may_seal(engine: &Engine) -> bool {
     let slots = engine.shared.slots();
     slots.rungs().any(|rung| slots.free_on(rung) > slots.places_to_move_into(rung))
 }
 
-/// Decides whether the cache is full: whether records may be dropped.
+/// Decides whether the cache is full, and so may evict records.
 pub(crate) fn judge_fullness(engine: &Engine) {
     fill_dram_if_tiers_failed(engine);
     if engine.shared.slots().are_all_silent() {
-        // They hold what they held, and may be asked again.
+        // The drives keep their records, and may answer again.
         return;
     }
     let counters = engine.shared.counters();
@@ -44,8 +44,8 @@ pub(crate) fn judge_fullness(engine: &Engine) {
     counters.full().store(full, Ordering::Relaxed);
 }
 
-/// Whether the tiers would be full if what waits in DRAM was written to them. When they are full they let go of
-/// whole segments, and are not for a moment: all the same no room is left but that of others.
+/// Whether the tiers would be full if all fresh records were written. A full tier drops whole segments, and is briefly
+/// not full after that: then, too, new records only have room in the place of other ones.
 fn is_full_once_written(engine: &Engine) -> bool {
     let slots = engine.shared.slots();
     let (mut live, mut room) = (engine.shared.counters().fresh_bytes().load(Ordering::Relaxed), 0);
@@ -56,27 +56,27 @@ fn is_full_once_written(engine: &Engine) -> bool {
     live * 100 >= room
 }
 
-/// Whether a SET need not find out whose record it takes the place of: there is room for one of the two.
+/// Whether a SET may remove another key's entry unread: the tiers only have room for one of the two records.
 pub(crate) fn may_cost_another_its_place(engine: &Engine) -> bool {
     engine.evicts && engine.shared.counters().crowded().load(Ordering::Relaxed)
 }
 
-/// Whether records that are alive may be dropped: the cache is full, and may evict.
+/// Whether live records may be dropped: the cache is full, and may evict.
 pub(crate) fn may_drop(engine: &Engine) -> bool {
     engine.evicts && engine.shared.counters().is_full()
 }
 
-/// Bytes of what is alive on a rung.
+/// Bytes of live records on a tier level.
 pub(crate) fn live_bytes_on(engine: &Engine, rung: u16) -> u64 {
     sum_on(engine, rung, |tier| tier.live_bytes().load(Ordering::Relaxed))
 }
 
-/// Bytes of what was stored on a rung so far, without what was there before.
+/// Bytes of keys and values stored on a tier level since the start.
 pub(crate) fn stored_bytes_on(engine: &Engine, rung: u16) -> u64 {
     sum_on(engine, rung, |tier| tier.stored_payload_bytes().load(Ordering::Relaxed))
 }
 
-/// Bytes of all places of a rung.
+/// Bytes of all segments of a tier level.
 pub(crate) fn capacity_of(engine: &Engine, rung: u16) -> u64 {
     u64::from(engine.shared.slots().total_on(rung)) * u64::from(engine.geometry.segment_bytes())
 }
@@ -86,23 +86,23 @@ fn sum_on(engine: &Engine, rung: u16, bytes: impl Fn(&TierCounters) -> u64) -> u
     engine.shared.slots().on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
 }
 
-/// Whether what is alive on a rung takes so much of it that no more is kept there at any price.
+/// Whether live records take at least [`Config::full_percent`](crate::Config::full_percent) of a tier level.
 pub(crate) fn is_full_on(engine: &Engine, rung: u16) -> bool {
     let live = sum_on(engine, rung, TierCounters::live_place_bytes);
     live * 100 >= capacity_of(engine, rung) * u64::from(engine.full_percent)
 }
 
-/// Without tiers that work.
+/// Whether live records take at least [`FULL_PERCENT`] of DRAM, without working tiers.
 pub(crate) fn is_dram_full(engine: &Engine) -> bool {
     let counters = engine.shared.counters();
-    // Blocks are charged with the headers of their records.
+    // Blocks also hold the headers of their records.
     let records = counters.records(Lane::Fresh).load(Ordering::Relaxed);
     let live = counters.fresh_bytes().load(Ordering::Relaxed) + records * 20;
-    // Whatever `-m` says.
+    // With any limit, without overflow.
     live.saturating_mul(100) >= dram_capacity(engine).saturating_mul(u64::from(FULL_PERCENT))
 }
 
-/// Once no drive takes writes, fresh records have all of DRAM.
+/// Gives fresh records all of DRAM once no tier takes writes.
 fn fill_dram_if_tiers_failed(engine: &Engine) {
     if engine.has_tiers() && !engine.has_working_tiers() {
         engine.shared.fresh_max().store(u64::MAX, Ordering::Relaxed);
@@ -110,7 +110,7 @@ fn fill_dram_if_tiers_failed(engine: &Engine) {
     }
 }
 
-/// Bytes that records can take.
+/// Bytes of DRAM that records can take.
 fn dram_capacity(engine: &Engine) -> u64 {
     let tables =
         engine.shared.counters().table_bytes().load(Ordering::Relaxed) + engine.fixed_bytes;
@@ -118,13 +118,13 @@ fn dram_capacity(engine: &Engine) -> u64 {
     blocks / 100 * (100 - WORKING_PERCENT)
 }
 
-/// The index has used its share of memory, whatever the tiers have room for.
+/// Records that the index has used its share of memory, whatever room the tiers have.
 pub(crate) fn note_index_full(engine: &Engine) {
     note_full(engine);
     engine.shared.counters().index_full().store(true, Ordering::Relaxed);
 }
 
-/// Places or blocks are used up, whatever the records' bytes add up to.
+/// Records that slots or blocks are used up, however few bytes the records have.
 pub(crate) fn note_full(engine: &Engine) {
     engine.no_room.store(true, Ordering::Relaxed);
     engine.shared.counters().full().store(true, Ordering::Relaxed);

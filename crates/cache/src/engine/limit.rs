@@ -1,29 +1,29 @@
-//! The memory cap of an open cache, raised and lowered (`cache_memlimit`).
+//! Raises and lowers the memory cap of an open cache (`cache_memlimit`).
 //!
-//! Raising needs address space, which was set aside at the start. Lowering gives memory back in time:
-//! background work drops hot copies, or evicts where there are no tiers, as if the blocks beyond the
-//! limit were not there, and returns to the system what that frees.
+//! Raising needs address space, which is reserved at the start. A lower limit is reached with time: background work
+//! drops copies, or evicts records where there are no tiers, as if the blocks beyond the limit did not exist, and
+//! returns the freed ones to the system.
 
 use crate::dram::lane::Lane;
 use crate::engine::Engine;
 use std::sync::atomic::Ordering;
 
-/// Why the cap stays as it was.
+/// Why the cap was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// What can't be given up at present takes more.
+    /// Memory that can't be freed at present takes more.
     #[error("the cache needs {least} bytes for what it holds at present")]
     TooLow {
         /// The lowest cap that is possible now, in bytes.
         least: u64,
     },
-    /// No address space is set aside for so much.
+    /// The reserved address space is too small.
     #[error("the cache was opened for {most} bytes at most")]
     TooHigh {
         /// The highest cap that is possible, in bytes.
         most: u64,
     },
-    /// All records lie in the state, and others have taken the room that a lower cap gave back.
+    /// All records lie in the state, and other files have taken the space that a lower cap returned.
     #[error("the file system of the state has no room for this limit")]
     NoRoom,
 }
@@ -49,8 +49,8 @@ fn memory_limit_max(engine: &Engine) -> u64 {
     engine.memory_bytes_max.min(engine.shared.arena().reserved_bytes())
 }
 
-/// What stays when everything is dropped that may be: indexes, tables, buffers, a block that each
-/// shard has open, and what is kept free.
+/// Bytes that remain when everything is dropped that may be: indexes, tables, buffers, an open block for each shard,
+/// and the blocks that are kept free.
 fn memory_limit_min(engine: &Engine) -> u64 {
     let blocks = |lane| engine.shared.counters().blocks(lane).load(Ordering::Relaxed);
     let fresh = if engine.has_tiers() { 0 } else { blocks(Lane::Fresh) };
@@ -60,8 +60,8 @@ fn memory_limit_min(engine: &Engine) -> u64 {
     engine.shared.budget().used().saturating_sub(droppable * block) + kept * block
 }
 
-/// Bytes that the indexes of all shards may have together, if records that wait for a drive are written to it:
-/// their share, or what else stays leaves less.
+/// Bytes that the indexes of all shards may have together once the fresh records are written: their share of memory, or
+/// less if other memory that can't be freed leaves less.
 pub(crate) fn index_room(engine: &Engine) -> u64 {
     let counters = engine.shared.counters();
     let waiting = counters.blocks(Lane::Fresh).load(Ordering::Relaxed)
@@ -72,8 +72,8 @@ pub(crate) fn index_room(engine: &Engine) -> u64 {
     room.min(engine.index_share())
 }
 
-/// Returns free blocks to the system after the limit was lowered, but for those that requests
-/// need to go on. Says whether there were any.
+/// Returns free blocks to the system after the limit was lowered, except those that requests need next. Returns whether
+/// there were any.
 pub(crate) fn shrink_to_limit(engine: &Engine) -> bool {
     let shared = &engine.shared;
     let excess = shared.budget().excess();

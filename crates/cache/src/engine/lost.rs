@@ -1,15 +1,15 @@
-//! What is done when the state is lost under a running cache: another process truncates its file, or its file system has
-//! no page left. Zeros are in the place of what is gone then ([`replace_lost`]), and nothing tells how much that is.
+//! Handles the loss of the state under a running cache: another process truncates its file, or its file system has no
+//! page left. Lost pages read as zeros then ([`replace_lost`]); which pages are lost is unknown.
 //!
-//! 1. The handler notes the loss before anybody can read a zero. From there on the logs count as failed: nothing is
-//!    acknowledged as durable, and what is left of them is written nowhere.
-//! 2. Whoever has read a record looks at the note before anything comes of it ([`crate::Session::is_intact`]): a
-//!    reply is a miss, a change waits, a seal is given up.
-//! 3. The first request or slice of background work that meets the note settles the loss, here: no start believes the
-//!    file any more, its blocks become memory of the process, and every record in DRAM is let go.
+//! 1. The handler records the loss before any thread can read a zero. From then on the logs count as failed: no change
+//!   is acknowledged as durable, and the rest of the logs is not written anywhere.
+//! 2. A thread that has read a record checks for a loss before it acts on it ([`crate::Session::is_intact`]): a reply
+//!   is a miss, a change waits, a seal is given up.
+//! 3. The first request or slice of background work that finds the loss reconciles it, here: no start will use the
+//!   file, its blocks become memory of the process, and every record in DRAM is dropped.
 //!
-//! What is on the tiers is served on: an entry of the index went when a record in DRAM took its place, so that
-//! nothing older comes out from under those that are let go.
+//! Records on the tiers stay in use: when a record in DRAM replaced an older one, the entry of that was removed from
+//! the index, so that a dropped record never exposes an older one.
 //!
 //! [`replace_lost`]: crate::replace_lost
 
@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::platform::mapped::stage;
 use crate::platform::quiesce::Guard;
 
-/// Lets go of all that lies in the state, if a part of it is lost. No shard may be locked by the caller.
+/// Drops all records in DRAM if a part of the state is lost. The caller must not hold a shard's lock.
 pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
     let Some(state) = engine.shared.state() else { return };
     let _one_thread = state.begin_settling();
@@ -47,7 +47,7 @@ mod tests {
 
     const NOW: u32 = 1;
     const KEYS: usize = 3000;
-    /// More pairs of keys than this never share all bits that the index keeps of them.
+    /// At most this many pairs of keys share all bits that the index keeps of them.
     const SAME_BITS: usize = 3;
 
     fn open(tiers: Vec<Tier>, state: &Arc<StateFile>) -> Arc<Cache> {
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// How many are in DRAM, each in this version.
+    /// Counts the keys that are in DRAM; each must have this version.
     fn found(session: &Session, version: &str) -> usize {
         let is_there = |&n: &usize| {
             let key = format!("key{n}");
@@ -89,7 +89,7 @@ mod tests {
         (0..KEYS).filter(is_there).count()
     }
 
-    /// Loses the blocks of the state from that of this key's record on, as the handler would have it.
+    /// Loses the blocks of the state from this key's record on, as the handler would replace them.
     fn lose(session: &Session, n: usize) {
         let key = format!("key{n}");
         let Lookup::Hit(hit) = session.get(session.key(key.as_bytes()), NOW, Access::Peek, None)
@@ -142,7 +142,7 @@ mod tests {
         assert!(matches!(again, Update::Done { .. }));
     }
 
-    /// Nothing older comes out from under a record that is let go, and no later start believes the drives.
+    /// A dropped record exposes no older one, and no later start uses the tiers.
     #[test]
     fn sealed_records_below_a_lost_state_stay_as_they_are() {
         let drive = Arc::new(SimDevice::new(8 << 20, 1));
@@ -169,7 +169,7 @@ mod tests {
             assert!(!matches!(lookup, Lookup::Hit(_)), "{n}: it is lost");
             matches!(lookup, Lookup::Read(_))
         };
-        // Records of other keys with the same bits in the index are looked for, or have gone unread. One run in
+        // Records of other keys with the same bits in the index are read, or were replaced unread. One run in
         // twenty-five has such a pair among 100 of 3,000.
         assert!((0..100).filter(old).count() <= SAME_BITS, "older records came out");
         assert!(

@@ -1,4 +1,5 @@
-//! The state of the cache, which requests and background work share; what they do with it lies above.
+//! The engine: the state of the cache that requests and background work share. What they do with it is in other
+//! folders.
 
 pub(crate) mod census;
 pub(crate) mod chunks;
@@ -28,12 +29,12 @@ use crate::state::Field;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What an engine is made of.
+/// The parts of a new engine.
 pub(crate) struct Parts {
     pub(crate) geometry: Geometry,
     pub(crate) shared: Shared,
     pub(crate) shards: Box<[Shard]>,
-    /// What the superblocks of all tiers have in common.
+    /// The superblock fields that all tiers have in common.
     pub(crate) set: Superblock,
     /// Lines for the log.
     pub(crate) notes: Vec<Note>,
@@ -41,11 +42,11 @@ pub(crate) struct Parts {
     pub(crate) fixed_bytes: u64,
     /// See [`Engine::filling_mebibytes`].
     pub(crate) filling_mebibytes: Option<u64>,
-    /// All that an earlier run acknowledged is in the logs on the tiers, as their directories have them.
+    /// All changes that earlier runs acknowledged are in the logs on the tiers, as their directories list them.
     pub(crate) has_durable_logs: bool,
 }
 
-/// What the parts of the cache share.
+/// The state of an open cache.
 pub(crate) struct Engine {
     geometry: Geometry,
     /// See [`Config::full_percent`].
@@ -53,40 +54,41 @@ pub(crate) struct Engine {
     tuning: Tuning,
     shared: Shared,
     shards: Box<[Shard]>,
-    /// How far the memory cap may be raised.
+    /// The most that the memory cap can be raised to.
     memory_bytes_max: u64,
     evicts: bool,
     with_cas: bool,
     /// See [`Durability::Power`].
     is_strict: bool,
-    /// The superblocks say that the logs are not to be believed after a power loss.
+    /// The superblocks say that the logs must not be used after a power loss.
     is_distrusted: AtomicBool,
-    /// In strict mode: the logs on the tiers hold all that was ever acknowledged.
+    /// In strict mode: the logs on the tiers hold all changes that were ever acknowledged.
     has_durable_logs: AtomicBool,
     /// Whether the superblocks say so.
     told_strict: Mutex<bool>,
-    /// In strict mode: when a flush is due, as all superblocks say; `None` where they may say something else.
+    /// In strict mode: the time of the next flush in all superblocks; `None` if they may differ.
     told_due: Mutex<Option<u32>>,
-    /// The state has the same numbers, and may lose them.
+    /// The state has copies of these numbers, which may be lost.
     next_seq: AtomicU64,
     next_item: AtomicU64,
     recovery: Recovery,
     notes: Vec<Note>,
-    /// What the superblocks of all tiers have in common.
+    /// The superblock fields that all tiers have in common.
     set: Superblock,
     clock_floor: u32,
     flush_due: u32,
-    /// Index or blocks are used up; see [`Engine::note_full`].
+    /// Slots, index or blocks are used up; see [`fullness::note_full`].
     no_room: AtomicBool,
-    /// See [`Cache::note_hanging`].
+    /// See [`crate::Cache::note_hanging`].
     hangs: AtomicBool,
     /// See [`Engine::note_stuck`].
     is_stuck: AtomicBool,
-    /// Bytes of records that reclaim has kept beyond its share of each segment.
+    /// Bytes of records that reclaim has reinserted beyond its share of each segment.
     kept_ahead: AtomicU64,
-    /// Chunks whose item is gone.
+    /// Chunks of items that are gone.
     doomed: Mutex<GarbageChunks>,
-    /// `-m` with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers, if any is enough.
+    /// Memory in MiB (`-m`) with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers; `None` if no size
+    /// does.
     filling_mebibytes: Option<u64>,
     /// Bytes that do not change: staging buffers, state, logs.
     fixed_bytes: u64,
@@ -116,7 +118,7 @@ impl Engine {
         self.shared.hasher()
     }
 
-    /// Puts the parts together.
+    /// Assembles the engine from its parts.
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let Parts { geometry, shared, mut shards, set, .. } = parts;
         let index_bytes = shards.iter_mut().map(Shard::initial_index_bytes).sum::<u64>();
@@ -173,12 +175,12 @@ impl Engine {
         self.keep_next(Field::NextSeq, Origin::next_seq(&self.next_seq))
     }
 
-    /// The number of a new large item; none is used twice on the same tiers.
+    /// The number of a new large item; never used twice on the same tiers.
     pub(crate) fn next_item(&self) -> u64 {
         self.keep_next(Field::NextItem, self.next_item.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Notes where it outlives the process that a number is taken, before it is used.
+    /// Stores in the state, before a number is used, that it is taken.
     fn keep_next(&self, field: Field, taken: u64) -> u64 {
         if let Some(kept) = self.field(field) {
             kept.fetch_max(taken + 1, Ordering::Relaxed);
@@ -186,14 +188,14 @@ impl Engine {
         taken
     }
 
-    /// Remembers the time over restarts.
+    /// Stores the time in the state, for the next start.
     pub(crate) fn note_time(&self, now: u32) {
         if let Some(clock) = self.field(Field::Clock) {
             clock.fetch_max(now.into(), Ordering::Relaxed);
         }
     }
 
-    /// Says in the log that a segment holds nothing any more.
+    /// Appends to the log that a segment holds no records any more.
     pub(crate) fn log_free(&self, locked: &Locked<'_>, number: u16) {
         let slot = locked.shard().segments().slot(number);
         let log = &self.shared.logs()[usize::from(slot.tier)];
@@ -210,7 +212,7 @@ impl Engine {
         self.set.epoch
     }
 
-    /// Puts a recovered index in the place of a shard's.
+    /// Replaces a shard's index by a recovered one.
     pub(crate) fn swap_index(&self, locked: &mut Locked<'_>, index: SealedIndex) {
         let bytes = index.bytes();
         self.shared.arena().release(bytes, self.shared.budget());
@@ -246,10 +248,10 @@ impl Engine {
             && (self.shared.counters().is_full() || self.shared.admission().ledger().is_overdrawn())
     }
 
-    /// Whether there is no room that background work could make (`-M`, or drives don't answer), or it hangs.
+    /// Whether background work can't make room (`-M`, or unresponsive drives), or hangs.
     pub(crate) fn is_out_of_room(&self) -> bool {
         let slots = self.shared.slots();
-        // In DRAM alone changes go on when new keys are refused, as long as there are holes to put together.
+        // Without tiers changes go on when new keys are refused, as long as compaction can free blocks.
         let is_full = !self.evicts
             && match self.has_working_tiers() {
                 true => self.shared.counters().is_full(),
@@ -259,12 +261,12 @@ impl Engine {
         is_full || is_stuck || self.hangs.load(Ordering::Relaxed) || slots.are_all_silent()
     }
 
-    /// What an earlier process left comes back from now on.
+    /// Sets what must be recovered from an earlier process.
     pub(crate) fn begin_recovery(&mut self, recovery: Recovery) {
         self.recovery = recovery;
     }
 
-    /// Lines for the log: what was found at the start.
+    /// Lines for the log: the findings of the start.
     pub(crate) fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -274,29 +276,29 @@ impl Engine {
         self.clock_floor
     }
 
-    /// When a flush was due that was planned before the start; 0 if none was.
+    /// Unix seconds of a flush that was planned before the start; 0 if none was.
     pub(crate) fn flush_due(&self) -> u32 {
         self.flush_due
     }
 
-    /// Says whether background work hangs; see [`crate::Cache::note_hanging`].
+    /// Records whether background work hangs; see [`crate::Cache::note_hanging`].
     pub(crate) fn note_hanging(&self, hangs: bool) {
-        // Most often it is as it was, and all cores read it.
+        // It seldom changes, and all cores read it.
         if self.hangs.load(Ordering::Relaxed) != hangs {
             self.hangs.store(hangs, Ordering::Relaxed);
         }
     }
 
-    /// Says whether a shard can't be sealed before a drive answers: its index has no room, and all that it names is on
-    /// that drive.
+    /// Records whether a shard can't be sealed before a drive answers: its index is full, and all records that it could
+    /// drop are on that drive.
     pub(crate) fn note_stuck(&self, is_stuck: bool) {
-        // Most often it is as it was, and all cores read it.
+        // It seldom changes, and all cores read it.
         if self.is_stuck.load(Ordering::Relaxed) != is_stuck {
             self.is_stuck.store(is_stuck, Ordering::Relaxed);
         }
     }
 
-    /// Whether requests find enough blocks for the next moments.
+    /// Whether there are enough free blocks for the next requests.
     pub(crate) fn has_spare_blocks(&self) -> bool {
         if self.shared.budget().excess() > 0 {
             return false;
@@ -308,12 +310,12 @@ impl Engine {
         available + arena.retired() as u64 >= self.spare_blocks()
     }
 
-    /// Blocks that are kept free for the next moments.
+    /// Blocks that are kept free for the next requests.
     pub(crate) fn spare_blocks(&self) -> u64 {
         self.shared.spare_blocks()
     }
 
-    /// Accounts for a segment that came into use, or is about to go out of it.
+    /// Counts a segment in that is now in use, or out that is about to be dropped.
     pub(crate) fn note_segment(&self, segments: &SegmentTable, number: u16, used: bool) {
         let tables = segments.table_bytes(number);
         let footer = segments.footer_bytes(number) as u64;
@@ -337,13 +339,13 @@ impl Engine {
         }
     }
 
-    /// Gives number and place of a segment back; its entries are gone already, and the log says so.
+    /// Frees number and slot of a segment; its entries must be gone, and the log must have the word.
     pub(crate) fn free_segment(&self, locked: &mut Locked<'_>, number: u16) {
         let segments = locked.shard().segments();
         locked.drop_deferred(number);
         self.note_segment(segments, number, false);
         let left = segments.usage(number);
-        // Who saw an entry from before its record moved on looks again.
+        // A reader that saw an entry from before its record was relocated must look again.
         locked.note_move();
         let slot = segments.retract(number);
         let tier = self.shared.counters().tier(slot.tier);
@@ -353,7 +355,7 @@ impl Engine {
         self.shared.slots().give(slot);
     }
 
-    /// Drops everything of a shard.
+    /// Drops all records of a shard.
     pub(crate) fn flush(&self, locked: &mut Locked<'_>, at: usize) {
         locked.begin_generation();
         locked.drop_residents();
@@ -372,8 +374,8 @@ impl Engine {
                 self.shared.slots().give(place);
             }
         }
-        // A segment that is being written right now holds a number that no row shows yet: it is
-        // lost to the list unless all numbers are put back.
+        // A segment that is being written right now has a number that no row shows yet: all numbers must be free again,
+        // or this one would be lost.
         let rows = self.geometry.segments_per_shard() as u16;
         locked.free_numbers(rows);
     }

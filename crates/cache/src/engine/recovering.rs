@@ -1,4 +1,4 @@
-//! What remains to be recovered of the sealed records.
+//! The recovery of sealed records in progress.
 
 use crate::dram::budget::Budget;
 use crate::engine::census::Census;
@@ -11,13 +11,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
-/// What remains to be recovered of the sealed records.
+/// The recovery of sealed records in progress.
 pub(crate) struct Recovery {
-    /// By tier; none when all is done, since they may take much memory.
+    /// By tier; empty when all shards are done, since they may take much memory.
     replays: Mutex<Arc<[Replay]>>,
-    /// The shard that nobody has begun with.
+    /// The first shard that no thread has begun with.
     next: AtomicUsize,
-    /// Shards that are not done.
+    /// Shards that are not recovered yet.
     pub(super) waiting: AtomicUsize,
     /// One for each thread that helps.
     buffers: Mutex<Vec<AlignedBuf>>,
@@ -32,7 +32,7 @@ getters! {
 }
 
 impl Recovery {
-    /// Nothing to do.
+    /// A recovery with nothing to do.
     pub(crate) fn none() -> Self {
         Self::of(Vec::new(), 0)
     }
@@ -51,7 +51,7 @@ impl Recovery {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
-    /// The next of so many shards that no thread has begun with, if one is left.
+    /// The next of `shards` shards that no thread has begun with, if one is left.
     pub(crate) fn next_shard(&self, shards: usize) -> Option<usize> {
         let at = self.next.fetch_add(1, Ordering::Relaxed);
         let is_left = at < shards && !self.is_done();
@@ -61,12 +61,12 @@ impl Recovery {
         is_left.then_some(at)
     }
 
-    /// What the logs said, by tier.
+    /// The replayed logs, by tier.
     pub(crate) fn replays(&self) -> Arc<[Replay]> {
         Arc::clone(&lock(&self.replays))
     }
 
-    /// A buffer to read footers into; one of so many bytes if none was put back.
+    /// A buffer to read footers into; a new one of `bytes` bytes if none was put back.
     pub(crate) fn take_buffer(&self, bytes: usize) -> AlignedBuf {
         lock(&self.buffers).pop().unwrap_or_else(|| AlignedBuf::zeroed(bytes))
     }
@@ -76,7 +76,7 @@ impl Recovery {
         lock(&self.buffers).push(buffer);
     }
 
-    /// A shard is done; with the last one, what they were recovered from goes, and is given back to the budget.
+    /// Counts a shard as recovered. After the last one, frees the replays and returns their bytes to the budget.
     pub(crate) fn finish_one(&self, budget: &Budget) {
         if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 {
             lock(&self.buffers).clear();
@@ -85,7 +85,7 @@ impl Recovery {
     }
 }
 
-/// Bytes of memory that count as long as the logs' words are held.
+/// Bytes of DRAM of the replays.
 pub(crate) fn bytes_of(replays: &[Replay]) -> u64 {
     replays.iter().map(Replay::bytes).sum()
 }
