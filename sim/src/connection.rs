@@ -6,8 +6,8 @@ use crate::oracle::{Content, State, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Chunks, Evidence, ItemId, Key, Lookup, Manifest, Pin,
-    Probe, Run, Session, Update,
+    Access, Body, Cache, Change, Chunks, Evidence, ItemId, Key, Lookup, Manifest, Pin, Run, Search,
+    Session, Taken, Update,
 };
 use terrace_device::sim::SimQueue;
 use terrace_device::{AlignedBuf, Device, Done, Read, ReadQueue};
@@ -32,9 +32,8 @@ pub(crate) struct Connection {
 struct Work {
     operation: Operation,
     phase: Phase,
-    probe: Option<Probe>,
-    /// What was read for the probe and shows what there is to know.
-    shown: Option<AlignedBuf>,
+    /// What the cache asked to be read last, and what was read.
+    search: Option<Box<Search>>,
     /// There was no room.
     waits: u32,
     is_reading: bool,
@@ -64,7 +63,7 @@ enum Progress {
     Finished,
     /// The next phase begins.
     GoesOn,
-    Reads(Probe),
+    Reads(Box<Search>),
     Waits,
     /// The crash came within.
     Crashed,
@@ -163,33 +162,30 @@ impl Connection {
     fn take(&mut self, done: Done, cx: &mut Context) {
         let at = done.token as usize;
         let Some(work) = &mut self.works[at] else { return };
-        let Some(mut probe) = work.probe.take() else { return };
+        let Some(mut search) = work.search.take() else { return };
         work.is_reading = false;
-        let mut buf = done.buf;
-        let read = done.result.map(|()| &mut buf[..]);
         let mut name = [0; 12];
         let bytes = key_bytes(work.operation.key);
         let key = work.key(&self.session, &bytes, &mut name);
         cx.tally.reads += 1;
-        match self.session.check(&mut probe, key, read) {
-            Checked::Match | Checked::Absent => {
-                work.probe = Some(probe);
-                work.shown = Some(buf);
+        match search.take(&self.session, key, (done.buf, done.result)) {
+            Taken::Known => {
+                work.search = Some(search);
                 self.advance(at, cx);
             }
-            Checked::Read => self.read(at, probe, Some(buf)),
-            Checked::Restart => self.advance(at, cx),
+            Taken::Read(buf) => self.read(at, search, Some(buf)),
+            Taken::Moved(_) => self.advance(at, cx),
         }
     }
 
-    fn read(&mut self, at: usize, probe: Probe, buf: Option<AlignedBuf>) {
+    fn read(&mut self, at: usize, search: Box<Search>, buf: Option<AlignedBuf>) {
         let Some(work) = &mut self.works[at] else { return };
-        let plan = probe.plan();
+        let plan = search.plan();
         let mut buf = buf
             .filter(|buf| buf.capacity() >= plan.bytes as usize)
             .unwrap_or_else(|| AlignedBuf::zeroed(plan.bytes as usize));
         buf.set_len(plan.bytes as usize);
-        (work.probe, work.shown, work.is_reading) = (Some(probe), None, true);
+        (work.search, work.is_reading) = (Some(search), true);
         let (device, offset) = (plan.tier, plan.offset);
         self.queue.submit(Read { device, offset, buf, token: at as u64 });
     }
@@ -199,13 +195,13 @@ impl Connection {
         loop {
             let Some(work) = &mut self.works[at] else { return };
             match work.step(&self.session, cx, &mut self.unacknowledged) {
-                Progress::GoesOn => (work.probe, work.shown) = (None, None),
+                Progress::GoesOn => work.search = None,
                 Progress::Finished => {
                     cx.tally.operations += 1;
                     self.works[at] = None;
                     return;
                 }
-                Progress::Reads(probe) => return self.read(at, probe, None),
+                Progress::Reads(search) => return self.read(at, search, None),
                 Progress::Waits => {
                     work.waits += 1;
                     if work.waits > WAITS_MAX {
@@ -214,7 +210,7 @@ impl Connection {
                     }
                     // What was read is kept, or is read once more.
                     if cx.random.one_in(2) {
-                        (work.probe, work.shown) = (None, None);
+                        work.search = None;
                     }
                     return;
                 }
@@ -255,8 +251,7 @@ impl Work {
         Self {
             operation,
             phase,
-            probe: None,
-            shown: None,
+            search: None,
             waits: 0,
             is_reading: false,
             flushes: cx.oracle.flushes,
@@ -288,10 +283,7 @@ impl Work {
     }
 
     fn evidence(&self) -> Option<Evidence<'_>> {
-        match (&self.probe, &self.shown) {
-            (Some(probe), Some(bytes)) => Some(Evidence { probe, bytes }),
-            _ => None,
-        }
+        self.search.as_ref()?.evidence()
     }
 
     fn upload(&mut self, session: &Session, cx: &mut Context) -> Progress {
@@ -342,7 +334,7 @@ impl Work {
         let bytes = key_bytes(id);
         let lookup = session.get(session.key(&bytes), now, access, self.evidence());
         let version = match lookup {
-            Lookup::Read(probe) => return Progress::Reads(probe),
+            Lookup::Read(search) => return Progress::Reads(search),
             Lookup::Miss => {
                 cx.miss(id, "get");
                 return Progress::Finished;
@@ -408,7 +400,7 @@ impl Work {
         let found = session.get(key, cx.now, Access::Use, self.evidence());
         let id = self.operation.key;
         match found {
-            Lookup::Read(probe) => return Progress::Reads(probe),
+            Lookup::Read(search) => return Progress::Reads(search),
             Lookup::Miss => {
                 // What was replaced or has expired is kept for as long as it is read. One that was let go of
                 // may not have been missed before the header, where another has its fingerprint.
@@ -467,7 +459,7 @@ impl Work {
             change
         });
         let cas = match update {
-            Update::Read(probe) => return Progress::Reads(probe),
+            Update::Read(search) => return Progress::Reads(search),
             Update::Wait | Update::Recovering => return Progress::Waits,
             Update::Full => None,
             Update::Done { cas } => Some(cas),

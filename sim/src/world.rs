@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_cache::{
-    Access, Cache, Checked, Config, Evidence, Lookup, OpenError, Probe, Session, StateFile, Tier,
+    Access, Cache, Config, Lookup, OpenError, Search, Session, StateFile, Taken, Tier,
     set_crash_hook,
 };
 use terrace_device::sim::{Crash, SimDevice};
@@ -526,13 +526,13 @@ fn held(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
 /// Whether a key's record is there, and right; `None` if it is wrong.
 fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
     let bytes = key_bytes(key);
-    let mut seen: Option<(Probe, AlignedBuf)> = None;
+    let mut search: Option<Box<Search>> = None;
     for _ in 0..1000 {
-        let evidence = seen.as_ref().map(|(probe, bytes)| Evidence { probe, bytes });
+        let evidence = search.as_ref().and_then(|search| search.evidence());
         let name = session.key(&bytes);
-        let mut probe = match session.get(name, cx.now, Access::Peek, evidence) {
+        let mut next = match session.get(name, cx.now, Access::Peek, evidence) {
             Lookup::Miss => return Some(false),
-            Lookup::Read(probe) => probe,
+            Lookup::Read(next) => next,
             Lookup::Hit(hit) => {
                 cx.note_key(key, "is seen", hit.record.expires.into(), hit.from_dram.into());
                 return match cx.oracle.hit(key, &hit.record, cx.now) {
@@ -544,16 +544,16 @@ fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
                 };
             }
         };
-        seen = loop {
-            let plan = probe.plan();
+        loop {
+            let plan = next.plan();
             let mut buf = AlignedBuf::zeroed(plan.bytes as usize);
             let read = cx.devices[plan.tier].read_at(plan.offset, &mut buf);
-            match session.check(&mut probe, name, read.map(|()| &mut buf[..])) {
-                Checked::Match | Checked::Absent => break Some((probe, buf)),
-                Checked::Read => {}
-                Checked::Restart => break None,
+            match next.take(session, name, (buf, read)) {
+                Taken::Read(_) => {}
+                Taken::Known | Taken::Moved(_) => break,
             }
-        };
+        }
+        search = Some(next);
     }
     cx.fail(key, format!("a look at key {key} never ends"));
     None

@@ -2,9 +2,9 @@
 //! drives, and the segments that carry records from one to the other. Knows no sockets.
 //!
 //! A worker thread owns a [`Session`] and calls [`Session::get`] and [`Session::update`]. Neither
-//! blocks on a drive: where the answer needs a page from flash they hand back a [`Probe`] that says
-//! what to read; the worker reads it, shows the bytes to [`Session::check`], and calls again with
-//! the result as [`Evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
+//! blocks on a drive: where the answer needs a page from flash they return a [`Search`] that says
+//! what to read; the worker reads it, gives the bytes to [`Search::take`], and calls again with
+//! [`Search::evidence`]. Sealing, reclaim and index growth run in [`Cache::maintain`] on a
 //! thread of their own.
 //!
 //! The folders are layers: each imports those above it in this list, and none below (a test holds that).
@@ -81,8 +81,8 @@ pub use recovery::mount::{FIRST_PAGE, is_foreign, is_member, set_of};
 pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 pub use request::ahead::Intent;
 pub use request::chunks::Pin;
-pub use request::probe::Probe;
-pub use request::session::{Checked, Chunks, Evidence, Hit, Lookup, Session};
+pub use request::search::{Evidence, Search, Taken};
+pub use request::session::{Chunks, Hit, Lookup, Session};
 pub use request::update::{Change, Update};
 pub use segments::segment::ReadPlan;
 pub use shared::observer::{Observer, Reclaim};

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use terrace_cache::{Change, Config, Evidence, Tuning, Update, set_crash_hook};
+use terrace_cache::{Change, Config, Search, Tuning, Update, set_crash_hook};
 
 const KEYS: u64 = 15_000;
 /// Where a merge holds no lock, so that requests can come.
@@ -54,10 +54,9 @@ fn config() -> Config {
 /// One change that must not wait, since background work waits for it; says whether it was made.
 fn try_change(client: &Client, n: u64, version: Option<u64>) -> bool {
     let (key, bytes) = (key(n), version.map(|version| value(n, version)));
-    let mut seen: Option<common::Seen> = None;
+    let mut search: Option<Box<Search>> = None;
     loop {
-        let evidence =
-            seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
+        let evidence = search.as_ref().and_then(|search| search.evidence());
         let decide = |_: Option<_>| match &bytes {
             Some(bytes) => Change::Store(record(bytes)),
             None => Change::Remove,
@@ -65,7 +64,7 @@ fn try_change(client: &Client, n: u64, version: Option<u64>) -> bool {
         let name = client.session.key(&key);
         match client.session.update(name, client.now, evidence, bytes.is_some(), decide) {
             Update::Done { .. } => return true,
-            Update::Read(probe) => seen = Some(client.read(&key, probe)).filter(|s| s.usable),
+            Update::Read(next) => search = Some(client.read(&key, next)),
             Update::Wait | Update::Recovering | Update::Full => return false,
         }
     }

@@ -5,8 +5,8 @@ mod common;
 use common::{Client, RamDevice, Random, record};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, CacheStats, Change, Config, Evidence, Lookup, Manifest, NewRecord, NewValue, Run,
-    TierStats, Tuning, WritePolicy, WriteRate,
+    Access, CacheStats, Change, Config, Lookup, Manifest, NewRecord, NewValue, Run, TierStats,
+    Tuning, WritePolicy, WriteRate,
 };
 
 const MIB: u64 = 1 << 20;
@@ -118,11 +118,11 @@ fn the_manifest_of_a_large_item_is_in_dram_once_it_was_read() {
         "no room for what is like others"
     );
     let key = client.session.key(b"large");
-    let Lookup::Read(probe) = client.session.get(key, client.now, Access::Use, None) else {
+    let Lookup::Read(search) = client.session.get(key, client.now, Access::Use, None) else {
         panic!("not sealed")
     };
-    let seen = client.read(b"large", probe);
-    let evidence = Evidence { probe: &seen.probe, bytes: &seen.bytes };
+    let seen = client.read(b"large", search);
+    let evidence = seen.evidence().expect("it was read");
     let first = client.session.get(key, client.now, Access::Use, Some(evidence));
     assert!(matches!(first, Lookup::Hit(hit) if !hit.from_dram));
     let second = client.session.get(key, client.now, Access::Use, None);

@@ -147,15 +147,15 @@ fn a_value_read_before_a_change_is_not_promoted_after_it() {
         let session_key = machine.client.session.key(&key);
         let now = machine.client.now;
         let looked_up = machine.client.session.get(session_key, now, Access::Use, None);
-        let Lookup::Read(probe) = looked_up else { panic!("it is on flash") };
-        let seen = machine.client.read(&key, probe);
+        let Lookup::Read(search) = looked_up else { panic!("it is on flash") };
+        let seen = machine.client.read(&key, search);
         let mut other = machine.client.sibling();
         match deletes {
             true => assert!(other.delete(&key)),
             false => assert!(other.set(&key, &value(K, 2))),
         }
         for _ in 0..3 {
-            let evidence = Evidence { probe: &seen.probe, bytes: &seen.bytes };
+            let evidence = seen.evidence().expect("it was read");
             let session_key = machine.client.session.key(&key);
             match machine.client.session.get(session_key, now, Access::Use, Some(evidence)) {
                 Lookup::Hit(hit) => {
@@ -367,9 +367,9 @@ fn a_place_reused_between_probe_and_completion_is_noticed() {
     }
     let mut client = with_sealed_record(config()).client;
     let key_k = key(K);
-    let Lookup::Read(probe) = lookup(&client, None) else { panic!("it is on flash") };
-    let seen = client.read(&key_k, probe);
-    let evidence = || Some(Evidence { probe: &seen.probe, bytes: &seen.bytes });
+    let Lookup::Read(search) = lookup(&client, None) else { panic!("it is on flash") };
+    let seen = client.read(&key_k, search);
+    let evidence = || seen.evidence();
     assert!(matches!(lookup(&client, evidence()), Lookup::Hit(hit) if !hit.from_dram));
     let mut other = client.sibling();
     // The record has been in a segment of every number in the end.

@@ -1,8 +1,7 @@
 //! Operations of a thread that must not block.
 
 use crate::Error;
-use crate::operation::{Found, Task, Want, When};
-use crate::search::Step;
+use crate::operation::{Found, Step, Task, Want, When};
 use crate::store::{Inner, Set, buffer_of, check_key};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};

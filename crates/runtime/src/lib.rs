@@ -16,7 +16,6 @@ mod lane;
 mod opening;
 mod operation;
 mod options;
-mod search;
 mod store;
 
 pub use error::{Error, OpenError};

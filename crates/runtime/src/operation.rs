@@ -1,16 +1,24 @@
 //! What is done with one key, as a machine that is stepped until it is done: by a thread that blocks, or by a lane.
 
-use crate::search::{Search, Step};
 use std::borrow::Cow;
 use std::io;
 use terrace_cache::{
     Access, Body, Cache, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
-    ReadPlan, Run, Session, Update,
+    ReadPlan, Run, Search, Session, Taken, Update,
 };
 use terrace_device::AlignedBuf;
 
 /// Chunks of large values are at most this long: the buffer to read one is bounded by it.
 const CHUNK_BYTES_MAX: u64 = 256 << 10;
+
+/// What one step of an operation came to.
+pub(crate) enum Step<T> {
+    /// This must be read, and given to [`Task::take`].
+    Read(ReadPlan),
+    /// Buffers are full, or a start has not brought the record back yet: the next step in about a millisecond.
+    Wait,
+    Done(T),
+}
 
 /// What is to be done.
 pub(crate) enum Want<'v> {
@@ -78,7 +86,8 @@ pub(crate) struct Task<'v> {
     key: Cow<'v, [u8]>,
     hash: u64,
     want: Want<'v>,
-    search: Search,
+    /// What the session asked to be read last.
+    search: Option<Box<Search>>,
     stage: Stage,
 }
 
@@ -109,7 +118,7 @@ struct Loading {
 impl<'v> Task<'v> {
     pub(crate) fn new(session: &Session, key: Cow<'v, [u8]>, want: Want<'v>) -> Self {
         let hash = session.key(&key).hash();
-        Self { key, hash, want, search: Search::default(), stage: Stage::Record }
+        Self { key, hash, want, search: None, stage: Stage::Record }
     }
 
     /// The key's hash: operations on one key take effect in order.
@@ -130,30 +139,45 @@ impl<'v> Task<'v> {
             Want::Remove(_) => self.remove(session, now),
         };
         if let Step::Done(_) = step {
-            *spare = self.search.finish().or(spare.take());
+            end(&mut self.search, spare);
         }
         step
     }
 
-    /// Takes what was read; see [`Search::take`].
+    /// Takes what was read; returns what is to be read next, if that is known without another step.
     pub(crate) fn take(
         &mut self,
         session: &Session,
         read: (AlignedBuf, io::Result<()>),
         spare: &mut Option<AlignedBuf>,
     ) -> Option<ReadPlan> {
-        match &self.stage {
+        let mut name = [0; 12];
+        let key = match &self.stage {
             Stage::Loading(loading) => {
-                let mut name = [0; 12];
                 let (item, chunk) = loading.next();
-                let key = session.chunk_key(item, chunk, &mut name);
-                self.search.take(session, key, read, spare)
+                session.chunk_key(item, chunk, &mut name)
             }
-            _ => {
-                let key = session.key_of_hash(&self.key, self.hash);
-                self.search.take(session, key, read, spare)
+            _ => session.key_of_hash(&self.key, self.hash),
+        };
+        let search = self.search.as_mut()?;
+        match search.take(session, key, read) {
+            Taken::Known => None,
+            Taken::Moved(buffer) => {
+                (self.search, *spare) = (None, Some(buffer));
+                None
+            }
+            Taken::Read(buffer) => {
+                *spare = Some(buffer);
+                Some(search.plan())
             }
         }
+    }
+
+    /// Has what the session asks for read.
+    fn begin(&mut self, search: Box<Search>) -> Step<Found> {
+        let plan = search.plan();
+        self.search = Some(search);
+        Step::Read(plan)
     }
 
     /// Gives back what was stored of a value that will not be published.
@@ -169,8 +193,13 @@ impl<'v> Task<'v> {
             return self.load(session, now, spare);
         }
         let key = session.key_of_hash(&self.key, self.hash);
-        let (manifest, cas) = match session.get(key, now, Access::Use, self.search.evidence()) {
-            Lookup::Read(probe) => return self.search.begin(probe),
+        let (manifest, cas) = match session.get(
+            key,
+            now,
+            Access::Use,
+            self.search.as_ref().and_then(|search| search.evidence()),
+        ) {
+            Lookup::Read(search) => return self.begin(search),
             Lookup::Miss => return Step::Done(Found::Nothing),
             Lookup::Hit(hit) => match hit.record.body() {
                 Body::Inline(bytes) => {
@@ -195,7 +224,7 @@ impl<'v> Task<'v> {
             Chunks::Gone => return Step::Done(Found::Nothing),
             Chunks::Recovering => return Step::Wait,
         }
-        *spare = self.search.finish().or(spare.take());
+        end(&mut self.search, spare);
         let bytes = Vec::with_capacity(manifest.bytes() as usize);
         let (run, chunk) = (0, 0);
         let loading = Loading { manifest, _pin: pin, cas, run, chunk, bytes };
@@ -209,8 +238,13 @@ impl<'v> Task<'v> {
             let mut name = [0; 12];
             let (item, chunk) = loading.next();
             let key = session.chunk_key(item, chunk, &mut name);
-            match session.get(key, now, Access::Use, self.search.evidence()) {
-                Lookup::Read(probe) => return self.search.begin(probe),
+            match session.get(
+                key,
+                now,
+                Access::Use,
+                self.search.as_ref().and_then(|search| search.evidence()),
+            ) {
+                Lookup::Read(search) => return self.begin(search),
                 Lookup::Hit(hit) => match hit.record.body() {
                     Body::Inline(bytes) => loading.bytes.extend_from_slice(bytes),
                     Body::Chunked(_) => return Step::Done(Found::Nothing),
@@ -221,7 +255,7 @@ impl<'v> Task<'v> {
             if !session.is_intact() {
                 return Step::Done(Found::Nothing);
             }
-            *spare = self.search.finish().or(spare.take());
+            end(&mut self.search, spare);
             loading.advance();
         }
         let is_whole = loading.bytes.len() as u64 == loading.manifest.bytes();
@@ -273,9 +307,15 @@ impl<'v> Task<'v> {
             if is_met { Change::Store(new) } else { Change::Keep }
         };
         let blind = *when == When::Always;
-        let updated = session.update(key, now, self.search.evidence(), blind, decide);
+        let updated = session.update(
+            key,
+            now,
+            self.search.as_ref().and_then(|search| search.evidence()),
+            blind,
+            decide,
+        );
         match updated {
-            Update::Read(probe) => self.search.begin(probe),
+            Update::Read(search) => self.begin(search),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } if is_met => {
                 self.stage = Stage::Record;
@@ -307,8 +347,14 @@ impl<'v> Task<'v> {
             }
             None => Change::Keep,
         };
-        match session.update(key, now, self.search.evidence(), false, decide) {
-            Update::Read(probe) => self.search.begin(probe),
+        match session.update(
+            key,
+            now,
+            self.search.as_ref().and_then(|search| search.evidence()),
+            false,
+            decide,
+        ) {
+            Update::Read(search) => self.begin(search),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } => Step::Done(found),
             Update::Full => Step::Done(Found::Full),
@@ -359,4 +405,11 @@ fn upload(session: &Session, run: &mut Run, value: &[u8], now: u32) -> Update {
         }
     }
     Update::Done { cas: 0 }
+}
+
+/// Forgets what was read; its buffer is for the next read.
+fn end(search: &mut Option<Box<Search>>, spare: &mut Option<AlignedBuf>) {
+    if let Some(buffer) = search.take().and_then(|mut search| search.take_buffer()) {
+        *spare = Some(buffer);
+    }
 }

@@ -3,8 +3,7 @@
 use crate::background::Background;
 use crate::lane::Lane;
 use crate::opening::{self, Opened, now};
-use crate::operation::{Found, Limits, Task, Want, When};
-use crate::search::Step;
+use crate::operation::{Found, Limits, Step, Task, Want, When};
 use crate::{Error, OpenError, Options};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};

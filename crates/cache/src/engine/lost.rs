@@ -2,11 +2,11 @@
 //! page left. Lost pages read as zeros then ([`replace_lost`]); which pages are lost is unknown.
 //!
 //! 1. The handler records the loss before any thread can read a zero. From then on the logs count as failed: no change
-//!   is acknowledged as durable, and the rest of the logs is not written anywhere.
+//!    is acknowledged as durable, and the rest of the logs is not written anywhere.
 //! 2. A thread that has read a record checks for a loss before it acts on it ([`crate::Session::is_intact`]): a reply
-//!   is a miss, a change waits, a seal is given up.
+//!    is a miss, a change waits, a seal is given up.
 //! 3. The first request or slice of background work that finds the loss reconciles it, here: no start will use the
-//!   file, its blocks become memory of the process, and every record in DRAM is dropped.
+//!    file, its blocks become memory of the process, and every record in DRAM is dropped.
 //!
 //! Records on the tiers stay in use: when a record in DRAM replaced an older one, the entry of that was removed from
 //! the index, so that a dropped record never exposes an older one.

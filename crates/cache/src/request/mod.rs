@@ -3,6 +3,6 @@
 
 pub(crate) mod ahead;
 pub(crate) mod chunks;
-pub(crate) mod probe;
+pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod update;

@@ -11,7 +11,7 @@ use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
 use crate::request::chunks::Pin;
-use crate::request::probe::{Probe, Rejected};
+use crate::request::search::{Evidence, Rejected, Search, Taken};
 use crate::segments::look::{Sight, look};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed, page_plan};
@@ -52,8 +52,8 @@ pub enum Lookup<'a> {
     Hit(Hit<'a>),
     /// No record, or an expired one.
     Miss,
-    /// A page must be read first: read [`Probe::plan`], then [`Session::check`].
-    Read(Probe),
+    /// A page must be read first: read [`Search::plan`], then [`Search::take`].
+    Read(Box<Search>),
 }
 
 /// Answer of [`Session::look_for_chunks`].
@@ -65,28 +65,6 @@ pub enum Chunks {
     Gone,
     /// A chunk may be in a segment that is not recovered yet, see [`crate::Cache::recover`].
     Recovering,
-}
-
-/// Answer of [`Session::check`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checked {
-    /// The bytes hold the key's record: use them as [`Evidence`], and keep them until done.
-    Match,
-    /// No sealed record is the key's: use the probe as evidence of that.
-    Absent,
-    /// Not in this page; read [`Probe::plan`] again, it is the next read.
-    Read,
-    /// The page was relocated or reused meanwhile; start over without evidence.
-    Restart,
-}
-
-/// The result of the reads for one key.
-#[derive(Clone, Copy)]
-pub struct Evidence<'a> {
-    /// The probe after [`Session::check`] answered `Match` or `Absent`.
-    pub probe: &'a Probe,
-    /// The bytes last passed to `check`; only used after `Match`.
-    pub bytes: &'a [u8],
 }
 
 /// One worker's access to the cache. `Send`, but used by one thread at a time.
@@ -193,13 +171,13 @@ impl Session {
         Key::new(bytes, hash)
     }
 
-    /// Prefetches the lines that [`Session::check`] of this read, and the lookup after it, begin with. Should be called
+    /// Prefetches the lines that [`Search::take`] of this read, and the lookup after it, begin with. Should be called
     /// for all reads that came back before the first of them is checked.
-    pub fn prefetch_check(&self, probe: &Probe, hash: u64, bytes: &[u8]) {
+    pub fn prefetch_check(&self, search: &Search, hash: u64, bytes: &[u8]) {
         let (shard, name) = self.shard_of(hash);
         let guard = self.guard();
         prefetch::lines::<PAGE_LINES>(bytes.as_ptr());
-        shard.segments().prefetch(probe.sealed.number);
+        shard.segments().prefetch(search.sealed.number);
         shard.table().load(guard).prefetch(name.pos);
         shard.index().load(guard).prefetch(name.pos);
         prefetch::lines::<1>(self.engine().shared().promotion().line_of(hash));
@@ -292,12 +270,12 @@ impl Session {
                 let uses = shard.note_use(guard, place, access).unwrap_or(0);
                 return self.hit_on_flash(key, place, evidence, (record, uses), now, access);
             }
-            let before = evidence.map(|evidence| evidence.probe);
-            let probe = next_probe(shard, &mut candidates, name, before);
-            if !all && (probe.is_none() || known.is_some()) && shard.has_deferred() {
+            let before = evidence.map(|evidence| evidence.search);
+            let search = next_search(shard, &mut candidates, name, before);
+            if !all && (search.is_none() || known.is_some()) && shard.has_deferred() {
                 all = true;
-            } else if let Some(probe) = probe {
-                return Lookup::Read(probe);
+            } else if let Some(search) = search {
+                return Lookup::Read(search);
             } else if shard.moves().load(Ordering::Acquire) == moves {
                 return Lookup::Miss;
             }
@@ -351,7 +329,7 @@ impl Session {
             let tier = shard.segments().slot(sealed.number).tier;
             shared.counters().tier(tier).hits().add(self.reader.number(), 1);
             if promotion::deserves_copy(shared, self.note_read(key), uses, &record) {
-                let bytes = evidence.probe.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
+                let bytes = evidence.search.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
                 promotion::promote(shard, shared, guard, key, (name, sealed), bytes, now);
             }
         }
@@ -359,46 +337,51 @@ impl Session {
         Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })
     }
 
-    /// Checks the bytes that were read for `probe`, or counts the error that came instead as a miss. Pages are joined
+    /// Checks the bytes that were read for `search`, or counts the error that came instead as a miss. Pages are joined
     /// in place, so the bytes must be checked only once.
-    pub fn check(&self, probe: &mut Probe, key: Key<'_>, read: io::Result<&mut [u8]>) -> Checked {
+    pub(super) fn check(
+        &self,
+        search: &mut Search,
+        key: Key<'_>,
+        read: io::Result<&mut [u8]>,
+    ) -> Taken<()> {
         let guard = self.guard();
         let (shard, name) = self.shard(&key);
-        if !shard.segments().is_current(probe.sealed) {
-            return Checked::Restart;
+        if !shard.segments().is_current(search.sealed) {
+            return Taken::Moved(());
         }
-        let tier = shard.segments().slot(probe.sealed.number).tier;
+        let tier = shard.segments().slot(search.sealed.number).tier;
         let counters = self.engine().shared().counters().tier(tier);
         counters.reads().add(self.reader.number(), 1);
-        counters.read_bytes().add(self.reader.number(), probe.plan.bytes.into());
+        counters.read_bytes().add(self.reader.number(), search.plan.bytes.into());
         let sight = match read {
-            Ok(bytes) => look(&key, probe.sealed, probe.place, bytes),
+            Ok(bytes) => look(&key, search.sealed, search.place, bytes),
             Err(_) => {
                 count(counters.read_errors());
-                return reject(shard, guard, name, probe, true);
+                return reject(shard, guard, name, search, true);
             }
         };
         match sight {
             Sight::Record(range) => {
-                probe.found = Some(range);
-                Checked::Match
+                search.found = Some(range);
+                Taken::Known
             }
             Sight::Cut(page) => {
                 let range = PageRange::straddling(page);
-                let slot = shard.segments().slot(probe.sealed.number);
-                (probe.place, probe.plan) = (Place::Pages(range), page_plan(slot, range));
-                Checked::Read
+                let slot = shard.segments().slot(search.sealed.number);
+                (search.place, search.plan) = (Place::Pages(range), page_plan(slot, range));
+                Taken::Read(())
             }
             Sight::Others => {
                 count(counters.false_reads());
-                reject(shard, guard, name, probe, false)
+                reject(shard, guard, name, search, false)
             }
-            Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(probe.sealed) => {
-                Checked::Restart
+            Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(search.sealed) => {
+                Taken::Moved(())
             }
             Sight::Replaced | Sight::Corrupt => {
                 count(counters.corrupt_pages());
-                reject(shard, guard, name, probe, true)
+                reject(shard, guard, name, search, true)
             }
         }
     }
@@ -408,7 +391,7 @@ impl Session {
         chunks::begin_item(self.engine())
     }
 
-    /// The key of a chunk, for [`Session::get`] and [`Session::check`]; `name` is scratch space that the key borrows.
+    /// The key of a chunk, for [`Session::get`] and [`Search::take`]; `name` is scratch space that the key borrows.
     pub fn chunk_key<'k>(&self, item: ItemId, index: u32, name: &'k mut [u8; 12]) -> Key<'k> {
         self.engine().hasher().chunk_key(item, index, name)
     }
@@ -519,52 +502,61 @@ pub(crate) fn hit_in_dram<'a>(
 
 /// The record in the evidence.
 pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>)> {
-    let found = evidence.probe.found.clone()?;
+    let found = evidence.search.found.clone()?;
     let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
-    Some((evidence.probe.sealed, record))
+    Some((evidence.search.sealed, record))
 }
 
 /// The read of the newest candidate that was not checked yet.
-pub(crate) fn next_probe(
+pub(crate) fn next_search(
     shard: &Shard,
     candidates: &mut Candidates,
     name: Name,
-    before: Option<&Probe>,
-) -> Option<Probe> {
-    candidates.retain(|sealed| before.is_none_or(|probe| !probe.was_rejected(*sealed)));
+    before: Option<&Search>,
+) -> Option<Box<Search>> {
+    candidates.retain(|sealed| before.is_none_or(|search| !search.was_rejected(*sealed)));
     // A segment that is dropped while its read is planned is no candidate any more.
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
-            let rejected = before.map_or_else(Vec::new, |probe| probe.rejected.clone());
-            let (skip, unreadable, found) = (0, false, None);
-            return Some(Probe { plan, place, sealed: newest, skip, unreadable, rejected, found });
+            let rejected = before.map_or_else(Vec::new, |search| search.rejected.clone());
+            let (skip, unreadable, found, read) = (0, false, None, None);
+            return Some(Box::new(Search {
+                plan,
+                place,
+                sealed: newest,
+                skip,
+                unreadable,
+                rejected,
+                found,
+                read,
+            }));
         }
         candidates.retain(|sealed| *sealed != newest);
     }
     None
 }
 
-/// Notes that the segment of `probe` does not hold the key's record, at least not in this place; plans the next read.
+/// Notes that the segment of `search` does not hold the key's record, at least not in this place; plans the next read.
 fn reject(
     shard: &Shard,
     guard: Guard<'_>,
     name: Name,
-    probe: &mut Probe,
+    search: &mut Search,
     unreadable: bool,
-) -> Checked {
-    probe.unreadable |= unreadable;
-    if matches!(probe.place, Place::Extent { .. })
-        && let Some((place, plan)) = shard.segments().plan(probe.sealed, name.pos, probe.skip + 1)
+) -> Taken<()> {
+    search.unreadable |= unreadable;
+    if matches!(search.place, Place::Extent { .. })
+        && let Some((place, plan)) = shard.segments().plan(search.sealed, name.pos, search.skip + 1)
     {
-        (probe.place, probe.plan, probe.skip) = (place, plan, probe.skip + 1);
-        return Checked::Read;
+        (search.place, search.plan, search.skip) = (place, plan, search.skip + 1);
+        return Taken::Read(());
     }
-    probe.rejected.push(Rejected { sealed: probe.sealed, unreadable: probe.unreadable });
-    match next_probe(shard, &mut shard.candidates(guard, name), name, Some(probe)) {
+    search.rejected.push(Rejected { sealed: search.sealed, unreadable: search.unreadable });
+    match next_search(shard, &mut shard.candidates(guard, name), name, Some(search)) {
         Some(next) => {
-            *probe = next;
-            Checked::Read
+            *search = *next;
+            Taken::Read(())
         }
-        None => Checked::Absent,
+        None => Taken::Known,
     }
 }

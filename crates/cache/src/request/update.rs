@@ -8,8 +8,8 @@ use crate::records::access::Access;
 use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::{Encoder, NewRecord, NewValue, Record};
-use crate::request::probe::Probe;
-use crate::request::session::{Evidence, Hit, Session, hit_in_dram, matched, next_probe};
+use crate::request::search::{Evidence, Search};
+use crate::request::session::{Hit, Session, hit_in_dram, matched, next_search};
 use crate::segments::segment::Sealed;
 use crate::shard::{Asker, Candidates, Locked};
 use crate::stats::counters::count;
@@ -35,7 +35,7 @@ pub enum Update {
         cas: u64,
     },
     /// Not decided: a page must be read first.
-    Read(Probe),
+    Read(Box<Search>),
     /// Not decided: buffers are full until background work has written some out. Repeat the call in about a
     /// millisecond.
     Wait,
@@ -120,7 +120,7 @@ impl Session {
                     (doomed, unread) = (seen.doomed, seen.unread);
                     seen.current
                 }
-                Err(probe) => return Update::Read(probe),
+                Err(search) => return Update::Read(search),
             }
         };
         if matches!(current, Current::Absent) && !blind && locked.may_come_back(name) {
@@ -274,7 +274,7 @@ fn look_on_flash<'a>(
     locked: &Locked<'_>,
     name: Name,
     known: &Known<'a>,
-) -> Result<Seen<'a>, Probe> {
+) -> Result<Seen<'a>, Box<Search>> {
     let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
     if matches!(known, Known::NeverStored) {
         return absent(Candidates::new(), Unread::new());
@@ -306,7 +306,7 @@ fn look_on_flash<'a>(
         return unread(locked, &mut candidates, name, None, Candidates::new());
     };
     // An unreadable record may be an older one of the key that can be read again later.
-    let rejected = &evidence.probe.rejected;
+    let rejected = &evidence.search.rejected;
     let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
     let doomed = candidates.iter().copied().filter(unreadable).collect();
     if let Some((sealed, record)) = matched(evidence)
@@ -315,10 +315,10 @@ fn look_on_flash<'a>(
         let current = Current::Sealed(sealed, record);
         return Ok(Seen { current, doomed, unread: Unread::new() });
     }
-    if candidates.iter().all(|candidate| evidence.probe.was_rejected(*candidate)) {
+    if candidates.iter().all(|candidate| evidence.search.was_rejected(*candidate)) {
         return absent(doomed, Unread::new());
     }
-    unread(locked, &mut candidates, name, Some(evidence.probe), doomed)
+    unread(locked, &mut candidates, name, Some(evidence.search), doomed)
 }
 
 /// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them at the name's
@@ -327,11 +327,11 @@ fn unread<'a>(
     locked: &Locked<'_>,
     candidates: &mut Candidates,
     name: Name,
-    before: Option<&Probe>,
+    before: Option<&Search>,
     doomed: Candidates,
-) -> Result<Seen<'a>, Probe> {
-    match next_probe(locked.shard(), candidates, name, before) {
-        Some(probe) => Err(probe),
+) -> Result<Seen<'a>, Box<Search>> {
+    match next_search(locked.shard(), candidates, name, before) {
+        Some(search) => Err(search),
         None => Ok(Seen { current: Current::Absent, doomed, unread: Unread::new() }),
     }
 }

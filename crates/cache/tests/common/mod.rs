@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, Body, Cache, Change, Checked, Chunks, Config, Evidence, Hit, Lookup, Manifest,
-    MemoryStats, NewRecord, NewValue, Probe, Run, Session, Tier, Update,
+    Access, Body, Cache, Change, Chunks, Config, Hit, Lookup, Manifest, MemoryStats, NewRecord,
+    NewValue, Run, Search, Session, Taken, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Device, Geometry};
 
@@ -145,13 +145,6 @@ pub(crate) fn record(value: &[u8]) -> NewRecord<'_> {
     }
 }
 
-/// What was read for a probe, and what it showed.
-pub(crate) struct Seen {
-    pub(crate) probe: Probe,
-    pub(crate) bytes: AlignedBuf,
-    pub(crate) usable: bool,
-}
-
 impl Client {
     pub(crate) fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
         config.tiers = devices.iter().map(|d| Tier::new(Arc::clone(d))).collect();
@@ -188,16 +181,15 @@ impl Client {
     }
 
     /// Reads until the probe is decided.
-    pub(crate) fn read(&self, key: &[u8], mut probe: Probe) -> Seen {
+    /// Reads what a search asks for, until the cache is to be called again.
+    pub(crate) fn read(&self, key: &[u8], mut search: Box<Search>) -> Box<Search> {
         loop {
-            let plan = probe.plan();
+            let plan = search.plan();
             let mut bytes = AlignedBuf::zeroed(plan.bytes as usize);
             let read = self.devices[plan.tier].read_at(plan.offset, &mut bytes);
-            let key = self.session.key(key);
-            match self.session.check(&mut probe, key, read.map(|()| &mut bytes[..])) {
-                Checked::Match | Checked::Absent => return Seen { probe, bytes, usable: true },
-                Checked::Read => {}
-                Checked::Restart => return Seen { probe, bytes, usable: false },
+            match search.take(&self.session, self.session.key(key), (bytes, read)) {
+                Taken::Read(_) => {}
+                Taken::Known | Taken::Moved(_) => return search,
             }
         }
     }
@@ -229,14 +221,13 @@ impl Client {
     }
 
     fn look<T>(&self, key: &[u8], access: Access, see: impl Fn(Hit<'_>) -> T) -> Option<T> {
-        let mut seen: Option<Seen> = None;
+        let mut search: Option<Box<Search>> = None;
         loop {
-            let evidence =
-                seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
+            let evidence = search.as_ref().and_then(|search| search.evidence());
             match self.session.get(self.session.key(key), self.now, access, evidence) {
                 Lookup::Hit(hit) => return Some(see(hit)),
                 Lookup::Miss => return None,
-                Lookup::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
+                Lookup::Read(next) => search = Some(self.read(key, next)),
             }
         }
     }
@@ -248,18 +239,17 @@ impl Client {
         blind: bool,
         mut decide: impl FnMut(Option<Found>) -> Change<'v>,
     ) -> bool {
-        let mut seen: Option<Seen> = None;
+        let mut search: Option<Box<Search>> = None;
         // By the clock: other threads may have to get a turn first.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            let evidence =
-                seen.as_ref().map(|seen| Evidence { probe: &seen.probe, bytes: &seen.bytes });
+            let evidence = search.as_ref().and_then(|search| search.evidence());
             let decide = |hit: Option<Hit<'_>>| decide(hit.map(Found::from));
             let key_ = self.session.key(key);
             match self.session.update(key_, self.now, evidence, blind, decide) {
                 Update::Done { .. } => return true,
                 Update::Full => return false,
-                Update::Read(probe) => seen = Some(self.read(key, probe)).filter(|s| s.usable),
+                Update::Read(next) => search = Some(self.read(key, next)),
                 Update::Wait | Update::Recovering => {
                     self.session.park();
                     if !self.cache.recover() && !self.cache.maintain(self.now) {

@@ -36,7 +36,7 @@ pub(crate) fn into_chunks(
 ) -> Result<Stored, Unfinished> {
     let hit = match executor.session.get(key, executor.now, Access::Peek, evidence) {
         Lookup::Hit(hit) => hit,
-        Lookup::Read(probe) => return Err(Unfinished::read(probe)),
+        Lookup::Read(search) => return Err(Unfinished::Read(search)),
         Lookup::Miss => return Err(Unfinished::Wait),
     };
     let seen = hit.record;
@@ -91,7 +91,7 @@ pub(crate) fn into_chunks(
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
         Update::Full => Ok(Stored::NoMemory),
-        Update::Read(probe) => Err(Unfinished::read(probe)),
+        Update::Read(search) => Err(Unfinished::Read(search)),
         Update::Done { .. } | Update::Wait | Update::Recovering => Err(Unfinished::Wait),
     }
 }

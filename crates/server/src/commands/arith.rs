@@ -84,7 +84,7 @@ pub(crate) fn calculate(
                 *cas = new;
             }
         }
-        Update::Read(probe) => return Err(Unfinished::read(probe)),
+        Update::Read(search) => return Err(Unfinished::Read(search)),
         Update::Wait => return Err(Unfinished::Wait),
         Update::Recovering => return Err(Unfinished::Recovering),
         Update::Full => outcome = Calculated::NoMemory,

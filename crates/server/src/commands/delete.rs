@@ -51,7 +51,7 @@ pub(crate) fn delete(
     });
     match update {
         Update::Done { .. } => {}
-        Update::Read(probe) => return Err(Unfinished::read(probe)),
+        Update::Read(search) => return Err(Unfinished::Read(search)),
         Update::Wait => return Err(Unfinished::Wait),
         Update::Recovering => return Err(Unfinished::Recovering),
         Update::Full => outcome = Deleted::NotStored,

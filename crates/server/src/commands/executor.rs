@@ -3,7 +3,7 @@
 use crate::server::shared::Shared;
 use crate::stats::counters::Counters;
 use std::time::Duration;
-use terrace_cache::{Probe, Session};
+use terrace_cache::{Search, Session};
 
 /// Chunks of large items are no longer than this: what a connection buffers of one is bounded by it.
 const CHUNK_BYTES_MAX: usize = 256 << 10;
@@ -43,8 +43,8 @@ fn even_chunks(value_bytes: u64, most: u64) -> u64 {
 /// Why an operation has no result yet. It changed nothing and wrote nothing.
 #[derive(Debug)]
 pub(crate) enum Unfinished {
-    /// A page must be read first. Boxed, so that results fit into registers where nothing is read.
-    Read(Box<Probe>),
+    /// A page must be read first.
+    Read(Box<Search>),
     /// Buffers are full: try again in about a millisecond.
     Wait,
     /// The record may not be back yet after a start: try again in about a millisecond, for [`RECOVERY_PATIENCE`].
@@ -53,13 +53,6 @@ pub(crate) enum Unfinished {
 
 /// What waits for a start to bring a record back is refused after this.
 pub(crate) const RECOVERY_PATIENCE: Duration = Duration::from_secs(1);
-
-impl Unfinished {
-    /// A page must be read first.
-    pub(crate) fn read(probe: Probe) -> Self {
-        Self::Read(Box::new(probe))
-    }
-}
 
 /// Sizes that never change while a server runs.
 #[derive(Clone, Copy, Debug)]

@@ -72,13 +72,13 @@ pub(crate) fn read<'a>(
     match executor.session.get(key, executor.now, access, evidence) {
         Lookup::Hit(hit) => Ok(Some(hit)),
         Lookup::Miss => Ok(None),
-        Lookup::Read(probe) => Err(Unfinished::read(probe)),
+        Lookup::Read(search) => Err(Unfinished::Read(search)),
     }
 }
 
 /// Whether what a miss was to find may have stood in a page that could not be read.
 pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
-    evidence.is_some_and(|evidence| evidence.probe.met_unreadable())
+    evidence.is_some_and(|evidence| evidence.met_unreadable())
 }
 
 /// Takes a hit that was written to `out` from `before` on back, unless all that it promises is there: the chunks
@@ -139,7 +139,7 @@ pub(crate) fn forget(
         if is_lost { Change::Remove } else { Change::Keep }
     });
     match update {
-        Update::Read(probe) => Err(Unfinished::read(probe)),
+        Update::Read(search) => Err(Unfinished::Read(search)),
         Update::Wait => Err(Unfinished::Wait),
         Update::Done { .. } | Update::Full | Update::Recovering => Ok(is_lost),
     }
@@ -194,7 +194,7 @@ pub(crate) fn with_effects(
     match (update, &mut outcome) {
         (Update::Done { cas: new }, Outcome::Created { cas, .. }) => *cas = new,
         (Update::Done { .. }, _) => {}
-        (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
+        (Update::Read(search), _) => return Err(Unfinished::Read(search)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         // Who only reads may miss it.
         (Update::Recovering, _) if effects.touch.is_none() && effects.vivify.is_none() => {}

@@ -76,7 +76,7 @@ pub(crate) fn store(
     });
     let mut is_kept = true;
     let stored = match (update, decision) {
-        (Update::Read(probe), _) => return Err(Unfinished::read(probe)),
+        (Update::Read(search), _) => return Err(Unfinished::Read(search)),
         (Update::Wait, _) => return Err(Unfinished::Wait),
         (Update::Recovering, _) => return Err(Unfinished::Recovering),
         (Update::Full, _) => {
@@ -240,7 +240,7 @@ fn forget(
     evidence: Option<Evidence<'_>>,
 ) -> Result<(), Unfinished> {
     match executor.session.update(key, executor.now, evidence, true, |_| Change::Remove) {
-        Update::Read(probe) => Err(Unfinished::read(probe)),
+        Update::Read(search) => Err(Unfinished::Read(search)),
         Update::Wait => Err(Unfinished::Wait),
         Update::Done { .. } | Update::Full | Update::Recovering => Ok(()),
     }

@@ -9,7 +9,7 @@ use super::stream::{ChunkName, Lost, Piece};
 use crate::commands::lookup;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{Access, Body, Checked, Evidence, Key, Lookup, Probe, ReadPlan};
+use terrace_cache::{Access, Body, Evidence, Key, Lookup, ReadPlan, Search, Taken};
 use terrace_device::AlignedBuf;
 
 /// Reads are not joined beyond this.
@@ -25,12 +25,12 @@ pub(crate) struct ChunkRead {
     /// Where the item's reply goes.
     pub(crate) slot: SlotId,
     pub(crate) plan: ReadPlan,
-    parts: Vec<(ChunkName, Probe)>,
+    parts: Vec<(ChunkName, Box<Search>)>,
 }
 
 impl ChunkRead {
-    pub(crate) fn new(connection: Id, slot: SlotId, chunk: ChunkName, probe: Probe) -> Self {
-        Self { connection, slot, plan: probe.plan(), parts: vec![(chunk, probe)] }
+    pub(crate) fn new(connection: Id, slot: SlotId, chunk: ChunkName, search: Box<Search>) -> Self {
+        Self { connection, slot, plan: search.plan(), parts: vec![(chunk, search)] }
     }
 
     /// Whether a chunk of the reply in `slot` that lies there is best read at once with these.
@@ -45,11 +45,11 @@ impl ChunkRead {
     }
 
     /// Adds a chunk that it [`ChunkRead::reaches`].
-    pub(crate) fn join(&mut self, chunk: ChunkName, probe: Probe) {
-        let plan = probe.plan();
+    pub(crate) fn join(&mut self, chunk: ChunkName, search: Box<Search>) {
+        let plan = search.plan();
         let bytes = (plan.offset - self.plan.offset) as u32 + plan.bytes;
         self.plan.bytes = self.plan.bytes.max(bytes);
-        self.parts.push((chunk, probe));
+        self.parts.push((chunk, search));
     }
 }
 
@@ -60,18 +60,18 @@ enum Found {
     Copied(Vec<u8>),
     Lost(Lost),
     /// Something must be read first.
-    Elsewhere(Probe),
+    Elsewhere(Box<Search>),
 }
 
 impl Found {
-    fn new(found: Result<Result<&[u8], Lost>, Box<Probe>>, read: &[u8]) -> Self {
+    fn new(found: Result<Result<&[u8], Lost>, Box<Search>>, read: &[u8]) -> Self {
         match found {
             Ok(Ok(bytes)) => match range_within(read, bytes) {
                 Some(range) if read.len() > SHORT_BYTES_MAX as usize => Self::Here(range),
                 _ => Self::Copied(bytes.to_vec()),
             },
             Ok(Err(why)) => Self::Lost(why),
-            Err(probe) => Self::Elsewhere(*probe),
+            Err(search) => Self::Elsewhere(search),
         }
     }
 }
@@ -93,13 +93,13 @@ impl Context {
         chunk: ChunkName,
         key: Key<'_>,
         evidence: Option<Evidence<'a>>,
-    ) -> Result<Result<&'a [u8], Lost>, Box<Probe>> {
+    ) -> Result<Result<&'a [u8], Lost>, Box<Search>> {
         let lost = || match lookup::is_lost(evidence) {
             true => Lost::Unreadable,
             false => Lost::Gone,
         };
         match self.session.get(key, self.now, Access::Use, evidence) {
-            Lookup::Read(probe) => Err(Box::new(probe)),
+            Lookup::Read(search) => Err(search),
             Lookup::Miss => Ok(Err(lost())),
             Lookup::Hit(hit) => match hit.record.body() {
                 Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => Ok(Ok(bytes)),
@@ -120,23 +120,23 @@ impl Context {
         self.reads.hand_over(&read);
         let ChunkRead { connection, slot, plan, parts } = chunks;
         let mut found = Vec::with_capacity(parts.len());
-        for (chunk, mut probe) in parts {
+        for (chunk, mut search) in parts {
             let mut name = [0; 12];
             let key = self.session.chunk_key(chunk.item, chunk.index, &mut name);
-            let part = probe.plan();
+            let part = search.plan();
             let start = (part.offset - plan.offset) as usize;
             let range = start..start + part.bytes as usize;
             let bytes = match &result {
                 Ok(()) => Ok(&mut read[range.clone()]),
                 Err(error) => Err(error.kind().into()),
             };
-            let is_found = match self.session.check(&mut probe, key, bytes) {
-                Checked::Match | Checked::Absent => {
-                    let evidence = Evidence { probe: &probe, bytes: &read[range] };
+            let is_found = match search.take_part(&self.session, key, bytes) {
+                Taken::Known => {
+                    let evidence = search.evidence_in(&read[range]);
                     Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
                 }
-                Checked::Restart => Found::new(self.find_chunk(chunk, key, None), &[]),
-                Checked::Read => Found::Elsewhere(probe),
+                Taken::Moved(()) => Found::new(self.find_chunk(chunk, key, None), &[]),
+                Taken::Read(()) => Found::Elsewhere(search),
             };
             // Copied from DRAM, and lost meanwhile.
             let is_lost = matches!(is_found, Found::Copied(_)) && !self.session.is_intact();
@@ -148,8 +148,8 @@ impl Context {
                 Found::Here(range) => Ok(Piece::Read(Arc::clone(&read), range)),
                 Found::Copied(bytes) => Ok(Piece::Copied(bytes)),
                 Found::Lost(why) => Err(why),
-                Found::Elsewhere(probe) => {
-                    self.read_chunks(ChunkRead::new(connection, slot, chunk, probe));
+                Found::Elsewhere(search) => {
+                    self.read_chunks(ChunkRead::new(connection, slot, chunk, search));
                     continue;
                 }
             };

@@ -14,7 +14,7 @@ use crate::commands::keys::ReadKind;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_cache::{Key, Probe, Session};
+use terrace_cache::{Key, Search, Session};
 
 /// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.
 const SPARE_MAX: usize = 256;
@@ -139,10 +139,10 @@ impl Context {
         self.spare = Vec::new();
     }
 
-    /// Reads what `probe` names; `operation` goes on when that is there.
-    pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, probe: Box<Probe>) -> Id {
-        let plan = probe.plan();
-        operation.probe = Some(probe);
+    /// Reads what `search` asks for; `operation` goes on when that is there.
+    pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, search: Box<Search>) -> Id {
+        let plan = search.plan();
+        operation.search = Some(search);
         let id = self.pending.insert(Job::Operation(operation));
         self.reads.submit(plan, id);
         id
@@ -152,7 +152,7 @@ impl Context {
     pub(crate) fn spare(&mut self, mut operation: Box<Pending>) {
         if self.spare.len() < SPARE_MAX {
             operation.work = Work::Read(ReadKind::MetaValue);
-            operation.probe = None;
+            operation.search = None;
             self.spare.push(operation);
         }
     }

@@ -12,8 +12,7 @@ use crate::commands::keys::{self, ReadKind};
 use crate::commands::lookup;
 use crate::stats::latency::Command;
 use std::time::Instant;
-use terrace_cache::{Evidence, Key, Manifest, NewValue, Probe, Session};
-use terrace_device::AlignedBuf;
+use terrace_cache::{Evidence, Key, Manifest, NewValue, Search, Session};
 use terrace_protocol::binary::Status;
 use terrace_protocol::reply;
 
@@ -49,10 +48,8 @@ pub(crate) struct Pending {
     /// What watchers are told of it.
     pub(crate) about: About,
     pub(crate) began: Instant,
-    /// What is being read; `None` before the first read.
-    pub(crate) probe: Option<Box<Probe>>,
-    /// What was read, while the cache has no buffers for what is to be stored.
-    pub(crate) evidence: Option<AlignedBuf>,
+    /// What is being read, or was; `None` before the first read.
+    pub(crate) search: Option<Box<Search>>,
 }
 
 /// What there is to do with the key; an owned copy of the request.
@@ -113,8 +110,7 @@ impl Pending {
                 command: Command::default(),
                 about: About::default(),
                 began,
-                probe: None,
-                evidence: None,
+                search: None,
             }
         };
         match spare {
@@ -150,24 +146,23 @@ impl Pending {
     }
 
     /// Notes what there is of the key before the work is done, see [`Self::execute`].
-    pub(crate) fn look(&mut self, executor: &Executor<'_>, bytes: Option<&[u8]>) {
+    pub(crate) fn look(&mut self, executor: &Executor<'_>) {
         let key = self.key(executor.session);
-        self.about.seen = Seen::of(executor.session, key, executor.now, self.evidence(bytes));
+        self.about.seen = Seen::of(executor.session, key, executor.now, self.evidence());
     }
 
-    fn evidence<'e>(&'e self, bytes: Option<&'e [u8]>) -> Option<Evidence<'e>> {
-        Some(Evidence { probe: self.probe.as_ref()?, bytes: bytes? })
+    fn evidence(&self) -> Option<Evidence<'_>> {
+        self.search.as_ref()?.evidence()
     }
 
     /// Does the work with what was read for it, if anything.
     pub(crate) fn execute(
         &self,
         executor: &Executor<'_>,
-        bytes: Option<&[u8]>,
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
         let key = self.key(executor.session);
-        let evidence = self.evidence(bytes);
+        let evidence = self.evidence();
         let executed = match &self.work {
             Work::Read(kind) => keys::execute(*kind, executor, key, evidence, reply)?,
             Work::Request { bytes, chunks } => {

@@ -9,7 +9,7 @@ use crate::server::pending::{Answer, Pending, Work};
 use crate::server::replies::Expected;
 use crate::server::slab::Id;
 use crate::server::stream::Stream;
-use terrace_cache::{Key, Probe};
+use terrace_cache::{Key, Search};
 use terrace_protocol::reply;
 
 impl Connection {
@@ -60,8 +60,8 @@ impl Connection {
             {
                 Err(Stop::Blocked)
             }
-            Err(Unfinished::Read(probe)) => {
-                self.wait_for(Some(probe), work(), (key, is_write), id, cx);
+            Err(Unfinished::Read(search)) => {
+                self.wait_for(Some(search), work(), (key, is_write), id, cx);
                 Ok(())
             }
             Err(Unfinished::Recovering) => {
@@ -75,14 +75,14 @@ impl Connection {
     #[inline(never)]
     fn wait_for(
         &mut self,
-        probe: Option<Box<Probe>>,
+        search: Option<Box<Search>>,
         work: Work,
         (key, is_write): (Key<'_>, bool),
         id: Id,
         cx: &mut Context,
     ) {
         let expected = Expected {
-            reply_bytes: probe.as_ref().map_or(0, |p| p.plan().bytes as usize + key.bytes().len()),
+            reply_bytes: search.as_ref().map_or(0, |s| s.plan().bytes as usize + key.bytes().len()),
             request_bytes: work.memory() + size_of::<Pending>() + key.bytes().len(),
         };
         self.replies.borrow(&mut cx.runs);
@@ -92,9 +92,9 @@ impl Connection {
             Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work, cx.moment());
         operation.command = self.command;
         operation.about = self.about;
-        match probe {
-            Some(probe) => {
-                cx.read_for(operation, probe);
+        match search {
+            Some(search) => {
+                cx.read_for(operation, search);
             }
             None => cx.retry_later(operation),
         }

@@ -74,13 +74,13 @@ impl Connection {
                     // Else it was lost while it was copied.
                     cx.session.is_intact().then_some(piece).ok_or(Lost::Gone)
                 }),
-                Err(probe) => {
-                    if let Some(full) = read.take_if(|read| !read.reaches(slot, probe.plan())) {
+                Err(search) => {
+                    if let Some(full) = read.take_if(|read| !read.reaches(slot, search.plan())) {
                         cx.read_chunks(full);
                     }
                     match &mut read {
-                        Some(read) => read.join(chunk, *probe),
-                        None => read = Some(ChunkRead::new(id, slot, chunk, *probe)),
+                        Some(read) => read.join(chunk, search),
+                        None => read = Some(ChunkRead::new(id, slot, chunk, search)),
                     }
                     continue;
                 }

@@ -10,8 +10,8 @@ use crate::server::reads::{Finished, TIMED_TOGETHER};
 use crate::server::slab::{Id, Slab};
 use std::io;
 use std::time::Instant;
-use terrace_cache::Checked;
-use terrace_device::{AlignedBuf, Engine};
+use terrace_cache::Taken;
+use terrace_device::Engine;
 use tracing::warn;
 
 impl Worker {
@@ -73,9 +73,9 @@ impl Worker {
     fn look_ahead_at(&mut self, from: usize) {
         for read in self.finished.range(from..) {
             if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.operation)
-                && let Some(probe) = &operation.probe
+                && let Some(search) = &operation.search
             {
-                self.cx.session.prefetch_check(probe, operation.hash, &read.buffer);
+                self.cx.session.prefetch_check(search, operation.hash, &read.buffer);
             }
         }
     }
@@ -92,26 +92,27 @@ impl Worker {
         flushed.or_else(|error| self.read_with_threads(error))
     }
 
-    fn finish_read(&mut self, mut read: Finished) {
+    fn finish_read(&mut self, read: Finished) {
         let cx = &mut self.cx;
         let mut operation = match cx.pending.remove(read.operation) {
             Some(Job::Operation(operation)) => operation,
             Some(Job::Chunks(chunks)) => return self.finish_chunks(*chunks, read),
             None => return cx.reads.release(read.buffer),
         };
-        let Some(probe) = operation.probe.as_mut() else { return };
+        let Some(mut search) = operation.search.take() else { return };
         let key = cx.session.key_of_hash(&operation.key, operation.hash);
-        let bytes = read.result.map(|()| &mut read.buffer[..]);
-        match cx.session.check(probe, key, bytes) {
-            Checked::Match | Checked::Absent => self.resume(operation, Some(read.buffer)),
-            Checked::Restart => {
-                cx.reads.release(read.buffer);
-                self.resume(operation, None);
+        let taken = search.take(&cx.session, key, (read.buffer, read.result));
+        operation.search = Some(search);
+        match taken {
+            Taken::Known => self.resume(operation),
+            Taken::Moved(buffer) => {
+                cx.reads.release(buffer);
+                self.resume(operation);
             }
-            Checked::Read => {
-                cx.reads.release(read.buffer);
-                if let Some(probe) = operation.probe.take() {
-                    cx.read_for(operation, probe);
+            Taken::Read(buffer) => {
+                cx.reads.release(buffer);
+                if let Some(search) = operation.search.take() {
+                    cx.read_for(operation, search);
                 }
             }
         }
@@ -134,41 +135,44 @@ impl Worker {
     /// Removes the large items of which a chunk turned out to be gone.
     pub(super) fn forget_lost(&mut self) {
         while let Some(operation) = self.cx.lost.pop() {
-            self.resume(operation, None);
+            self.resume(operation);
         }
     }
 
     /// Executes an operation again; with what was read for it, if that can be used.
-    fn resume(&mut self, mut operation: Box<Pending>, evidence: Option<AlignedBuf>) {
+    fn resume(&mut self, mut operation: Box<Pending>) {
         self.reply.clear();
         if self.cx.shared.looks_at_commands() {
-            operation.look(&self.cx.executor(), evidence.as_deref());
+            operation.look(&self.cx.executor());
         }
-        let result = operation.execute(&self.cx.executor(), evidence.as_deref(), &mut self.reply);
+        let result = operation.execute(&self.cx.executor(), &mut self.reply);
         let is_late = operation.began.elapsed() >= RECOVERY_PATIENCE;
         if matches!(result, Err(Unfinished::Recovering)) && is_late {
-            evidence.into_iter().for_each(|buffer| self.cx.reads.release(buffer));
+            self.release_read(&mut operation);
             return self.refuse(operation);
         }
         if let Err(Unfinished::Wait | Unfinished::Recovering) = result {
-            operation.evidence = evidence;
             self.wait_for_buffers();
             self.cx.retry_later(operation);
             return;
         }
-        if let Some(buffer) = evidence {
-            self.cx.reads.release(buffer);
-        }
+        self.release_read(&mut operation);
         match result {
             Ok(answer) => {
                 self.deliver(&operation, answer);
                 self.cx.spare(operation);
             }
-            Err(Unfinished::Read(probe)) => {
-                self.cx.read_for(operation, probe);
+            Err(Unfinished::Read(search)) => {
+                self.cx.read_for(operation, search);
             }
             Err(Unfinished::Wait | Unfinished::Recovering) => {}
         }
+    }
+
+    /// Gives back the buffer of what was read for an operation.
+    fn release_read(&mut self, operation: &mut Pending) {
+        let buffer = operation.search.as_mut().and_then(|search| search.take_buffer());
+        buffer.into_iter().for_each(|buffer| self.cx.reads.release(buffer));
     }
 
     /// What it depends on may not be back yet, and it has waited for long enough.
@@ -186,8 +190,8 @@ impl Worker {
     /// Hands a result to the connection that asked, if it is still there.
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
         let is_request = !matches!(answer, Answer::Forgotten);
-        if is_request && let Some(probe) = &operation.probe {
-            let (tier, took) = (probe.plan().tier, self.cx.moment() - operation.began);
+        if is_request && let Some(search) = &operation.search {
+            let (tier, took) = (search.plan().tier, self.cx.moment() - operation.began);
             self.cx.stats.latency.record_command(operation.command, tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
@@ -224,9 +228,8 @@ impl Worker {
         for waiter in std::mem::take(&mut self.cx.waiting) {
             match waiter {
                 Waiter::Operation(id) => {
-                    if let Some(Job::Operation(mut operation)) = self.cx.pending.remove(id) {
-                        let evidence = operation.evidence.take();
-                        self.resume(operation, evidence);
+                    if let Some(Job::Operation(operation)) = self.cx.pending.remove(id) {
+                        self.resume(operation);
                     }
                 }
                 Waiter::Connection(id) => {

@@ -1,0 +1,132 @@
+//! Looking for a record on tiers, read by read.
+//!
+//! 1. [`Session::get`] or [`Session::update`] returns a [`Search`] where it needs a read.
+//! 2. The caller reads [`Search::plan`] and gives it to [`Search::take`], which says whether to read again.
+//! 3. The same call of the session with [`Search::evidence`] then has its result, or returns the next search: the record
+//!    may have moved meanwhile.
+
+use crate::records::key::Key;
+use crate::request::session::Session;
+use crate::segments::segment::{Place, ReadPlan, Sealed};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use terrace_device::AlignedBuf;
+
+/// The sealed records that may be the wanted one, newest first, and which of them were checked. Owned by the request;
+/// holds no reference into the cache.
+pub struct Search {
+    pub(super) plan: ReadPlan,
+    pub(super) place: Place,
+    /// The segment of the present read.
+    pub(super) sealed: Sealed,
+    /// Places in it that were checked before this one.
+    pub(super) skip: u16,
+    /// One of these could not be read.
+    pub(super) unreadable: bool,
+    /// Segments that were checked and do not hold the key's record.
+    pub(super) rejected: Vec<Rejected>,
+    /// The record within the bytes that were read.
+    pub(super) found: Option<Range<usize>>,
+    /// The bytes that were read, once it is known whether they hold the record.
+    pub(super) read: Option<AlignedBuf>,
+}
+
+impl fmt::Debug for Search {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Search").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+/// A segment in which the record was not found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rejected {
+    pub(super) sealed: Sealed,
+    /// The page could not be read or was damaged: the record may have been there.
+    pub(super) unreadable: bool,
+}
+
+/// What was found out on tiers about one key.
+#[derive(Clone, Copy)]
+pub struct Evidence<'a> {
+    pub(super) search: &'a Search,
+    /// The bytes of the last read; looked at only where they hold the record.
+    pub(super) bytes: &'a [u8],
+}
+
+impl Evidence<'_> {
+    /// See [`Search::met_unreadable`].
+    pub fn met_unreadable(&self) -> bool {
+        self.search.met_unreadable()
+    }
+}
+
+/// What comes after a read. `B` is the buffer of the read where it is given back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Taken<B> {
+    /// It is known whether the bytes hold the record: call the session again, with evidence.
+    Known,
+    /// The segment was moved or its place reused meanwhile: call the session again, without evidence.
+    Moved(B),
+    /// Not in these pages: read [`Search::plan`], which has the next.
+    Read(B),
+}
+
+impl Search {
+    /// The next read.
+    pub fn plan(&self) -> ReadPlan {
+        self.plan
+    }
+
+    /// Whether a page that may have held the record could not be read or was damaged.
+    pub fn met_unreadable(&self) -> bool {
+        self.rejected.iter().any(|rejected| rejected.unreadable)
+    }
+
+    /// Takes the buffer that [`Search::plan`] was read into, and how the read went. An error is counted, and a miss.
+    pub fn take(
+        &mut self,
+        session: &Session,
+        key: Key<'_>,
+        (mut buffer, result): (AlignedBuf, io::Result<()>),
+    ) -> Taken<AlignedBuf> {
+        match session.check(self, key, result.map(|()| &mut buffer[..])) {
+            Taken::Known => {
+                self.read = Some(buffer);
+                Taken::Known
+            }
+            Taken::Moved(()) => Taken::Moved(buffer),
+            Taken::Read(()) => Taken::Read(buffer),
+        }
+    }
+
+    /// As [`Search::take`], of bytes that are a part of a longer read. Their owner shows them to
+    /// [`Search::evidence_in`]. Pages are joined in place: show them once.
+    pub fn take_part(
+        &mut self,
+        session: &Session,
+        key: Key<'_>,
+        read: io::Result<&mut [u8]>,
+    ) -> Taken<()> {
+        session.check(self, key, read)
+    }
+
+    /// What the last read has shown; `None` before the first, and where the record was moved.
+    pub fn evidence(&self) -> Option<Evidence<'_>> {
+        Some(Evidence { search: self, bytes: self.read.as_deref()? })
+    }
+
+    /// The same of bytes that [`Search::take_part`] was shown.
+    pub fn evidence_in<'a>(&'a self, bytes: &'a [u8]) -> Evidence<'a> {
+        Evidence { search: self, bytes }
+    }
+
+    /// The buffer of the last read, which is not needed any more.
+    pub fn take_buffer(&mut self) -> Option<AlignedBuf> {
+        self.read.take()
+    }
+
+    pub(crate) fn was_rejected(&self, sealed: Sealed) -> bool {
+        self.rejected.iter().any(|rejected| rejected.sealed == sealed)
+    }
+}
