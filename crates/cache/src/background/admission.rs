@@ -1,4 +1,4 @@
-//! Decides which of a shard's oldest records are written, and lets go of the others; see [`crate::tiers::admission`].
+//! Decides which of a shard's oldest records are written, and drops the rest; see [`crate::tiers::admission`].
 
 use crate::background::eviction;
 use crate::background::pick::Wanted;
@@ -13,23 +13,23 @@ use std::sync::atomic::Ordering;
 use terrace_policy::Past;
 use terrace_policy::WritePolicy;
 
-/// Records let go per hold of the shard's lock.
+/// Records dropped per hold of the shard's lock.
 const BATCH: usize = 64;
 
-/// Blocks compacted per call at most.
+/// Blocks compacted per call, at most.
 const COMPACTIONS: usize = 4;
 
-/// Whether a tier's write budget holds so many segments.
+/// Whether a tier's write budget allows this many segments.
 pub(crate) fn may_write(engine: &Engine, tier: u16, segments: usize) -> bool {
     engine.shared().admission().ledger().allows(tier, segments as u64 * engine.seal_bytes())
 }
 
-/// Whether write policies or budgets choose what is written at present.
+/// Whether write policies or budgets limit what is written at present.
 pub(crate) fn is_choosy(engine: &Engine) -> bool {
     engine.shared().slots().next().is_some_and(|tier| choice(engine, tier).is_some())
 }
 
-/// The write policy that chooses, and whether its budget holds a segment; `None` where everything is written.
+/// The write policy that decides, and whether its budget allows a segment; `None` where everything is written.
 fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
     let admission = engine.shared().admission();
     let write_policy = admission.write_policy(tier, engine.shared().counters().is_full());
@@ -38,12 +38,12 @@ fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
         .then_some((write_policy, may_write))
 }
 
-/// What is to become of a shard's oldest records.
+/// The decision about a shard's oldest records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sifted {
-    /// Nothing is to be sealed now; whether there was anything to do.
+    /// No record must be sealed now; `true` if there was anything to do.
     Held(bool),
-    /// These may be sealed, if they are enough for a segment.
+    /// Records that may be sealed, if they are enough for a segment.
     Due(Wanted),
 }
 
@@ -70,7 +70,7 @@ struct Sieve<'e> {
     now: u32,
 }
 
-/// A record that is let go.
+/// A record to drop.
 struct Leaving<'e> {
     name: Name,
     hash: u64,
@@ -98,7 +98,7 @@ impl<'e> Sieve<'e> {
         if admitted < self.engine.seal_bytes() {
             let taken = blocks.len() as u64 * self.block_bytes();
             let wasted = taken - self.sum(&blocks, |resident| resident.footprint().into());
-            // Else what was admitted would take the room that others have to prove themselves.
+            // Else admitted records would take the room in which new ones wait for uses.
             if wasted >= self.engine.seal_bytes() / 4 && self.compact() {
                 return Sifted::Held(true);
             }
@@ -109,7 +109,7 @@ impl<'e> Sieve<'e> {
             return Sifted::Due(Wanted::Admitted);
         }
         if admitted >= self.engine.seal_bytes() {
-            // A segment is ready and waits for the budget; what comes meanwhile is let go.
+            // A segment is ready and waits for the budget; records that come meanwhile are dropped.
             let leaving = self.judge(&blocks, &mut admitted);
             if leaving.is_empty() && !self.compact() {
                 self.dropped(&self.oldest(&blocks));
@@ -123,8 +123,8 @@ impl<'e> Sieve<'e> {
         self.engine.geometry().block_bytes().into()
     }
 
-    /// Full blocks at which a shard is looked at: half a segment less than it may fill, so that
-    /// requests do not wait.
+    /// Full blocks from which on a shard's records are judged: half a segment less than it may fill, so that requests
+    /// do not wait.
     fn blocks_due(&self) -> u64 {
         let most = self.engine.shared().fresh_max().load(Ordering::Relaxed);
         let half = self.engine.seal_bytes() / 2 / self.block_bytes();
@@ -141,7 +141,7 @@ impl<'e> Sieve<'e> {
         blocks.iter().flat_map(|block| self.records(block)).map(|resident| value(&resident)).sum()
     }
 
-    /// Whether that gained blocks.
+    /// Compacts blocks; `true` if that freed one.
     fn compact(&self) -> bool {
         let mut locked = self.shard.lock(self.engine.shared(), self.guard);
         let before = locked.state().fresh().full().len();
@@ -151,7 +151,7 @@ impl<'e> Sieve<'e> {
         })
     }
 
-    /// Admits or turns away the oldest records, until a segment is admitted or half of one turned away.
+    /// Admits or rejects the oldest records, until a segment is admitted or half of one is rejected.
     fn judge(&self, blocks: &[FullBlock], admitted: &mut u64) -> Vec<Leaving<'e>> {
         let (mut leaving, mut gained) = (Vec::new(), 0);
         let wanted = self.engine.seal_bytes();
@@ -174,7 +174,8 @@ impl<'e> Sieve<'e> {
         leaving
     }
 
-    /// What was on a tier before had to earn it there; a large item is of use only as a whole.
+    /// Decides about one record. A record from a tier was used there and is admitted; so are the records of large
+    /// items, which are only useful as a whole.
     fn admits(&self, resident: &Resident<'_>, record: &Record<'_>, hash: u64) -> bool {
         if record.is_expired(self.now) {
             return false;
@@ -187,13 +188,13 @@ impl<'e> Sieve<'e> {
         self.write_policy.writes(Past { uses, returned })
     }
 
-    /// All records of the oldest block: what was admitted finds no room to be kept together.
+    /// All records of the oldest block: admitted ones have no room to be kept together.
     fn oldest(&self, blocks: &[FullBlock]) -> Vec<Leaving<'e>> {
         let records = blocks.iter().take(1).flat_map(|block| self.records(block));
         records.filter_map(|resident| self.named(resident)).map(|(_, one)| one).collect()
     }
 
-    /// A record, and what letting it go takes.
+    /// A record, with what is needed to drop it.
     fn named(&self, resident: Resident<'e>) -> Option<(Record<'e>, Leaving<'e>)> {
         let (record, _) = Record::decode(resident.bytes)?;
         let hash = self.engine.hasher().key(record.key, record.is_chunk()).hash();

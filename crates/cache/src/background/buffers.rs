@@ -1,9 +1,9 @@
 //! The write buffers: how long records wait in DRAM before they are written.
 //!
-//! The longer they wait, the more of them are overwritten or expire first. What was overwritten keeps its
-//! place until its block is empty; so before buffers that are nearly full are written out, what is alive
-//! in blocks that are half dead moves together. Then it is the turn of the shard that has most to write,
-//! since it has most to choose from (see [`crate::background::pick`]).
+//! The longer they wait, the more of them are overwritten or expire first. An overwritten record takes room until its
+//! block is empty. So before nearly full buffers are written, the live records of blocks that are two fifths void are
+//! moved together. After that, the shard with most to write is written, since it has most to choose from (see
+//! [`crate::background::pick`]).
 
 use crate::background::round::round;
 use crate::background::{admission, eviction};
@@ -14,23 +14,23 @@ use crate::shard::Locked;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// A block of which this part is dead is worth emptying: a place gained costs one and a half records moved
-/// at most. Half of a block costs one, and the drive a tenth more of what popular records are overwritten.
+/// A block with this part of void records is worth emptying: a byte gained costs at most one and a half bytes moved. At
+/// a half it would cost one, but the drive would be written a tenth more when popular records are overwritten.
 const SPARSE: (u64, u64) = (2, 5);
 
-/// What becomes of buffers that are nearly full.
+/// What was done about nearly full buffers, or must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relief {
-    /// They are not, or it is for the write policies to choose.
+    /// They are not nearly full, or the write policies decide.
     NotDue,
-    /// A block is free again, and nothing was written.
+    /// A block is free again, and no record was written.
     Compacted,
     /// This shard has most to write.
     Write(usize),
 }
 
-/// Makes room in buffers that are nearly full without a write, or says which of the shards to write; `turn` is the
-/// one that had its turn last.
+/// Makes room in nearly full buffers without a write, or returns the shard to write; `turn` is the shard that was last
+/// served.
 pub(crate) fn relieve(
     engine: &Engine,
     guard: Guard<'_>,
@@ -63,15 +63,15 @@ fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> boo
         && locked.state().fresh().full().iter().all(|full| full.id != block.id)
 }
 
-/// Records that the next segment of a shard will have, at most.
+/// Records of the next segment of a shard, at most.
 pub(crate) fn records_per_segment(engine: &Engine, locked: &Locked<'_>) -> u64 {
     let average = locked.state().fresh_bytes() / locked.state().fresh().records().max(1);
     engine.seal_bytes() / average.max(1)
 }
 
-/// Whether what a shard has to seal finds room in DRAM for some more time: its own share of the
-/// buffers, as long as a sixth of all is left for what comes meanwhile. Where buffers are not set aside
-/// beside the rest, hot records and the index need that memory too: then no more than an eighth of it.
+/// Whether the records that a shard has to seal may stay in DRAM for now: within its own share of the buffers, and
+/// while a sixth of all buffers is free for new ones. Where buffers are not reserved in addition to the budget, copies
+/// and the index need that memory, too: then all shards may hold at most an eighth of it.
 pub(crate) fn may_wait(engine: &Engine, locked: &Locked<'_>) -> bool {
     let held = 2 * engine.seal_bytes();
     let is_little = engine.shared().arena().prepaid_blocks() > 0
@@ -79,9 +79,9 @@ pub(crate) fn may_wait(engine: &Engine, locked: &Locked<'_>) -> bool {
     is_little && locked.sealable_bytes() < held && !engine.shared().is_short_of_buffers()
 }
 
-/// Encoded bytes of fresh records for which a shard is sealed: a segment's worth. Where requests have no more blocks
-/// to fill and the shard has its share of them, what it has: short records take much more room in DRAM than in a
-/// segment, and nothing would be written ever.
+/// Encoded bytes of fresh records at which a shard is sealed: a segment's worth. If requests have no more blocks to
+/// fill and the shard has its share of them, one byte is enough: short records take much more room in DRAM than in a
+/// segment, and would else never be written.
 pub(crate) fn least_to_seal(engine: &Engine, locked: &Locked<'_>) -> u64 {
     let blocks = engine.shared().counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
     let most = engine.shared().fresh_max().load(Ordering::Relaxed);
@@ -90,8 +90,7 @@ pub(crate) fn least_to_seal(engine: &Engine, locked: &Locked<'_>) -> u64 {
     if blocks >= most && has_its_share { 1 } else { engine.seal_bytes() }
 }
 
-/// Whether the blocks of a shard that has too little for a segment hold so much that is dead that moving
-/// the rest together is worth it.
+/// Whether the blocks of a shard that has too little for a segment have so many void bytes that compaction is worth it.
 pub(crate) fn wastes_blocks(engine: &Engine, locked: &Locked<'_>) -> bool {
     let (block, full) = (u64::from(engine.geometry().block_bytes()), locked.state().fresh().full());
     if full.len() as u64 * block > 2 * engine.seal_bytes() {

@@ -1,19 +1,19 @@
-//! Census: finds the chunks of large items that no manifest owns, and has them removed.
+//! Census: finds chunks of large items that no manifest owns, and removes them.
 //!
-//! A chunk does not say which key it belongs to, only the number of its item. A crash leaves chunks behind of uploads
-//! that did not come to their end, and of items that were deleted or replaced and whose chunks were still to be
-//! removed; so does a segment with manifests that could not be read and was given up. A pass of the census looks
-//! through all shards, and notes every item that has a chunk, and every one that a manifest owns:
+//! A chunk has the number of its item, but not the key. A crash leaves chunks of unfinished uploads, and of items that
+//! were deleted or replaced before their chunks were removed; so does a segment with manifests that could not be read
+//! and was dropped. A pass of the census searches all shards, and notes every item that has a chunk, and every item
+//! that a manifest owns:
 //!
-//! 1. A shard is looked through by the part of the background that works on it, so that no segment of it is sealed,
-//!    merged or taken back meanwhile. Segments and blocks do not change: each is looked at once, in any order.
-//! 2. The shard is done when none is left, which is found out under its lock: then every record that is alive was seen
-//!    where it lies, or where it lay before. So nothing need be noted when records change or move.
-//! 3. When all shards are done, items that have chunks and no owner are orphans, unless their upload was under way when
-//!    the pass began, or began later.
+//! 1. The partition of the background that works on a shard searches it, so that no segment of it is sealed, compacted
+//!   or reclaimed meanwhile. Segments and blocks do not change: each is read once, in any order.
+//! 2. The shard is done when none is left, which is checked under its lock: then every live record was seen where it
+//!   is, or where it was before. So changes and relocations of records need no note.
+//! 3. When all shards are done, items with chunks and without an owner are orphans, unless their upload was in progress
+//!   when the pass began, or began later.
 //!
-//! A segment that can't be read may have a manifest in it: until it can be, or is gone, no chunk is removed. A crash
-//! within a census leaves what it has not removed to the next one.
+//! A segment that can't be read may hold a manifest: no chunk is removed before it can be read, or is gone. A crash
+//! during a census leaves the remaining chunks to the next one.
 
 use crate::background::footers::Unreadable;
 use crate::background::reclaim::{Keeps, Victim};
@@ -30,12 +30,12 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use terrace_device::AlignedBuf;
 
-/// Blocks of DRAM looked through per slice.
+/// Blocks of DRAM searched per slice.
 const BLOCKS_PER_SLICE: usize = 4;
 /// Seconds after which a segment that can't be read is tried again.
 const RETRY_S: u32 = 10;
 
-/// Begins a search if one is due and all shards are back.
+/// Begins a search if one is due and all shards are recovered.
 fn begin_if_due(engine: &Engine) {
     let census = engine.recovery().census();
     if census.is_due() && engine.recovery().is_done() {
@@ -43,7 +43,7 @@ fn begin_if_due(engine: &Engine) {
     }
 }
 
-/// A shard was looked through: with the last one, chunks without an owner are removed in time.
+/// Marks a shard as searched; after the last one the background removes chunks without an owner.
 fn finish_shard(engine: &Engine, pass: u64, at: usize) {
     let budget = engine.shared().budget();
     let orphans = engine.recovery().census().finish((pass, at), || plan(engine), budget);
@@ -59,7 +59,7 @@ fn plan(engine: &Engine) -> Plan {
     )
 }
 
-/// Whether large items may be on the tiers. Where a whole chunk is long enough to lie in an extent, that tells.
+/// Whether large items may be on the tiers. If whole chunks are long enough to lie in extents, the extents show it.
 fn may_have_large_items(engine: &Engine) -> bool {
     let are_packed = engine.geometry().inline_bytes_max() as usize <= PACKED_MAX;
     are_packed || engine.shards().iter().any(has_large_items)
@@ -72,18 +72,18 @@ fn has_large_items(shard: &Shard) -> bool {
     })
 }
 
-/// What one part of the background has looked at of its shards.
+/// The search of one partition of the background through its shards.
 pub(crate) struct Walk {
     shards: Range<usize>,
-    /// The pass that it is of.
+    /// The pass that the search belongs to.
     pass: u64,
-    /// The shard whose turn it is.
+    /// The shard that is being searched.
     at: usize,
-    /// Seal sequences of its segments that were looked through.
+    /// Seal sequences of its segments that were read.
     seen: HashSet<u64>,
-    /// Its blocks were looked through up to here: arrival order of a block, and bytes of it.
+    /// Its blocks were searched up to here: arrival order of a block, and bytes of it.
     arrival: (u64, u32),
-    /// Segments that can't be read, by their seal sequences.
+    /// Segments that can't be read, by seal sequence.
     held: HashMap<u64, Held>,
 }
 
@@ -91,18 +91,18 @@ pub(crate) struct Walk {
 struct Held {
     /// Unix seconds at which it is tried again.
     until: u32,
-    /// What the drive brought does not check out.
+    /// The bytes of the drive are damaged.
     is_damaged: bool,
 }
 
-/// What is to be looked at next of a shard.
+/// The next part of a shard to search.
 enum Next {
     Segment(Sealed),
-    /// The number of a full block, how far it is filled, and from where on it was not looked at.
+    /// A full block: its number, its fill, the offset from where on to search, and its order.
     Block(u32, u32, u32, u64),
-    /// Everything was looked at but a segment that can't be read.
+    /// All is searched but a segment that can't be read.
     Held,
-    /// Everything was looked at.
+    /// All is searched.
     Done,
 }
 
@@ -112,7 +112,7 @@ impl Walk {
         Self { shards, pass: 0, at, seen: HashSet::new(), arrival: (0, 0), held: HashMap::new() }
     }
 
-    /// Looks at one segment or some blocks; says whether there was anything to do.
+    /// Searches one segment or some blocks; `false` if there was nothing to do.
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
@@ -161,7 +161,7 @@ impl Walk {
         self.arrival = (0, 0);
     }
 
-    /// Looks at what is left of the open block, if that is all there is.
+    /// The next part to search; searches the rest of the open block itself, if that is all that is left.
     fn next(&mut self, engine: &Engine, guard: Guard<'_>, reads_all: bool, now: u32) -> Next {
         let shard = &engine.shards()[self.at];
         engine.shared().make_log_room();
@@ -172,7 +172,7 @@ impl Walk {
             return Next::Block(block.id, block.fill, self.seen_of(block.order), block.order);
         }
         if locked.state().growing().is_some() {
-            // Some entries may be in the index that is still being built alone.
+            // Some entries may only be in the index that is still being built.
             return Next::Held;
         }
         let is_seen = |sealed: &Sealed| {
@@ -197,7 +197,7 @@ impl Walk {
         if let Some((id, fill, order)) = open.map(|open| (open.id(), open.fill(), open.order())) {
             let from = self.seen_of(order);
             if from == 0 && fill > 0 {
-                // It may hold much, and stays for as long as it is looked at.
+                // It may hold much; the guard keeps it while it is searched.
                 return Next::Block(id, fill, from, order);
             }
             let residents: Vec<_> = items::in_block(engine, guard, (id, fill, from));
@@ -206,7 +206,7 @@ impl Walk {
         Next::Done
     }
 
-    /// Bytes of a block that were looked at.
+    /// Bytes of a block that were searched.
     fn seen_of(&self, order: u64) -> u32 {
         if self.arrival.0 == order { self.arrival.1 } else { 0 }
     }
@@ -239,7 +239,7 @@ impl Walk {
         buffer: &mut AlignedBuf,
         now: u32,
     ) {
-        // The drive may take long, and no memory is to wait for it.
+        // The drive may be slow, and no memory must wait for it.
         engine.shared().quiesce().park(reader);
         let read = items::read(engine, shard, sealed, buffer);
         let guard = engine.shared().quiesce().guard(reader);
@@ -260,7 +260,7 @@ impl Walk {
         let held = Held { until: now.saturating_add(RETRY_S), is_damaged };
         let before = self.held.insert(sealed.seq, held);
         if is_damaged && before.is_some_and(|held| held.is_damaged) {
-            // It stays damaged: what is left of it goes through DRAM, and what is not is gone.
+            // It stays damaged: its readable records go through DRAM, and the rest is lost.
             let victim = Victim { shard: self.at, sealed, keeps: Keeps::All };
             let _ = reclaim::reclaim(engine, guard, victim, buffer, now);
         }

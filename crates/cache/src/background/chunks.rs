@@ -5,10 +5,10 @@ use crate::platform::lock::lock;
 use crate::platform::quiesce::Guard;
 use crate::records::manifest::ItemId;
 
-/// Chunks that are removed per slice, at most: more than a slice seals, which may replace as many.
+/// Chunks removed per slice, at most: more than a slice seals, which may replace as many.
 const CHUNKS_PER_SLICE: usize = 64;
 
-/// Removes some chunks of items that are gone. Says whether there were any that need not wait.
+/// Removes some chunks of items that are gone; `false` if there were none, or all must wait.
 pub(crate) fn discard_some(engine: &Engine, guard: Guard<'_>) -> bool {
     (0..CHUNKS_PER_SLICE).take_while(|_| discard_one(engine, guard)).count() > 0
 }
@@ -24,9 +24,9 @@ fn discard_one(engine: &Engine, guard: Guard<'_>) -> bool {
     is_gone
 }
 
-/// Removes one chunk; `false` if that has to wait. On flash it is told by its position in hash order,
-/// which for an extent the directory holds in full; the entry of a chunk short enough to lie in a
-/// page is suspended, so that the footer decides.
+/// Removes one chunk; `false` if that must wait. On a tier an extent is found by its full position in hash order, which
+/// the directory has; the entry of a chunk that is short enough to lie in a page is deferred, so that the footer
+/// decides.
 fn discard_chunk(engine: &Engine, guard: Guard<'_>, item: ItemId, index: u32) -> bool {
     let mut name = [0; 12];
     let key = engine.hasher().chunk_key(item, index, &mut name);

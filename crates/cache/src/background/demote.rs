@@ -1,8 +1,8 @@
-//! Descent: a rung of the ladder that is full lets what is least used of its oldest segments go down.
+//! Demotion: a full tier level moves the least used records of its oldest segments to the next level.
 //!
-//! What was used since it was written stays, in new segments of the same tier; the rest moves to the next rung
-//! if its write policy takes it and its write budget holds, and is let go otherwise. An upper rung drops nothing as
-//! long as there is room below.
+//! Records that were used since they were written stay, in new segments of the same tier. The rest moves to the next
+//! level if its write policy admits them and its write budget allows it, and is dropped otherwise. An upper level drops
+//! nothing while the next one has room.
 
 use crate::background::admission::may_write;
 use crate::background::merge::room_of_one;
@@ -23,32 +23,32 @@ use terrace_policy::WritePolicy;
 
 /// Segments' worth of records that may go through DRAM once more because they fill no segment.
 const LEFTOVER_MAX: u64 = 2;
-/// So few segments at once fill none below: what goes down is written all the same.
+/// Fewer segments than this fill none below: their demoted records are written all the same.
 const FEW: usize = 3;
 
-/// What is to be done.
+/// The plan of a demotion.
 struct Plan {
     /// The oldest segments of a tier.
     group: Vec<Sealed>,
-    /// The write policy of that tier, which says what stays.
+    /// The write policy of that tier, which decides what stays.
     write_policy: WritePolicy,
-    /// New segments of the same tier, at most; none where its write budget does not hold them.
+    /// New segments of the same tier, at most; 0 where its write budget does not allow them.
     stay_max: usize,
     may_stay: bool,
-    /// The tier below, and its write policy; none where its write budget does not hold what would come.
+    /// The tier below, and its write policy; `None` where its write budget does not allow the demoted segments.
     below: u16,
     takes: Option<WritePolicy>,
 }
 
-/// What becomes of a record.
+/// The decision about a record.
 enum EvictAction {
     Stay,
     Down,
     Go,
 }
 
-/// Takes back the segment, which is on a rung above the rung `below`, with others of its shard. `false` if
-/// that can't be done now.
+/// Reclaims the segment, which is on a level above the level `below`, with other ones of its shard. `false` if that is
+/// not possible now.
 pub(crate) fn demote(
     (space, segments_max, reader): (&mut Space, usize, &Reader),
     engine: &Engine,
@@ -185,7 +185,7 @@ impl<'e> Sorter<'e> {
         }
         let Some((record, _)) = Record::decode(item.bytes()) else { return EvictAction::Go };
         let is_taken = |write_policy| {
-            // A large item is of use only as a whole.
+            // A large item is only useful as a whole.
             write_policy <= WritePolicy::AllTwice
                 || uses > 0
                 || record.is_chunk()
@@ -195,7 +195,7 @@ impl<'e> Sorter<'e> {
             return EvictAction::Down;
         }
         if has_copy {
-            // In DRAM it would be the only one: it is to be written again.
+            // Else the copy in DRAM would become the only record, and would be written again.
             return EvictAction::Stay;
         }
         let hash = self.engine.hasher().key(record.key, record.is_chunk()).hash();
@@ -204,7 +204,7 @@ impl<'e> Sorter<'e> {
     }
 }
 
-/// Deals records out to new segments, so that those of each are spread evenly over all positions.
+/// Deals records out to new segments, so that each gets evenly distributed positions.
 fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>) -> Vec<Part<'b>> {
     let mut parts = lists.parts(tier, outputs);
     for (n, item) in items.iter().enumerate() {
@@ -213,7 +213,7 @@ fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>
     parts
 }
 
-/// Bytes of segments that records take on average, footers included.
+/// Bytes of segments that these records take on average, footers included.
 fn needed(items: &[Item<'_>]) -> u64 {
     let (mut small, mut large, mut extents) = (0, 0, 0);
     for bytes in items.iter().map(|item| item.bytes().len()) {

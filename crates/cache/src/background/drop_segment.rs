@@ -1,4 +1,4 @@
-//! Segments that go as a whole, without a look at each record: all have expired, or can't be read any more.
+//! Drops whole segments without reading their records: all have expired, or can't be read any more.
 
 use crate::engine::{Engine, chunks, durability};
 use crate::platform::crash::crash_point;
@@ -6,11 +6,11 @@ use crate::platform::quiesce::Guard;
 use crate::segments::segment::Sealed;
 use crate::shard::Shard;
 
-/// Buckets of the index looked at per hold of the shard's lock: some ten microseconds.
+/// Buckets of the index searched per hold of the shard's lock: some ten microseconds.
 const BUCKETS_PER_HOLD: usize = 256;
 
-/// Takes segments of a shard back, with one walk along its index for all of them. `note` hears of each that
-/// went, and how many records it had.
+/// Drops segments of a shard, with one pass over its index for all of them. Shows `note` each dropped segment with its
+/// number of records.
 pub(crate) fn drop_whole(
     engine: &Engine,
     shard: &Shard,
@@ -27,7 +27,7 @@ pub(crate) fn drop_whole(
         }
         let records = shard.segments().usage(sealed.number).live_records();
         if records != removed {
-            // Entries change places as others come; one may have gone past.
+            // Entries move when new ones come; one may have been missed.
             locked.index().purge(sealed.number);
         }
         note(sealed, records);
@@ -35,8 +35,8 @@ pub(crate) fn drop_whole(
     }
 }
 
-/// Says in the log that segments hold nothing any more. From here on their entries may go without a word: no
-/// restart brings them back.
+/// Appends to the log that segments hold no records any more. From then on their entries need no tombstone to be
+/// removed: no restart brings them back.
 pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) {
     crash_point("reclaim: before the end of a segment");
     for &sealed in gone {
@@ -49,8 +49,8 @@ pub(crate) fn end(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
     crash_point("reclaim: after the end of a segment");
 }
 
-/// Takes the entries of segments out of the index, some buckets at a time, and out of the one that is to take
-/// its place; how many each had.
+/// Removes the entries of segments from the index, some buckets at a time, and from the one that is being built;
+/// returns their numbers by segment.
 fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Sealed]) -> Vec<u32> {
     let mut removed = vec![0; gone.len()];
     let mut places = vec![None; engine.geometry().segments_per_shard()];
@@ -78,7 +78,7 @@ fn remove_entries(engine: &Engine, shard: &Shard, guard: Guard<'_>, gone: &[Seal
     removed
 }
 
-/// Gives up everything that segments held, whose footers can't be read.
+/// Drops segments with footers that can't be read, and all their records.
 pub(crate) fn purge(engine: &Engine, shard: &Shard, guard: Guard<'_>, lost: &[Sealed]) {
     lost.iter().for_each(|sealed| chunks::note_lost(engine, shard, *sealed));
     drop_whole(engine, shard, guard, lost, |_, _| {});

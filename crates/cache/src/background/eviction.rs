@@ -1,5 +1,5 @@
-//! Making room in DRAM: the coldest copies are dropped, sparse blocks are compacted, and
-//! without tiers the oldest unused records are evicted.
+//! Makes room in DRAM: drops the coldest copies, compacts sparse blocks, and without tiers evicts the oldest unused
+//! records.
 
 use crate::background::raise::Raise;
 use crate::background::sweep::Sweep;
@@ -19,61 +19,61 @@ use arrayvec::ArrayVec;
 use std::sync::atomic::Ordering;
 use terrace_policy::{Promotion, Weights};
 
-/// Blocks freed per call at most, so that other background work gets its turn.
+/// Blocks freed per call, at most, so that other background work gets its turn.
 const BLOCKS_PER_SLICE: usize = 8;
-/// Records of a block that are taken out together.
+/// Records of a block that are removed together.
 const BATCH: usize = 32;
-/// Blocks looked at to find a sparse one.
+/// Blocks compared to find a sparse one.
 const SAMPLE: usize = 64;
-/// A block with more of it alive than this is not worth compacting, in percent.
+/// A block with a larger part of live bytes, in percent, is not worth compacting.
 const SPARSE_PERCENT: u64 = 95;
 
-/// Bytes of the table per record above which it is halved: it is then three fifths full, and grows again
-/// when it is three quarters full.
+/// Bytes of the table per record above which it is halved: it is then three fifths full, and grows again when it is
+/// three quarters full.
 const ROOMY_BYTES: u64 = 30;
 
-/// So many compactions of which none gains a block are in vain, ...
+/// If none of 16 compactions frees a block, ...
 const ROUNDS: u32 = 16;
-/// ... and are not tried for so many times then.
+/// ... the next 64 are skipped.
 const REST: u32 = 64;
 
-/// Eviction may move more than half of a block, and make up for it with later ones, up to this part of all blocks: records
-/// that are in use may lie in blocks one behind the other, as the pieces of a large item do.
+/// Eviction may keep more than half of a block, if it keeps less of later ones, up to a quarter of all blocks: used
+/// records may lie in consecutive blocks, as the chunks of a large item do.
 const USED_PART: u64 = 4;
-/// Eviction passes a used record by once, and this many times more: it stays four times as long without another use as
-/// a record that was never used.
+/// Eviction passes over a used record once, and 3 times more: without another use it stays four times as long as a
+/// record that was never used.
 const PASSES: u16 = 3;
-/// A block is open for no longer than until this part of all blocks was taken since, so that the records of one block were
-/// stored within that.
+/// An open block is closed once a 25th of all blocks was taken since, so that the records of one block were stored
+/// within that time.
 const OPEN_PART: u64 = 25;
 
-/// Whether moving records together gains blocks. Records of half a block or a third leave gaps that
-/// nothing fits into: then it can go on for ever. Where nothing may be evicted, what has expired makes room.
+/// Whether compaction frees blocks. Records of half a block or a third leave gaps that no record fits into: then it
+/// could go on for ever. Where nothing may be evicted, expired records make room.
 #[derive(Default)]
 pub(crate) struct Compaction {
     rounds: u32,
     gained: bool,
     rest: u32,
     sweep: Sweep,
-    /// The shard whose turn it is to be looked at for sparse blocks.
+    /// The next shard to search for sparse blocks.
     turn: usize,
-    /// Bytes that eviction has moved beyond half of each block.
+    /// Bytes that eviction has kept beyond half of each block.
     ahead: u64,
 }
 
-/// What to do with a live record of a block that is being emptied.
+/// The decision about a live record of a block that is being emptied.
 #[derive(PartialEq, Eq)]
 enum EvictAction {
-    /// It moves on as it is.
+    /// Moves it, as it is.
     Move,
-    /// It moves on with these marks of [`mark::USED`] and [`mark::PASSES`].
+    /// Moves it, with these marks of [`mark::USED`] and [`mark::PASSES`].
     Pass(u16),
     Drop,
-    /// A copy is to be written to a higher rung of the ladder than its original is on.
+    /// Writes a copy to a higher tier level than its original is on.
     Raise,
 }
 
-/// Frees blocks until requests find some without waiting. Says whether there was anything to do.
+/// Frees blocks until requests find some without waiting. Returns whether there was anything to do.
 pub(crate) fn make_room(
     engine: &Engine,
     guard: Guard<'_>,
@@ -103,7 +103,7 @@ pub(crate) fn make_room(
 
 fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now: u32) -> bool {
     let counters = engine.shared().counters();
-    // Copies go first, also once their drives take no writes any more: what is nowhere else needs their place.
+    // Copies are dropped first, even if no tier takes writes any more: fresh records need their room.
     let has_copies = counters.blocks(Lane::Hot).load(Ordering::Relaxed) > 0;
     if has_copies && drop_hot_block(engine, guard, now) {
         return true;
@@ -111,8 +111,8 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
     if engine.has_working_tiers() {
         return false;
     }
-    // Holes between records are where blocks come from as long as nothing is evicted. Who may not evict has no
-    // others when full: there what was changed leaves its old copies.
+    // While nothing is evicted, blocks come from gaps between records. A full cache that must not evict has no other
+    // source: changed records leave their old versions there.
     let may_evict = engine.evicts() && counters.is_full();
     if !may_evict
         && compaction.is_worth_trying()
@@ -122,8 +122,8 @@ fn free_one(engine: &Engine, guard: Guard<'_>, compaction: &mut Compaction, now:
         return true;
     }
     if !engine.evicts() {
-        // Records that leave holes fill DRAM before their bytes add up to it. Blocks that somebody may still look at
-        // come back in a moment.
+        // Records that leave gaps fill DRAM before their bytes add up to it. Retired blocks that readers may still hold
+        // are free in a moment.
         if engine.shared().arena().retired() == 0 {
             fullness::note_full(engine);
         }
@@ -149,8 +149,8 @@ impl Compaction {
     }
 }
 
-/// Empties a block of hot copies of the shard that has the oldest: one that overwritten copies left
-/// sparse, or that oldest, of which the hottest move on and the others are dropped.
+/// Empties a block of copies in the shard that has the oldest one: a block that overwritten copies left sparse, or that
+/// oldest; its hottest copies are moved, and the rest is dropped.
 pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
     let gain = match is_short_of_blocks(engine) {
         true => engine.geometry().block_bytes() / 2,
@@ -159,7 +159,7 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
     in_oldest_shard(engine, guard, Lane::Hot, |locked| {
         let Some(block) = choose_hot_block(locked, gain) else { return false };
         let live = locked.shared().arena().live(block.id);
-        // What is dead in the block is gained already.
+        // Void bytes of the block are gained already.
         let room = live.saturating_sub(gain.saturating_sub(block.dead(locked.shared().arena())));
         let epoch = engine.shared().promotion().epoch();
         let mut cut = engine.shared().promotion().cut(&weigh(locked, block, epoch), room.into());
@@ -180,7 +180,7 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
     })
 }
 
-/// A table that was made for more records than fit now gives half of itself to copies.
+/// Halves a table that was made for more records than fit now, so that copies get its memory.
 fn shrink_table(locked: &mut Locked<'_>) {
     let table = locked.table();
     let Some(bits) = table.bucket_bits().checked_sub(1) else { return };
@@ -204,7 +204,7 @@ fn choose_hot_block(locked: &Locked<'_>, gain: u32) -> Option<FullBlock> {
     sparsest.filter(|block| block.dead(arena) >= gain).or(full.front()).copied()
 }
 
-/// How often a copy was used of late.
+/// Recent uses of a copy.
 fn count_of(resident: &Resident<'_>, epoch: u8) -> u8 {
     heat::Warmth::of(resident).heat().count(epoch)
 }
@@ -222,14 +222,14 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     weights
 }
 
-/// Without tiers: empties the oldest block of all shards; records used since last looked at move on, as those do that
-/// were used before and have [`PASSES`] left (CLOCK, Corbató 1968), the others are lost. However much was used, about a
-/// third of what is moved is freed, and `ahead` is what was moved beyond that.
+/// Without tiers: empties the oldest block of all shards. Records used since the last pass are moved, as are those that
+/// were used before and have [`PASSES`] left (CLOCK, Corbató 1968); the rest is evicted. However much was used, about a
+/// third of the bytes moved is freed; `ahead` counts the bytes moved beyond that.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
     let (shared, block_bytes) = (engine.shared(), u64::from(engine.geometry().block_bytes()));
     let has_none = shared.arena().available(shared.budget(), shared.place_for(Lane::Fresh)) == 0;
     if has_none && shared.arena().retired() > 0 {
-        // Blocks that somebody may still look at come back in a moment: what was used need not go for want of one.
+        // Blocks that readers may still hold are free in a moment: used records need not be evicted for lack of one.
         return false;
     }
     let blocks = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
@@ -238,7 +238,7 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
     in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
         let Some(&block) = locked.state().fresh().full().front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
-        // Of what is dropped, the chunks go along.
+        // The chunks of evicted items are discarded with them.
         let drop = |record: &Record<'_>| {
             chunks::discard_chunks_of(engine, record);
             EvictAction::Drop
@@ -253,14 +253,14 @@ fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) ->
             EvictAction::Pass(passes)
         };
         if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
-            // There is no block to move to; emptying this one gives the first.
+            // There is no block to move to; emptying this one frees the first.
             empty(locked, Lane::Fresh, block, now, |_, record| drop(record));
         }
         true
     })
 }
 
-/// What marks a record has once eviction has passed it by; `None` if it does not.
+/// The marks of a record after eviction has passed over it; `None` if it does not.
 fn passes(resident: &Resident<'_>) -> Option<u16> {
     let passes = resident.header.mark().load(Ordering::Relaxed) & mark::PASSES;
     match resident.has(mark::USED) {
@@ -269,11 +269,11 @@ fn passes(resident: &Resident<'_>) -> Option<u16> {
     }
 }
 
-/// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records. A shard that receives fewer
-/// records than others keeps its block open for longer.
+/// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records: a shard that receives few
+/// records would keep its block open for longer.
 fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
     let shared = engine.shared();
-    // However few blocks there are, each shard may fill one.
+    // With few blocks, too, each shard may fill one.
     let open_max = (blocks / OPEN_PART).max(2 * engine.shards().len() as u64);
     let Some(before) = shared.arena().next_order().checked_sub(open_max) else { return };
     while let Some(at) = shared.ages().opened_before(before) {
@@ -281,8 +281,8 @@ fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
     }
 }
 
-/// Moves the live records of the sparsest of some blocks together; loses nothing. Says whether that gained a block,
-/// if there was anything to do.
+/// Compacts the sparsest of some blocks; loses no record. `true` if that freed a block, `None` if there was nothing to
+/// do.
 fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Option<bool> {
     let mut best: Option<(u32, usize)> = None;
     let mut seen = 0;
@@ -304,13 +304,13 @@ fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u3
     let dense = u64::from(engine.geometry().block_bytes()) * SPARSE_PERCENT;
     let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
     let mut locked = engine.shards()[at].lock(engine.shared(), guard);
-    // Of this shard alone: in others requests take blocks meanwhile.
+    // Blocks of this shard only: requests take blocks in other shards meanwhile.
     let blocks = |locked: &Locked<'_>| locked.state().fresh().full().len();
     let before = blocks(&locked);
     compact_one(&mut locked, now).then(|| blocks(&locked) < before)
 }
 
-/// The full block of a shard's fresh lane of which least is alive.
+/// The full block of a shard's fresh lane with the fewest live bytes.
 pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
     let arena = locked.shared().arena();
     locked.state().fresh().full().iter().min_by_key(|block| arena.live(block.id)).copied()
@@ -321,14 +321,13 @@ pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bo
     empty(locked, Lane::Fresh, block, now, |_, _| EvictAction::Move)
 }
 
-/// Empties the sparsest one.
+/// Empties the sparsest full block of a shard's fresh lane.
 pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
     sparsest(locked).is_some_and(|block| compact(locked, block, now))
 }
 
-/// Takes every live record out of a block: moved to the lane's open block, or dropped. The block goes
-/// back to the pool with the last of them. `false` if there was no room to move to; a copy is dropped
-/// then.
+/// Removes every live record from a block: moves it to the lane's open block, or drops it. The block returns to the
+/// pool with the last of them. `false` if there was no room to move to; a copy is dropped then.
 fn empty(
     locked: &mut Locked<'_>,
     lane: Lane,
@@ -345,7 +344,7 @@ fn empty(
     });
     loop {
         let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
-        // Their lines of the table come together.
+        // Prefetched, so that their lines of the table arrive together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
         if lane == Lane::Fresh {
             locked.shared().make_log_room();
@@ -359,7 +358,7 @@ fn empty(
     }
 }
 
-/// Takes one record, of such a hash, out of its block.
+/// Removes one record, with this hash, from its block.
 fn take_out(
     locked: &mut Locked<'_>,
     lane: Lane,
@@ -369,8 +368,8 @@ fn take_out(
 ) -> bool {
     let name = locked.shared().hasher().name(*hash);
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
-    // Who drops the manifest of a large item has to see to its chunks. That is done before it is written,
-    // or when the segment of the original is taken back.
+    // A manifest must not be dropped without its chunks. That is done before it is written, or when the segment of the
+    // original is reclaimed.
     let has_chunks = record.is_manifest();
     if record.is_expired(now) && !has_chunks {
         locked.note_expired(lane);
@@ -390,7 +389,7 @@ fn take_out(
             relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
         }
         EvictAction::Drop => {
-            // No restart may bring the original back: who deletes its key finds nothing by then.
+            // No restart may bring the original back: a later delete of its key finds no record to void.
             if lane == Lane::Fresh {
                 locked.log_tombstone_of_origin(name, resident);
             }
@@ -406,7 +405,7 @@ fn take_out(
                 locked.unlink_origin(name, resident);
             }
         }
-        // Where a lower limit has left no block to move to, emptying this one gives the first.
+        // A lower limit may leave no block to move to; emptying this one frees the first.
         Err(_) if lane == Lane::Hot => {
             note_drop(locked, lane, resident, *hash);
             locked.forget(name.pos, resident, at);
@@ -427,7 +426,7 @@ fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64
     }
 }
 
-/// A record that was nowhere else is lost.
+/// Counts a record that was only in DRAM as evicted, and reports it.
 pub(crate) fn note_evicted(shared: &Shared, resident: &Resident<'_>) {
     let counters = shared.counters();
     count(counters.evictions());
@@ -438,7 +437,7 @@ pub(crate) fn note_evicted(shared: &Shared, resident: &Resident<'_>) {
     }
 }
 
-/// Copies a record to a lane's open block, with these marks but for what follows from the lane.
+/// Copies a record to a lane's open block, with these marks, except those that depend on the lane.
 fn relocate(
     locked: &mut Locked<'_>,
     lane: Lane,
@@ -463,7 +462,7 @@ fn relocate(
     Ok(addr)
 }
 
-/// Offers the shard that has the oldest full block of a lane. Where that block has gone meanwhile, looks again.
+/// Calls `act` with the shard that has the oldest full block of a lane; again if that block has gone meanwhile.
 fn in_oldest_shard(
     engine: &Engine,
     guard: Guard<'_>,

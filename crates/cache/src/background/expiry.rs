@@ -1,5 +1,4 @@
-//! Segments whose records have all expired are given back, without being read unless there are large items in
-//! them.
+//! Drops segments in which all records have expired, without reading them unless they hold large items.
 
 use crate::background::drop_segment::drop_whole;
 use crate::background::reclaim::{Keeps, Victim};
@@ -14,19 +13,19 @@ use terrace_device::AlignedBuf;
 
 /// Seconds after which a segment that could not be read is tried again.
 const RETRY_S: u32 = 60;
-/// Seconds between two looks through the blocks of a shard.
+/// Seconds between two searches of the blocks of a shard.
 const BLOCKS_S: u32 = 10;
-/// Shards looked at per slice.
+/// Shards checked per slice.
 const SHARDS_PER_SLICE: usize = 4;
 
-/// A round over all segments of some shards, every second.
+/// A round over all segments of some shards, once per second.
 pub(crate) struct Expiry {
     shards: Range<usize>,
     /// Unix seconds of the round.
     round: u32,
-    /// Shards still to be looked at.
+    /// Shards still to be checked.
     left: usize,
-    /// Unix seconds from which on the blocks of each shard may be looked through.
+    /// Unix seconds from which on the blocks of each shard may be searched.
     blocks_due: Vec<u32>,
 }
 
@@ -35,7 +34,7 @@ impl Expiry {
         Self { blocks_due: vec![0; shards.len()], shards, round: 0, left: 0 }
     }
 
-    /// Frees segments of a few shards; says whether there were any.
+    /// Drops expired segments of a few shards; `false` if there were none.
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
@@ -56,8 +55,8 @@ impl Expiry {
         })
     }
 
-    /// Removes the manifests that have expired from the blocks of records that are not sealed yet: nothing may be, for
-    /// as long as the cache is full of their chunks.
+    /// Removes expired manifests from the blocks of fresh records: these may not be sealed while the cache is full of
+    /// their chunks.
     fn look_at_blocks(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, now: u32) {
         let (shard, due) = (&engine.shards()[at], &mut self.blocks_due[at - self.shards.start]);
         if *due > now || !shard.items_due().has_come(now) {
@@ -103,7 +102,7 @@ fn free_expired(engine: &Engine, guard: Guard<'_>, at: usize, now: u32) -> bool 
     true
 }
 
-/// Takes back one expired segment of a shard that has large items: somebody has to read which chunks are theirs.
+/// Reclaims one expired segment of a shard that holds large items: it must be read to find their chunks.
 fn read_expired(
     engine: &Engine,
     guard: Guard<'_>,
@@ -120,7 +119,7 @@ fn read_expired(
         .is_ok()
 }
 
-/// Removes the manifests that have expired from one segment in which others have not.
+/// Removes expired manifests from one segment that has unexpired records, too.
 fn look_at_due(
     engine: &Engine,
     guard: Guard<'_>,

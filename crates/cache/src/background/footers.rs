@@ -1,4 +1,4 @@
-//! Reading the footers of segments.
+//! Reads the footers of segments.
 
 use crate::engine::Engine;
 use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE};
@@ -9,14 +9,14 @@ use std::io;
 use terrace_device::AlignedBuf;
 use terrace_device::is_unanswered;
 
-/// Why a footer is not to be had.
+/// Why a footer can't be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// The device failed; it may not another time.
+    /// The device failed; a later read may succeed.
     Device,
     /// The device does not answer at present.
     Unanswered,
-    /// What it answered does not check out.
+    /// The bytes of the device are damaged.
     Corrupt,
 }
 
@@ -26,8 +26,8 @@ impl Unreadable {
     }
 }
 
-/// Reads and checks the footer of a segment. One of another segment, which a drive may bring that loses
-/// or misdirects a write, would leave the names of this one behind in the index.
+/// Reads and checks the footer of a segment. A drive that loses or misdirects a write may return the footer of another
+/// segment, which would leave names of this one in the index.
 pub(crate) fn read_footer(
     engine: &Engine,
     shard: &Shard,
@@ -40,7 +40,7 @@ pub(crate) fn read_footer(
     check_footer(engine, shard, sealed, buffer)
 }
 
-/// The footers of several segments, read at the same time where those of one tier follow each other.
+/// The footers of several segments. Reads consecutive ones of one tier at the same time.
 pub(crate) fn read_footers(
     engine: &Engine,
     shard: &Shard,
@@ -57,7 +57,7 @@ pub(crate) fn read_footers(
     checked.collect()
 }
 
-/// Fills each buffer with the end of a segment, at the same time where those of one tier follow each other.
+/// Fills each buffer with the end of a segment. Reads consecutive ones of one tier at the same time.
 pub(crate) fn read_tails(
     engine: &Engine,
     shard: &Shard,
@@ -74,13 +74,13 @@ pub(crate) fn read_tails(
     read
 }
 
-/// Bytes to be read for the footer of a segment.
+/// Bytes to read for the footer of a segment.
 fn footer_read(shard: &Shard, sealed: Sealed) -> usize {
     let bytes = shard.segments().footer_bytes(sealed.number);
     bytes.max(FOOTER_HEADER).next_multiple_of(PAGE)
 }
 
-/// The footer at the end of what was read of a segment.
+/// The footer at the end of the bytes read of a segment.
 pub(crate) fn check_footer(
     engine: &Engine,
     shard: &Shard,

@@ -1,5 +1,5 @@
-//! Growth of the sealed index, shard by shard: a larger one is filled from the segments' footers,
-//! filtered by the old one, while both serve; then it takes its place.
+//! Growth of the sealed index, shard by shard: a larger index is filled from the segments' footers, filtered by the
+//! present one, while both are updated; then it replaces that.
 
 use crate::background::drop_segment::purge;
 use crate::background::footers::{Unreadable, read_footer};
@@ -15,26 +15,26 @@ use crate::shard::Shard;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
-/// Entries carried over per hold of the shard's lock.
+/// Entries copied per hold of the shard's lock.
 const BATCH: usize = 128;
-/// Segments carried over per slice, about a millisecond.
+/// Segments copied per slice, which takes about a millisecond.
 const SEGMENTS_PER_SLICE: usize = 8;
-/// An index this full wants to grow, in permille.
+/// An index this full should grow, in permille.
 const WANTED_PERMILLE: u64 = 930;
-/// An index this full takes no more, in permille; see the test that fills one.
+/// An index this full takes no more entries, in permille; see the test that fills one.
 const CROWDED_PERMILLE: u64 = 960;
 
-/// How urgent it is that a shard's index grows.
+/// How urgently a shard's index must grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
     None,
-    /// Soon.
+    /// Growth should begin soon.
     Wanted,
-    /// Before anything more is sealed.
+    /// Growth must end before the next seal.
     Needed,
 }
 
-/// Whether a shard's index takes `coming` more entries.
+/// How urgently a shard's index must grow to take `coming` more entries.
 pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure {
     let index = shard.index().load(guard);
     let permille = (index.len() + coming) * 1000 / index.slots();
@@ -47,8 +47,8 @@ pub(crate) fn pressure(shard: &Shard, guard: Guard<'_>, coming: u64) -> Pressure
     }
 }
 
-/// A quarter more, unless less will do: growth stops at what full tiers need at the present size of
-/// records. Far below that it is half more, since each step reads all footers again.
+/// A quarter more, unless fewer are enough: growth stops at what full tiers need with the present record size. Far
+/// below that it is half more, since each step reads all footers again.
 fn next_buckets(engine: &Engine, shard: &Shard, index: &SealedIndex, coming: u64) -> usize {
     let now = index.buckets() as u64;
     let planned =
@@ -63,7 +63,7 @@ fn least_buckets(index: &SealedIndex, coming: u64) -> u64 {
     (index.len() + coming) * 1000 / WANTED_PERMILLE / SLOTS as u64 + 1
 }
 
-/// How many records a shard has when every place holds a segment like those it has now.
+/// Records of a shard when every slot holds a segment like those it has now.
 fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
     let (mut count, mut records) = (0, 0);
     for sealed in segments.iter() {
@@ -71,18 +71,18 @@ fn records_when_full(engine: &Engine, segments: &SegmentTable) -> u64 {
         records += u64::from(segments.usage(sealed.number).records());
     }
     let places = u64::from(engine.shared().slots().total()) / engine.shards().len() as u64;
-    // Without any, nothing limits a step.
+    // Without any segment, nothing limits a step.
     (records * places).checked_div(count).unwrap_or(u64::MAX / 2000)
 }
 
 /// Why an index can't grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// No memory at the moment; hot copies have to give way.
+    /// There is no memory at the moment; copies must be dropped.
     NoMemory,
-    /// The indexes have their share of memory; entries have to go.
+    /// The indexes have their share of memory; entries must be removed.
     AtShare,
-    /// A drive does not answer, and its segments can't be carried over.
+    /// A drive does not answer, so that its segments can't be copied.
     Unanswered,
 }
 
@@ -92,24 +92,24 @@ pub(crate) struct Growth {
     generation: u64,
     /// Bytes of the new index, taken from the budget.
     bytes: u64,
-    /// Those that it has more than the old one.
+    /// Bytes that it has more than the old one.
     more: u64,
-    /// Entries that are to have room besides.
+    /// Entries that it must have room for in addition.
     coming: u64,
-    /// Segments still to be carried over; those sealed since the start go into both indexes anyway.
+    /// Segments still to be copied. Those sealed since the start are in both indexes anyway.
     segments: Vec<Sealed>,
-    /// Segments whose drive failed, to be tried a second time after all others.
+    /// Segments with a failed read, to be tried a second time after all the rest.
     unread: Vec<Sealed>,
     is_second_try: bool,
 }
 
-/// What became of a segment that was to be carried over.
+/// The result of copying a segment's entries.
 #[derive(Debug, PartialEq, Eq)]
 enum Carried {
     Done,
     /// Its drive failed.
     Unread,
-    /// The new index can't take the old one's place.
+    /// The new index can't replace the old one.
     Failed,
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn start(
         if shard.segments().iter().next().is_some() {
             return Err(refused);
         }
-        // There is nothing to take back: a shard that can't seal one segment would wait for ever.
+        // There is no segment to reclaim: a shard that can't seal its first one would wait for ever.
         buckets = least_buckets(index, coming) as usize;
         force_memory(engine, index, buckets);
     }
@@ -152,12 +152,12 @@ pub(crate) fn start(
     })
 }
 
-/// What an index of so many buckets has more than this one.
+/// Bytes that an index of `buckets` buckets has more than this one.
 fn more_bytes(index: &SealedIndex, buckets: usize) -> u64 {
     SealedIndex::bytes_for(buckets).saturating_sub(index.bytes())
 }
 
-/// Takes the memory for an index of so many buckets beside this one.
+/// Takes the memory for an index of `buckets` buckets beside this one.
 fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(), Refused> {
     let (bytes, more) = (SealedIndex::bytes_for(buckets), more_bytes(index, buckets));
     let counters = engine.shared().counters();
@@ -177,7 +177,7 @@ fn take_memory(engine: &Engine, index: &SealedIndex, buckets: usize) -> Result<(
     Ok(())
 }
 
-/// The same, whatever the indexes may have.
+/// As [`take_memory`], beyond the share of the indexes and the budget.
 fn force_memory(engine: &Engine, index: &SealedIndex, buckets: usize) {
     let more = more_bytes(index, buckets);
     engine.shared().counters().index_growing_bytes().fetch_add(more, Ordering::Relaxed);
@@ -185,7 +185,7 @@ fn force_memory(engine: &Engine, index: &SealedIndex, buckets: usize) {
 }
 
 impl Growth {
-    /// Carries over some segments; `false` when there is nothing more to do.
+    /// Copies some segments; `false` when the growth has ended.
     pub(crate) fn step(
         &mut self,
         engine: &Engine,
@@ -214,7 +214,7 @@ impl Growth {
         true
     }
 
-    /// Goes back to the segments whose drive failed, once.
+    /// Returns once to the segments with a failed read.
     fn try_again(&mut self) -> bool {
         if !std::mem::replace(&mut self.is_second_try, true) {
             self.segments = std::mem::take(&mut self.unread);
@@ -222,8 +222,8 @@ impl Growth {
         !self.segments.is_empty()
     }
 
-    /// Says whether the new index can do without what is not in it. A drive that may answer another time is
-    /// waited for, but not by SETs: where nothing can be sealed any more, what it holds is lost.
+    /// Whether the new index can do without the segments that were not read. The growth is given up, since a drive may
+    /// recover, unless nothing can be sealed any more: then these segments are dropped.
     fn give_up_unread(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         let shard = &engine.shards()[self.shard];
         if self.unread.is_empty() {
@@ -236,7 +236,7 @@ impl Growth {
         is_needed
     }
 
-    /// Puts the new index in place, or drops it when entries are missing.
+    /// Replaces the old index by the new one, or drops the new one if entries are missing.
     fn finish(&self, engine: &Engine, guard: Guard<'_>, is_complete: bool) {
         let shard = &engine.shards()[self.shard];
         engine.shared().counters().index_growing_bytes().fetch_sub(self.more, Ordering::Relaxed);
@@ -244,8 +244,8 @@ impl Growth {
         let (grown, carried) = locked.take_growth();
         match grown {
             Some(grown) if is_complete && locked.state().generation() == self.generation => {
-                // What is still suspended was decided about, and what is to come back is in the new
-                // index, unless it went meanwhile.
+                // Entries that are still deferred were decided; those that must return are in the new index, unless
+                // their record is gone.
                 for (name, number) in carried {
                     if grown.get(name, number).is_some() {
                         locked.add_live(number, shard.segments().average_bytes(number));
@@ -257,7 +257,7 @@ impl Growth {
                 counted.fetch_add(self.bytes, Ordering::Relaxed);
                 counted.fetch_sub(old_bytes, Ordering::Relaxed);
                 engine.shared().discard(old, old_bytes);
-                // In this order: who saw the old index, and nothing suspended, looks again.
+                // In this order: a reader that saw the old index and no deferred entries must look again.
                 locked.note_move();
                 locked.clear_deferred();
             }
@@ -274,8 +274,7 @@ fn carry_segment(
     generation: u64,
     buffer: &mut AlignedBuf,
 ) -> Carried {
-    // Those to come were listed when the growth began; some were taken back since, and their places may
-    // hold others.
+    // The segments were listed when the growth began; some were reclaimed since, and their numbers may have new ones.
     if !shard.segments().is_current(sealed) {
         return Carried::Done;
     }
@@ -287,7 +286,7 @@ fn carry_segment(
     let footer = match read_footer(engine, shard, sealed, buffer) {
         Ok(footer) => footer,
         Err(Unreadable::Device) => return Carried::Unread,
-        // Another time, and nothing is lost.
+        // A later growth can read it; nothing is lost.
         Err(Unreadable::Unanswered) => return Carried::Failed,
         Err(Unreadable::Corrupt) => {
             purge(engine, shard, guard, &[sealed]);

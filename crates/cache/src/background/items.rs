@@ -1,5 +1,4 @@
-//! Large items: which chunks and manifests are alive in a segment or in a block, and what goes of them because it has
-//! expired.
+//! Large items: finds live chunks and manifests in a segment or in a block, and removes expired manifests.
 
 use crate::background::footers::{Unreadable, check_footer};
 use crate::dram::resident::Resident;
@@ -15,7 +14,7 @@ use crate::shard::{Locked, Shard};
 use crate::stats::counters::count;
 use terrace_device::AlignedBuf;
 
-/// Records looked at per hold of the shard's lock.
+/// Records checked per hold of the shard's lock.
 pub(crate) const BATCH: usize = 64;
 
 /// Reads a segment for [`of_segment`].
@@ -30,8 +29,8 @@ pub(crate) fn read(
     engine.shared().slots().read_tail(slot, buffer).map_err(Unreadable::of)
 }
 
-/// Shows what of large items is alive in a segment that was read. Manifests that have expired are removed instead, and
-/// their chunks after them. On an error nothing was shown.
+/// Shows the live chunks and manifests of a segment that was read. Expired manifests are removed instead, and their
+/// chunks after them. After an error none was shown.
 pub(crate) fn of_segment(
     (engine, guard): (&Engine, Guard<'_>),
     (shard, sealed): (&Shard, Sealed),
@@ -55,7 +54,7 @@ pub(crate) fn of_segment(
         }
         for record in batch {
             let name = name_of(engine, record);
-            // A suspended entry may come back.
+            // A deferred entry may return.
             if locked.entry(name, sealed.number).is_none() {
                 continue;
             }
@@ -73,13 +72,13 @@ pub(crate) fn of_segment(
             Large::of(record).into_iter().for_each(&mut show);
         }
     }
-    // Those that are suspended stay for a moment, and are not looked for all the time.
+    // Deferred entries stay for a moment, and must not cause a search every time.
     let due = packing::due(expiries);
     shard.segments().set_items_due(sealed.number, if due == 0 { 0 } else { due.max(now + 1) });
     Ok(())
 }
 
-/// The chunks and manifests of a block that is filled up to `fill`, from some byte on, be they alive or not.
+/// The chunks and manifests of a block with `fill` bytes, from byte `from` on, void ones too.
 pub(crate) fn in_block<'g>(
     engine: &'g Engine,
     guard: Guard<'g>,
@@ -89,7 +88,7 @@ pub(crate) fn in_block<'g>(
     residents.filter(|resident| Record::is_large_at(resident.bytes)).collect()
 }
 
-/// As [`of_segment`], of records that [`in_block`] found.
+/// As [`of_segment`], for records from [`in_block`].
 pub(crate) fn of_residents(
     engine: &Engine,
     locked: &mut Locked<'_>,

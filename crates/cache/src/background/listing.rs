@@ -1,4 +1,4 @@
-//! Shows the records of a segment.
+//! Lists the live records of a segment.
 
 use crate::engine::Engine;
 use crate::platform::quiesce::Guard;
@@ -26,7 +26,7 @@ fn list_segment(
     }
 }
 
-/// Where the records of a segment lie, which is in `buffer` then; `None` if it is gone or can't be read.
+/// Reads a segment into `buffer` and returns where its records lie; `None` if it is gone or can't be read.
 pub(crate) fn read_segment(
     engine: &Engine,
     shard_at: usize,
@@ -39,7 +39,7 @@ pub(crate) fn read_segment(
     segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
 }
 
-/// Shows those records of a segment that are alive.
+/// Shows the live ones of some records of a segment.
 pub(crate) fn list_records<'b>(
     engine: &Engine,
     guard: Guard<'_>,
@@ -67,7 +67,7 @@ pub(crate) fn is_listed(record: &Record<'_>, now: u32) -> bool {
     !record.is_chunk() && !record.is_expired(now)
 }
 
-/// Shows the observer of evictions, if there is one, what a segment still holds; its records go.
+/// Shows the remaining records of a segment that is dropped to the observer of evictions, if there is one.
 pub(crate) fn show_evicted(
     engine: &Engine,
     guard: Guard<'_>,

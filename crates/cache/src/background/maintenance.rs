@@ -1,4 +1,4 @@
-//! Background work in slices: make room in DRAM, take segments back, grow the index, seal.
+//! One partition of the background work, in slices: makes room in DRAM, grows indexes, reclaims, seals.
 
 use crate::background::admission::Sifted;
 use crate::background::buffers::Relief;
@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
-/// A round over as many segments as a rung has gains something if so much is stored there meanwhile: one part of the
-/// rung in so many.
+/// A round over as many segments as a tier level has gains something if a 32nd of the level's capacity is stored there
+/// meanwhile.
 const ROUND_LETS_IN: u64 = 32;
 
 /// Whether a shard that has enough for a segment is sealed at once.
@@ -33,14 +33,14 @@ enum Patience {
     WhileThereIsRoom,
 }
 
-/// What came of trying to seal a shard.
+/// The result of an attempt to seal a shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sealing {
     Worked,
     NotNow,
-    /// A segment of the shard has to be taken back first.
+    /// A segment of the shard must be reclaimed first.
     NoRoom,
-    /// So it has, since its index can't grow before a drive answers.
+    /// As `NoRoom`, since the shard's index can't grow before a drive answers.
     NoIndex,
 }
 
@@ -50,20 +50,20 @@ impl Sealing {
     }
 }
 
-/// What was done on a rung since something was gained. Enough free places are no gain by themselves: what was taken back
-/// may wait in DRAM, and takes the same places once it is sealed.
+/// Segments reclaimed on a tier level since something was gained. Enough free slots alone are no gain: reinserted
+/// records may wait in DRAM, and take the same slots once they are sealed.
 #[derive(Clone, Copy, Default)]
 struct Round {
-    /// Segments taken back.
+    /// Segments reclaimed.
     segments: u32,
-    /// Bytes that were alive there and in the write buffers, at most.
+    /// Most live bytes so far, on the level and in the write buffers.
     live: u64,
-    /// Bytes that had been stored there when it began.
+    /// Bytes that had been stored on the level when the round began.
     stored: u64,
 }
 
 impl Round {
-    /// Begins a new one where this one has gained something.
+    /// Begins a new round if this one has gained something.
     fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
         let waiting = engine.shared().counters().fresh_bytes().load(Ordering::Relaxed);
         let (live, stored) = (
@@ -72,7 +72,7 @@ impl Round {
         );
         self.live = self.live.max(live);
         let has_died = !engine.evicts() && live + engine.seal_bytes() <= self.live;
-        // Who sets without a pause takes each place that is gained at once.
+        // A client that sets without a pause takes each freed slot at once.
         let has_let_in =
             stored >= self.stored + fullness::capacity_of(engine, rung) / ROUND_LETS_IN;
         let has_gained = if self.is_over(engine, rung) { is_enough } else { has_let_in };
@@ -81,14 +81,14 @@ impl Round {
         }
     }
 
-    /// Long records leave gaps that nothing fits into. Who has taken back as many segments as there are and
-    /// gained nothing would go round for ever.
+    /// Long records leave gaps that no record fits into: without gain, reclaim would go on for ever after it has
+    /// reclaimed as many segments as there are.
     fn is_over(&self, engine: &Engine, rung: u16) -> bool {
         self.segments > engine.shared().slots().total_on(rung)
     }
 }
 
-/// Whether what is alive on a rung may leave it; `is_crowded` if nothing is gained by keeping it.
+/// Whether live records may leave a tier level; `is_crowded` if keeping them gains nothing.
 fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
     match engine.shared().slots().below(rung) {
         Some(_) => is_crowded || fullness::is_full_on(engine, rung),
@@ -96,34 +96,34 @@ fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
     }
 }
 
-/// What background work keeps from one slice to the next.
+/// The state of a partition from one slice to the next.
 pub(crate) struct Maintenance {
     reader: Reader,
-    /// Those that nobody else works on in the background.
+    /// The shards of this partition; no other one works on them.
     shards: Range<usize>,
-    /// One segment, to write.
+    /// A buffer for the segment to write.
     segment: AlignedBuf,
-    /// One segment, to read.
+    /// A buffer for the segment to read.
     reading: AlignedBuf,
     compaction: Compaction,
-    /// The shard that had its turn to seal last.
+    /// The shard that was last served by sealing.
     seal_turn: usize,
-    /// Whether segments are taken back by this part or another.
+    /// Whether this partition reclaims next, or another one.
     turn: Turn,
     growth: Option<Growth>,
     reconciliation: Reconciliation,
     expiry: Expiry,
     walk: Walk,
     space: Space,
-    /// Segments that are moved at once, at most; 0 where there is no memory to merge.
+    /// Segments that are relocated at once, at most; 0 where there is no memory to compact segments.
     segments_max: usize,
     rounds: Vec<Round>,
-    /// Drives were told that they need not be waited for.
+    /// Drives were told to use deadlines.
     is_timing: bool,
 }
 
 impl Maintenance {
-    /// Of such shards; moves so many segments at once, at most, or does not merge at all.
+    /// For the shards `shards`; relocates at most `segments_max` segments at once, or does not compact segments if 0.
     pub(crate) fn new(
         reader: Reader,
         shards: Range<usize>,
@@ -149,16 +149,16 @@ impl Maintenance {
         }
     }
 
-    /// Does one slice and says whether there was anything to do.
+    /// Does one slice; `false` if there was nothing to do.
     pub(crate) fn slice(&mut self, engine: &Engine, now: u32) -> bool {
         let quiesce = engine.shared().quiesce();
-        // SAFETY: the participant passes its next quiescent point after the last use of the guard, but for moves that
-        // park it while they wait for a drive, see `Job::while_parked`.
+        // SAFETY: the reader passes its next quiescent point after the last use of the guard, except in relocations,
+        // which park it while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.reader) };
         if engine.has_lost_state() {
             lost::settle(engine, guard);
         }
-        // Before anything expires by it.
+        // Must come before anything expires by this time.
         engine.note_time(now);
         engine.shared().admission().ledger().observe(
             engine.shared().slots(),
@@ -168,7 +168,7 @@ impl Maintenance {
         let is_first = self.shards.start == 0;
         let mut worked = is_first && self.look_after_all(engine, guard, now);
         if !is_first && engine.shared().slots().is_any_silent() {
-            // The first part may be waiting for that drive.
+            // The first partition may be waiting for that drive.
             fullness::judge_fullness(engine);
         }
         if engine.has_tiers() {
@@ -189,7 +189,7 @@ impl Maintenance {
         worked
     }
 
-    /// What does not go shard by shard, ahead of what does.
+    /// Work that is not divided by shards; must come before the rest.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         fullness::judge_fullness(engine);
         let collected = engine.shared().collect();
@@ -200,7 +200,7 @@ impl Maintenance {
     fn maintain_logs(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         let may_clean = engine.recovery().is_done();
         if may_clean && !std::mem::replace(&mut self.is_timing, true) {
-            // Recovery reads by many threads, and waits: what it can't read is lost.
+            // Recovery reads with many threads, and waits without a deadline: a record that it can't read is lost.
             engine.shared().slots().tiers().iter().for_each(|tier| tier.device().begin_timing());
         }
         let locked = |shard: usize, act: &dyn Fn()| {
@@ -222,14 +222,14 @@ impl Maintenance {
         true
     }
 
-    /// From below, since what an upper rung lets go needs a place there.
+    /// Begins with the last level, since demoted records need slots there.
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         let mut rungs = engine.shared().slots().rungs().rev();
         rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
     }
 
-    /// Kills count for as long as their segment is there: where a log has no slots for many more, segments are
-    /// taken back before their places are needed.
+    /// Reclaims a segment before its slot is needed if a log has slots for few more tombstones: these count until their
+    /// segment is reclaimed.
     fn keep_logs_short(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         let slots = engine.shared().slots();
         let mut logs = engine.shared().logs().iter().zip(slots.tiers());
@@ -247,7 +247,7 @@ impl Maintenance {
     ) -> bool {
         let slots = engine.shared().slots();
         if slots.on(rung).next().is_none() {
-            // Nothing there can be taken back.
+            // No segment there can be reclaimed.
             return false;
         }
         self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
@@ -259,7 +259,7 @@ impl Maintenance {
         }
         let is_fruitless = round.is_over(engine, rung) || reclaim::is_packed(engine, rung);
         if is_fruitless && !engine.recovery().is_done() {
-            // Shards that are not back yet may have what a place is gained by.
+            // Shards that are not recovered yet may have segments that free a slot.
             round.segments = 0;
             return false;
         }
@@ -269,14 +269,14 @@ impl Maintenance {
                 fullness::note_full(engine);
             }
             if !engine.evicts() {
-                // As nothing may go, writing it all anew would gain no place.
+                // No record may be evicted, and relocating all of them would free no slot.
                 return false;
             }
         }
         self.take_back_oldest((rung, is_fruitless), engine, guard, now)
     }
 
-    /// Takes back a segment of some shards, of the lowest rung where they have one.
+    /// Reclaims a segment of some shards, on the last level where they have one.
     fn take_back(
         &mut self,
         engine: &Engine,
@@ -287,7 +287,7 @@ impl Maintenance {
         let mut rungs = engine.shared().slots().rungs().rev();
         rungs.any(|rung| {
             let is_full = is_full(engine, rung, false);
-            // Where the index has no room, moving what is alive to a lower rung would gain none.
+            // Where the index has no room, demoting live records would free none.
             let goes = is_full || fullness::may_drop(engine);
             let victim = reclaim::choose(engine, shards.clone(), rung, goes);
             victim.is_some_and(|victim| {
@@ -296,8 +296,8 @@ impl Maintenance {
         })
     }
 
-    /// Takes back a segment of a rung, unless a part has older ones; `is_crowded` if nothing is gained by keeping there
-    /// what is alive.
+    /// Reclaims a segment of a tier level, unless another partition has older ones; `is_crowded` if keeping live
+    /// records there gains nothing.
     fn take_back_oldest(
         &mut self,
         (rung, is_crowded): (u16, bool),
@@ -328,7 +328,7 @@ impl Maintenance {
         let tier = engine.shards()[victim.shard].segments().slot(victim.sealed.number).tier;
         let space = (&mut self.space, self.segments_max, &self.reader);
         if let Some(below) = below.filter(|_| is_alive && is_full) {
-            // Where that can't be done now, what is sealed goes below meanwhile.
+            // If that is not possible now, sealed records are written to the level below meanwhile.
             let victim = (victim, below);
             return demote::demote(space, engine, guard, victim, &mut self.segment, now);
         }
@@ -341,13 +341,13 @@ impl Maintenance {
         let Err(put_off) = reclaim::reclaim(engine, guard, victim, &mut self.reading, now) else {
             return true;
         };
-        // When there is no room for the records to keep, their shard has to be sealed first.
+        // If there is no room for the records to keep, their shard must be sealed first.
         if self.try_seal(engine, guard, victim.shard, now, Patience::None) == Sealing::Worked
             || eviction::drop_hot_block(engine, guard, now)
         {
             return true;
         }
-        // Nothing else would make some, unless blocks that were given back are free in a moment.
+        // Nothing else would make room, unless retired blocks are free in a moment.
         put_off == PutOff::NoRoom
             && victim.keeps == Keeps::Used
             && engine.shared().arena().retired() == 0
@@ -365,7 +365,7 @@ impl Maintenance {
         match buffers::relieve(engine, guard, (&self.shards, &mut self.seal_turn), now) {
             Relief::Compacted => return true,
             Relief::Write(at) if self.seal(engine, guard, at, now, Patience::None) => return true,
-            // There may be too little in it, or its index has to grow first.
+            // The shard may have too little, or its index must grow first.
             Relief::Write(_) | Relief::NotDue => {}
         }
         round(&self.shards, self.seal_turn).any(|at| {
@@ -415,7 +415,7 @@ impl Maintenance {
         };
         let mut locked = shard.lock(engine.shared(), guard);
         if locked.sealable_bytes() < buffers::least_to_seal(engine, &locked) {
-            // Overwritten records leave sparse blocks behind, which cost DRAM and no flash write.
+            // Overwritten records leave sparse blocks: compacting these costs no write to a tier.
             let worked =
                 buffers::wastes_blocks(engine, &locked) && eviction::compact_one(&mut locked, now);
             return Sealing::of(worked);
@@ -440,13 +440,13 @@ impl Maintenance {
                             return Sealing::Worked;
                         }
                         if engine.shared().arena().retired() > 0 {
-                            // What was dropped is free once nobody looks at it any more.
+                            // Dropped blocks are free once no reader holds them.
                             return Sealing::NotNow;
                         }
-                        // Nothing is left to give: what waits to be sealed has the rest.
+                        // Copies have nothing left to give: the records to seal have the rest.
                     }
                     fullness::note_index_full(engine);
-                    // Entries have to go, if any may.
+                    // Entries must be removed, if any may.
                     return match refused {
                         _ if !engine.evicts() => Sealing::NotNow,
                         Refused::Unanswered => Sealing::NoIndex,
@@ -463,7 +463,7 @@ impl Maintenance {
         Sealing::of(outcome == Outcome::Sealed)
     }
 
-    /// Grows a shard's index, if it must and can, for one more segment; how many records that has, if there may
+    /// Grows a shard's index for one more segment, if it must and can. Returns the records of that segment if there may
     /// not be room for all.
     fn make_index_room(
         &mut self,
@@ -491,41 +491,41 @@ impl Maintenance {
         is_needed().then_some(coming)
     }
 
-    /// Seals everything of its shards that is in DRAM only, until `goes_on` says no, while nobody else works in the
-    /// background.
+    /// Seals all fresh records of its shards, until `goes_on` returns `false`. No other thread may work in the
+    /// background meanwhile.
     pub(crate) fn seal_all(&mut self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
         self.discard_all(engine, goes_on);
         for at in self.shards.clone() {
             self.seal_all_of(at, engine, now, goes_on);
         }
-        // Those of items that had to go meanwhile.
+        // The chunks of items that were dropped meanwhile.
         self.discard_all(engine, goes_on);
         engine.shared().quiesce().park(&mut self.reader);
     }
 
-    /// Removes the chunks of items that are gone: after the next start nobody knows of them any more.
+    /// Removes the chunks of items that are gone: the next start does not know of them.
     fn discard_all(&mut self, engine: &Engine, goes_on: &dyn Fn() -> bool) {
         engine.shared().quiesce().refresh(&mut self.reader);
         let guard = engine.shared().quiesce().guard(&self.reader);
         while goes_on() && chunks::discard_some(engine, guard) {}
     }
 
-    /// Places for it are taken back from the shard itself: what is put back into DRAM for that is sealed with it, and
-    /// would have to be once more in a shard that was done with before.
+    /// Seals all fresh records of a shard. Slots for it are reclaimed from the same shard: the reinserted records are
+    /// sealed with it, while those of a shard that was done would have to be sealed again.
     fn seal_all_of(&mut self, at: usize, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) {
         let segments = engine.shards()[at].segments().iter().count();
         let (mut taken_back, mut is_crowded) = (0, false);
         while goes_on() {
             engine.shared().quiesce().refresh(&mut self.reader);
-            // SAFETY: as in `slice`; the next quiescent point is that of the next round.
+            // SAFETY: as in `slice`; the next quiescent point is that of the next turn of the loop.
             let guard = unsafe { engine.shared().quiesce().unbound_guard(&self.reader) };
             let slots = engine.shared().slots();
             if engine.shared().logs().iter().any(|log| log.is_short_of_slots(slots)) {
-                // What is said from here on takes some, too.
+                // The words appended from here on need slots, too.
                 self.maintain_logs(engine, guard);
             }
             let crowd = self.make_index_room(engine, guard, at, now);
-            // What was sealed in vain may be what is taken back first.
+            // Records that were sealed in vain may be the first to be reclaimed.
             let may_take_back = taken_back < 2 * segments + 2;
             let outcome = match is_crowded && crowd.is_some() && may_take_back {
                 true => None,
@@ -536,10 +536,10 @@ impl Maintenance {
                 Some(Outcome::Sealed) => {}
                 None | Some(Outcome::Blocked) if may_take_back => {
                     taken_back += 1;
-                    // The logs have to be durable in the end, which takes places, too.
+                    // The logs must be durable in the end, which needs slots, too.
                     engine.shared().spill_logs();
                     if (taken_back > segments || is_crowded) && engine.recovery().is_done() {
-                        // Nothing is gained by keeping what is alive.
+                        // Keeping live records gains nothing.
                         match is_crowded {
                             true => fullness::note_index_full(engine),
                             false => fullness::note_full(engine),
@@ -554,8 +554,8 @@ impl Maintenance {
         }
     }
 
-    /// Seals what is left. `None` if the index took hardly any of it, or of a `crowd` for which there may be no room:
-    /// that would be sealed again and again, until there is no place.
+    /// Seals the remaining records. `None` if the index took hardly any of them, or of a `crowd` for which there may be
+    /// no room: they would be sealed again and again, until there is no slot.
     fn seal_left(
         &mut self,
         engine: &Engine,

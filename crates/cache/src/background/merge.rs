@@ -1,7 +1,7 @@
-//! Merging: what is alive in some segments of a shard moves into fewer new ones of the same tier.
+//! Compaction of segments: the live records of some segments of a shard move into fewer new ones of the same tier.
 //!
-//! Records that reclaim puts back one by one take a place in DRAM, a line of the table and a seal; here
-//! they move from drive to drive, see [`crate::background::relocate`].
+//! Records that reclaim reinserts one by one take room in DRAM, a line of the table and a seal; here they are copied
+//! from segment to segment, see [`crate::background::relocate`].
 
 use crate::background::reclaim::Victim;
 use crate::background::relocate::{Job, Space};
@@ -16,20 +16,20 @@ use std::iter::repeat_n;
 use terrace_device::AlignedBuf;
 
 const SEGMENTS_MIN: usize = 3;
-/// Of so many there is a group for whatever is alive in them: those that are three fifths full fill three new
-/// segments, where two or four would leave a gap in one, or find no room.
+/// Five segments suffice for any part of live records: five that are three fifths full fill three new ones, where two
+/// or four would leave a gap in one, or find no room.
 const SEGMENTS_ENOUGH: usize = 5;
-/// What is filled of a segment at most, in percent of what its records should take on average.
+/// Fill of a new segment, at most, in percent of the average size of its records.
 const FILL_PERCENT: u64 = 98;
 
-/// Records that no new segment has room for go through DRAM once more, and take a place again: merging is
-/// given up where they are more than this part of what it gains.
+/// Records without room in the new segments go through DRAM once more, and take a slot again: a compaction is given up
+/// if they are more than this part of what it gains.
 const LEFTOVER_PART: u64 = 4;
-/// What is written for what is gained may be this much of what it would be without gaps.
+/// Bytes written per byte gained may be this multiple of what they would be without gaps.
 const FRUGAL: (u64, u64) = (9, 8);
 
-/// How many segments are moved at once at most: they take no more than a thirty-second of `memory` bytes, or a
-/// sixteenth for the five that are enough; 0 where that is too little for three.
+/// Segments that are relocated at once, at most: they take no more than a thirty-second of `memory` bytes, or a
+/// sixteenth for the five that suffice; 0 where that is too little for three.
 pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
     let within = |part: usize| memory as usize / part / segment_bytes.max(1);
     match within(16) {
@@ -38,13 +38,12 @@ pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
     }
 }
 
-/// Bytes of a segment's pages and footer that are filled, most often.
+/// Bytes of a segment's pages and footer that are usually filled.
 pub(crate) fn room_of_one(engine: &Engine) -> u64 {
     u64::from(engine.geometry().segment_bytes()) * FILL_PERCENT / 100
 }
 
-/// Merges the segment that is to be taken back with others of its shard. `false` if nothing would be
-/// gained, or something is in the way.
+/// Compacts the segment to reclaim with other ones of its shard. `false` if that gains nothing, or is not possible now.
 pub(crate) fn merge(
     (space, segments_max, reader): (&mut Space, usize, &Reader),
     engine: &Engine,
@@ -57,7 +56,7 @@ pub(crate) fn merge(
         return false;
     };
     let job = Job::of(engine, guard, reader, (victim.shard, &group), now);
-    // Before anything is read or written: others that move look for places, too.
+    // Before any read or write: other relocations need slots, too.
     let Some(places) = engine.shared().slots().reserve(repeat_n(job.tier(), outputs)) else {
         return false;
     };
@@ -67,7 +66,7 @@ pub(crate) fn merge(
         let mut parts = lists.parts(job.tier(), outputs);
         let mut names = Vec::new();
         for (from, input) in inputs.iter_mut().enumerate() {
-            // Those of each new segment are spread evenly over all positions.
+            // The records of each new segment get evenly distributed positions.
             let mut turn = from;
             let deal = |_: &Locked<'_>, _, item| {
                 parts[turn % outputs].items.push(item);
@@ -80,8 +79,8 @@ pub(crate) fn merge(
     done || job.take_back_damaged(space)
 }
 
-/// The emptiest segments beside the victim and one that fills the new ones, as many as gain most for what is written,
-/// and how many new ones they make.
+/// The emptiest segments beside the victim and one that fills the new ones, as many as gain most per byte written; with
+/// the number of new ones.
 fn choose(
     engine: &Engine,
     guard: Guard<'_>,
@@ -106,7 +105,7 @@ fn choose(
             && segments.extents(sealed.number).next().is_none()
             && segments.usage(sealed.number).live_records() > 0
     };
-    // What lives in them changes meanwhile: it is looked at once.
+    // Live records change meanwhile: they are counted once.
     let like = segments.iter().filter(is_like);
     let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
     all.sort_unstable_by_key(|(usage, _)| usage.live_bytes());
@@ -117,8 +116,8 @@ fn choose(
     group.contains(&victim.sealed).then_some((group, offer.outputs))
 }
 
-/// What gains most for what is written: of segments in the order of what is alive in them the first, and a last one,
-/// whose index is answered, too.
+/// The offer that gains most per byte written: the first segments in order of their live bytes, and a last one, which
+/// is returned by its index.
 fn best_offer(
     usages: &[Usage],
     segments_max: usize,
@@ -134,7 +133,7 @@ fn best_offer(
             pages * (PAGE as u64 + 4) + Footer::bytes_for(records as usize, 0, false, 0) as u64
         };
         for outputs in 1..n.min(room + 1) {
-            // The fullest that still fits leaves no gap. Where none does, the emptiest leaves least.
+            // The fullest that still fits leaves no gap. If none fits, the emptiest leaves the fewest records over.
             let fits = |last: &_| needed_with(last) <= outputs as u64 * room_of_one;
             let last = n - 1 + usages[n - 1..].partition_point(fits).saturating_sub(1);
             let offer = Offer::new(n, outputs, needed_with(&usages[last]), room_of_one);
@@ -147,21 +146,21 @@ fn best_offer(
     best
 }
 
-/// A merge that may be worth it; all but the first two in bytes.
+/// A compaction that may be worth it; all but the first two fields in bytes.
 #[derive(Clone, Copy)]
 struct Offer {
     segments: usize,
     outputs: usize,
-    /// What finds no room in the new segments.
+    /// Bytes that find no room in the new segments.
     left: u64,
-    /// With what is left, which is written later.
+    /// Bytes to write, including `left`, which is written later.
     written: u64,
     gained: u64,
 }
 
 impl Offer {
-    /// `None` if it would leave too much, or write much more than records need: half-empty segments are
-    /// better taken back one by one, which packs them without a gap.
+    /// `None` if it would leave too much, or write much more than the records need: half-empty segments are better
+    /// reclaimed one by one, which packs them without a gap.
     fn new(segments: usize, outputs: usize, needed: u64, room_of_one: u64) -> Option<Self> {
         let (all, new) = (segments as u64 * room_of_one, outputs as u64 * room_of_one);
         let left = needed.saturating_sub(new);
@@ -172,7 +171,7 @@ impl Offer {
         is_worth_it.then_some(Self { segments, outputs, left, written, gained })
     }
 
-    /// Less work for what is gained; what is left costs twice.
+    /// Whether it is less work per byte gained; bytes left over cost twice.
     fn is_better_than(self, other: Self) -> bool {
         (self.written + self.left) * other.gained < (other.written + other.left) * self.gained
     }
@@ -184,7 +183,7 @@ mod tests {
 
     const ROOM_OF_ONE: u64 = (256 << 10) * FILL_PERCENT / 100;
 
-    /// What a segment holds that is so many percent full, of records of 111 bytes.
+    /// The usage of a segment that is `percent` full, with records of 111 bytes.
     fn usage(percent: u32) -> Usage {
         let live_records = ROOM_OF_ONE as u32 / 117 * percent / 100;
         Usage::alive(live_records, live_records * 111)
@@ -193,7 +192,7 @@ mod tests {
     #[test]
     fn there_is_a_group_whatever_is_alive() {
         for emptiest in 20..70 {
-            // As they are when all are overwritten alike.
+            // As they are when all are overwritten at the same rate.
             let usages: Vec<_> =
                 (0..64).map(|at| usage(emptiest + (95 - emptiest) * at / 64)).collect();
             for segments_max in SEGMENTS_MIN..=MOVED_MAX {

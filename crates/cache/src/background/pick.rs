@@ -1,11 +1,9 @@
-//! Which of a shard's fresh records go into the next segment: the oldest, but for what a write would be
-//! wasted on.
+//! Picks the fresh records of a shard for the next segment: the oldest ones, except those that are not worth a write.
 //!
-//! A record that has expired goes without being written. One that will have by the time that a few more
-//! segments are sealed, or that took the place of another while both were in DRAM and so will likely be
-//! overwritten again, stays for as long as the others fill a segment. And where there is enough of them,
-//! records that expire at about the same time are kept together: a segment whose records have all expired
-//! is freed without being read.
+//! An expired record is dropped without being written. Two kinds wait while the other records fill a segment: a record
+//! that will have expired when a few more segments are sealed, and one that replaced another in DRAM, which will likely
+//! be overwritten again. If there are enough records, those that expire at about the same time are kept together: a
+//! segment of expired records only is freed without being read.
 
 use crate::dram::lane::FullBlock;
 use crate::dram::resident::{Resident, mark};
@@ -20,37 +18,37 @@ use std::sync::atomic::Ordering;
 
 /// Records dropped per hold of the shard's lock.
 const BATCH: usize = 64;
-/// What expires within the time of so many seals is not worth one.
+/// A record that expires within the time of eight seals is not worth a write.
 const SEALS_AHEAD: u32 = 8;
-/// Records that room is made for at once.
+/// Records that memory is reserved for at once, at most.
 const DUE_RESERVED_MAX: usize = 1 << 14;
 /// Classes of expiry: never, and by powers of four seconds from now.
 const CLASSES: usize = 17;
 
-/// A record that is nowhere but in DRAM.
+/// A record that is only in DRAM.
 #[derive(Clone, Copy)]
 pub(crate) struct Fresh<'g> {
     pub(super) name: Name,
     pub(super) resident: Resident<'g>,
     pub(super) is_manifest: bool,
-    /// Of key and value.
+    /// Bytes of key and value.
     pub(super) payload_bytes: u32,
     /// Unix seconds; 0 for never.
     pub(super) expires: u32,
 }
 
-/// Which of a shard's fresh records are to be written.
+/// The fresh records of a shard that must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Those that are due.
+    /// Records that are due.
     Due,
-    /// Those of them that were admitted; see [`crate::tiers::admission`].
+    /// Due records that were admitted; see [`crate::tiers::admission`].
     Admitted,
-    /// All, whatever becomes of them.
+    /// All records, expired ones too.
     All,
 }
 
-/// One choice.
+/// The inputs of one choice.
 pub(crate) struct Pick<'g> {
     pub(super) engine: &'g Engine,
     pub(super) shard: &'g Shard,
@@ -62,14 +60,14 @@ pub(crate) struct Pick<'g> {
     pub(super) wanted: Wanted,
 }
 
-/// What there is to choose from, oldest first.
+/// The records to choose from, oldest first.
 #[derive(Default)]
 struct Choice<'g> {
-    /// To be written.
+    /// Records to write.
     due: Vec<Fresh<'g>>,
-    /// Bytes of those by [`Pick::class`].
+    /// Their bytes by [`Pick::class`].
     due_bytes: [u64; CLASSES],
-    /// Better written later, or never.
+    /// Records that are better written later, or never.
     waiting: Vec<Fresh<'g>>,
     expired: Vec<Fresh<'g>>,
 }
@@ -103,8 +101,8 @@ impl<'g> Pick<'g> {
         picked
     }
 
-    /// Blocks that are full do not change, and what they hold stays under the guard. Looks no further once it is
-    /// clear what is written.
+    /// Sorts the records of full blocks, which do not change and stay under the guard, until it is certain what is
+    /// written.
     fn look(&self, blocks: &VecDeque<FullBlock>) -> Choice<'g> {
         let mut choice = Choice::default();
         let arena = self.engine.shared().arena();
@@ -132,7 +130,7 @@ impl<'g> Pick<'g> {
                 choice.waiting.push(fresh);
             } else {
                 if choice.due.is_empty() {
-                    // Records are about alike.
+                    // Records have about the same length.
                     let alike = self.engine.seal_bytes() as usize / resident.bytes.len().max(1);
                     choice.due.reserve(alike.min(DUE_RESERVED_MAX));
                 }
@@ -157,7 +155,7 @@ impl<'g> Pick<'g> {
         expires_soon || fresh.resident.has(mark::REWRITTEN)
     }
 
-    /// The class that fills a segment by itself: that of the oldest record, or the one with most of them.
+    /// The class that fills a segment by itself: that of the oldest record, or the largest one.
     fn class_to_write(&self, due: &[Fresh<'_>], due_bytes: &[u64; CLASSES]) -> Option<usize> {
         let of_oldest = due.first().map(|fresh| self.class(fresh));
         let largest = (0..CLASSES).max_by_key(|&class| due_bytes[class]);

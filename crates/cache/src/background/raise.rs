@@ -1,4 +1,4 @@
-//! Which copies in DRAM are written to a higher tier level, when they are dropped.
+//! Promotion to a higher tier level: decides which copies are written there when they are dropped from DRAM.
 
 use crate::dram::heat::Origin;
 use crate::dram::resident::Resident;
@@ -8,18 +8,18 @@ use crate::tiers::slots::Slots;
 use std::sync::atomic::Ordering;
 use terrace_policy::WritePolicy;
 
-/// Which copies in DRAM are written to the rung that is written to at present, when they are dropped.
+/// Decides which copies are written to the present level of writes when they are dropped.
 pub(crate) struct Raise<'e> {
     slots: &'e Slots,
-    /// `None` if nothing is to be raised.
+    /// The level that is written; `None` if no copy must be promoted.
     rung: Option<u16>,
-    /// Bytes that may still be.
+    /// Bytes that may still be promoted.
     bytes: u32,
 }
 
 impl<'e> Raise<'e> {
-    /// From one block of copies; half of it at most, since making room in DRAM is what it is emptied for.
-    /// Nothing where write buffers or write budgets are short.
+    /// For one block of copies. Takes at most half of it, since the block is emptied to make room in DRAM; takes
+    /// nothing while write buffers or write budgets are short.
     pub(crate) fn new(engine: &'e Engine) -> Self {
         let (slots, ledger) = (engine.shared().slots(), engine.shared().admission().ledger());
         let is_ladder = slots.rungs().count() > 1;
@@ -32,7 +32,7 @@ impl<'e> Raise<'e> {
         Self { slots, rung, bytes: engine.geometry().block_bytes() / 2 }
     }
 
-    /// Whether the original of a copy is on a lower rung, and there is room to write it.
+    /// Whether the original of a copy is on a lower level, and there is room to write it.
     pub(crate) fn takes(&mut self, segments: &SegmentTable, copy: &Resident<'_>) -> bool {
         let Some(rung) = self.rung else { return false };
         let origin = Origin::from_bits(copy.header.origin().load(Ordering::Relaxed));

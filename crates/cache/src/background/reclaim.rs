@@ -1,7 +1,7 @@
-//! Reclaim: takes a segment's place back. Below *full* every live record is kept, by going through
-//! the fresh lane once more; when full, only those that were used since they were sealed (write policy A).
+//! Reclaim: frees a segment's slot. Below *full* every live record is reinserted through the fresh lane; when full,
+//! only those that the write policy of its tier keeps.
 
-/// Records that may be kept of a segment beyond [`KEEP_PERCENT`].
+/// Records of a segment that may be kept beyond [`KEEP_PERCENT`].
 fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
     let level =
         engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
@@ -10,7 +10,7 @@ fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
     (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
 }
 
-/// Counts records that were kept of a segment, and those that are its share.
+/// Counts `kept` records of a segment, `share` of which are its share.
 fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: usize) {
     let bytes = |records: usize| records as u64 * u64::from(shard.segments().average_bytes(number));
     let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
@@ -41,16 +41,15 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, is_unanswered};
 
-/// Records looked at per hold of the shard's lock.
+/// Records checked per hold of the shard's lock.
 const BATCH: usize = 64;
-/// When full, this share of the records of segments is kept at most, in percent, so that reclaim always
-/// gains space, ...
+/// When full, at most this percentage of the records of all segments is kept, so that reclaim always gains space, ...
 pub(crate) const KEEP_PERCENT: usize = 60;
-/// ... but more of single segments, up to this part of what all of them hold: records that are in use may have been stored
-/// one behind the other.
+/// ... but more of single segments, up to a quarter of the level's capacity in all: used records may have been stored
+/// one after the other.
 const KEEP_AHEAD_PART: u64 = 4;
 
-/// A segment to take back.
+/// A segment to reclaim.
 #[derive(Clone, Copy)]
 pub(crate) struct Victim {
     pub(super) shard: usize,
@@ -58,20 +57,20 @@ pub(crate) struct Victim {
     pub(super) keeps: Keeps,
 }
 
-/// What is kept of a segment's records. Decided when it is chosen, and once: the cache may become full meanwhile, or not be
-/// full any more.
+/// The records of a segment to keep. Decided once, when the segment is chosen: the cache may become full meanwhile, or
+/// no longer be full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
-    /// It was chosen because little is alive in it.
+    /// All: the segment was chosen because it has few live records.
     All,
-    /// The cache is full, and it is the oldest: what its tier's policy keeps.
+    /// Those that its tier's write policy keeps: the cache is full, and the segment is the oldest.
     Used,
-    /// The same, without waiting for room.
+    /// As `Used`, without waiting for room.
     UsedThatFits,
 }
 
-/// The segment of a rung to take next: one without live records if there is one; else the oldest when the
-/// rung is `full`, or the emptiest.
+/// The segment of a tier level to reclaim next: one without live records if there is one; else the oldest when the
+/// level is `full`, or the emptiest.
 pub(crate) fn choose(
     engine: &Engine,
     shards: Range<usize>,
@@ -93,9 +92,9 @@ pub(crate) fn choose(
         .min_by_key(rank)
 }
 
-/// The segments of some shards whose places on a rung can be gained, each with the number of its shard. The place of one
-/// on a drive that takes no writes is no gain, and it may still be read; nor can one be taken back from a drive that does
-/// not answer.
+/// The segments of some shards with slots on a level that can be freed, each with the number of its shard. The slot of
+/// a segment on a failed drive is no gain, and the segment may still be read; a segment on an unresponsive drive can't
+/// be reclaimed.
 pub(crate) fn segments_on(
     engine: &Engine,
     shards: Range<usize>,
@@ -116,8 +115,7 @@ pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
     engine.shards()[victim.shard].segments().usage(victim.sealed.number).live_records() > 0
 }
 
-/// Whether no segment of a rung has so much that is dead, or so little in it, that taking it back gains a
-/// place.
+/// Whether no segment of a level has so many void bytes, or so few records, that reclaiming it frees a slot.
 pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
     let segment_bytes = engine.geometry().segment_bytes();
     engine.shards().iter().all(|shard| {
@@ -132,16 +130,16 @@ pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
     })
 }
 
-/// Why a segment could not be taken back now.
+/// Why a segment could not be reclaimed now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PutOff {
-    /// For the records that are to be kept.
+    /// There is no room for the records to keep.
     NoRoom,
-    /// Its drive does not answer: it is not known what to keep.
+    /// Its drive does not answer: the records to keep are unknown.
     Unanswered,
 }
 
-/// Takes a segment back.
+/// Reclaims a segment.
 pub(crate) fn reclaim(
     engine: &Engine,
     guard: Guard<'_>,
@@ -190,7 +188,7 @@ fn take_back(
             &mut Glance::default(),
         );
         if !stuck.is_empty() && !may_drop {
-            // The index has to grow first.
+            // The index must grow first.
             return Err(PutOff::NoRoom);
         }
         let share = footer.names().len() * KEEP_PERCENT / 100;
@@ -211,7 +209,7 @@ fn take_back(
             let dropped = &mut items_dropped;
             let kept =
                 reinsert_all(engine, shard, guard, victim.sealed, (&keep, dropped), buffer, now);
-            // What finds no room waits until some is made.
+            // Records without room wait until there is some.
             match kept {
                 Err(PutOff::NoRoom) if victim.keeps == Keeps::UsedThatFits => {}
                 Ok(()) => {}
@@ -227,7 +225,7 @@ fn take_back(
         drop_segment::end(engine, shard, guard, &[victim.sealed]);
         let left = (victim.shard, victim.sealed);
         listing::show_evicted(engine, guard, left, buffer, now);
-        // Most often every record has found another place.
+        // Usually every record is elsewhere by now.
         if shard.segments().usage(number).live_records() > 0 {
             drop_entries(engine, shard, guard, victim.sealed, footer.names());
         }
@@ -245,8 +243,8 @@ fn take_back(
     Ok(())
 }
 
-/// Most of a segment's records are in use: the segment stays where it is and has its time once more, since writing them
-/// anew would gain no place. Unused records stay with them: their entries could only go with a tombstone each.
+/// Renews a segment with mostly used records: it stays, and counts as new, since writing them again would free no slot.
+/// Unused records stay with them: their entries could only be removed with a tombstone each.
 fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names: &[Name]) {
     for batch in names.chunks(BATCH) {
         let locked = shard.lock(engine.shared(), guard);
@@ -261,7 +259,7 @@ fn renew(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, names
     shard.segments().set_age(sealed.number, engine.next_seq());
 }
 
-/// Takes what is left of a segment out of the index.
+/// Removes the remaining entries of a segment from the index.
 pub(crate) fn drop_entries(
     engine: &Engine,
     shard: &Shard,
@@ -301,7 +299,7 @@ fn drop_stuck(engine: &Engine, shard: &Shard, guard: Guard<'_>, sealed: Sealed, 
     }
 }
 
-/// The names of the records that are worth keeping: all, unless some may go.
+/// The names of the records to keep.
 fn sort_out(
     engine: &Engine,
     shard: &Shard,
@@ -332,7 +330,7 @@ fn sort_out(
     keep
 }
 
-/// Whether the record of a name has a hot copy.
+/// Whether the record of a name has a copy in DRAM.
 pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool {
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     let is_copy = |addr| {
@@ -342,8 +340,8 @@ pub(crate) fn has_copy(locked: &Locked<'_>, name: Name, sealed: Sealed) -> bool 
     locked.table().find(name.pos, is_copy).is_some()
 }
 
-/// Reads the whole segment and puts the records of `keep` back into the fresh lane. Of the others it notes the
-/// large items, whose chunks are to go with them.
+/// Reads the whole segment and reinserts the records of `keep` into the fresh lane. Adds large items among the rest to
+/// `dropped`, since their chunks must be discarded with them.
 fn reinsert_all(
     engine: &Engine,
     shard: &Shard,
@@ -363,7 +361,7 @@ fn reinsert_all(
         purge(engine, shard, guard, &[sealed]);
         return Ok(());
     }
-    // What lies in damaged pages is lost with the segment.
+    // Records in damaged pages are lost with the segment.
     each_record(shard.segments(), sealed, buffer, |record| match record {
         Some(bytes) => {
             let Some((record, taken)) = Record::decode(bytes) else { return Ok(()) };
@@ -387,7 +385,7 @@ fn reinsert_all(
     })
 }
 
-/// Puts a record of a segment back into the fresh lane, if it is still the key's.
+/// Reinserts a record of a segment into the fresh lane, if it is still the key's.
 pub(crate) fn reinsert(
     engine: &Engine,
     shard: &Shard,

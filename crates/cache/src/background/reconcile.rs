@@ -1,5 +1,5 @@
-//! Settling what SETs left undecided: background work reads the footers of the segments that have most
-//! suspended entries, see [`crate::index::deferred`].
+//! Reconciles the entries that SETs deferred: reads the footers of the segments with the most deferred entries, see
+//! [`crate::index::deferred`].
 
 use crate::background::drop_segment::purge;
 use crate::background::footers::{Unreadable, read_footers};
@@ -17,24 +17,24 @@ use std::sync::atomic::Ordering;
 
 /// Footers read per slice.
 const FOOTERS_PER_SLICE: usize = 16;
-/// No further footer is read in a slice once they have so many names, which are kept until it ends.
+/// No further footer is read in a slice once they have this many names, which are kept until it ends.
 const NAMES_PER_SLICE: usize = 32 << 10;
-/// Slices without a store, a millisecond each, after which everything is settled that is left.
+/// Slices without a store, a millisecond each, after which all remaining entries are reconciled.
 const IDLE_SLICES: u32 = 100;
 
-/// A round over the segments of one shard after the other, of some.
+/// A round over the segments of some shards, one shard after the other.
 pub(crate) struct Reconciliation {
     shards: Range<usize>,
     shard: usize,
     left: Vec<Sealed>,
-    /// Shards to be settled although they have room for more.
+    /// Shards to reconcile although they have room for more deferred entries.
     leftovers: Vec<usize>,
-    /// Records stored so far, and slices since there were fewer.
+    /// Records stored so far, and slices since that changed.
     stored: u64,
     idle: u32,
-    /// Segments whose drive did not answer, left alone for the rest of a second.
+    /// Segments that could not be read, left alone for the rest of a second.
     unanswered: HashSet<u64>,
-    /// Unix seconds.
+    /// The present second, in unix seconds.
     second: u32,
 }
 
@@ -52,7 +52,7 @@ impl Reconciliation {
         }
     }
 
-    /// Settles a few segments; says whether there were any.
+    /// Reconciles a few segments; `false` if there were none.
     pub(crate) fn step(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         self.note_idleness(engine);
         if self.second != now {
@@ -75,7 +75,7 @@ impl Reconciliation {
                 }
             }
         }
-        // The table is longer than what it has of a segment: all are looked for at once.
+        // The table is much longer than the entries of one segment: one pass finds those of all.
         let numbers = footers.iter().map(|(sealed, _)| sealed.number);
         let mut glance = shard.lock(engine.shared(), guard).state().deferred().glance(numbers);
         for (sealed, footer) in &footers {
@@ -84,12 +84,12 @@ impl Reconciliation {
         true
     }
 
-    /// The segments whose footers are read next, those of one tier beside each other.
+    /// The segments with footers to read next, those of one tier beside each other.
     fn next_batch(&mut self, shard: &Shard) -> Vec<Sealed> {
         let (mut batch, mut names) = (Vec::new(), 0);
         while batch.len() < FOOTERS_PER_SLICE && names < NAMES_PER_SLICE {
             let Some(sealed) = self.left.pop() else { break };
-            // It may have been merged meanwhile.
+            // It may have been compacted meanwhile.
             if shard.segments().is_current(sealed) {
                 names += shard.segments().usage(sealed.number).records() as usize;
                 batch.push(sealed);
@@ -99,7 +99,7 @@ impl Reconciliation {
         batch
     }
 
-    /// Once nobody stores any more, what is left is settled too, so that counts come to be exact.
+    /// Once no record is stored any more, reconciles the remaining entries, too, so that counts become exact.
     fn note_idleness(&mut self, engine: &Engine) {
         let stored = engine.shared().counters().stored().load(Ordering::Relaxed);
         self.idle = if stored == self.stored { self.idle.saturating_add(1) } else { 0 };
@@ -111,10 +111,10 @@ impl Reconciliation {
         }
     }
 
-    /// Begins a round in the next shard that has used up most of its room, or that is left over.
+    /// Begins a round in the next shard that has used most of its room, or in a remaining one.
     fn begin(&mut self, engine: &Engine, guard: Guard<'_>) -> bool {
         for at in round(&self.shards, self.shard) {
-            // Those that have most now; what is merged or taken back meanwhile needs no settling.
+            // Segments with the most entries; those that are reclaimed meanwhile need no reconciliation.
             if engine.shards()[at].is_to_be_reconciled(guard)
                 && self.list(engine, guard, at, FOOTERS_PER_SLICE)
             {
@@ -129,7 +129,7 @@ impl Reconciliation {
         false
     }
 
-    /// Lists the segments of a shard that have most suspended entries; `false` if there are none.
+    /// Lists the segments of a shard with the most deferred entries; `false` if there are none.
     fn list(&mut self, engine: &Engine, guard: Guard<'_>, at: usize, wanted: usize) -> bool {
         let shard = &engine.shards()[at];
         let locked = shard.lock(engine.shared(), guard);
@@ -143,8 +143,8 @@ impl Reconciliation {
     }
 }
 
-/// Decides about the suspended entries of a segment whose footer this is, which an earlier `glance` may have found.
-/// Answers the names of those that are to come back, and for which the index has no room.
+/// Decides the deferred entries of a segment by its footer; an earlier `glance` may have found them. Returns the names
+/// of those that should return, but for which the index has no room.
 pub(crate) fn by_footer(
     engine: &Engine,
     shard: &Shard,

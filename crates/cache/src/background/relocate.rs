@@ -1,9 +1,9 @@
-//! Moving: records leave some segments of a shard for new ones, from drive to drive.
+//! Relocation: records move from some segments of a shard to new ones, from tier to tier.
 //!
-//! They are copied in bulk, in hash order, and only the segment numbers of their entries change. The new
-//! segments count from one commit on, with which the old ones end ([`crate::log::word::Word::Follow`]): after a
-//! crash every record is in the ones or in the others. That commit is in the log of the old ones' tier, also
-//! for new segments on another tier, which has a log of its own.
+//! They are copied in bulk, in hash order, and only the segment numbers of their entries change. One commit begins the
+//! new segments and ends the old ones ([`crate::log::word::Word::Follow`]): a crash leaves every record in the old ones
+//! or in the new ones. That commit is in the log of the old ones' tier, for new segments on another tier, too, which
+//! has its own log.
 
 use crate::background::reclaim::{Keeps, Victim};
 use crate::background::{footers, listing, reclaim, reconcile};
@@ -28,39 +28,38 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
-/// Records looked at, or handed over, per hold of the shard's lock.
+/// Records checked, or handed over, per hold of the shard's lock.
 const BATCH: usize = 64;
-/// Bytes of segments that are read at the same time, at most, if that is not less than one: with more, reads of
+/// Bytes of segments that are read at the same time, at most, or one segment if that is longer: with more, reads of
 /// requests would wait too long for the drive.
 const READ_AT_ONCE: usize = 2 << 20;
-/// A prime that is larger than the number of records ever is: its multiples, taken modulo that number, are
-/// all numbers below it, in no order that matters.
+/// A prime larger than any number of records: its multiples modulo that number are all numbers below it, in a scattered
+/// order.
 const SCATTER: u64 = 2_654_435_761;
 
-/// A record, and which of the old segments it comes from.
+/// A record, with the index of its old segment.
 pub(crate) type Item<'b> = packing::Item<'b, u8>;
 
-/// What is to become a new segment of a tier.
+/// The contents of a new segment on a tier.
 pub(crate) struct Part<'b> {
     pub(super) tier: u16,
     pub(super) items: Vec<Item<'b>>,
 }
 
-/// A new segment that was written, and does not count yet.
+/// A new segment that was written, and is not committed yet.
 struct Output<'p, 'b> {
     slot: SlotId,
     footer: Footer,
     items: &'p [Item<'b>],
 }
 
-/// A record that is found in an old segment: its name, and which bytes of the segment it is.
+/// A record in an old segment: its name, and its bytes within the segment.
 type Spot = (Name, Range<usize>);
 
-/// The memory that moving works in.
+/// The memory of relocations.
 pub(crate) struct Space {
     inputs: Vec<AlignedBuf>,
-    /// Empty between moves; kept since the allocator would get them from the kernel, page by page, every
-    /// time.
+    /// Empty between relocations; kept, since the allocator would get them from the kernel, page by page, every time.
     lists: Vec<Vec<Item<'static>>>,
     segment_bytes: usize,
 }
@@ -71,16 +70,16 @@ impl Space {
     }
 }
 
-/// Lists of records that keep their memory from one move to the next.
+/// Lists of records that keep their memory from one relocation to the next.
 pub(crate) struct Lists<'b>(Vec<Vec<Item<'b>>>);
 
 impl<'b> Lists<'b> {
-    /// An empty one.
+    /// An empty list.
     pub(crate) fn take(&mut self) -> Vec<Item<'b>> {
         self.0.pop().unwrap_or_default()
     }
 
-    /// New segments of a tier, without records.
+    /// `count` new segments of a tier, without records.
     pub(crate) fn parts(&mut self, tier: u16, count: usize) -> Vec<Part<'b>> {
         (0..count).map(|_| Part { tier, items: self.take() }).collect()
     }
@@ -97,12 +96,12 @@ fn emptied<'b>(mut items: Vec<Item<'_>>) -> Vec<Item<'b>> {
     items.into_iter().map_while(|_| None).collect()
 }
 
-/// One move. Steps answer `None` when it can't go on; until the new segments begin nothing has changed.
+/// One relocation. Its steps return `None` when it can't go on; before the new segments begin nothing has changed.
 pub(crate) struct Job<'e> {
     pub(super) engine: &'e Engine,
     pub(super) shard: &'e Shard,
     pub(super) guard: Guard<'e>,
-    /// The thread's own, which is not to hold up others' memory while it waits for a drive.
+    /// The reader of the thread; it must not hold memory back while the thread waits for a drive.
     pub(super) reader: &'e Reader,
     /// The shard's number.
     pub(super) at: usize,
@@ -112,15 +111,15 @@ pub(crate) struct Job<'e> {
     pub(super) forgets_uses: bool,
     /// Unix seconds.
     pub(super) now: u32,
-    /// The old segment that could not be read as a whole, if it was that that the move failed for: by itself
-    /// it can be taken back.
+    /// The old segment that could not be read as a whole, if that stopped the relocation: it can be reclaimed by
+    /// itself.
     pub(super) damaged: Cell<Option<Sealed>>,
-    /// What is suspended of the old segments.
+    /// Deferred entries of the old segments.
     pub(super) glance: Cell<Glance>,
 }
 
 impl<'e> Job<'e> {
-    /// Of segments of the shard of this number. Records keep their uses.
+    /// A relocation of segments of the shard `at`. Records keep their uses.
     pub(crate) fn of(
         engine: &'e Engine,
         guard: Guard<'e>,
@@ -134,7 +133,7 @@ impl<'e> Job<'e> {
         Self { engine, shard, guard, reader, at, group, forgets_uses, now, damaged, glance }
     }
 
-    /// Has `work` done in memory for as many segments as there are old ones. Says whether it was.
+    /// Calls `work` with a buffer for each old segment; `true` if it succeeded.
     pub(crate) fn run(
         &self,
         space: &mut Space,
@@ -144,7 +143,7 @@ impl<'e> Job<'e> {
             space.inputs.push(AlignedBuf::zeroed(space.segment_bytes));
         }
         let mut locked = self.lock();
-        // From here on nothing more of them is suspended.
+        // From here on none of their entries is deferred.
         locked.begin_leaving(self.group);
         let numbers = self.group.iter().map(|sealed| sealed.number);
         self.glance.set(locked.state().deferred().glance(numbers));
@@ -160,7 +159,7 @@ impl<'e> Job<'e> {
         done
     }
 
-    /// Reads the old segments, a few at the same time. The input of one that can't be read is left empty.
+    /// Reads the old segments, a few at the same time. The buffer of one that can't be read is left empty.
     fn read_all(&self, inputs: &mut [AlignedBuf], segment_bytes: usize) {
         let at_once = (READ_AT_ONCE / segment_bytes.max(1)).max(1);
         for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
@@ -172,19 +171,19 @@ impl<'e> Job<'e> {
         }
     }
 
-    /// Waits for a drive. What moves lies in memory of its own, so nothing in DRAM is looked at meanwhile.
+    /// Waits for a drive. The relocation has its own memory, so the thread reads nothing in DRAM meanwhile.
     fn while_parked<T>(&self, wait: impl FnOnce() -> T) -> T {
         let quiesce = self.engine.shared().quiesce();
-        // SAFETY: `wait` reads or writes a drive, from and to buffers of the move; records in DRAM are looked up again
-        // under the guard after it.
+        // SAFETY: `wait` reads or writes a drive, from and to buffers of the relocation; records in DRAM are looked up
+        // again under the guard after it.
         unsafe { quiesce.park_beside_guards(self.reader) };
         let done = wait();
         quiesce.guard(self.reader);
         done
     }
 
-    /// Takes the segment back that the move failed for, so that it is in the way of no other: what is left of
-    /// it goes through DRAM. Says whether there was one, and room.
+    /// Reclaims the segment that stopped the relocation, so that it stops no other one: its remaining records go
+    /// through DRAM. `true` if there was one, and room.
     pub(crate) fn take_back_damaged(&self, space: &mut Space) -> bool {
         let Some(buffer) = space.inputs.first_mut() else { return false };
         let Some(sealed) = self.damaged.take() else { return false };
@@ -205,19 +204,19 @@ impl<'e> Job<'e> {
         self.shard.lock(self.engine.shared(), self.guard)
     }
 
-    /// The segment that a record comes from.
+    /// The old segment of a record.
     fn old(&self, item: &Item<'_>) -> Sealed {
         self.group[usize::from(*item.source())]
     }
 
-    /// As [`Job::lock`], unless everything was flushed since.
+    /// As [`Job::lock`], or `None` if everything was flushed since.
     fn lock_unless_flushed(&self, generation: u64) -> Option<Locked<'e>> {
         let locked = self.lock();
         (locked.state().generation() == generation).then_some(locked)
     }
 
-    /// Shows what is alive in an old segment that was read, with the uses that its entry counted. Answers all
-    /// names of the segment.
+    /// Shows the live records of an old segment that was read, with the uses in their entries. Returns all names of the
+    /// segment.
     pub(crate) fn gather<'b>(
         &self,
         from: usize,
@@ -249,8 +248,7 @@ impl<'e> Job<'e> {
         Some(names)
     }
 
-    /// Decides about the suspended entries of a segment, and says what names it has, and where the
-    /// record of each lies.
+    /// Decides the deferred entries of a segment; returns its names, and where the record of each lies.
     fn read(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Vec<Name>, Vec<Spot>)> {
         let found = self.read_whole(sealed, input);
         if found.is_none() {
@@ -264,7 +262,7 @@ impl<'e> Job<'e> {
         stuck.is_empty().then_some((footer.into_names(), spots))
     }
 
-    /// `None` unless all of it can be read: what lies in damaged pages would leave entries behind.
+    /// `None` unless all of it can be read: records in damaged pages would leave entries behind.
     fn read_whole(&self, sealed: Sealed, input: &mut AlignedBuf) -> Option<(Footer, Vec<Spot>)> {
         let (engine, segments) = (self.engine, self.shard.segments());
         if input.is_empty() {
@@ -274,7 +272,7 @@ impl<'e> Job<'e> {
         let spans: Option<Vec<_>> = spans(segments, sealed, input).into_iter().collect();
         let spans = spans.filter(|spans| spans.len() == footer.names().len())?;
         let spots = match segments.extents(sealed.number).next() {
-            // Records lie in the order of their names.
+            // Records are in the order of their names.
             None => footer.names().iter().copied().zip(spans).collect(),
             Some(_) => {
                 spans.into_iter().map(|span| self.spot(input, span)).collect::<Option<_>>()?
@@ -289,8 +287,8 @@ impl<'e> Job<'e> {
         Some((hasher.name(hasher.key(record.key, record.is_chunk()).hash()), span))
     }
 
-    /// Makes every part a new segment in one of `places`, and ends the old ones, which have these `names`. Gives up where more
-    /// than so many bytes of records find no room: those go through DRAM once more.
+    /// Writes every part as a new segment in one of `places`, and ends the old ones, which have these `names`. Records
+    /// without room go through DRAM once more; gives up if they have more than `left_max` bytes.
     pub(crate) fn carry_out<'b>(
         &self,
         (mut parts, mut places): (Vec<Part<'b>>, Places<'_>),
@@ -322,7 +320,7 @@ impl<'e> Job<'e> {
         self.leave(names, output, generation)
     }
 
-    /// Puts records back into DRAM, unless they are more bytes than this.
+    /// Reinserts records into DRAM, unless they have more than `bytes_max` bytes.
     pub(crate) fn put_back(&self, items: &[Item<'_>], bytes_max: u64) -> Option<()> {
         let bytes: usize = items.iter().map(|item| item.bytes().len()).sum();
         if bytes as u64 > bytes_max {
@@ -335,8 +333,8 @@ impl<'e> Job<'e> {
         items.iter().try_for_each(put).ok()
     }
 
-    /// Finds places for the records of a new segment; answers those that find none, which are of all
-    /// positions too.
+    /// Finds room for the records of a new segment; returns those without room, which are scattered over all positions,
+    /// too.
     fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
         order::sort(part);
         let count = part.len() as u64;
@@ -379,7 +377,7 @@ impl<'e> Job<'e> {
         Some(written)
     }
 
-    /// Writes a new segment; an error is the number that it would have had.
+    /// Writes a new segment; an error is the segment number that it would have had.
     fn write<'p, 'b>(
         &self,
         (part, places): (&'p Part<'b>, &mut Places<'_>),
@@ -400,14 +398,14 @@ impl<'e> Job<'e> {
         Ok(Output { slot, footer, items: &part.items })
     }
 
-    /// Begins the new segments, and hands them the entries of their records.
+    /// Begins the new segments, and gives them the entries of their records.
     fn publish(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, segments) = (self.engine, self.shard.segments());
         let log_of =
             |output: &Output<'_, '_>| &engine.shared().logs()[usize::from(output.slot.tier)];
         outputs.iter().for_each(|output| log_of(output).ensure_room(engine.shared().slots()));
         let Some(mut locked) = self.lock_unless_flushed(generation) else {
-            // Segment numbers were put back all together.
+            // All segment numbers were freed together.
             outputs.iter().for_each(|output| engine.shared().slots().give(output.slot));
             return None;
         };
@@ -416,7 +414,7 @@ impl<'e> Job<'e> {
         for output @ Output { slot, footer, items } in outputs {
             let seat = Seat { shard: footer.shard(), number: footer.number(), seq: footer.seq() };
             log_of(output).begin(engine.shared().slots().index(*slot), seat);
-            // Where a descent keeps records because they were used, they have their time once more.
+            // Records that a demotion keeps because they were used count as new.
             let is_kept = self.forgets_uses && slot.tier == self.tier();
             let age = if is_kept { footer.seq() } else { age };
             segments.publish(*slot, footer, footer.names().len() as u32, age);
@@ -458,8 +456,7 @@ impl<'e> Job<'e> {
         let before = segments.sub_live(from.number, Some(bytes));
         segments.add_live(to.number, bytes);
         let [from_tier, to_tier] = [from, to].map(|sealed| segments.slot(sealed.number).tier);
-        // Most often a tier has as many records as it had, and as many bytes but where those of dead ones were
-        // guessed.
+        // Usually the counts of a tier stay the same, except bytes if those of void records were estimated.
         if before != bytes || from_tier != to_tier {
             let counters = self.engine.shared().counters();
             counters.tier(to_tier).add_live(self.at, bytes);
@@ -471,14 +468,14 @@ impl<'e> Job<'e> {
         crash_point("merge: a record handed over");
     }
 
-    /// The commit: the new segments count, the old ones end.
+    /// Commits: the new segments count, the old ones end.
     fn end(&self, outputs: &[Output<'_, '_>], generation: u64) -> Option<()> {
         let (engine, slots) = (self.engine, self.engine.shared().slots());
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             outputs.iter().partition(|output| output.slot.tier == self.tier());
         for output in outputs.iter().filter(|_| engine.is_strict()) {
             let log = &engine.shared().logs()[usize::from(output.slot.tier)];
-            // What ends in one log must have begun in the other before. A flush that fails fails the log.
+            // A segment must have begun in one log before the other ends the old one. A flush that fails fails the log.
             let _ = match output.slot.tier == self.tier() {
                 true => log.flush(slots),
                 false => log.make_durable(slots),
@@ -489,7 +486,7 @@ impl<'e> Job<'e> {
         locked.end_leaving();
         if !elsewhere.is_empty() && engine.is_strict() {
             drop(locked);
-            // Else a power loss could bring back what is committed there, and what is not ended here.
+            // Else a power loss could bring back both the records committed there and those not ended here.
             let _ = engine.shared().logs()[usize::from(self.tier())].make_durable(slots);
             locked = self.lock_unless_flushed(generation)?;
         }
@@ -508,11 +505,11 @@ impl<'e> Job<'e> {
         Some(())
     }
 
-    /// Gives the places of the old segments back, which are of these `names`.
+    /// Frees the slots of the old segments, which have these `names`.
     fn leave(&self, names: &[Vec<Name>], buffer: &mut AlignedBuf, generation: u64) -> Option<()> {
         let Self { engine, shard, guard, at, now, .. } = *self;
         for (&sealed, names) in self.group.iter().zip(names) {
-            // What was left behind to go, and entries without a record.
+            // Entries of records that were not kept, and entries without a record.
             if shard.segments().usage(sealed.number).live_records() > 0 {
                 let left = (at, sealed);
                 listing::show_evicted(engine, guard, left, buffer, now);
@@ -526,7 +523,7 @@ impl<'e> Job<'e> {
         Some(())
     }
 
-    /// The new segments count from here on, all at once, and the old ones do not any more.
+    /// Appends the commit: from then on the new segments count, all at once, and the old ones do not.
     fn commit(&self, here: &[&Output<'_, '_>], elsewhere: &[&Output<'_, '_>]) {
         let slots = self.engine.shared().slots();
         let log = &self.engine.shared().logs()[usize::from(self.tier())];
@@ -534,7 +531,7 @@ impl<'e> Job<'e> {
             self.group.iter().map(|sealed| self.shard.segments().slot(sealed.number)).collect();
         let begun = here.iter().map(|output| output.slot);
         let mut changing: Vec<_> = begun.clone().chain(ending.iter().copied()).collect();
-        // A new one leads; where there is none, one that ends, by itself too.
+        // A new segment leads; where there is none, one that ends, even if it is the only one.
         let leader = slots.index(changing[0]);
         if !here.is_empty() {
             changing.swap_remove(0);

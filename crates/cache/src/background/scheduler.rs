@@ -1,8 +1,8 @@
-//! The background work of all shards, shared out: each part has some of them, and who comes does the next part that
-//! nobody has.
+//! The background scheduler: the shards are divided into partitions, and an idle thread takes the next partition that
+//! no other thread works on.
 //!
-//! So a drive that answers nothing holds up the shards of one part, and threads beyond the parts find nothing to do.
-//! What concerns the whole cache is the first part's.
+//! So a drive that does not answer holds up the shards of one partition only, and threads beyond the partitions find
+//! nothing to do. The first partition also does the work that is not divided by shards.
 
 use crate::background::maintenance::Maintenance;
 use crate::background::merge;
@@ -16,22 +16,21 @@ use crate::shared::geometry::Geometry;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the ring of a kill log keeps free is for so many at once.
+/// Partitions, at most: the pages that a tombstone log's ring keeps free are enough for four batches at once.
 pub(crate) const PARTS_MAX: usize = 4;
-/// One part of memory in so many is what a segment to read and one to write for each part take at most, if there is more
-/// than one.
+/// With several partitions, their buffers for a segment to read and one to write take at most an eighth of the memory.
 const SHARE: u64 = 8;
-/// Records are taken to be so long where memory for lists of them is set aside: shorter ones take more.
+/// Bytes of a record, as assumed when memory for lists of records is reserved: shorter ones take more.
 const LISTED_BYTES: u64 = 100;
 
-/// Everything that works in the background.
+/// The background work of a cache.
 pub(crate) struct Scheduler {
     parts: Box<[Mutex<Maintenance>]>,
-    /// Counts slices: parts take turns.
+    /// Counts slices: partitions take turns.
     slices: AtomicUsize,
 }
 
-/// How many parts there are: no more than have memory to work in.
+/// The number of partitions: no more than have memory to work in.
 pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     let most = if config.tiers.is_empty() { 1 } else { geometry.shards().min(PARTS_MAX) };
     let moves = |parts| moving_max(config.memory_bytes, parts, geometry) > 0;
@@ -42,26 +41,26 @@ pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     (2..=config.background_threads.min(most)).rev().find(fits).unwrap_or(1)
 }
 
-/// Bytes that all parts work in: for each a segment to read and one to write, and those that move, with the lists of
-/// their records. Without tiers segments have no bytes.
+/// Bytes of memory of all partitions: for each a segment to read and one to write, and those that it relocates, with
+/// lists of their records. Without tiers segments have no bytes.
 pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
     let parts = parts(config, geometry);
-    // One segment at a time can go down, however little memory there is.
+    // One segment at a time can be demoted, however little memory there is.
     let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
     let segment_bytes = u64::from(geometry.segment_bytes());
     parts as u64
         * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, rungs)))
 }
 
-/// Bytes of what is listed of a segment that moves. A list has up to twice the room that it needs, and what goes down
-/// the ladder is listed once more when it is dealt out to new segments.
+/// Bytes of the lists for a segment that is relocated. A list has up to twice the room that it needs, and demoted
+/// records are listed once more when they are dealt out to new segments.
 fn list_bytes(segment_bytes: u64, rungs: usize) -> u64 {
     let lists = if rungs > 1 { 2 } else { 1 };
     let listed = lists * 2 * size_of::<Item<'_>>() + size_of::<Name>();
     segment_bytes / LISTED_BYTES * listed as u64
 }
 
-/// Segments that a part moves at once, at most.
+/// Segments that a partition relocates at once, at most.
 fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
     merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes() as usize)
 }
@@ -79,12 +78,12 @@ impl Scheduler {
         Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
     }
 
-    /// How many threads find something to do at once.
+    /// Threads that find work at the same time, at most.
     pub(crate) fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// Does a slice of the next part that has something to do, and says whether there was one.
+    /// Does a slice of the next partition that is free and has something to do; `false` if there was none.
     pub(crate) fn slice(&self, engine: &Engine, now: u32) -> bool {
         let first = self.slices.fetch_add(1, Ordering::Relaxed);
         (0..self.parts.len()).any(|step| {
@@ -93,11 +92,11 @@ impl Scheduler {
         })
     }
 
-    /// Seals everything that is in DRAM only, until `goes_on` says no. Says whether all of it is on the tiers.
+    /// Seals all fresh records, until `goes_on` returns `false`. Returns whether all of them are on the tiers.
     pub(crate) fn seal_all(&self, engine: &Engine, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
-        // All at once, so that nobody else works meanwhile.
+        // All partitions at once, so that no other thread works meanwhile.
         let parts: Vec<_> = self.parts.iter().map(lock).collect();
-        // As long as there are places for that.
+        // As long as there are slots for that.
         engine.shared().spill_logs();
         parts.into_iter().for_each(|mut part| part.seal_all(engine, now, goes_on));
         engine.shared().counters().records(Lane::Fresh).load(Ordering::Relaxed) == 0
@@ -122,7 +121,7 @@ mod tests {
             super::parts(&config, &geometry)
         };
         assert_eq!([1, 3, 4, 9].map(|threads| parts(1 << 30, threads)), [1, 3, 4, 4]);
-        // A part that merges has room for three segments in a sixteenth of its share.
+        // A partition that compacts segments has room for three of them in a sixteenth of its share.
         assert_eq!([48, 96, 143, 144].map(|mib| parts(mib << 20, 4)), [1, 2, 2, 3]);
         assert_eq!(parts(16 << 20, 4), 1, "segments to read and to write would take half of it");
     }

@@ -1,5 +1,5 @@
-//! Sealing: the oldest fresh records of a shard become a segment in hash order, written in one
-//! stream; then index entries take the place of the records in DRAM.
+//! Sealing: the oldest fresh records of a shard become a segment in hash order, in one sequential write; then index
+//! entries replace the records in DRAM.
 
 use crate::background::buffers;
 use crate::background::pick::{Fresh, Pick, Wanted};
@@ -22,21 +22,21 @@ use terrace_device::AlignedBuf;
 /// Records published per hold of the shard's lock.
 const BATCH: usize = 64;
 
-/// A fresh record on its way to a segment.
+/// A fresh record that will be written to a segment.
 type Item<'g> = packing::Item<'g, Resident<'g>>;
 
-/// What became of an attempt to seal.
+/// The result of an attempt to seal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A segment was written.
     Sealed,
     /// The shard has too few records, or none that a segment can take.
     NotDue,
-    /// No place, no segment number, or the device refused.
+    /// There is no free slot, no segment number, or the device refused the write.
     Blocked,
 }
 
-/// Seals one segment of a shard if there are enough records for it, or, where all are wanted, if there are any.
+/// Seals one segment of a shard if it has enough records; if all are wanted, one is enough.
 pub(crate) fn seal(
     engine: &Engine,
     guard: Guard<'_>,
@@ -62,7 +62,7 @@ pub(crate) fn seal(
     }
     let Some(slot) = engine.shared().slots().take() else { return Outcome::Blocked };
     let mut locked = shard.lock(engine.shared(), guard);
-    // After a flush the records are gone, and all numbers are back.
+    // After a flush the records are gone, and all numbers are free.
     let is_current = locked.state().generation() == generation;
     let Some(number) = is_current.then(|| locked.take_number()).flatten() else {
         engine.shared().slots().give(slot);
@@ -73,13 +73,13 @@ pub(crate) fn seal(
     let described = packing::describe(&items);
     let mut footer = described.of_seal(shard_at as u16, number, seq, now).under(buckets);
     assemble(&items, segment, &mut footer);
-    // Zeros in the place of what was lost would have a checksum from here on.
+    // Zeros in the place of lost bytes would get a correct checksum here.
     let is_intact = stage_before != stage::FOUND && loss.stage_after_reads() == stage_before;
     if !is_intact {
         engine.shared().slots().give(slot);
     }
     if !is_intact || engine.shared().slots().write(slot, segment).is_err() {
-        // The records stay in DRAM and go to another place.
+        // The records stay in DRAM and are written to another slot later.
         let mut locked = shard.lock(engine.shared(), guard);
         if locked.state().generation() == generation {
             locked.give_numbers([number]);
@@ -90,7 +90,7 @@ pub(crate) fn seal(
     log.ensure_room(engine.shared().slots());
     locked = shard.lock(engine.shared(), guard);
     if locked.state().generation() != generation {
-        // Everything was flushed meanwhile, segment numbers too.
+        // Everything was flushed meanwhile, and all segment numbers are free.
         engine.shared().slots().give(slot);
         return Outcome::Sealed;
     }
@@ -112,7 +112,7 @@ pub(crate) fn seal(
     Outcome::Sealed
 }
 
-/// Commits the seal, and lets go of what is now in the segment.
+/// Commits the seal, and drops the records that are now in the segment from DRAM.
 fn leave_dram(
     engine: &Engine,
     shard: &Shard,
@@ -165,7 +165,7 @@ fn gather<'g>(
     let picked = Pick { engine, shard, guard, now, since, wanted }.run(&blocks);
     let bytes: u64 = picked.iter().map(|fresh| fresh.resident.bytes.len() as u64).sum();
     if bytes < least {
-        // Some had expired; the others wait until they are enough again.
+        // Some had expired; the rest waits until there is enough again.
         return None;
     }
     let item = |(arrival, fresh): (usize, Fresh<'g>)| {
@@ -176,13 +176,13 @@ fn gather<'g>(
         item
     };
     let mut items: Vec<_> = picked.into_iter().enumerate().map(item).collect();
-    // Of one name they stay in the order of arrival.
+    // Records of one name stay in the order of arrival.
     order::sort(&mut items);
     Some((items, generation))
 }
 
-/// Puts index entries in the place of records in DRAM, except for what changed while the segment was
-/// written. `false` if all was flushed meanwhile.
+/// Replaces records in DRAM by index entries, except those that changed while the segment was written. `false` if
+/// everything was flushed meanwhile.
 fn publish(
     engine: &Engine,
     shard: &Shard,
@@ -201,7 +201,7 @@ fn publish(
             locked.index().prefetch_all(batch.iter().map(|item| item.name()));
             batch.iter().for_each(|item| hand_over(&mut locked, item, number));
             if engine.shared().arena().loss().stage_after_reads() == stage::FOUND {
-                // Which older copies they had, their headers may not say any more.
+                // Their headers may no longer show their originals.
                 batch.iter().for_each(|item| locked.forget_sealed(item.name()));
             }
         }
@@ -217,7 +217,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     let used = resident.has(mark::USED);
     let uses = if resident.has(mark::USED_BEFORE) { USED_EARLIER } else { 0 };
     if locked.link(name, number, uses, item.bytes().len() as u32).is_err() {
-        // The index is as full as it gets; the record stays in DRAM for a later segment.
+        // The index is full; the record stays in DRAM for a later segment.
         return locked.log_tombstone(name, number);
     }
     let tier = locked.shared().counters().tier(locked.shard().segments().slot(number).tier);
@@ -229,7 +229,7 @@ fn hand_over(locked: &mut Locked<'_>, item: &Item<'_>, number: u16) {
     }
     let Some(sealed) = locked.shard().segments().sealed(number) else { return };
     let copy = used.then(|| crate::shard::promotion::keep(locked, resident, sealed).ok()).flatten();
-    // Reclaim may not have come to the end of the segment that the record was taken from.
+    // Reclaim may not have ended the segment that the record was reinserted from.
     locked.log_tombstone_of_origin(name, resident);
     let origin = crate::dram::heat::Origin::of(sealed).to_bits();
     resident.header.origin().store(origin, Ordering::Relaxed);

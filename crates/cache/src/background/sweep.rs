@@ -1,4 +1,4 @@
-//! Where nothing may be evicted and DRAM is full: what has expired gives its place back.
+//! Frees the room of expired records when DRAM is full and nothing may be evicted.
 
 use crate::dram::lane::{FullBlock, Lane};
 use crate::dram::resident::mark;
@@ -9,26 +9,26 @@ use crate::shard::Locked;
 
 /// Seconds from the beginning of one round over all of DRAM to that of the next.
 const INTERVAL_S: u32 = 10;
-/// Blocks looked at per step.
+/// Blocks checked per step.
 const BLOCKS_PER_STEP: usize = 8;
 
 /// A round over all full blocks of fresh records.
 #[derive(Default)]
 pub(crate) struct Sweep {
-    /// Unix seconds at which the next one may begin.
+    /// Unix seconds at which the next round may begin.
     due: u32,
-    /// Shards still to be looked at, and the numbers of the blocks of the one whose turn it is.
+    /// Shards still to be checked, and the remaining block numbers of the present one.
     shards: usize,
     blocks: Vec<u32>,
 }
 
 impl Sweep {
-    /// A round that has begun is worth ending, whatever it has gained so far.
+    /// Whether a round has begun; it must end, whatever it has gained so far.
     pub(crate) fn is_under_way(&self) -> bool {
         self.shards > 0 || !self.blocks.is_empty()
     }
 
-    /// Looks at some blocks; `false` if there are none before the next round is due.
+    /// Checks some blocks; `false` if there are none before the next round is due.
     pub(crate) fn step(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         if !self.is_under_way() {
             if now < self.due {
@@ -44,7 +44,7 @@ impl Sweep {
         for _ in 0..BLOCKS_PER_STEP {
             let Some(id) = self.blocks.pop() else { break };
             let mut locked = engine.shards()[self.shards].lock(engine.shared(), guard);
-            // It may have been emptied since, and filled anew with other records.
+            // It may have been emptied since, and filled again with other records.
             let block = locked.state().fresh().full().iter().copied().find(|block| block.id == id);
             if let Some(block) = block {
                 drop_expired(engine, &mut locked, block, now);

@@ -1,28 +1,28 @@
-//! Which part of the background takes back the next segment when a tier level is full.
+//! Decides which partition of the background reclaims the next segment when a tier level is full.
 //!
-//! Each part has segments of its own shards, and frees them at its own pace. So that what is evicted is old by
-//! the age of the whole level and not of a part, a part whose oldest segment is much younger than the oldest of
-//! all leaves the next one to the part that has it.
+//! Each partition reclaims segments of its own shards, at its own pace. Evicted records should be old by the age of the
+//! whole level. So a partition with an oldest segment that is much younger than the oldest of the level lets the
+//! partition with that one go first.
 
 use crate::background::reclaim::{Victim, segments_on};
 use crate::engine::Engine;
 
-/// A segment is taken back while at most this part of the level's segments is older.
+/// A segment may be reclaimed if at most a 64th of the level's segments is older.
 const OLDER_PART: usize = 64;
-/// A part waits for another for at most this many slices, since that one may be unable to go on.
+/// A partition waits for another one for at most 1000 slices, since that one may be unable to go on.
 const SLICES_MAX: u32 = 1000;
 
-/// How long a part has been waiting for another.
+/// The time that a partition has waited for another one.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// The age of the segment that another part has to take back first, ...
+    /// The age of the segment that another partition must reclaim first, ...
     oldest: u64,
-    /// ... and how many slices ago that was found.
+    /// ... and the slices since that was found.
     slices: u32,
 }
 
 impl Turn {
-    /// Whether the oldest segment of the part is old enough by the age of all, or was waited for long enough.
+    /// Whether the oldest segment of the partition is old enough within the level, or it has waited long enough.
     pub(crate) fn has_come(&mut self, engine: &Engine, level: u16, victim: Victim) -> bool {
         let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
         let age = engine.shards()[victim.shard].segments().age(victim.sealed.number);
@@ -38,12 +38,12 @@ impl Turn {
             *self = Self { oldest, slices: 0 };
         }
         self.slices = self.slices.saturating_add(1);
-        // A drive that does not answer holds up the part that waits for it.
+        // An unresponsive drive holds up the partition that waits for it.
         self.slices > SLICES_MAX || engine.shared().slots().is_any_silent()
     }
 }
 
-/// Ages of all segments of a level that hold something.
+/// Ages of all segments of a level with live records.
 fn ages(engine: &Engine, level: u16) -> impl Iterator<Item = u64> {
     segments_on(engine, 0..engine.shards().len(), level).filter_map(|(shard, sealed)| {
         let segments = engine.shards()[shard].segments();

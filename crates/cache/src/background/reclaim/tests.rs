@@ -1,4 +1,4 @@
-//! What others find while a segment is taken back.
+//! Other threads at work while a segment is reclaimed.
 
 use super::*;
 use crate::background::merge;
@@ -16,7 +16,7 @@ use terrace_device::{Device, Geometry};
 
 const NOW: u32 = 1_000_000;
 
-/// What others do while it reads or writes.
+/// The work of other threads while the drive reads or writes.
 type Meanwhile = Box<dyn Fn(&Cache) + Send + Sync>;
 
 struct Slow {
@@ -100,10 +100,10 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     store(&cache, 0..1000);
     let engine = &cache.engine();
     let victim = choose(engine, 0..1, 0, true).expect("some were sealed");
-    // All are one key's only copy. Some may be suspended for a key that has their bucket and fingerprint, and don't
-    // count as live until that is settled.
+    // All are their key's only record. Some may be deferred under another key's name with the same bucket and
+    // fingerprint, and do not count as live until that is reconciled.
     let records = engine.shards()[0].segments().usage(victim.sealed.number).records();
-    // Others find twice whether the cache is full.
+    // Other threads judge twice whether the cache is full.
     drive.begin(&cache, |cache| (0..2).for_each(|_| fullness::judge_fullness(cache.engine())));
     fullness::note_full(engine);
     let mut buffer = AlignedBuf::zeroed(64 << 10);
@@ -112,7 +112,7 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
     let done = reclaim(engine, guard, victim, &mut buffer, NOW);
     assert_eq!(done, Ok(()));
     assert!(!engine.shared().counters().is_full(), "any more");
-    // None was used.
+    // No record was used.
     assert_eq!(engine.shared().counters().evictions().load(Ordering::Relaxed), u64::from(records));
 }
 
