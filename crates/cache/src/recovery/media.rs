@@ -1,4 +1,4 @@
-//! What a drive may hold, read without a drive: the fuzz target `media` and the test of its corpus.
+//! Parses the contents of a drive without a drive: for the fuzz target `media` and the test of its corpus.
 
 use crate::log::page;
 use crate::log::page::{DIRECTORY_BYTES, Directory};
@@ -12,11 +12,11 @@ use crate::segments::page::{check_page, put_checksums};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed};
 
-/// Has every parser of what lies on a drive read `bytes`, as they are and with a checksum that fits,
-/// which random changes would else never get past; says how many of them made something of it.
+/// Parses `bytes` with every parser for the contents of a drive, as they are and with a correct checksum, which random
+/// changes would else never get past. Returns the number of parsers that accepted them.
 ///
 /// # Panics
-/// If a parser takes more than there is, or fails.
+/// If a parser reads beyond the end, or panics.
 pub fn read_media(bytes: &[u8]) -> usize {
     let whole = [first_page, footer, page, extent, log_page_of, directory];
     whole.iter().filter(|read| read(bytes)).count() + usize::from(records(bytes) > 0)
@@ -29,7 +29,7 @@ fn first_page(bytes: &[u8]) -> bool {
     matches!(layout::Superblock::decode(&page), FirstPage::Ours(_))
 }
 
-/// The footer is sought at the end.
+/// The footer is searched at the end.
 fn footer(bytes: &[u8]) -> bool {
     Footer::decode(bytes);
     let Some(length) = Footer::bytes_of(bytes).filter(|&length| length <= bytes.len()) else {
@@ -47,7 +47,7 @@ fn page(bytes: &[u8]) -> bool {
     put_checksums(&mut page, 7);
     let Some(head) = check_page(&page, 7) else { return false };
     let found = page.get(head.first()..).unwrap_or_default();
-    // Its first record is looked for as a request would, and one that it does not have.
+    // Its first record is looked up as a request would, and a key that it does not have.
     let key = Record::decode(found).map_or(&b"key"[..], |(record, _)| record.key).to_vec();
     read_pages(&key, head.seq(), &mut page.clone());
     read_pages(b"another", head.seq(), &mut page.clone());
@@ -92,7 +92,7 @@ fn directory(bytes: &[u8]) -> bool {
     Directory::decode(&directory).is_some()
 }
 
-/// Reads records until one is cut off.
+/// Reads records until one is cut off; returns their number.
 fn records(mut bytes: &[u8]) -> usize {
     let mut seen = 0;
     while let Some((record, taken)) = Record::decode(bytes) {

@@ -1,17 +1,17 @@
-//! The sets that the given tiers are members of: in which order they belong, and what a start costs that erases them.
+//! The sets that the given tiers are members of: their right order, and what a start would erase.
 
 use crate::config::Config;
 use crate::config::note::{Note, display_bytes};
 use crate::segments::layout::{FirstPage, Superblock, VERSION, VERSION_MIN};
 
-/// Positions of the given tiers in the order of their set, if they are all members of one set, each is there once, and
-/// they are given in another order.
+/// Positions of the given tiers in the order of their set, if they are all members of one set, each once, and are given
+/// in another order.
 pub(super) fn right_order(pages: &[FirstPage]) -> Option<Vec<usize>> {
     let order = complete_sets(pages).pop().filter(|order| order.len() == pages.len())?;
     (!order.is_sorted()).then_some(order)
 }
 
-/// What it costs to go on although the tiers do not fit: that erases what they hold. `None` if they hold nothing.
+/// A warning of what a start with tiers that do not fit erases; `None` if they hold nothing.
 pub(super) fn cost(config: &Config, pages: &[FirstPage], why: &str) -> Option<Note> {
     let held: Vec<_> = pages.iter().filter_map(ours).collect();
     if held.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn cost(config: &Config, pages: &[FirstPage], why: &str) -> Option<No
     Some(Note::Warning(format!("{why}; this start erases what {whose}, up to {bytes}{kept}")))
 }
 
-/// The sets whose members are all given, each once: positions of the tiers in the order of the set.
+/// The complete sets among the given tiers, each member given once: positions of the tiers in the order of the set.
 fn complete_sets(pages: &[FirstPage]) -> Vec<Vec<usize>> {
     let members = |set| {
         let members = pages.iter().enumerate().filter_map(|(at, page)| Some((ours(page)?, at)));

@@ -1,5 +1,5 @@
-//! From what an earlier process left to an open cache: whether the tiers and the state may be trusted,
-//! and what of them comes back.
+//! Recovery: from the tiers and the state of an earlier process to an open cache; decides what may be trusted, and
+//! brings it back.
 
 pub(crate) mod media;
 mod members;

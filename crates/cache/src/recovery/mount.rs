@@ -1,5 +1,4 @@
-//! Looking at the tiers before the cache is laid out: whose they are, and whether what they hold can
-//! be trusted.
+//! Inspects the tiers before the cache is laid out: the set that they belong to, and whether they can be trusted.
 
 use crate::config::error::OpenError;
 use crate::config::note::Note;
@@ -16,31 +15,31 @@ use terrace_device::{AlignedBuf, Device};
 /// Bytes of a tier's first page.
 pub const FIRST_PAGE: usize = PAGE;
 
-/// What the tiers turned out to be.
+/// The findings about the tiers.
 pub(crate) struct Mount {
     pub(super) geometry: Geometry,
-    /// What all tiers have in common from now on; [`Mount::superblock`] says what differs.
+    /// The superblock fields that all tiers have in common from now on.
     common: Superblock,
-    /// What a set that may be trusted said of itself.
+    /// The common superblock of a set that may be trusted.
     pub(super) found: Option<Superblock>,
     /// The oldest and the newest epoch of the superblocks of such a set.
     pub(super) epochs: (u64, u64),
-    /// If those differ: what to say of a tier that is behind, unless the state knows why.
+    /// If these differ: a message about a tier that is behind, unless the state explains it.
     pub(super) missed: Option<String>,
-    /// Of each tier of such a set.
+    /// The length of each tier's log in such a set.
     log_pages: Vec<u64>,
-    /// What each tier says of its write budget, whether the set may be trusted or not.
+    /// The balance of each tier's write budget, whether the set may be trusted or not.
     pub(super) balances: Vec<i64>,
-    /// Where the draws of this opening come from.
+    /// The random numbers of this opening.
     pub(super) random: Random,
     /// Lines for the log.
     pub(super) notes: Vec<Note>,
-    /// If the tiers do not fit: what it costs to go on.
+    /// If the tiers do not fit: a warning of what the start erases.
     pub(super) cost: Option<Note>,
 }
 
 impl Mount {
-    /// If the tiers do not fit: what it costs to go on.
+    /// If the tiers do not fit: a warning of what the start erases.
     pub(crate) fn into_cost(self) -> Option<Note> {
         self.cost
     }
@@ -99,7 +98,7 @@ impl Mount {
                 clean: false,
                 strict,
                 fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15) as u8,
-                // Far from what an earlier set had on these tiers.
+                // Far from the sequences of an earlier set on these tiers.
                 next_seq: (random.next() >> 24) + 1,
                 next_cas: 0,
                 clock: 0,
@@ -139,7 +138,7 @@ impl Mount {
         })
     }
 
-    /// Gives up what was found: the set is new from here on.
+    /// Gives the found set up: a new one begins.
     pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
         refuse_if_asked(config, why)?;
         self.notes.push(cold(why));
@@ -147,7 +146,7 @@ impl Mount {
         Ok(())
     }
 
-    /// The same where no start could do better, whatever the operator wants.
+    /// As [`Mount::go_cold`] where no other start could do better: the operator can't refuse it.
     pub(crate) fn give_up(&mut self, why: &str) {
         self.notes.push(Note::Warning(format!("COLD START: {why}; what the tiers held is gone")));
         self.begin_anew();
@@ -161,7 +160,7 @@ impl Mount {
         self.common.flush_due = 0;
     }
 
-    /// Pages of a tier's log that a clean stop left.
+    /// Pages of a tier's log, as of a clean stop.
     pub(crate) fn pages_of(&self, tier: usize) -> Option<u64> {
         self.log_pages.get(tier).copied()
     }
@@ -172,7 +171,7 @@ impl Mount {
 }
 
 impl Superblock {
-    /// The configuration with the sizes that the set was made with.
+    /// The configuration, with the sizes of the set.
     fn adjust(&self, config: &Config) -> Config {
         let tuning = Tuning {
             shards: Some(self.shards.into()),
@@ -201,17 +200,17 @@ pub(crate) fn boot_words(boot: [u8; 16]) -> [u64; 2] {
     [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
 }
 
-/// Whether the first page of a tier, or what there is of it, says that somebody else wrote it.
+/// Whether the first page of a tier, or the part of it that exists, was written by another program.
 pub fn is_foreign(page: &[u8]) -> bool {
     Superblock::decode(page) == FirstPage::Foreign
 }
 
-/// Whether the first page of a tier says that it is one of a set.
+/// Whether the first page of a tier is that of a member of a set.
 pub fn is_member(page: &[u8; FIRST_PAGE]) -> bool {
     matches!(Superblock::decode(page), FirstPage::Ours(_))
 }
 
-/// The set that tiers are of, as the first one says that is of any: what their state is found by. `None` if all are new.
+/// The set of the first tier that has one, by which the state is found; `None` if all are new.
 pub fn set_of(devices: &[Arc<dyn Device>]) -> Option<u64> {
     devices.iter().find_map(|device| match first_page(device.as_ref()) {
         Ok(FirstPage::Ours(page)) => Some(page.set),
@@ -242,7 +241,7 @@ fn balance_of(page: &FirstPage) -> i64 {
     }
 }
 
-/// The formats that this program reads, in words.
+/// The formats that this program reads, for a message.
 fn formats_read() -> String {
     match VERSION_MIN {
         VERSION => format!("format {VERSION}"),
@@ -250,13 +249,13 @@ fn formats_read() -> String {
     }
 }
 
-/// The superblock that all tiers share, if they are one complete set; `None` if they are all new.
+/// The superblock fields that all tiers share, if they are one complete set; `None` if they are all new.
 fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, String> {
     if pages.iter().all(|page| *page == FirstPage::Blank) {
         return Ok(None);
     }
     let mut first: Option<Superblock> = None;
-    // One tier that says no speaks for all: a drive that died may not have taken the word.
+    // One tier that denies it decides for all: the flag of a drive that failed may be out of date.
     let (mut strict, mut clean) = (true, true);
     for (at, (page, tier)) in pages.iter().zip(&config.tiers).enumerate() {
         let label = tier.device.label();

@@ -1,9 +1,9 @@
-//! Coming back: what the state and the tiers of an earlier process hold becomes the cache again.
+//! Recovers the records of an earlier process from its state and tiers.
 //!
-//! At opening the kill logs are read and the unsealed records put back; both are small. The sealed
-//! index follows shard by shard, from the segments' footers, while requests are served: a shard that
-//! waits has none of its sealed records yet, so that they are missed, and every change in it is noted
-//! in the log for all of its segments ([`Locked::log_change`]).
+//! At opening the tombstone logs are read and the fresh records put back; both are small. The sealed index follows
+//! shard by shard, from the segments' footers, while requests are served. A shard that waits has no sealed records yet,
+//! so that lookups miss them. Every change in it is appended to the log for all of its segments
+//! ([`Locked::log_change`]).
 
 use crate::dram::heat::Origin;
 use crate::dram::lane::{FullBlock, Lane};
@@ -26,20 +26,20 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
-/// Threads that may help at once.
+/// Threads that may recover at the same time.
 pub(crate) const THREADS_MAX: usize = 64;
-/// What a footer is expected to take; a longer one is read again as a whole.
+/// Expected bytes of a footer; a longer one is read again as a whole.
 const FOOTER_GUESS: usize = 16 << 10;
 
-/// How large the index of one shard may come back, of its part of the share of memory: all shards together have
-/// that share, and each grows in steps.
+/// A recovered index may have twice its shard's part of the memory share: all shards together have that share, and each
+/// grows in steps.
 const BEYOND_SHARE_PERCENT: usize = 200;
 
-/// Why a participant can join at a start.
+/// Why joining can't fail at a start.
 pub(super) const FIRST_ONE: &str = "there is no other participant yet";
 
-/// Puts back the unsealed records, and hands every shard the segments that are to be recovered.
-/// Nobody else uses the engine yet.
+/// Puts the fresh records back, and gives every shard the segments that must be recovered. Must be called before any
+/// other thread has the engine.
 pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
     let mut reader = engine.shared().quiesce().join().expect(FIRST_ONE);
     let guard = engine.shared().quiesce().guard(&reader);
@@ -61,7 +61,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         replay.retain(|slot, logged| {
             let keep = fits(slot, logged);
             if !keep {
-                // Its records are still in DRAM, or it never was whole.
+                // Its records are still in DRAM, or it was never complete.
                 log.ensure_room(slots);
                 log.free(slot);
                 slots.give_back(tier as u16, slot);
@@ -85,14 +85,14 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
         locked.await_segments(recovering, &taken);
     }
     engine.shared().quiesce().leave(&mut reader);
-    // Copies of hot records have that memory once all is back.
+    // Copies get that memory once all shards are recovered.
     engine.shared().budget().force(bytes_of(&replays));
     engine.begin_recovery(Recovery::of(replays, engine.shards().len()));
     engine.recovery().census().ask();
 }
 
-/// The records of surviving blocks, in order of arrival. Answers those whose originals are still in
-/// segments that count, and which the replay does not know to be void.
+/// Puts back the records of surviving blocks, in order of arrival. Returns those with originals in segments that count,
+/// if no tombstone in the replays names these.
 fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> Vec<(usize, Name)> {
     let mut taken = Vec::new();
     let arena = engine.shared().arena();
@@ -117,7 +117,7 @@ fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> V
             locked.retire_full(Lane::Fresh, id);
             continue;
         }
-        // A record that is voided leaves the block, and the last one takes the block with it.
+        // A voided record leaves the block, and the last one frees the block.
         let records: Vec<_> = arena.records(guard, id, fill).collect();
         for resident in records.iter().filter(|resident| !resident.has(mark::VOID)) {
             let name = put_back(engine, &mut locked, shard, resident, &seals, replays);
@@ -127,7 +127,7 @@ fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> V
     taken
 }
 
-/// Puts a record back; answers its name if it was taken from a segment that counts.
+/// Puts a record back; returns its name if it was reinserted from a segment that counts.
 fn put_back(
     engine: &Engine,
     locked: &mut Locked<'_>,
@@ -146,8 +146,8 @@ fn put_back(
     let origin = Origin::from_bits(resident.header.origin().load(Ordering::Relaxed));
     let sealed = seals.find(shard, origin);
     if resident.has(mark::SEALED) {
-        // The seal counts: the record is the segment's. Or it does not: then it still is this one,
-        // unless it was changed since. No index ever had fewer buckets.
+        // If the seal counts, the record is in the segment. If not, it is still here, unless a tombstone names it. No
+        // index ever had fewer buckets.
         let width = SealedIndex::width_of(engine.geometry().initial_buckets(shard));
         let is_ours = sealed.is_some_and(|(tier, slot, logged)| {
             !logged.is_committed()
@@ -157,17 +157,17 @@ fn put_back(
             locked.void_unlisted(resident);
             return None;
         }
-        // In this order: one that is sealed into nothing would be lost.
+        // In this order: a record that is marked as sealed without an origin would be lost.
         resident.header.mark().fetch_and(!mark::SEALED, Ordering::Release);
         crash_point("recovery: a record is unsealed again");
         resident.header.origin().store(0, Ordering::Release);
     } else if let Some((tier, slot, logged)) = sealed {
-        // Taken from a segment that is still there: from now on a kill says so.
+        // Reinserted from a segment that still exists: the log must have a tombstone from now on.
         engine.shared().make_log_room();
         if logged.is_committed() {
             engine.shared().logs()[tier].tombstone(slot, name);
         } else {
-            // It was moving there, and nothing here tells from where.
+            // The original was being relocated there; its old segment is unknown.
             engine
                 .shared()
                 .logs()
@@ -180,14 +180,14 @@ fn put_back(
     locked.adopt_bytes(resident.bytes.len() as u64);
     let shard = locked.shard();
     match shard.find_resident(engine.shared(), locked.guard(), &key, name.pos) {
-        // Blocks come in order of arrival, so this is the newer one.
+        // Blocks come in order of arrival, so this record is the newer one.
         Some((older, _, at)) => locked.supersede(name.pos, &older, at, resident.addr, Lane::Fresh),
         None => locked.enter(name.pos, resident.addr, Lane::Fresh),
     }
     taken
 }
 
-/// Segments by what a record in DRAM remembers of them.
+/// Segments by shard and origin, as records in DRAM have it.
 struct Seals(HashMap<(usize, u32), (usize, u32, Logged)>);
 
 impl Seals {
@@ -211,7 +211,7 @@ impl Seals {
     }
 }
 
-/// A segment whose footer was read; the names were taken out of it.
+/// A segment with its footer, without the names.
 struct Found {
     slot: SlotId,
     footer: Footer,
@@ -220,7 +220,7 @@ struct Found {
     live_bytes: u32,
 }
 
-/// An index entry as one number that sorts by position: position 32 | fingerprint 15 | segment 11.
+/// An index entry as a number that sorts by position: position 32 bits | fingerprint 15 | segment 11.
 fn packed(name: Name, number: u16) -> u64 {
     u64::from(name.pos) << 26 | u64::from(name.fingerprint) << 11 | u64::from(number)
 }
@@ -230,7 +230,7 @@ fn unpacked(bits: u64) -> (Name, u16) {
     (name, bits as u16 & 0x7ff)
 }
 
-/// Recovers the next shard; `false` when there is none left to begin with.
+/// Recovers the next shard; `false` when none is left to begin with.
 pub(crate) fn recover_next(engine: &Engine, reader: &mut Reader) -> bool {
     let Some(at) = engine.recovery().next_shard(engine.shards().len()) else { return false };
     let bytes = (engine.geometry().segment_bytes() as usize).max(FOOTER_GUESS);
@@ -245,11 +245,11 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
     let (shard, quiesce) = (&engine.shards()[at], engine.shared().quiesce());
     let (segments, generation) = {
         let locked = shard.lock(engine.shared(), quiesce.guard(reader));
-        // After a flush there is nothing to wait for, and what was sealed since is in the index.
+        // After a flush there is nothing to recover, and records sealed since are in the index.
         let Some(recovering) = locked.state().recovering() else { return };
         (recovering.segments().to_vec(), locked.state().generation())
     };
-    // The drive may take long, and no memory is to wait for it.
+    // The drive may be slow, and no memory must wait for it.
     quiesce.park(reader);
     let (entries_max, buckets_max) = (entries_max(engine), buckets_max(engine));
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
@@ -268,8 +268,8 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
         };
         let names = footer.names();
         if entries.len() + names.len() > entries_max || footer.buckets() as usize > buckets_max {
-            // The oldest have no room in the index, or this one was sealed under an index for which there is no
-            // room: narrower buckets than those would make words of the log mean less than was meant.
+            // The oldest segments have no room in the index, or this one was sealed under an index that has none: with
+            // fewer buckets, words of the log would void other records than they were meant for.
             lost.push((place, slot, logged));
             continue;
         }
@@ -305,8 +305,8 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
         engine.shared().slots().give(place);
         locked.give_numbers([logged.seat().number]);
     }
-    // What was changed in an earlier start, before the shard was back, was killed in all segments at
-    // once; the log drops such words when it is cleaned.
+    // Names that were changed in an earlier start, before the shard was recovered, have a tombstone for all segments of
+    // the shard, which cleaning drops.
     for (tier, slot, name) in unsaid {
         engine.shared().logs()[usize::from(tier)].ensure_room(engine.shared().slots());
         engine.shared().logs()[usize::from(tier)].tombstone(slot, name);
@@ -315,7 +315,7 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
     crash_point("recovery: a shard is back");
 }
 
-/// Makes the recovered segments and their index those of the shard.
+/// Publishes the recovered segments, and replaces the shard's index.
 fn put_in_place(
     engine: &Engine,
     locked: &mut Locked<'_>,
@@ -348,13 +348,13 @@ fn put_in_place(
     }
 }
 
-/// How many records a shard's index may have within its share of memory.
+/// Records that a shard's index may have within its share of memory.
 fn entries_max(engine: &Engine) -> usize {
     (buckets_of_share(engine) * SLOTS as u64 * PLANNED_PERMILLE / 1000) as usize
 }
 
-/// How large an index comes back: with an `-m` that is much less than before, or by what a drive makes up, it would
-/// not leave memory for anything else.
+/// Buckets of a recovered index, at most: with a much lower `-m`, or with wrong numbers from a drive, it could take all
+/// memory.
 fn buckets_max(engine: &Engine) -> usize {
     let least = engine.geometry().initial_buckets(engine.shards().len());
     (buckets_of_share(engine) as usize * BEYOND_SHARE_PERCENT / 100).max(least)
@@ -364,7 +364,7 @@ fn buckets_of_share(engine: &Engine) -> u64 {
     engine.index_share() / engine.shards().len() as u64 / SealedIndex::bytes_for(1)
 }
 
-/// An index of these entries, which are in order of position, with so many buckets at least.
+/// An index of these entries, which must be in order of position, with at least `buckets_min` buckets.
 fn build(entries: &[u64], buckets_min: usize) -> SealedIndex {
     let mut buckets =
         (entries.len() * 1000 / PLANNED_PERMILLE as usize / SLOTS + 2).max(buckets_min);
@@ -433,8 +433,8 @@ mod tests {
         assert!(matches!(update, Update::Done { .. }));
     }
 
-    /// A cache whose only record is sealed, and also in DRAM, from where it is or goes to a segment that does not
-    /// count yet.
+    /// A cache with one record, which is sealed and also in DRAM, reinserted from its segment or being sealed into one
+    /// that does not count yet.
     fn with_one_in_two_places(drive: &Arc<SimDevice>, state: &Arc<StateFile>, mark: u16) {
         let cache = open(drive, state);
         let (client_flags, expires, cas) = (0, 0, None);
@@ -467,7 +467,7 @@ mod tests {
         (Arc::new(SimDevice::new(8 << 20, 1)), Arc::new(StateFile::volatile().expect("memory")))
     }
 
-    /// A copy may be written to the tier above while its original moves from one segment to another.
+    /// A copy may be promoted to the tier above while its original moves from one segment to another.
     #[test]
     fn a_record_whose_original_was_moving_stays_deleted() {
         let (drive, state) = hardware();
@@ -483,7 +483,7 @@ mod tests {
         assert!(!is_there(&cache), "back from the dead");
     }
 
-    /// A start may be cut short when it has begun to take a record back from a seal that was.
+    /// A start may be interrupted when it has begun to take a record back from an interrupted seal.
     #[test]
     fn a_record_whose_seal_was_cut_short_outlives_a_start_that_is() {
         let (drive, state) = hardware();

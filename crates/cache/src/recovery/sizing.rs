@@ -1,4 +1,4 @@
-//! How much memory tiers of a size need: for buffers, and for an index of all that fits on them.
+//! The memory that tiers of a size need: for buffers, and for an index of all records that fit on them.
 
 use crate::background::scheduler;
 use crate::config::Config;
@@ -10,27 +10,27 @@ use crate::recovery::surviving::{Division, layout};
 use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
 
-/// One part of DRAM in so many is for counting how often records on flash are read: about four counters
-/// for each copy of 100 bytes that could be in DRAM.
+/// A 64th of DRAM is for the sketch that counts reads of records on tiers: about four counters for each copy of 100
+/// bytes that could be in DRAM.
 pub(crate) const SKETCH_SHARE: u64 = 64;
 
-/// Bytes of the index for each record: entries of 28 bits at a load of 88 %.
+/// Bytes of the index per record: entries of 28 bits at a load of 88 %.
 const INDEX_BYTES_PER_RECORD: u64 = 4;
-/// An index that has no room for a tier full of records of this size is refused: its tier would hardly be used.
+/// Tiers are refused if the index has no room for records of this size that fill them: they would hardly be used.
 pub const RECORD_BYTES_REFUSED: u64 = 4096;
-/// The operator is warned where it has no room for records of this size.
+/// The operator is warned if the index has no room for records of this size.
 pub const RECORD_BYTES_WARNED: u64 = 512;
-/// Memory is named that has room for one record in so many more: it is foretold to 10 %.
+/// The least memory has room for an eighth more records: the estimate is exact to 10 %.
 const MARGIN: u64 = 8;
-/// More mebibytes of memory, as a power of two, than any machine has.
+/// A power of two: more MiB of memory than any machine has.
 const MEMORY_BITS_MAX: u32 = 30;
 
-/// Records of this size that fill the tiers.
+/// Records of `record_bytes` bytes that fill the tiers.
 pub(crate) fn records_on(capacity: u64, full_percent: u32, record_bytes: u64) -> u64 {
     capacity / 100 * u64::from(full_percent) / record_bytes
 }
 
-/// Refuses tiers that this memory is too little for, and says how much is enough.
+/// Refuses tiers that need more memory; the error has the least memory.
 pub(crate) fn check(config: &Config, geometry: &Geometry) -> Result<(), OpenError> {
     let has_tuning = config.tuning.shards.is_some() || config.tuning.segment_bytes.is_some();
     if config.tiers.is_empty()
@@ -42,7 +42,7 @@ pub(crate) fn check(config: &Config, geometry: &Geometry) -> Result<(), OpenErro
     Err(explain(config))
 }
 
-/// What there is to do where memory is too little.
+/// The error for too little memory.
 pub(crate) fn explain(config: &Config) -> OpenError {
     let (memory, tiers) = (config.memory_bytes >> 20, capacity(config) >> 20);
     let least =
@@ -61,7 +61,7 @@ pub(crate) fn explain(config: &Config) -> OpenError {
 impl Config {
     /// The least memory in MiB (`-m`) with which records fill the tiers up to `full_percent`; each record takes
     /// `record_bytes` of a tier, key and header included. `None` where no memory is enough: the tiers are too small for
-    /// their segments, or larger than any index. `memory_bytes` is not looked at.
+    /// their segments, or larger than any index. Ignores `memory_bytes`.
     ///
     /// [`Cache::open`](crate::Cache::open) refuses new tiers with less than for [`RECORD_BYTES_REFUSED`], and warns
     /// with less than for [`RECORD_BYTES_WARNED`].
@@ -88,7 +88,7 @@ impl Config {
     }
 }
 
-/// Records for which the index will have room.
+/// Records that the index will have room for.
 fn room(config: &Config, geometry: &Geometry) -> u64 {
     records_in(index_room(config, geometry), geometry)
 }
@@ -97,7 +97,7 @@ fn records(config: &Config, record_bytes: u64) -> u64 {
     records_on(capacity(config), config.full_percent, record_bytes)
 }
 
-/// Records that so many bytes are enough for: the index of one shard at a time is there twice, while it grows.
+/// Records in an index of `index_bytes`: the index of one shard at a time exists twice, while it grows.
 pub(crate) fn records_in(index_bytes: u64, geometry: &Geometry) -> u64 {
     let shards = geometry.shards() as u64;
     index_bytes / (shards + 1) * shards / INDEX_BYTES_PER_RECORD
@@ -107,7 +107,7 @@ fn capacity(config: &Config) -> u64 {
     config.tiers.iter().map(|tier| tier.device.geometry().bytes).sum()
 }
 
-/// What [`crate::engine::Engine::index_room`] will be once a cache is opened.
+/// The value of [`crate::engine::limit::index_room`] once a cache is opened.
 fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let memory = config.memory_bytes;
     let (shards, block) = (geometry.shards() as u64, u64::from(geometry.block_bytes()));
@@ -138,7 +138,7 @@ mod tests {
     use std::sync::Arc;
     use terrace_device::{AlignedBuf, Device, Geometry as DeviceGeometry};
 
-    /// A drive of any size, which keeps nothing.
+    /// A drive of any size that keeps nothing.
     struct Empty(u64);
 
     impl Device for Empty {
@@ -170,7 +170,7 @@ mod tests {
 
     fn config(memory_mib: u64, tier_mib: u64) -> Config {
         let tiers = vec![Tier::new(Arc::new(Empty(tier_mib << 20)))];
-        // As many threads as a server has at most.
+        // The most threads that a server has.
         Config { tiers, background_threads: 4, ..Config::new(memory_mib << 20) }
     }
 
@@ -210,12 +210,12 @@ mod tests {
         assert_eq!(config(64, 1).least_mebibytes(RECORD_BYTES_REFUSED), None);
         let error = explain(&config(64, 1)).to_string();
         assert!(error.contains("no memory is enough for tiers of 1 MiB"), "{error}");
-        // What it is asked with changes nothing.
+        // The given memory does not change the result.
         let least = [1, 1 << 20].map(|memory| config(memory, 2048).least_mebibytes(1024));
         assert_eq!(least, [Some(21); 2]);
     }
 
-    /// The table of docs/guide/size.md says what the server would.
+    /// The table of docs/guide/size.md must have the same values.
     #[test]
     fn table_of_the_guide_has_the_least_memory() {
         let row = |tier_gib: u64| {

@@ -1,7 +1,7 @@
-//! Opening a cache: from configuration and devices to an engine, warm where that can be trusted.
+//! Opens a cache: from configuration and devices to an engine, warm if the earlier run can be trusted.
 //!
-//! The order matters. Devices are looked at before anything is written. The state is complete before
-//! the superblocks say that the cache is open, and those are flushed before the first change.
+//! The order matters. All devices are inspected before anything is written. The state is complete before the
+//! superblocks mark the cache as open, and these are flushed before the first change.
 
 use crate::background::scheduler;
 use crate::config::error::OpenError;
@@ -29,22 +29,22 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// After a power loss seal sequences go on this far beyond the last one that the log tells of, since
-/// there may be segments that it does not.
+/// After a power loss seal sequences continue this far beyond the last one in the log, since there may be segments that
+/// the log lacks.
 const SEQ_LEAP: u64 = 1 << 20;
-/// After a power loss CAS numbers of each shard go on so many numbers further.
+/// After a power loss the CAS numbers of each shard continue this much further.
 const CAS_LEAP: u64 = 1 << 32;
 
-/// What is known of an earlier run.
+/// The source for an earlier run.
 enum Past {
     Cold,
-    /// The state outlived it.
+    /// The state, which outlived its process.
     Process,
-    /// The tiers alone tell, by the directories of their logs.
+    /// The tiers alone, by the directories of their logs.
     Tiers,
 }
 
-/// Looks at the tiers, and writes nothing.
+/// Inspects the tiers; writes nothing.
 pub(crate) fn inspect(config: &Config) -> Result<Mount, OpenError> {
     let mount = Mount::inspect(config).map_err(|error| match error {
         OpenError::TooLittleMemory => sizing::explain(config),
@@ -93,7 +93,7 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     assemble(config, mount, state, past)
 }
 
-/// A start that is refused for want of the right state must not erase the one that is there.
+/// Refuses a start without the right state before it erases the present one.
 fn refuse_before_erasing(
     config: &Config,
     mount: &Mount,
@@ -106,7 +106,7 @@ fn refuse_before_erasing(
         Some(Doubt::Lost(_)) => None,
         Some(Doubt::Mismatch(why)) => Some(why),
         None => {
-            // For what is said of logs, not for records.
+            // For the replay of the logs, not for records.
             let layout = identity.layout().with_blocks(0, identity.layout().block_bytes());
             let file = Arc::new(StateFile::volatile()?);
             let state = State::anew(file, &identity.with_layout(layout))?;
@@ -116,13 +116,13 @@ fn refuse_before_erasing(
     why.map_or(Ok(()), |why| refuse_if_asked(config, &why))
 }
 
-/// What to say of tiers that the state is ahead of.
+/// The message about tiers that are older than the state.
 fn why_behind(mount: &Mount) -> String {
     let older = "the tiers hold an older content than the state; give the tiers of the last run";
     mount.missed.clone().unwrap_or_else(|| older.to_owned())
 }
 
-/// Decides what can be trusted, and readies the state for it.
+/// Decides what can be trusted, and prepares the state for it.
 fn judge(
     config: &Config,
     mount: &mut Mount,
@@ -130,7 +130,7 @@ fn judge(
     is_kept: bool,
     identity: &dyn Fn(&Mount) -> Identity,
 ) -> Result<(State, Past), OpenError> {
-    // Tiers that were open since, with another state, know more than this one.
+    // Tiers that were open since, with another state, are newer than this one.
     let is_ready = is_kept
         && state.field(Field::Ready).load(Ordering::Acquire) == 1
         && mount.epochs.1 <= state.field(Field::Epoch).load(Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn judge(
         let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
             None if !state.header().is_ahead_of(mount.epochs) => {
-                // All have at least that one; this start may die before they have its own.
+                // All tiers have at least the oldest epoch; this start may crash before they have its own.
                 state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
                 return Ok((state, Past::Process));
             }
@@ -191,14 +191,14 @@ fn judge(
     Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
 }
 
-/// Why what lies on the tiers can't be trusted.
+/// Why the tiers can't be trusted.
 enum Doubt {
-    /// No other start could: it need not be refused.
+    /// No other start could trust them: this one need not be refused.
     Lost(&'static str),
     Mismatch(String),
 }
 
-/// Why what lies on the tiers can't be trusted where the state of its last run is not to be had; none if it can.
+/// Why the tiers can't be trusted without the state of their last run; `None` if they can.
 fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<Doubt> {
     if mount.missed.is_some() || found.tells_all() {
         return mount.missed.clone().map(Doubt::Mismatch);
@@ -215,18 +215,18 @@ fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Opt
     })
 }
 
-/// What a new state begins with.
+/// Fills a new state with its first numbers.
 fn begin_anew(mount: &mut Mount, state: State) -> State {
     let set = *mount.set();
     state.field(Field::NextSeq).store(set.next_seq.max(1), Ordering::Relaxed);
-    // Item names are drawn anew, so that none is used twice whatever was lost.
+    // Item numbers begin anew at random, so that none is used twice whatever was lost.
     state.field(Field::NextItem).store(mount.random.next(), Ordering::Relaxed);
     state.field(Field::NextOrder).store(1, Ordering::Relaxed);
     state.field(Field::Seed).store(set.seed, Ordering::Relaxed);
     state
 }
 
-/// Finds each tier's log by its directory; says the highest seal sequence in them.
+/// Finds each tier's log by its directory; returns the highest seal sequence in them.
 fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Result<u64, String> {
     let mut seq_max = 0;
     for (at, tier) in config.tiers.iter().enumerate() {
@@ -239,7 +239,7 @@ fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Resu
     Ok(seq_max)
 }
 
-/// Sessions, and who else reads what they do: a flush, the background, recovery.
+/// Readers, at most: sessions, a flush, background and recovery threads.
 fn readers_max(config: &Config) -> usize {
     config.sessions_max + 1 + scheduler::PARTS_MAX + recover::THREADS_MAX
 }
@@ -289,8 +289,8 @@ fn assemble(
     let admission = Admission::new(config, ledger);
     let shared =
         Shared::new(sizes, Media { arena, slots, logs, state, counters }, hasher, admission);
-    // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before
-    // a cold start hardly ever fits again.
+    // Below 2^28, since some clients read CAS numbers of 32 bits; random, so that a number from before a cold start
+    // hardly ever matches again.
     let first_cas = match past {
         Past::Tiers => of_state(shared.state(), Field::FirstCas) / geometry.shards() as u64 + 1,
         _ => mount.random.next() >> 44,
@@ -318,17 +318,17 @@ fn assemble(
     open(config, engine)
 }
 
-/// The places on the tiers, and what the logs say of them.
+/// The segment slots of the tiers, and their logs.
 struct Logged {
     slots: Slots,
-    /// None without a state.
+    /// Empty without a state.
     logs: Vec<TombstoneLog>,
-    /// What the logs told, in a start that trusts them.
+    /// The replayed logs, if the start trusts them.
     replays: Vec<Replay>,
 }
 
-/// Reads the logs that are to be trusted. An error says whose can't be read; by then nobody else holds the
-/// state.
+/// Reads the logs if they are trusted. The error names the tier with an unreadable log; no other part holds the state
+/// then.
 fn logged(
     config: &Config,
     mount: &Mount,
@@ -390,7 +390,7 @@ fn arena(
     Ok(arena)
 }
 
-/// See [`Parts::state_bytes`].
+/// Bytes of DRAM for state, logs, sketch and ghost list; a part of [`Parts::fixed_bytes`].
 fn state_bytes(config: &Config, shared: &Shared) -> u64 {
     let overhead = shared.state().as_ref().map_or(0, |state| state.layout().overhead());
     let set_aside = if config.tiers.is_empty() {
@@ -407,7 +407,7 @@ fn state_bytes(config: &Config, shared: &Shared) -> u64 {
         + shared.admission().bytes()
 }
 
-/// Tells the state first that it is in use, then the tiers, then the state that all of these know.
+/// Marks the state as in use, then opens the tiers, then records in the state that all of these have the new epoch.
 fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
     if let Some(state) = engine.shared().state() {
         state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
@@ -420,7 +420,7 @@ fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
     Ok(engine)
 }
 
-/// The log of a tier can't be read: nothing can be trusted.
+/// Starts cold after a log could not be read: nothing can be trusted.
 fn start_over(
     config: &Config,
     mut mount: Mount,
@@ -437,8 +437,8 @@ fn start_over(
     assemble(config, mount, Some(Arc::new(state)), Past::Cold)
 }
 
-/// What is left of the write budgets. Where nobody knows what was written since a balance was noted,
-/// nothing is saved up, but what was overdrawn is still to be paid.
+/// The balances of the write budgets. If it is unknown what was written since a balance was stored, nothing is saved
+/// up, but an overdraft remains.
 fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
     let time = |state: &State| state.field(Field::Clock).load(Ordering::Relaxed) as u32;
     let of_state = |state: &State, tier| {
@@ -456,12 +456,12 @@ fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
     }
 }
 
-/// 0 without a state.
+/// A field of the state; 0 without a state.
 fn of_state(state: &Option<Arc<State>>, field: Field) -> u64 {
     state.as_ref().map_or(0, |state| state.field(field).load(Ordering::Relaxed))
 }
 
-/// Goes on with the CAS numbers of the last run, or notes the first ones.
+/// Sets the CAS numbers to those of the last run, or stores the first ones.
 fn restore_cas(shared: &Shared, shards: &[Shard], continues: bool) {
     let Some(state) = shared.state() else { return };
     let mut reader = shared.quiesce().join().expect(recover::FIRST_ONE);
@@ -476,8 +476,8 @@ fn restore_cas(shared: &Shared, shards: &[Shard], continues: bool) {
     shared.quiesce().leave(&mut reader);
 }
 
-/// Says on the tiers that the cache is open, and from where numbers go on: the next loss of power
-/// must not lead back to the same ones. That the logs are to be believed then is said once they are durable.
+/// Marks the cache as open in the superblocks, with its next numbers: after a power loss these must not be used again.
+/// The logs are marked as complete once they are durable.
 fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     durability::write_superblocks(engine, false)?;
     if config.durability != Durability::Power {
@@ -485,7 +485,7 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
     }
     for (log, tier) in engine.shared().logs().iter().zip(&config.tiers) {
         match log.make_durable(engine.shared().slots()) {
-            // Background work makes room; nothing is acknowledged before there is some.
+            // Background work makes room; no change is acknowledged before there is some.
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
             durable => durable.map_err(|source| {
                 crate::tiers::superblock::device_error(tier.device.as_ref(), source)

@@ -1,8 +1,7 @@
-//! How many blocks of DRAM outlive the process.
+//! The number of blocks of DRAM that outlive the process.
 //!
-//! That follows from `-m`. A server that was killed for its memory is started with another one, and must find what
-//! it had: so the state of a crash stays as it is, with as many blocks as it was made with, until a start after a
-//! clean stop makes it anew.
+//! It follows from `-m`. A server that was killed for its memory is started with another `-m`, and must find its
+//! records: so the state of a crash keeps its number of blocks until a start after a clean stop makes a new state.
 
 use crate::config::Config;
 use crate::recovery::mount::Mount;
@@ -10,16 +9,16 @@ use crate::shared::geometry::Geometry;
 use crate::state::{Identity, Layout, StateFile};
 use std::io;
 
-/// Blocks that only background work may take, at least (but no more than a part of the few that a small
-/// memory has, since three times as many are kept free), and at most.
+/// Blocks that only background work may take: at least 4 (or fewer in a small memory, since three times as many are
+/// kept free), at most 64.
 const RESERVE_MIN: u64 = 4;
 const RESERVE_MAX: u64 = 64;
-/// One block more survives for each so many that requests may fill.
+/// One more block survives for every 16 that requests may fill.
 const FILLED_SHARE: u64 = 16;
-/// Of the memory, the part that blocks of a state from before may take. A new state has little more than half.
+/// The part of memory that blocks of an earlier state may take. A new state has little more than half.
 const KEPT: (u64, u64) = (5, 8);
 
-/// How a new state is laid out.
+/// The layout of a new state.
 pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
     let blocks = (config.memory_bytes / u64::from(geometry.block_bytes())).max(1);
     let surviving = if config.tiers.is_empty() {
@@ -32,9 +31,9 @@ pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
     layout.with_blocks(surviving.min(u32::MAX.into()) as u32, geometry.block_bytes())
 }
 
-/// The identity of the state to go on with: after a crash of a server with another `-m`, with the blocks which that
-/// one had, as long as they leave memory for the rest. A state that knows of later starts than the tiers do is looked
-/// at whatever `-m` is, since it tells that what they hold is not to be believed.
+/// The identity of the state to use: after a crash of a server with another `-m`, with the blocks of that one, if they
+/// leave memory for the rest. A state that is ahead of the tiers is used with any `-m`, since it shows that they must
+/// not be trusted.
 ///
 /// # Errors
 /// If the file can't be read.
@@ -54,7 +53,7 @@ pub(crate) fn identity_of_past(
     Ok(wanted.with_layout(wanted.layout().with_blocks(blocks, wanted.layout().block_bytes())))
 }
 
-/// What the blocks that survive are for.
+/// The uses of the surviving blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Blocks that requests may fill ahead of sealing.
@@ -64,8 +63,8 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Of `blocks` in all, of which so many survive: fewer than are wanted where they are of a state from before, which
-    /// then has the reserve that it had, or one somewhat smaller.
+    /// For `blocks` in all and `surviving_blocks`: if an earlier state has fewer than are wanted, the reserve is that
+    /// of the earlier server, or slightly smaller.
     pub(crate) fn of(geometry: &Geometry, blocks: u64, surviving_blocks: u64) -> Self {
         let wanted = Self::wanted(geometry, blocks);
         if geometry.segment_bytes() == 0 || wanted.surviving(geometry) <= surviving_blocks {
@@ -81,7 +80,8 @@ impl Division {
         Self { fresh_max: geometry.fillable_blocks(blocks), reserve: reserve(blocks) }
     }
 
-    /// What requests may fill, and some more, a block that each shard has open, and the reserve.
+    /// Blocks that must survive: those that requests may fill, and a 16th more, an open one for each shard, and the
+    /// reserve.
     fn surviving(self, geometry: &Geometry) -> u64 {
         let filled = self.fresh_max + self.fresh_max / FILLED_SHARE;
         filled + geometry.shards() as u64 + self.reserve
@@ -111,7 +111,7 @@ mod tests {
             let survive = wanted.surviving(&geometry);
             assert_eq!(Division::of(&geometry, blocks, survive), wanted);
             assert_eq!(Division::of(&geometry, blocks, 2 * survive), wanted);
-            // In a larger memory they are for the same, but for what is rounded off.
+            // In a larger memory they have the same uses, up to rounding.
             for more in [2, 8, 100] {
                 let division = Division::of(&geometry, blocks * more, survive);
                 assert!(division.surviving(&geometry) <= survive, "{blocks}, {more}");
