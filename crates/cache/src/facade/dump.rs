@@ -1,12 +1,12 @@
-//! Walking over all records, for listings, beside the requests: shard by shard, first the segments, then what is in
+//! Dumps: a walk over all records, for listings, while requests are served: shard by shard, first the segments, then
 //! DRAM.
 //!
-//! A key that is there from the beginning of a walk to its end is shown at least once, however often it is
-//! overwritten or moved meanwhile. A record leaves its place only for a new segment or for the end of the blocks in
-//! DRAM. So a shard is walked until, under its lock, each segment was walked and no more than [`LAST_BYTES`] in DRAM
-//! were not; these are shown before the lock is let go. Wherever a key is at that moment, it was shown there. A segment
-//! that records are still being handed over to waits until it has all of them. A record that moves may be shown twice;
-//! one that is stored, changed or removed meanwhile, or not.
+//! A key that exists from the beginning of a walk to its end is shown at least once, however often it is overwritten or
+//! relocated meanwhile. A record moves only to a new segment or to the end of the blocks in DRAM. So a shard is walked
+//! until, under its lock, each segment was walked and at most [`LAST_BYTES`] in DRAM were not; these are shown before
+//! the lock is released. Wherever a key is at that moment, it was shown there. A segment that records are still being
+//! moved to waits until it has all of them. A record that moves may be shown twice; one that is stored, changed or
+//! removed meanwhile may be missed.
 
 use crate::background::listing::{is_listed, list_records, read_segment};
 use crate::dram::lane::FullBlock;
@@ -26,46 +26,46 @@ use std::time::Duration;
 use std::{thread, vec};
 use terrace_device::AlignedBuf;
 
-/// Records of a segment that a step shows at most: who lists them keeps what it writes until the client takes it.
+/// Records of a segment that a step shows, at most: the caller keeps its listing of them until the client takes it.
 const SHOWN_MAX: usize = 512;
-/// Bytes of blocks in DRAM that a step looks at, about.
+/// Bytes of blocks in DRAM that a step walks, about.
 const STEP_BYTES: u64 = 1 << 20;
-/// Bytes of blocks in DRAM that are looked at under a shard's lock, at most: requests wait for less than a millisecond.
+/// Bytes of blocks in DRAM walked under a shard's lock, at most: requests wait for less than a millisecond.
 const LAST_BYTES: u64 = 64 << 10;
-/// Where so many times the bytes of a shard were walked, and more came, its walk goes on to the end in one step, so
-/// that a slow client does not make it endless: what is written takes longer than to walk over it.
+/// After three times the first bytes of a shard were walked, and more came, its walk goes on to the end in one step, so
+/// that a slow client does not make it endless: walking is faster than writing.
 const TURNS_MAX: u64 = 3;
-/// Handing over the records of a segment takes about as long.
+/// Moving the records of a segment takes about this long.
 const HANDED_OVER_NAP: Duration = Duration::from_millis(1);
 
 /// A segment that was read.
 struct Opened {
     sealed: Sealed,
-    /// Where in the buffer those of its records lie that are left; `None` where there is a damaged page.
+    /// The bytes of its remaining records in the buffer; `None` for each damaged page.
     records: vec::IntoIter<Option<Range<usize>>>,
 }
 
-/// How far the walk over one shard is.
+/// The progress of the walk over one shard.
 #[derive(Default)]
 struct Progress {
-    /// Segments that come next, and are walked as far as the next look at the shard is concerned.
+    /// Segments to walk next; they count as walked already.
     left: Vec<Sealed>,
-    /// Sequences of the seals of those that were walked and are still there.
+    /// Seal sequences of the segments that were walked and still exist.
     segments: HashSet<u64>,
-    /// Blocks in DRAM that were walked, by their order, and how far.
+    /// Blocks in DRAM that were walked, by their order, with the bytes walked.
     blocks: HashMap<u64, u32>,
-    /// Bytes to walk when the shard was begun; `None` before.
+    /// Bytes of the shard when its walk began; `None` before.
     first_bytes: Option<u64>,
     walked_bytes: u64,
 }
 
-/// What a look at a shard under its lock brings.
+/// The next part of a shard, as found under its lock.
 enum Look {
     /// Segments that were not walked yet are in [`Progress::left`].
     Segments,
-    /// These blocks in DRAM.
+    /// Parts of blocks in DRAM.
     Blocks(Vec<Unwalked>),
-    /// Only segments are left whose records are still being handed over.
+    /// Only segments are left that records are still being moved to.
     Wait,
     /// Everything was shown.
     Done,
@@ -89,23 +89,23 @@ pub struct Dump {
 struct Walk {
     buffer: AlignedBuf,
     shard: usize,
-    /// Of that shard.
+    /// The progress in that shard.
     progress: Progress,
     /// The segment in the buffer.
     opened: Option<Opened>,
     sample: Sample,
 }
 
-/// Which segments are shown.
+/// The choice of segments that are shown.
 struct Sample {
     one_in: u64,
-    /// Segments so far, and those of them that were shown.
+    /// Segments so far; `shown` of them were shown.
     segments: u64,
     shown: u64,
 }
 
 impl Dump {
-    /// Begins a walk; `None` when as many as can be are under way.
+    /// Begins a walk; `None` when too many are in progress.
     pub fn begin(cache: &Cache) -> Option<Self> {
         let reader = cache.engine.shared().quiesce().join()?;
         let bytes = cache.engine.geometry().segment_bytes() as usize;
@@ -120,18 +120,18 @@ impl Dump {
         Some(Self { engine: Arc::clone(&cache.engine), reader, walk })
     }
 
-    /// Shows every `one_in`-th segment only, spread over all shards; DRAM as ever.
+    /// Shows only every `one_in`-th segment, counted over all shards; DRAM is shown in full.
     pub fn sample(&mut self, one_in: u64) {
         self.walk.sample.one_in = one_in.max(1);
     }
 
-    /// How many segments there were so far, for each that was shown.
+    /// Segments so far, per shown one.
     pub fn segments_per_shown(&self) -> f64 {
         self.walk.sample.segments as f64 / self.walk.sample.shown.max(1) as f64
     }
 
     /// Shows some records of one segment, or of a shard's DRAM, without the expired ones; `false` when there are no
-    /// more. Holds no lock while it reads a segment from its drive. Naps where a segment is just being handed over.
+    /// more. Holds no lock while it reads a segment from its drive. Sleeps while records are being moved to a segment.
     pub fn step(&mut self, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
         let Self { engine, reader, walk } = self;
         let shard = walk.shard;
@@ -153,7 +153,7 @@ impl Dump {
 }
 
 impl Walk {
-    /// One part of the shard; whether it was the last, `None` to come back later.
+    /// Walks one part of the shard; `true` after the last one, `None` if it must wait.
     fn step(
         &mut self,
         engine: &Engine,
@@ -198,13 +198,13 @@ impl Sample {
 }
 
 impl Progress {
-    /// Whether what is written to the shard keeps the walk from its end.
+    /// Whether writes to the shard keep the walk from its end.
     fn is_late(&self) -> bool {
         let first_bytes = self.first_bytes.unwrap_or(0).max(STEP_BYTES);
         self.walked_bytes > TURNS_MAX * first_bytes
     }
 
-    /// Looks for what was not walked yet, and counts it as walked. Shows the last of it itself.
+    /// Finds the parts that were not walked yet, and counts them as walked. Shows the last ones itself.
     fn look(
         &mut self,
         engine: &Engine,
@@ -235,7 +235,7 @@ impl Progress {
         Look::Done
     }
 
-    /// Puts the segments that come next to the left, and says whether there are some that have to wait.
+    /// Lists the segments to walk next in `left`; `true` if there are segments that must wait.
     fn look_for_segments(&mut self, shard: &Shard, state: &ShardState) -> bool {
         let (filling, all): (Vec<_>, Vec<_>) =
             shard.segments().iter().partition(|sealed| state.is_filling(sealed));
@@ -249,7 +249,7 @@ impl Progress {
         block.fill - self.blocks.get(&block.order).copied().unwrap_or(0)
     }
 
-    /// What a step looks at of `blocks`, which are all of the shard.
+    /// The parts of `blocks`, which must be all of the shard, for the next step.
     fn take_blocks(&mut self, blocks: &[FullBlock]) -> Vec<Unwalked> {
         let (mut taken, mut walked, mut left_bytes) = (Vec::new(), HashMap::new(), STEP_BYTES);
         for block in blocks {
@@ -268,7 +268,7 @@ impl Progress {
     }
 }
 
-/// The blocks of a shard's records that are in DRAM only, oldest first.
+/// The blocks of a shard's fresh records, oldest first.
 fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
     let open = state.fresh().open().map(|block| FullBlock {
         id: block.id(),
@@ -278,7 +278,7 @@ fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
     state.fresh().full().iter().copied().chain(open).collect()
 }
 
-/// Shows the unsealed records in parts of blocks, which stay what they are under the guard.
+/// Shows the fresh records in parts of blocks, which do not change under the guard.
 fn list_blocks(
     engine: &Engine,
     guard: Guard<'_>,
@@ -299,7 +299,7 @@ fn list_blocks(
     }
 }
 
-/// Shows the next records of the segment that is in `buffer`, and closes it behind the last.
+/// Shows the next records of the segment in `buffer`, and closes it after the last.
 fn list_part(
     engine: &Engine,
     guard: Guard<'_>,
@@ -310,7 +310,7 @@ fn list_part(
     visit: &mut impl FnMut(Listed<'_>),
 ) {
     let Some(Opened { sealed, records }) = opened else { return };
-    // Its number may be another's by now.
+    // The number may have another segment by now.
     let is_current = engine.shards()[shard_at].segments().is_current(*sealed);
     if is_current {
         let part = records.by_ref().take(SHOWN_MAX).flatten().map(|span| &buffer[span]);

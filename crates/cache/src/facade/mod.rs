@@ -1,4 +1,4 @@
-//! The cache as its callers see it.
+//! The public face of the cache: opening and closing, dumps, and statistics.
 
 pub(crate) mod cache;
 pub(crate) mod dump;
