@@ -118,7 +118,7 @@ pub(crate) struct Maintenance {
     /// Segments that are relocated at once, at most; 0 where there is no memory to compact segments.
     segments_max: usize,
     rounds: Vec<Round>,
-    /// Drives were told to use deadlines.
+    /// Deadlines of the drives are on.
     is_timing: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a cache could not be opened; the text says what to change.
+/// Why a cache could not be opened, with what to change.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The configuration contradicts itself or the devices.

@@ -42,7 +42,7 @@ impl Ages {
         (order != NONE).then_some(shard)
     }
 
-    /// A shard whose open block was opened before `order`, if there is one.
+    /// A shard with an open block that was opened before `order`, if there is one.
     pub(crate) fn opened_before(&self, order: u64) -> Option<usize> {
         self.open.iter().position(|open| open.load(Ordering::Relaxed) < order)
     }

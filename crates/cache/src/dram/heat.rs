@@ -7,10 +7,9 @@ use crate::segments::segment::Sealed;
 use std::sync::atomic::{AtomicU64, Ordering};
 use terrace_policy::{Heat, Promotion};
 
-/// The sealed original of a hot copy: segment number, and the low bits of the seal sequence, which tell it from a later
-/// use of the number. It is only used to remove the original's entry from the index, which the name has to fit too. A
-/// copy would have to outlive 2^21 seals to be taken for that of another segment; reclaim drops it before, with its
-/// original.
+/// The sealed original of a hot copy: segment number, and the low bits of the seal sequence, which distinguish it from
+/// a later use of the number. It is only used to remove the original's entry from the index, which the name has to fit
+/// too. A copy that outlives its original by 2^21 seals could be taken for that of another segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u32);
 
@@ -18,7 +17,7 @@ impl Origin {
     /// The record has no sealed original.
     pub(crate) const NONE: u32 = 0;
 
-    /// Takes the next seal sequence. Skips those whose segments could have an origin equal to [`Self::NONE`]: no
+    /// Takes the next seal sequence. Skips sequences of segments that could have an origin equal to [`Self::NONE`]: no
     /// tombstone would be written when their records are replaced.
     pub(crate) fn next_seq(counter: &AtomicU64) -> u64 {
         let is_told = |seq| Self::of(Sealed { number: 0, seq }).to_bits() != Self::NONE;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 /// Which blocks a record in DRAM lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Records that are nowhere else: not yet sealed, or the cache itself without tiers.
+    /// Records without a sealed original: not yet sealed, or the cache itself without tiers.
     Fresh,
     /// Copies of sealed records.
     Hot,

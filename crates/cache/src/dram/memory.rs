@@ -172,8 +172,8 @@ impl Arena {
         let length = blocks as usize * self.block_bytes as usize;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the range is the front of our own mapping, at least so long, and nothing in it was
-        // handed out yet.
+        // SAFETY: the range is the front of our own mapping, which is at least as long, and nothing in it was handed
+        // out yet.
         unsafe { mmap(self.base.as_ptr().cast(), length, access, flags, file, at) }?;
         self.watch = Watch::over(self.base, length, self.loss);
         Ok(())
@@ -212,7 +212,7 @@ impl Arena {
         self.surviving > 0 && !self.is_united.load(Ordering::Relaxed)
     }
 
-    /// Uses surviving blocks as all others from here on, and for good: once no tier takes their records, records need
+    /// Uses surviving blocks as all the rest from here on, and for good: once no tier takes their records, records need
     /// all blocks.
     pub(crate) fn unite(&self) {
         let mut pool = lock(&self.pool);
@@ -291,7 +291,7 @@ impl Arena {
         Some(block)
     }
 
-    /// A block whose space in the state was returned, after reserving it again; `None` if the file system is full.
+    /// A block that had returned its space in the state, after reserving it again; `None` if the file system is full.
     fn ask_for_room(&self, pool: &mut Pool) -> Option<u32> {
         let id = *pool.punched.last()?;
         self.state.as_ref()?.reserve_block(id).ok()?;
@@ -360,7 +360,7 @@ impl Arena {
         lock(&self.pool).retired.len()
     }
 
-    /// Takes back a block whose records are all unlinked.
+    /// Retires a block after all its records were unlinked.
     pub(crate) fn retire(&self, id: u32, quiesce: &Quiesce) {
         self.note(id, 0);
         self.meta[id as usize].live.store(0, Ordering::Relaxed);

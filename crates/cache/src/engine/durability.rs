@@ -49,8 +49,8 @@ fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), Ope
     })
 }
 
-/// Writes the superblocks while the cache is open. If a tier has failed, its log fails instead, and in strict mode the
-/// superblocks say so.
+/// Writes the superblocks while the cache is open. The log of a failed tier fails; in strict mode the superblocks then
+/// mark all logs as unusable, and nothing more is written.
 pub(crate) fn tell_all_tiers(engine: &Engine) -> io::Result<()> {
     let failed = engine.shared.slots().tiers().iter().map(TierStore::has_failed);
     let logs = engine.shared.logs().iter().zip(failed);
@@ -66,9 +66,9 @@ pub(crate) fn has_failed_log(engine: &Engine) -> bool {
     engine.shared.logs().iter().any(TombstoneLog::has_failed)
 }
 
-/// In strict mode a failed log must not be used after a power loss: no change is acknowledged before a superblock says
-/// so. One superblock is enough, since all must agree at the next start; the drive of the failed log may refuse its
-/// own.
+/// In strict mode a failed log must not be used after a power loss: no change is acknowledged before a superblock marks
+/// the logs as unusable. One superblock is enough, since all must agree at the next start; the drive of the failed log
+/// may refuse its own.
 pub(crate) fn distrust_failed_logs(engine: &Engine) {
     if engine.is_strict && has_failed_log(engine) && !engine.is_distrusted.load(Ordering::Relaxed) {
         let tiers = 0..engine.shared.slots().tiers().len();
@@ -77,8 +77,8 @@ pub(crate) fn distrust_failed_logs(engine: &Engine) {
     }
 }
 
-/// With [`Durability::Power`]: makes all words of the logs outlive a power loss, unless superblocks say that no log
-/// must be used after one.
+/// With [`Durability::Power`](crate::Durability::Power): makes all words of the logs outlive a power loss, unless
+/// superblocks mark the logs as unusable after one.
 pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
     for log in engine.shared.logs() {
         match log.has_failed() {

@@ -60,11 +60,11 @@ pub(crate) struct Engine {
     with_cas: bool,
     /// See [`Durability::Power`].
     is_strict: bool,
-    /// The superblocks say that the logs must not be used after a power loss.
+    /// The superblocks mark the logs as unusable after a power loss.
     is_distrusted: AtomicBool,
     /// In strict mode: the logs on the tiers hold all changes that were ever acknowledged.
     has_durable_logs: AtomicBool,
-    /// Whether the superblocks say so.
+    /// Whether the superblocks mark them as complete.
     told_strict: Mutex<bool>,
     /// In strict mode: the time of the next flush in all superblocks; `None` if they may differ.
     told_due: Mutex<Option<u32>>,

@@ -17,7 +17,7 @@ pub(crate) const PLANNED_PERMILLE: u64 = 920;
 /// Buckets that share a version.
 const GROUP: usize = 16;
 
-/// Segments that a name may stand for; as many as two buckets can hold.
+/// The segments with entries of a name; at most as many as two buckets can hold.
 pub(crate) type Segments = ArrayVec<u16, { 2 * SLOTS }>;
 
 #[repr(align(64))]

@@ -175,8 +175,8 @@ impl TombstoneLog {
         self.count_tombstone(slot);
     }
 
-    /// Appends that a record in the segment at `slot` is void whose entry was dropped without knowing its key; it
-    /// shared bucket and fingerprint with `name`.
+    /// Appends that a record in the segment at `slot` is void. Its entry was dropped without knowing its key; it shared
+    /// bucket and fingerprint with `name`.
     pub(crate) fn tombstone_by_prefix(&self, slot: u32, name: Name) {
         self.append(Word::TombstoneByPrefix { slot, name: name.short() });
         self.count_tombstone(slot);

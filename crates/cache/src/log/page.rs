@@ -52,8 +52,8 @@ impl Page {
     }
 }
 
-/// Writes a page of the ring into `out`; returns its checksum. Waits for words whose positions were taken and that are
-/// not stored yet: their threads hold no lock that this one needs.
+/// Writes a page of the ring into `out`; returns its checksum. Waits for words with positions that were taken, but that
+/// are not stored yet: their threads hold no lock that this one needs.
 pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32 {
     put_u64(out, 8, header.set);
     put_u64(out, 16, header.page);

@@ -43,11 +43,11 @@ pub(crate) struct Replay {
     tombstones: Vec<u64>,
     /// Each `TombstoneInShard` with its position, in the same way.
     shard_tombstones: Vec<(u64, u64)>,
-    /// By slot, the slots whose segments follow the commit of the one there.
+    /// By slot, the slots of the segments that follow its commit.
     followers: HashMap<u32, Vec<u32>>,
     /// By slot, the seal sequences of segments on other tiers that follow its commit.
     followers_abroad: HashMap<u32, Vec<u64>>,
-    /// Those of these whose commit came.
+    /// Seal sequences of such segments after that commit came.
     committed_abroad: Vec<u64>,
 }
 

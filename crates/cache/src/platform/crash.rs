@@ -1,4 +1,4 @@
-//! Crash points: a simulator looks at what a crash there would leave. Without the feature `crash-points` they are
+//! Crash points: a simulator examines what a crash there would leave. Without the feature `crash-points` they are
 //! empty.
 
 #[cfg(feature = "crash-points")]

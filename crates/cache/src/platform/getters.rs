@@ -1,6 +1,6 @@
 //! Methods that return a field.
 
-/// Writes methods of a type which return its private fields of the same name: a reference where `&` says so, else a copy.
+/// Writes methods of a type which return its private fields of the same name: a reference after `&`, else a copy.
 macro_rules! getters {
     ($name:ident { $($rest:tt)* }) => {
         impl $name {

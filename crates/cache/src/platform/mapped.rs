@@ -1,4 +1,4 @@
-//! Mappings of memory and of files: tables that are zeroed and take no memory before use, and the state's file, whose
+//! Mappings of memory and of files: tables that are zeroed and take no memory before use, and the state's file; its
 //! lost pages are replaced by zeros.
 
 use bytemuck::Zeroable;

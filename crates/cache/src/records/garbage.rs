@@ -10,7 +10,7 @@ pub(crate) struct GarbageChunks {
     runs: Vec<Run>,
     /// Items of which a thread removes a chunk at this moment.
     removing: Vec<ItemId>,
-    /// Items whose chunks are being stored: no manifest owns them yet.
+    /// Items with chunks that are being stored: no manifest owns them yet.
     uploads: HashSet<ItemId>,
     /// Items that are being sent, with the number of clients: their chunks must stay until then.
     pinned: HashMap<ItemId, u32>,

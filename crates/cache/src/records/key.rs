@@ -28,7 +28,7 @@ impl<'a> Key<'a> {
         self.bytes
     }
 
-    /// The key without its bytes and their lifetime: enough for [`crate::Session::prefetch`].
+    /// The key without its bytes and their lifetime: enough for [`crate::Session::look_ahead`].
     pub fn detached(&self) -> Key<'static> {
         Key { bytes: &[], ..*self }
     }
@@ -75,8 +75,8 @@ pub(crate) struct Hasher {
     pub(super) seed: u64,
     pub(super) shard_bits: u32,
     pub(super) fingerprint_bits: u32,
-    /// Neighbouring chunks have neighbouring hashes. Only allowed where each is an extent: a page table can't tell more
-    /// than two pages of records apart that are so close to each other.
+    /// Neighbouring chunks have neighbouring hashes. Only allowed where each is an extent: a page table would confuse
+    /// more than two pages of records that are so close to each other.
     pub(super) chunks_together: bool,
 }
 

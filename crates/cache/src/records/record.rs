@@ -232,7 +232,7 @@ pub enum NewValue<'a> {
     /// Two byte strings, stored one after the other (an append needs no copy of its own); together
     /// at most [`crate::Cache::inline_bytes_max`].
     Inline(&'a [u8], &'a [u8]),
-    /// A large value whose chunks are already stored.
+    /// A large value; its chunks must be stored already.
     Chunked(&'a Manifest),
 }
 

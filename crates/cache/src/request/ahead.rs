@@ -33,8 +33,8 @@ struct Place<'s> {
 type Places<'s> = ArrayVec<Place<'s>, AHEAD_MAX>;
 
 impl Session {
-    /// Prefetches the lines for the requests of a pipeline; worth it for more than one. Keys behind the first
-    /// [`AHEAD_MAX`] are ignored.
+    /// Prefetches the lines for the requests of a pipeline; worth it for more than one. Keys behind the 32nd are
+    /// ignored.
     #[inline]
     pub fn look_ahead<'k>(&self, keys: impl Iterator<Item = (Key<'k>, Intent)>) {
         let place = |(key, intent): (Key<'k>, Intent)| {
@@ -53,7 +53,7 @@ impl Session {
         let (mut records, mut on_tiers) = (ArrayVec::<_, AHEAD_MAX>::new(), Places::new());
         for at in &places {
             let record = at.shard.table().load(guard).likely(at.name.pos);
-            // A record in DRAM that changes may be a copy, whose original has an entry.
+            // A record in DRAM that changes may be a copy: its original has an entry.
             if has_tiers && (record.is_none() || at.intent == Intent::Change) {
                 on_tiers.push(*at);
             }

@@ -185,7 +185,7 @@ impl Session {
 
     /// Prefetches the first half of the bytes that were read, behind those of [`Session::prefetch_check`]. Should be
     /// called for the read that is checked after the next one: drives write to memory, from where the bytes must come
-    /// for the walk to the record and its checksum. More lines at once would delay the others.
+    /// for the walk to the record and its checksum. More lines at once would delay each other.
     pub fn prefetch_read(&self, bytes: &[u8]) {
         if let Some(rest) = bytes.get(PAGE_LINES * prefetch::LINE_BYTES..) {
             prefetch::lines::<AHEAD_LINES>(rest.as_ptr());

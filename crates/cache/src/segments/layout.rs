@@ -241,7 +241,7 @@ pub(crate) struct Footer {
     pub(super) extents: Vec<Extent>,
 }
 
-/// The fixed part stands at the very end of the segment.
+/// Bytes of the fixed part, which is at the very end of the segment.
 pub(crate) const FOOTER_HEADER: usize = 64;
 /// Names per value of the topmost 7 bits of their position; the entries keep the 25 bits below.
 const DIRECTORY: usize = 128;

@@ -17,8 +17,8 @@ use terrace_policy::Promotion;
 /// Background work frees a block or two more than it must, and readers release blocks a little later.
 const BLOCKS_PASSED: u64 = 8;
 
-/// Whether copies can be made without dropping others: beyond the blocks that background work keeps free, and the few
-/// more that it frees.
+/// Whether there is room for a copy without dropping another one: beyond the blocks that background work keeps free,
+/// and the few more that it frees.
 fn has_room(shared: &Shared) -> bool {
     let available = shared.arena().available(shared.budget(), shared.place_for(Lane::Hot));
     available > shared.spare_blocks() + BLOCKS_PASSED

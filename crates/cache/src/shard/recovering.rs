@@ -6,7 +6,7 @@ use crate::segments::segment::SlotId;
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-/// A shard whose sealed records are not recovered yet; `changed` are names that must not come back.
+/// A shard with sealed records that are not recovered yet; records of the names in `changed` must not come back.
 #[derive(Default)]
 pub(crate) struct Recovering {
     segments: Vec<(SlotId, u32, Logged)>,

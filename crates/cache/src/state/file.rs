@@ -63,7 +63,7 @@ impl StateFile {
         Ok(copy)
     }
 
-    /// A copy as a clean stop leaves it once everything is on the tiers: see [`StateFile::retire`].
+    /// A copy as a clean stop leaves it once everything is on the tiers: only its first page.
     ///
     /// # Errors
     /// There is no memory for the copy, or the file can't be read.
