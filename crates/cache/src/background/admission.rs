@@ -41,7 +41,7 @@ fn choice(engine: &Engine, tier: u16) -> Option<(WritePolicy, bool)> {
 /// The decision about a shard's oldest records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sifted {
-    /// No record must be sealed now; `true` if there was anything to do.
+    /// Nothing is sealed now; `true` if there was anything to do.
     Held(bool),
     /// Records that may be sealed, if they are enough for a segment.
     Due(Wanted),

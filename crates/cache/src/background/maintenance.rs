@@ -123,7 +123,7 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// For the shards `shards`; relocates at most `segments_max` segments at once, or does not compact segments if 0.
+    /// For these shards; relocates at most `segments_max` segments at once, or does not compact segments if 0.
     pub(crate) fn new(
         reader: Reader,
         shards: Range<usize>,

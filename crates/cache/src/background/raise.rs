@@ -11,7 +11,7 @@ use terrace_policy::WritePolicy;
 /// Decides which copies are written to the present level of writes when they are dropped.
 pub(crate) struct Raise<'e> {
     slots: &'e Slots,
-    /// The level that is written; `None` if no copy must be promoted.
+    /// The level that is written; `None`: no copy is promoted.
     rung: Option<u16>,
     /// Bytes that may still be promoted.
     bytes: u32,

@@ -115,7 +115,7 @@ pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
     engine.shards()[victim.shard].segments().usage(victim.sealed.number).live_records() > 0
 }
 
-/// Whether no segment of a level has so many void bytes, or so few records, that reclaiming it frees a slot.
+/// Whether no segment of a level has so many void bytes, or so few bytes of records, that reclaiming it frees a slot.
 pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
     let segment_bytes = engine.geometry().segment_bytes();
     engine.shards().iter().all(|shard| {

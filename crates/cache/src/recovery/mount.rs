@@ -138,7 +138,7 @@ impl Mount {
         })
     }
 
-    /// Gives the found set up: a new one begins.
+    /// Gives up the found set, unless the operator wants no cold start: a new set begins.
     pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
         refuse_if_asked(config, why)?;
         self.notes.push(cold(why));

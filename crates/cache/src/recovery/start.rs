@@ -35,7 +35,7 @@ const SEQ_LEAP: u64 = 1 << 20;
 /// After a power loss the CAS numbers of each shard continue this much further.
 const CAS_LEAP: u64 = 1 << 32;
 
-/// The source for an earlier run.
+/// What an earlier run can be recovered from.
 enum Past {
     Cold,
     /// The state, which outlived its process.
