@@ -288,7 +288,7 @@ impl SealedIndex {
         removed
     }
 
-    /// Removes the entries in `buckets` that have segments which are `gone`, and shows `removed` the segment of each.
+    /// Removes the entries of segments that are `gone` from `buckets`, and shows `removed` the segment of each.
     pub(crate) fn purge_buckets(
         &self,
         buckets: std::ops::Range<usize>,

@@ -91,8 +91,8 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
     engine.recovery().census().ask();
 }
 
-/// Puts back the records of surviving blocks, in order of arrival. Returns those with originals in segments that count,
-/// if no tombstone in the replays names these.
+/// Puts back the records of surviving blocks, in order of arrival. Returns the names of those with originals in
+/// segments that count: the replays, read before, lack their new tombstones.
 fn put_unsealed_back(engine: &Engine, guard: Guard<'_>, replays: &[Replay]) -> Vec<(usize, Name)> {
     let mut taken = Vec::new();
     let arena = engine.shared().arena();
@@ -268,8 +268,9 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
         };
         let names = footer.names();
         if entries.len() + names.len() > entries_max || footer.buckets() as usize > buckets_max {
-            // The oldest segments have no room in the index, or this one was sealed under an index that has none: with
-            // fewer buckets, words of the log would void other records than they were meant for.
+            // The oldest segments have no room in the index, or this one was sealed under an index that has none. In an
+            // index with fewer, wider buckets, a `TombstoneByPrefix` would void less after the next start than was
+            // meant.
             lost.push((place, slot, logged));
             continue;
         }

@@ -77,8 +77,8 @@ fn look_at_pages(key: &Key<'_>, sealed: Sealed, range: PageRange, bytes: &mut [u
     Sight::Others
 }
 
-/// Moves the rest of a record that straddles from the front of the page at `at` up to its beginning, over the header
-/// between them. Returns its length; `None` if the bytes are damaged.
+/// Moves the rest of a record, at the front of the page at `at`, back over the page's header, so that it follows the
+/// record's beginning. Returns its length; `None` if the bytes are damaged.
 fn join(bytes: &mut [u8], at: usize, head: Option<&PageHead>) -> Option<usize> {
     let Some(head) = head else { return Some(0) };
     let rest = PAGE_HEADER..head.first();
