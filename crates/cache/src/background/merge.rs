@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_group_whatever_is_alive() {
+    fn five_segments_can_be_compacted_at_any_fill() {
         for emptiest in 20..70 {
             // As they are when all are overwritten at the same rate.
             let usages: Vec<_> =
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn five_are_enough_where_all_are_alike() {
+    fn five_equal_segments_are_enough_to_compact() {
         let offers = |segments_max| {
             let offer = move |percent: &u32| {
                 best_offer(&[usage(*percent); 64], segments_max, MOVED_MAX, ROOM_OF_ONE).is_some()
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_says_how_many_move_at_once() {
+    fn segments_relocated_at_once_follow_from_memory() {
         let at_once = |segments: u64| segments_max(segments << 20, 1 << 20);
         assert_eq!(
             [47, 48, 79, 80, 191, 192, 255, 256, 999].map(at_once),

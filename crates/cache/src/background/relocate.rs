@@ -552,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_emptied_list_keeps_its_memory() {
+    fn emptied_list_keeps_its_memory() {
         let bytes = [1, 2, 3];
         let name = Name { pos: 1, fingerprint: 1 };
         let items: Vec<Item<'_>> = (0..100).map(|from| Item::new(name, &bytes, from)).collect();

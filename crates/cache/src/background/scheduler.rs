@@ -112,7 +112,7 @@ mod tests {
     use terrace_device::sim::SimDevice;
 
     #[test]
-    fn parts_are_as_many_as_have_memory_to_merge_in() {
+    fn partitions_are_as_many_as_have_memory_to_compact_in() {
         let parts = |memory: u64, threads| {
             let mut config = Config::new(memory);
             config.background_threads = threads;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_of_segments_that_move_is_counted() {
+    fn lists_of_relocated_segments_count_as_memory() {
         let mut config = Config::new(16 << 30);
         config.background_threads = 4;
         let geometry = Geometry::derive(&config).expect("memory enough").with(16, 16 << 20);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_begins_after_the_last_and_ends_with_it() {
+    fn round_begins_after_the_last_shard_and_ends_with_it() {
         let shards = |last| round(&(4..8), last).collect::<Vec<_>>();
         assert_eq!(shards(4), [5, 6, 7, 4]);
         assert_eq!(shards(7), [4, 5, 6, 7]);

@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_shown_as_people_read_them() {
+    fn counts_are_displayed_with_commas() {
         let shown = [0, 999, 1_000, 12_345, 1_234_567].map(display_count);
         assert_eq!(shown, ["0", "999", "1,000", "12,345", "1,234,567"]);
     }
 
     #[test]
-    fn writes_sizes() {
+    fn sizes_are_displayed_with_units() {
         assert_eq!(display_bytes(0), "0 B");
         assert_eq!(display_bytes(2 << 30), "2 GiB");
         assert_eq!(display_bytes((1 << 30) + (1 << 29)), "1.5 GiB");

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_is_of_the_lane_asked_for() {
+    fn oldest_block_is_of_the_given_lane() {
         let ages = Ages::new(3);
         assert_eq!(ages.oldest(Lane::Fresh), None);
         ages.set_oldest(Lane::Fresh, 0, Some(7));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn open_blocks_are_found_by_age() {
+    fn open_blocks_are_found_by_order() {
         let ages = Ages::new(2);
         ages.set_open(1, Some(9));
         assert_eq!((ages.opened_before(9), ages.opened_before(10)), (None, Some(1)));

@@ -126,7 +126,7 @@ mod tests {
 
     /// One seal in 2^21 would have it; a copy of such a segment would be taken for a record without an original.
     #[test]
-    fn no_segment_has_the_origin_that_stands_for_none() {
+    fn no_segment_has_the_origin_none() {
         let none = 7 << 21;
         let counter = AtomicU64::new(none - 2);
         let seqs = [0; 4].map(|_| Origin::next_seq(&counter));

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_leaves_the_other_half_of_the_items_to_a_later_pass() {
+    fn full_table_leaves_half_of_the_items_to_a_later_pass() {
         let mut pass = Pass { items_max: 100, ..Pass::default() };
         (0..1000).for_each(|item| pass.note_item(ItemId(item), 1, false));
         assert!(pass.items.len() <= 100);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_an_owner_and_new_ones_are_no_orphans() {
+    fn items_with_an_owner_and_new_items_are_no_orphans() {
         let (items_max, next_item) = (100, 50);
         let uploads = HashSet::from([ItemId(7)]);
         let mut pass = Pass { items_max, next_item, uploads, ..Pass::default() };

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_lost_state_are_missed_and_new_ones_found() {
+    fn lookups_after_a_lost_state_miss_old_records_and_find_new_ones() {
         let state = Arc::new(StateFile::volatile().expect("memory"));
         let cache = open(Vec::new(), &state);
         let mut session = cache.session();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decided_by_a_lost_record_waits_and_changes_nothing() {
+    fn update_decided_by_a_lost_record_waits_and_changes_nothing() {
         let state = Arc::new(StateFile::volatile().expect("memory"));
         let cache = open(Vec::new(), &state);
         let mut session = cache.session();
@@ -144,7 +144,7 @@ mod tests {
 
     /// A dropped record exposes no older one, and no later start uses the tiers.
     #[test]
-    fn sealed_records_below_a_lost_state_stay_as_they_are() {
+    fn sealed_records_after_a_lost_state_are_unchanged() {
         let drive = Arc::new(SimDevice::new(8 << 20, 1));
         let state = Arc::new(StateFile::volatile().expect("memory"));
         let tiers = || vec![Tier::new(Arc::clone(&drive) as Arc<_>)];

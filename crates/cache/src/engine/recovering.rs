@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_logs_said_goes_with_the_last_shard() {
+    fn replays_are_freed_with_the_last_shard() {
         let recovery = Recovery::of(vec![Replay::of_tombstones(10)], 2);
         let budget = Budget::new(1_000);
         budget.force(100);

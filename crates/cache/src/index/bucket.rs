@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_do_not_disturb_each_other(
+        fn entries_of_a_bucket_are_independent(
             entries in prop::collection::vec(
                 prop::option::of((1u16..0x8000, 0u16..2048, 0u8..4)), SLOTS..=SLOTS),
         ) {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn use_bits_are_the_ones_that_entries_show() {
+    fn use_bits_agree_with_entries() {
         for slot in 0..SLOTS {
             let mut bucket = Bucket::default();
             bucket.set(slot, Some(entry(5, 2047, 0)));

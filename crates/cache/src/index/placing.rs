@@ -73,7 +73,7 @@ mod tests {
 
     /// Chunks of large items come in groups that are at home in one bucket.
     #[test]
-    fn says_when_groups_of_chunks_fill_it() {
+    fn index_reports_when_groups_of_chunks_fill_it() {
         for seed in 7..12 {
             let (index, mut seed) = (SealedIndex::new(4001), seed);
             let mut group = || {

@@ -429,7 +429,7 @@ pub(super) mod tests {
 
     /// The load at which the sealed index is grown must be reachable with room to spare.
     #[test]
-    fn fills_to_96_percent() {
+    fn index_fills_to_96_percent() {
         let index = SealedIndex::new(4001);
         let mut seed = 7;
         let mut next = || {
@@ -502,7 +502,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn readers_see_an_entry_while_others_move() {
+    fn readers_find_an_entry_while_other_entries_move() {
         let index = SealedIndex::new(64);
         let fixed = Name { pos: 12345 << 16, fingerprint: 77 };
         index.insert(fixed, 1000, 0).unwrap();

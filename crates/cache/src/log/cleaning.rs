@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counts_is_said_again() {
+    fn cleaning_appends_words_that_count_again() {
         let (log, slots) = log_with_a_tombstone();
         assert!(log.clean(&slots, &|_, act| act()));
         let replay = replay(&log, &slots);
@@ -305,7 +305,7 @@ mod tests {
     /// Between the check of a word and its shard's lock another thread reclaims the segment, and writes the next one to
     /// the same slot.
     #[test]
-    fn no_kill_is_said_of_the_next_segment_in_its_slot() {
+    fn cleaning_after_a_slot_is_reused_appends_no_tombstone() {
         let (log, slots) = log_with_a_tombstone();
         let reuse_first = |_, act: &dyn Fn()| {
             log.free(SLOT);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_only_began_is_not_said_to_count() {
+    fn cleaning_of_an_uncommitted_segment_appends_no_relog() {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         say_more(&log, &slots);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_leave_slots_to_cleaning_while_no_background_work_looks() {
+    fn requests_without_background_work_leave_slots_to_cleaning() {
         let (log, slots) = log_with_a_tombstone();
         let log = log.within(Some(10));
         assert!(kill_durably(&log, &slots, || !log.has_room()), "they wait before it fails");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_several_times_is_said_once() {
+    fn cleaning_appends_repeated_words_once() {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         log.commit(SLOT);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_cleaning_has_no_slot_for_is_given_up() {
+    fn log_without_a_slot_for_cleaning_fails() {
         let (log, slots) = log_with_a_tombstone();
         let log = log.within(Some(10));
         assert!(!kill_durably(&log, &slots, || false));
@@ -377,7 +377,7 @@ mod tests {
 
     /// A `Free` for it follows only later.
     #[test]
-    fn a_segment_that_ended_with_a_commit_is_not_said_to_count() {
+    fn cleaning_of_a_segment_that_ended_with_a_commit_appends_no_relog() {
         let (log, slots) = a_log();
         log.begin(SLOT, seat(1));
         log.commit(SLOT);

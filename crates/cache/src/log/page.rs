@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_and_directories_come_back_unless_damaged() {
+    fn undamaged_pages_and_directories_round_trip() {
         let words: Vec<AtomicU64> = (0..512).map(|n| AtomicU64::new(n + 1)).collect();
         let mut page = vec![0; PAGE];
         let header = Header { set: 7, page: 9, link: 3, durable: 4 };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_room_for_as_many_slots_as_a_log_may_take() {
+    fn directory_has_room_for_the_most_slots_of_a_log() {
         let slots: Vec<u32> = (0..LOG_SLOTS_MAX as u32 - 1).map(|n| word::SLOTS_MAX - n).collect();
         let directory = Directory { set: 1, generation: 2, tail: 64, link: 3, slots };
         let mut image = vec![0; DIRECTORY_BYTES];
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_the_format_before_can_be_read() {
+    fn directory_of_the_previous_format_is_read() {
         let directory =
             Directory { set: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 70_000, 6] };
         let mut image = vec![0; DIRECTORY_BYTES];

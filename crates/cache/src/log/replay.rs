@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_did_not_come_takes_nobody_along_later() {
+    fn follower_of_a_missing_commit_ignores_a_later_one() {
         let found = replay(&CUT_SHORT).segments;
         assert!(found[&0].is_to_be_relogged && !found[&1].is_to_be_relogged);
         let later = [
@@ -380,7 +380,7 @@ mod tests {
 
     /// Records that share their bits in a word are not sealed together, so that the word of one never voids another.
     #[test]
-    fn a_word_for_a_record_leaves_its_twins_alone() {
+    fn tombstone_of_a_record_spares_records_with_similar_names() {
         const WIDTH: u32 = 1 << 20;
         let name = |pos, fingerprint| Name { pos, fingerprint };
         // At the same position, in the same bucket, and just beyond it; with the same bits in a word, or the same name.
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_takes_a_word_and_only_where_it_counts() {
+    fn tombstones_take_a_word_each_only_while_they_count() {
         let tombstone = |name| Word::Tombstone { slot: 0, name };
         let place = Word::Place { slot: 0, shard: 0, number: 0 };
         let segment = |seq| [Word::Begin { slot: 0, seq }, place, Word::Commit { slot: 0 }];
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn kills_are_told_apart_by_slot_and_by_how_they_name_a_record() {
+    fn tombstones_void_by_slot_and_by_kind_of_name() {
         let name = |position: u64, fingerprint: u64| {
             position << Name::SHORT_FINGERPRINT_BITS | fingerprint
         };
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_log_committed_is_to_be_said_in_its_own() {
+    fn segment_committed_by_another_log_is_to_be_relogged() {
         let above = [
             &CUT_SHORT[..3],
             &[Word::FollowAbroad { leader: 0, seq: 20 }, Word::Commit { slot: 0 }],

@@ -120,7 +120,7 @@ mod tests {
     use crate::records::key::Name;
 
     #[test]
-    fn words_come_back() {
+    fn words_round_trip() {
         let name = (Name { pos: u32::MAX, fingerprint: 0x7fff }).short();
         let slot = SLOTS_MAX;
         let words = [

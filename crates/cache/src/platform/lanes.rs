@@ -43,7 +43,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_one_by_one(
+        fn comparison_of_sixteen_agrees_with_one_by_one(
             lanes in prop::array::uniform16(prop::sample::select(vec![0u16, 1, 0x7fff, 0x8001, 0xffff])),
             mask in prop::sample::select(vec![0x7fffu16, 0xffff]),
             wanted in prop::sample::select(vec![0u16, 1, 0x7fff, 0x8001]),

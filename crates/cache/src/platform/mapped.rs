@@ -285,7 +285,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn a_dense_table_begins_with_a_huge_page_where_it_has_one() {
+    fn dense_table_is_aligned_to_huge_pages() {
         for len in [10, 1_000_000] {
             let words: Mapped<AtomicU64> = Mapped::dense(len);
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
@@ -296,7 +296,7 @@ mod tests {
 
     /// As the handler does it, which tests of the server run.
     #[test]
-    fn lost_pages_are_replaced_where_a_file_is_watched_and_nowhere_else() {
+    fn lost_pages_are_replaced_only_in_watched_files() {
         let name = rustix::fs::MemfdFlags::CLOEXEC;
         let file = rustix::fs::memfd_create("lost", name).unwrap();
         let page = rustix::param::page_size();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn is_zeroed_and_keeps_what_is_written() {
+    fn mapping_is_zeroed_and_keeps_values() {
         let words: Mapped<AtomicU64> = Mapped::zeroed(100_000);
         assert_eq!((words.len(), words[99_999].load(Ordering::Relaxed)), (100_000, 0));
         words[5].store(7, Ordering::Relaxed);

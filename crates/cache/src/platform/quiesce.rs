@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_every_reader_but_not_for_parked_ones() {
+    fn reclamation_waits_for_active_readers_only() {
         let quiesce = Quiesce::new(2);
         let (mut a, mut b) = (quiesce.join().unwrap(), quiesce.join().unwrap());
         assert!(quiesce.join().is_none());

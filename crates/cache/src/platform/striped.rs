@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_apart_and_added_up() {
+    fn striped_counters_are_independent_and_summed() {
         let [a, b] = Striped::over(3);
         a.add(0, 5);
         a.add(2, 7);

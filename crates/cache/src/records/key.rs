@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_neighbours_only_where_they_may_be() {
+    fn chunks_have_neighbouring_hashes_only_where_allowed() {
         let apart = |chunks_together| {
             let hasher = Hasher { seed: 1, shard_bits: 2, fingerprint_bits: 15, chunks_together };
             let position =

@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn records_round_trip(
             key in prop::collection::vec(any::<u8>(), 1..=250),
             head in prop::collection::vec(any::<u8>(), 0..70_000),
             tail in prop::collection::vec(any::<u8>(), 0..30),
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn decoding_any_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let taken = Record::decode(&bytes).map(|(_, taken)| taken);
             prop_assert!(taken.is_none_or(|taken| taken <= bytes.len()));
             prop_assert_eq!(Record::outline(&bytes).map(|(taken, _)| taken), taken);

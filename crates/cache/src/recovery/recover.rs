@@ -470,7 +470,7 @@ mod tests {
 
     /// A copy may be promoted to the tier above while its original moves from one segment to another.
     #[test]
-    fn a_record_whose_original_was_moving_stays_deleted() {
+    fn deleted_record_with_an_original_in_relocation_stays_deleted() {
         let (drive, state) = hardware();
         with_one_in_two_places(&drive, &state, 0);
         let cache = open(&drive, &state);
@@ -486,7 +486,7 @@ mod tests {
 
     /// A start may be interrupted when it has begun to take a record back from an interrupted seal.
     #[test]
-    fn a_record_whose_seal_was_cut_short_outlives_a_start_that_is() {
+    fn record_of_an_interrupted_seal_outlives_an_interrupted_start() {
         let (drive, state) = hardware();
         with_one_in_two_places(&drive, &state, mark::SEALED);
         let left = Rc::new(RefCell::new(None));

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn index_room_is_foretold_of_many_sizes() {
+    fn index_room_is_predicted_for_many_sizes() {
         for (memory, tier) in
             [(64, 2048), (128, 20_480), (256, 20_480), (256, 1024), (1024, 32_768), (100, 8192)]
         {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_named_is_enough_and_less_is_refused() {
+    fn least_memory_is_enough_and_less_is_refused() {
         for tier in [1024, 20_480] {
             let error = Cache::open(config(2, tier)).err().expect("too little").to_string();
             let numbers = error.split(|c: char| !c.is_ascii_digit());
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn least_memory_of_tiers_that_no_memory_is_enough_for_is_unknown() {
+    fn least_memory_of_impossible_tiers_is_unknown() {
         assert_eq!(config(64, 1).least_mebibytes(RECORD_BYTES_REFUSED), None);
         let error = explain(&config(64, 1)).to_string();
         assert!(error.contains("no memory is enough for tiers of 1 MiB"), "{error}");

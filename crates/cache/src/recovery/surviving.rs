@@ -102,7 +102,7 @@ mod tests {
     use terrace_device::sim::SimDevice;
 
     #[test]
-    fn what_may_be_filled_fits_into_the_blocks_that_survive() {
+    fn fillable_blocks_fit_into_the_surviving_ones() {
         let mut config = Config::new(64 << 20);
         config.tiers = vec![Tier::new(Arc::new(SimDevice::new(64 << 20, 1)))];
         let geometry = Geometry::derive(&config).expect("memory enough");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_of_a_crash_stays_as_it_is_until_a_clean_stop() {
+    fn state_of_a_crash_keeps_its_blocks_until_a_clean_stop() {
         let drive = Arc::new(SimDevice::new(8 << 20, 1));
         let state = Arc::new(StateFile::volatile().expect("memory"));
         let blocks = |mebibytes: u64, is_stopped: bool| {

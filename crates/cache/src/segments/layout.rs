@@ -470,7 +470,7 @@ mod tests {
 
     /// The checksums of tiers that earlier versions wrote.
     #[test]
-    fn checksums_are_what_they_were() {
+    fn checksums_agree_with_earlier_versions() {
         let bytes = b"123456789";
         assert_eq!(checksum(0, bytes), 0xe306_9283, "the check value of CRC-32C");
         assert_eq!(checksum(checksum(0, &bytes[..4]), &bytes[4..]), 0xe306_9283);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_some_records_are_those_of_their_extents_and_an_average_of_others() {
+    fn bytes_of_some_records_are_exact_for_extents_and_average_for_the_rest() {
         let names = [1, 2, 3, 4].map(|pos| Name { pos, fingerprint: 0 }).to_vec();
         let extents =
             vec![Extent { pos: 2, unit: 0, units: 10 }, Extent { pos: 3, unit: 10, units: 100 }];
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn superblock_round_trip_and_damage() {
+    fn superblock_round_trips_and_damage_is_found() {
         let superblock = Superblock {
             version: VERSION,
             set: 3,
@@ -532,7 +532,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn footer_round_trip(
+        fn footer_round_trips(
             mut names in prop::collection::vec((any::<u32>(), 1u16..0x8000), 0..300),
             starts in prop::collection::vec(any::<u16>(), 0..20),
             straddling in any::<bool>(),
@@ -559,7 +559,7 @@ mod tests {
         }
 
         #[test]
-        fn any_footer_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_any_footer_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut tail = bytes;
             let _ = Footer::decode(&tail);
             if tail.len() >= FOOTER_HEADER {

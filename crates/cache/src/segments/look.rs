@@ -189,7 +189,7 @@ mod tests {
         /// With any one bit flipped, a record is found whole or the bytes are reported as damaged; and a record that is
         /// not in the pages is never reported absent where damage may hide it.
         #[test]
-        fn damage_is_noticed_where_it_matters(
+        fn lookup_in_damaged_pages_finds_the_record_whole_or_reports_damage(
             sizes in prop::collection::vec(prop_oneof![4 => 1usize..300, 1 => 300..PACKED_MAX - 12], 1..20),
             flip in any::<prop::sample::Index>(),
         ) {
@@ -222,7 +222,7 @@ mod tests {
 
         /// Where rounding leaves open in which of several pages a record begins, all of them are searched.
         #[test]
-        fn all_pages_that_it_may_begin_in_are_looked_through(
+        fn lookup_searches_all_pages_that_the_record_may_begin_in(
             sizes in prop::collection::vec(prop_oneof![1usize..300, 1000..PACKED_MAX - 12], 1..14),
             flip in any::<prop::sample::Index>(),
         ) {
@@ -250,7 +250,7 @@ mod tests {
 
     /// Bytes within a value that look like a record are none, even if a damaged header points there.
     #[test]
-    fn damage_leads_to_no_record_that_was_never_stored() {
+    fn lookup_in_damaged_pages_finds_no_record_within_a_value() {
         let forged = record(7, 100);
         let mut host = record(1, 1400);
         host[1200..1200 + forged.len()].copy_from_slice(&forged);

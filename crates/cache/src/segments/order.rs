@@ -70,7 +70,7 @@ mod tests {
     proptest! {
         /// Evenly distributed positions, few ones, and many in a row.
         #[test]
-        fn sorts_as_a_stable_sort_does(
+        fn sort_agrees_with_a_stable_sort(
             names in prop::collection::vec(
                 (prop_oneof![any::<u32>(), (0u32..4).prop_map(|pos| pos << 30), 0u32..99], 0u16..4),
                 0..300,

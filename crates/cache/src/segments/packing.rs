@@ -287,7 +287,7 @@ mod tests {
 
     /// Where pages have a record or less each, several can begin in one step of the page table.
     #[test]
-    fn the_page_of_every_record_is_located() {
+    fn page_table_locates_every_packed_record() {
         const SEGMENT: usize = 64 << 20;
         let mut segment = AlignedBuf::zeroed(SEGMENT);
         let atomics = |codes: &[u16]| codes.iter().copied().map(AtomicU16::new).collect::<Vec<_>>();

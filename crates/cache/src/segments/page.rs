@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_checks_out() {
+    fn finished_page_has_correct_checksums() {
         let page = page();
         let head = check_page(&page, 7).expect("it is sound");
         assert_eq!((head.seq(), head.records(), head.first()), (1 << 40, 5, PAGE_HEADER + 10));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_followed_from_sector_to_sector() {
+    fn walk_enters_each_sector_at_its_first_record() {
         let page = page();
         let head = PageHead::of(&page, 7).expect("it is sound");
         for (at, expected) in [
@@ -173,7 +173,7 @@ mod tests {
 
     /// Each bit of a page is covered by one checksum of a sector, or by the header's.
     #[test]
-    fn damage_is_noticed_where_it_is() {
+    fn damage_is_found_in_its_sector_only() {
         const PARTS: [(usize, usize); 5] =
             [(PAGE_HEADER, 1024), (1024, 2048), (1200, 1201), (2000, 3000), (4095, 4096)];
         let mut page = page();

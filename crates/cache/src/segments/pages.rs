@@ -167,7 +167,7 @@ mod tests {
     proptest! {
         /// The page of every record is among those located, with thousands of pages of one record each, too.
         #[test]
-        fn every_record_is_in_the_located_pages(
+        fn located_pages_hold_the_record(
             seed in any::<u64>(),
             records in 1usize..4000,
             per_page in prop_oneof![Just(1usize), 1usize..40],
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nearly_every_record_needs_one_page() {
+    fn nearly_all_lookups_need_one_page() {
         let mut positions = random_positions(1, 2196);
         positions.sort_unstable();
         let firsts: Vec<_> = positions.chunks(36).map(|g| g[0]).collect();

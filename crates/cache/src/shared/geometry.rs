@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_shrink_with_the_memory_and_never_grow_beyond_half_of_it() {
+    fn buffers_of_a_smaller_memory_shrink_and_never_exceed_half_of_it() {
         let config = Config::new(64 << 20);
         for (capacity, memory_mib, shards, segment_kib) in [
             // Roomy: a quarter of the memory.

@@ -192,7 +192,7 @@ mod tests {
 
     /// Where there are no reservations, and after a process that returned parts of its file.
     #[test]
-    fn reserved_holes_take_room_and_keep_what_is_beside_them() {
+    fn reserved_holes_take_space_and_keep_their_neighbours() {
         let file = StateFile::volatile().unwrap();
         ftruncate(&file.file, 5 * PAGE as u64).unwrap();
         file.file.write_all_at(b"kept", PAGE as u64).unwrap();

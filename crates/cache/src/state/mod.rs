@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn is_kept_for_the_same_set_and_boot_only() {
+    fn state_is_kept_for_the_same_set_and_boot_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
         assert!(State::kept(&file, &identity(7)).unwrap().is_none());
         let state = State::anew(Arc::clone(&file), &identity(7)).unwrap();
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_blocks_is_known_of_the_same_set_only() {
+    fn header_is_read_for_the_same_set_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
         assert_eq!(file.header_of(&identity(7)).unwrap(), None);
         assert!(!file.may_be_needed().unwrap());

@@ -269,7 +269,7 @@ mod tests {
     const SEGMENT_BYTES: u32 = 64 << 10;
 
     #[test]
-    fn what_threads_write_beside_each_other_is_charged_once() {
+    fn concurrent_writes_are_charged_once() {
         const THREADS: u64 = 4;
         const WRITES: u64 = 20_000;
         let mut config = Config::new(1 << 20);

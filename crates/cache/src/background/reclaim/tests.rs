@@ -95,7 +95,7 @@ fn store(cache: &Arc<Cache>, numbers: impl Iterator<Item = u32>) {
 }
 
 #[test]
-fn whether_records_may_go_is_decided_once_for_a_segment() {
+fn reclaim_decides_once_whether_records_may_be_dropped() {
     let (cache, drive) = open();
     store(&cache, 0..1000);
     let engine = &cache.engine();
@@ -117,7 +117,7 @@ fn whether_records_may_go_is_decided_once_for_a_segment() {
 }
 
 #[test]
-fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
+fn relocation_that_waits_for_a_drive_holds_no_memory_back() {
     let (cache, drive) = open();
     store(&cache, 0..4000);
     store(&cache, (0..4000).filter(|n| n % 4 > 0));
@@ -146,7 +146,7 @@ fn memory_of_others_is_reused_while_a_move_waits_for_its_drive() {
 }
 
 #[test]
-fn a_move_that_finds_no_places_for_all_writes_nothing() {
+fn reservation_without_slots_for_all_takes_none() {
     let (cache, _) = open();
     store(&cache, 0..1000);
     let slots = &cache.engine().shared().slots();

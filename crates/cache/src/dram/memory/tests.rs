@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn blocks_come_back_after_a_quiescent_point_and_the_budget_holds() {
+fn retired_blocks_are_free_after_a_quiescent_point_within_the_budget() {
     let (arena, budget) =
         (Arena::new((3 * 4096, 0), 4096, None, false).unwrap(), Budget::new(2 * 4096));
     let quiesce = Quiesce::new(1);
@@ -25,7 +25,7 @@ fn blocks_come_back_after_a_quiescent_point_and_the_budget_holds() {
 }
 
 #[test]
-fn records_are_walked_in_order() {
+fn records_of_a_block_are_walked_in_order() {
     let (arena, budget) = (Arena::new((4096, 0), 4096, None, false).unwrap(), Budget::new(4096));
     let mut block = arena.take(&budget, Place::Passing, 0).unwrap();
     for i in 1..=9u8 {
