@@ -6,11 +6,11 @@
 //! that a manifest owns:
 //!
 //! 1. The partition of the background that works on a shard searches it, so that no segment of it is sealed, compacted
-//!   or reclaimed meanwhile. Segments and blocks do not change: each is read once, in any order.
+//!    or reclaimed meanwhile. Segments and blocks do not change: each is read once, in any order.
 //! 2. The shard is done when none is left, which is checked under its lock: then every live record was seen where it
-//!   is, or where it was before. So changes and relocations of records need no note.
+//!    is, or where it was before. So changes and relocations of records need no note.
 //! 3. When all shards are done, items with chunks and without an owner are orphans, unless their upload was in progress
-//!   when the pass began, or began later.
+//!    when the pass began, or began later.
 //!
 //! A segment that can't be read may hold a manifest: no chunk is removed before it can be read, or is gone. A crash
 //! during a census leaves the remaining chunks to the next one.

@@ -3,6 +3,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod chunks;
+mod read;
 pub(crate) mod search;
 pub(crate) mod session;
 pub(crate) mod update;

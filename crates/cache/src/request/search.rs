@@ -5,11 +5,10 @@
 //! 3. The same call of the session with [`Search::evidence`] then has its result, or returns the next search: the record
 //!    may have moved meanwhile.
 
-use crate::records::key::Key;
-use crate::request::session::Session;
+use crate::records::key::Name;
 use crate::segments::segment::{Place, ReadPlan, Sealed};
+use crate::shard::{Candidates, Shard};
 use std::fmt;
-use std::io;
 use std::ops::Range;
 use terrace_device::AlignedBuf;
 
@@ -83,34 +82,6 @@ impl Search {
         self.rejected.iter().any(|rejected| rejected.unreadable)
     }
 
-    /// Takes the buffer that [`Search::plan`] was read into, and how the read went. An error is counted, and a miss.
-    pub fn take(
-        &mut self,
-        session: &Session,
-        key: Key<'_>,
-        (mut buffer, result): (AlignedBuf, io::Result<()>),
-    ) -> Taken<AlignedBuf> {
-        match session.check(self, key, result.map(|()| &mut buffer[..])) {
-            Taken::Known => {
-                self.read = Some(buffer);
-                Taken::Known
-            }
-            Taken::Moved(()) => Taken::Moved(buffer),
-            Taken::Read(()) => Taken::Read(buffer),
-        }
-    }
-
-    /// As [`Search::take`], of bytes that are a part of a longer read. Their owner shows them to
-    /// [`Search::evidence_in`]. Pages are joined in place: show them once.
-    pub fn take_part(
-        &mut self,
-        session: &Session,
-        key: Key<'_>,
-        read: io::Result<&mut [u8]>,
-    ) -> Taken<()> {
-        session.check(self, key, read)
-    }
-
     /// What the last read has shown; `None` before the first, and where the record was moved.
     pub fn evidence(&self) -> Option<Evidence<'_>> {
         Some(Evidence { search: self, bytes: self.read.as_deref()? })
@@ -129,4 +100,33 @@ impl Search {
     pub(crate) fn was_rejected(&self, sealed: Sealed) -> bool {
         self.rejected.iter().any(|rejected| rejected.sealed == sealed)
     }
+}
+
+/// The read of the newest candidate that was not checked yet.
+pub(crate) fn next_search(
+    shard: &Shard,
+    candidates: &mut Candidates,
+    name: Name,
+    before: Option<&Search>,
+) -> Option<Box<Search>> {
+    candidates.retain(|sealed| before.is_none_or(|search| !search.was_rejected(*sealed)));
+    // A segment that is dropped while its read is planned is no candidate any more.
+    while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
+        if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
+            let rejected = before.map_or_else(Vec::new, |search| search.rejected.clone());
+            let (skip, unreadable, found, read) = (0, false, None, None);
+            return Some(Box::new(Search {
+                plan,
+                place,
+                sealed: newest,
+                skip,
+                unreadable,
+                rejected,
+                found,
+                read,
+            }));
+        }
+        candidates.retain(|sealed| *sealed != newest);
+    }
+    None
 }

@@ -11,11 +11,9 @@ use crate::records::key::{Key, Name};
 use crate::records::manifest::{ItemId, Manifest, Run};
 use crate::records::record::Record;
 use crate::request::chunks::Pin;
-use crate::request::search::{Evidence, Rejected, Search, Taken};
-use crate::segments::look::{Sight, look};
-use crate::segments::pages::PageRange;
-use crate::segments::segment::{Place, Sealed, page_plan};
-use crate::shard::{Candidates, Shard, promotion};
+use crate::request::search::{Evidence, Search, next_search};
+use crate::segments::segment::Sealed;
+use crate::shard::{Shard, promotion};
 use crate::stats::counters::count;
 use std::cell::Cell;
 use std::io;
@@ -101,6 +99,11 @@ impl Session {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What striped counters count the session's reads under.
+    pub(super) fn reader_number(&self) -> usize {
+        self.reader.number()
     }
 
     /// Begins or goes on reading. Wakes the session if it was parked.
@@ -337,55 +340,6 @@ impl Session {
         Lookup::Hit(Hit { record, fetched: uses > 0, idle_seconds, from_dram: false })
     }
 
-    /// Checks the bytes that were read for `search`, or counts the error that came instead as a miss. Pages are joined
-    /// in place, so the bytes must be checked only once.
-    pub(super) fn check(
-        &self,
-        search: &mut Search,
-        key: Key<'_>,
-        read: io::Result<&mut [u8]>,
-    ) -> Taken<()> {
-        let guard = self.guard();
-        let (shard, name) = self.shard(&key);
-        if !shard.segments().is_current(search.sealed) {
-            return Taken::Moved(());
-        }
-        let tier = shard.segments().slot(search.sealed.number).tier;
-        let counters = self.engine().shared().counters().tier(tier);
-        counters.reads().add(self.reader.number(), 1);
-        counters.read_bytes().add(self.reader.number(), search.plan.bytes.into());
-        let sight = match read {
-            Ok(bytes) => look(&key, search.sealed, search.place, bytes),
-            Err(_) => {
-                count(counters.read_errors());
-                return reject(shard, guard, name, search, true);
-            }
-        };
-        match sight {
-            Sight::Record(range) => {
-                search.found = Some(range);
-                Taken::Known
-            }
-            Sight::Cut(page) => {
-                let range = PageRange::straddling(page);
-                let slot = shard.segments().slot(search.sealed.number);
-                (search.place, search.plan) = (Place::Pages(range), page_plan(slot, range));
-                Taken::Read(())
-            }
-            Sight::Others => {
-                count(counters.false_reads());
-                reject(shard, guard, name, search, false)
-            }
-            Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(search.sealed) => {
-                Taken::Moved(())
-            }
-            Sight::Replaced | Sight::Corrupt => {
-                count(counters.corrupt_pages());
-                reject(shard, guard, name, search, true)
-            }
-        }
-    }
-
     /// A new number for the chunks of a large item.
     pub fn begin_item(&self) -> ItemId {
         chunks::begin_item(self.engine())
@@ -505,58 +459,4 @@ pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>
     let found = evidence.search.found.clone()?;
     let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
     Some((evidence.search.sealed, record))
-}
-
-/// The read of the newest candidate that was not checked yet.
-pub(crate) fn next_search(
-    shard: &Shard,
-    candidates: &mut Candidates,
-    name: Name,
-    before: Option<&Search>,
-) -> Option<Box<Search>> {
-    candidates.retain(|sealed| before.is_none_or(|search| !search.was_rejected(*sealed)));
-    // A segment that is dropped while its read is planned is no candidate any more.
-    while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
-        if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
-            let rejected = before.map_or_else(Vec::new, |search| search.rejected.clone());
-            let (skip, unreadable, found, read) = (0, false, None, None);
-            return Some(Box::new(Search {
-                plan,
-                place,
-                sealed: newest,
-                skip,
-                unreadable,
-                rejected,
-                found,
-                read,
-            }));
-        }
-        candidates.retain(|sealed| *sealed != newest);
-    }
-    None
-}
-
-/// Notes that the segment of `search` does not hold the key's record, at least not in this place; plans the next read.
-fn reject(
-    shard: &Shard,
-    guard: Guard<'_>,
-    name: Name,
-    search: &mut Search,
-    unreadable: bool,
-) -> Taken<()> {
-    search.unreadable |= unreadable;
-    if matches!(search.place, Place::Extent { .. })
-        && let Some((place, plan)) = shard.segments().plan(search.sealed, name.pos, search.skip + 1)
-    {
-        (search.place, search.plan, search.skip) = (place, plan, search.skip + 1);
-        return Taken::Read(());
-    }
-    search.rejected.push(Rejected { sealed: search.sealed, unreadable: search.unreadable });
-    match next_search(shard, &mut shard.candidates(guard, name), name, Some(search)) {
-        Some(next) => {
-            *search = *next;
-            Taken::Read(())
-        }
-        None => Taken::Known,
-    }
 }
