@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// a half it would cost one, but the drive would be written a tenth more when popular records are overwritten.
 const SPARSE: (u64, u64) = (2, 5);
 
-/// What was done about nearly full buffers, or must be.
+/// How nearly full buffers were relieved, or must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Relief {
     /// They are not nearly full, or the write policies decide.

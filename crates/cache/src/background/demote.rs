@@ -23,7 +23,7 @@ use terrace_policy::WritePolicy;
 
 /// Segments' worth of records that may go through DRAM once more because they fill no segment.
 const LEFTOVER_MAX: u64 = 2;
-/// Fewer segments than this fill none below: their demoted records are written all the same.
+/// Below this many segments the demoted records fill none; they are written nevertheless.
 const FEW: usize = 3;
 
 /// The plan of a demotion.

@@ -33,7 +33,7 @@ pub enum OpenError {
     Device {
         /// The device's label.
         device: String,
-        /// What the device answered.
+        /// The error of the device.
         source: io::Error,
     },
     /// No address space, or no random seed.

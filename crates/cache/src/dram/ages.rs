@@ -13,9 +13,9 @@ const NONE: u64 = u64::MAX;
 
 /// Orders of the blocks of each shard.
 pub(crate) struct Ages {
-    /// Of the oldest full block of each shard, by [`Lane`].
+    /// Order of the oldest full block of each shard, by [`Lane`].
     oldest: [Box<[AtomicU64]>; 2],
-    /// Of each shard's open block of fresh records.
+    /// Order of each shard's open block of fresh records.
     open: Box<[AtomicU64]>,
 }
 

@@ -4,7 +4,7 @@ use crate::dram::memory::{Arena, Block};
 use crate::platform::getters::getters;
 use std::collections::VecDeque;
 
-/// Which blocks a record in DRAM lies in.
+/// A kind of records in DRAM, with blocks of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Records without a sealed original: not yet sealed, or the cache itself without tiers.

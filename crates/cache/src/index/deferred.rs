@@ -83,9 +83,9 @@ pub(crate) struct Deferred {
     /// Homes, and behind the last of them some places for words that are not at home.
     words: Vec<u64>,
     len: usize,
-    /// By segment number.
+    /// Counts by segment number.
     tallies: Box<[Tally]>,
-    /// Of the shard's index; it does not change while there are entries.
+    /// Buckets of the shard's index; they must not change while there are entries.
     buckets: usize,
     /// Homes per bucket, as a fraction of 2^32.
     scale: u64,
@@ -106,7 +106,7 @@ impl Deferred {
         (self.words.len() * size_of::<u64>()) as u64
     }
 
-    /// How many entries a segment has.
+    /// Number of entries of a segment.
     pub(crate) fn count(&self, segment: u16) -> u32 {
         self.tallies[usize::from(segment)].count
     }

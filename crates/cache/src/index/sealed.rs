@@ -42,7 +42,7 @@ pub(crate) struct SealedIndex {
     outgrown: AtomicU64,
 }
 
-/// Where an entry is, or was: entries move.
+/// The position of an entry; it may have moved since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryAt {
     bucket: usize,

@@ -17,7 +17,7 @@ pub(crate) fn spin() {
 /// A table of zeroed atomics (or structs of them).
 #[cfg(not(loom))]
 pub(crate) type Table<T> = crate::platform::mapped::Mapped<T>;
-/// As above; loom's atomics have to be made one by one.
+/// A table of atomics; loom must make them one by one.
 #[cfg(loom)]
 pub(crate) type Table<T> = Box<[T]>;
 
@@ -29,13 +29,13 @@ pub(crate) fn table<T: Zeros>(len: usize) -> Table<T> {
     return (0..len).map(|_| T::empty()).collect();
 }
 
-/// What a table can hold.
+/// Types that a table can hold.
 #[cfg(not(loom))]
 pub(crate) trait Zeros: bytemuck::Zeroable {}
 #[cfg(not(loom))]
 impl<T: bytemuck::Zeroable> Zeros for T {}
 
-/// What a table can hold.
+/// Types that a table can hold.
 #[cfg(loom)]
 pub(crate) trait Zeros {
     /// All zeros.

@@ -1,5 +1,4 @@
-//! What a record is: its key and the parts of its hash, and its bytes, which are the same in DRAM and on every
-//! medium.
+//! Records: key and hash, and the bytes, which are the same in DRAM and on every medium; large items.
 
 pub(crate) mod access;
 pub(crate) mod garbage;

@@ -84,7 +84,7 @@ impl Session {
     ) -> Update {
         let known = match evidence {
             Some(evidence) => Known::Shown(evidence),
-            // Where new keys are refused, it has to be known whether this is one.
+            // Where new keys are refused, the read must show whether this is one.
             None if blind && !self.engine().refuses_new() => Known::Irrelevant,
             None => Known::Nothing,
         };

@@ -20,7 +20,7 @@ pub(crate) struct Item<'g, S> {
     pub(super) name: Name,
     /// The encoded record.
     pub(super) bytes: &'g [u8],
-    /// Where the record was before.
+    /// The former place of the record.
     pub(super) source: S,
     /// Number of records that arrived before it.
     pub(super) arrival: u32,
@@ -63,7 +63,7 @@ impl<'g, S> Item<'g, S> {
         self.payload_bytes
     }
 
-    /// Where the record was before.
+    /// The former place of the record.
     #[inline]
     pub(crate) fn source(&self) -> &S {
         &self.source

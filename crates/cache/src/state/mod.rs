@@ -197,7 +197,7 @@ getters! {
 }
 
 impl Identity {
-    /// Of a set of tiers, and of a boot of the kernel.
+    /// For a set of tiers and a boot of the kernel.
     pub(crate) fn new(set: u64, boot: [u64; 2], layout: Layout) -> Self {
         Self { set, boot, layout }
     }
