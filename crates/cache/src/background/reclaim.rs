@@ -1,22 +1,6 @@
 //! Reclaim: frees a segment's slot. Below *full* every live record is reinserted through the fresh lane; when full,
 //! only those that the write policy of its tier keeps.
 
-/// Records of a segment that may be kept beyond [`KEEP_PERCENT`].
-fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
-    let level =
-        engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
-    let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
-    let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
-    (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
-}
-
-/// Counts `kept` records of a segment, `share` of which are its share.
-fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: usize) {
-    let bytes = |records: usize| records as u64 * u64::from(shard.segments().average_bytes(number));
-    let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
-    let _ = engine.kept_ahead().fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -427,4 +411,20 @@ pub(crate) fn reinsert(
     }
     locked.unlink(name, sealed.number, Some(taken as u32));
     Ok(())
+}
+
+/// Records of a segment that may be kept beyond [`KEEP_PERCENT`].
+fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
+    let level =
+        engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
+    let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
+    let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
+    (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
+}
+
+/// Counts `kept` records of a segment, `share` of which are its share.
+fn note_kept(engine: &Engine, shard: &Shard, number: u16, kept: usize, share: usize) {
+    let bytes = |records: usize| records as u64 * u64::from(shard.segments().average_bytes(number));
+    let add = |ahead: u64| Some((ahead + bytes(kept)).saturating_sub(bytes(share)));
+    let _ = engine.kept_ahead().fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
 }

@@ -20,7 +20,7 @@ use crate::platform::quiesce::Guard;
 /// Drops all records in DRAM if a part of the state is lost. The caller must not hold a shard's lock.
 pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
     let Some(state) = engine.shared.state() else { return };
-    let _one_thread = state.begin_settling();
+    let _one_thread = state.begin_handling_loss();
     if state.loss().stage() != stage::FOUND {
         return;
     }

@@ -358,7 +358,7 @@ impl State {
     }
 
     /// Lets one thread at a time reconcile a loss.
-    pub(crate) fn begin_settling(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn begin_handling_loss(&self) -> MutexGuard<'_, ()> {
         crate::platform::lock::lock(&self.loss_handling)
     }
 
