@@ -1,6 +1,7 @@
 //! Opening a file or block device: what it is, that nobody else has it, its space, direct I/O.
 
-use crate::{ALIGNMENT, OpenError};
+use crate::error::OpenError;
+use crate::memory::ALIGNMENT;
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};

@@ -1,7 +1,9 @@
 //! Files and block devices.
 
+use crate::buffer::AlignedBuf;
 use crate::claim::Claimed;
-use crate::{AlignedBuf, Device, Geometry, OpenError};
+use crate::drive::{Device, Geometry};
+use crate::error::OpenError;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,6 +1,9 @@
 //! The thread of a [`crate::TimedDevice`] that carries out its transfers, and owns their memory meanwhile.
 
-use crate::{AlignedBuf, Device, Engine, Read, ReadQueue, open_queue};
+use crate::buffer::AlignedBuf;
+use crate::drive::Device;
+use crate::open::{Engine, open_queue};
+use crate::queue::{Read, ReadQueue};
 use std::io;
 use std::mem;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! some reads; and they lie in huge pages: the kernel looks up one page where else it would dozens, and asks the
 //! drive for one piece of memory.
 
-use crate::AlignedBuf;
-use crate::buffer::HUGE_PAGE_BYTES;
+use crate::buffer::AlignedBuf;
+use crate::memory::HUGE_PAGE_BYTES;
 use crate::slab::Slab;
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl LongBuffers {
             let buffer = kept.take(len);
             self.slabs.push(kept);
             // Those that waste least are asked first.
-            self.slabs.sort_by_key(|kept| kept.slab.buffer_bytes());
+            self.slabs.sort_by_key(|kept| kept.slab.piece_bytes());
             if let Some(buffer) = buffer {
                 return buffer;
             }
@@ -66,7 +66,7 @@ impl LongBuffers {
 
 impl Kept {
     fn take(&mut self, len: usize) -> Option<AlignedBuf> {
-        let buffer = self.slab.take(len);
+        let buffer = AlignedBuf::of_slab(&self.slab, len);
         self.is_used |= buffer.is_some();
         buffer
     }

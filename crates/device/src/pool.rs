@@ -1,8 +1,8 @@
 //! Reads by a few threads: for kernels that forbid io_uring, and devices without a descriptor.
 
+use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, no_such_device};
-use crate::{Device, Done, Read, ReadQueue};
+use crate::queue::{DROP_PATIENCE, Done, Read, ReadQueue, no_such_device};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,88 +1,87 @@
-//! Opening a worker's read queue with the best engine that there is.
+//! The reads of one worker.
 
-use crate::pool::PoolQueue;
-use crate::uring::UringQueue;
-use crate::{Device, Done, ReadQueue};
+use crate::buffer::AlignedBuf;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
-
-/// Bytes of buffers that the kernel knows, unless told otherwise: more are of little use to one queue.
-const KNOWN_BYTES_MAX: usize = 2 << 20;
 
 /// How long a queue that is dropped waits for the reads that drives have begun: one may never answer.
 pub(crate) const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How reads reach the drive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Engine {
-    /// io_uring where the system allows it, else threads.
-    #[default]
-    Auto,
-    /// io_uring, or an error.
-    IoUring,
-    /// A few threads per worker that block in pread.
-    Pool,
+/// One read handed to a [`ReadQueue`].
+pub struct Read {
+    /// Index into the devices that the queue was opened with.
+    pub device: usize,
+    /// Byte offset on the device, a multiple of its block size.
+    pub offset: u64,
+    /// Filled wholly; owned by the queue until the completion gives it back.
+    pub buf: AlignedBuf,
+    /// Comes back in the completion.
+    pub token: u64,
 }
 
-impl fmt::Display for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Engine::Auto => "auto",
-            Engine::IoUring => "io_uring",
-            Engine::Pool => "pool",
-        })
+/// A finished [`Read`].
+pub struct Done {
+    /// The token of the read.
+    pub token: u64,
+    /// The buffer of the read; its content is meaningful only if `result` is `Ok`.
+    pub buf: AlignedBuf,
+    /// A short read (end of device) is an error too.
+    pub result: io::Result<()>,
+}
+
+/// The reads of one worker. Belongs to the thread that opened it.
+///
+/// Dropping a queue waits for the reads that the drive has begun, since it writes into their
+/// buffers; their completions, and reads that wait inside, are dropped. What a drive has not
+/// answered within a second keeps its buffer for ever.
+pub trait ReadQueue {
+    /// Takes a read for the next [`ReadQueue::flush`]; never blocks and never refuses: what exceeds
+    /// the queue depth waits inside. A read that is not whole blocks inside its device comes back
+    /// with an error like any other.
+    fn submit(&mut self, read: Read);
+    /// A buffer of `len` bytes for a read, from memory that the kernel knows already if there is
+    /// some left: reads into it cost less CPU. It holds anything and may be used for whatever
+    /// else; dropping it gives it back to the queue.
+    fn buffer(&mut self, len: usize) -> AlignedBuf {
+        AlignedBuf::zeroed(len)
     }
-}
-
-/// A read queue and the engine that serves it.
-pub struct Opened {
-    /// The queue.
-    pub queue: Box<dyn ReadQueue>,
-    /// [`Engine::IoUring`] or [`Engine::Pool`].
-    pub engine: Engine,
-    /// Why io_uring was not taken under [`Engine::Auto`].
-    pub fallback: Option<io::Error>,
-}
-
-/// Opens a queue over `devices` for one worker; at most `depth` reads (0 counts as 1) are under way
-/// at once. To be called on the thread that will use it. Devices without a descriptor are served by
-/// the pool only.
-///
-/// # Errors
-/// With [`Engine::IoUring`] where the system forbids it or a device has no descriptor; else when
-/// descriptors, threads or memory run out.
-pub fn open_queue(devices: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io::Result<Opened> {
-    open_queue_within(devices, engine, depth, KNOWN_BYTES_MAX)
-}
-
-/// As [`open_queue`], with at most so many bytes of buffers that the kernel knows, which are resident all the time
-/// (see [`ReadQueue::buffer`]).
-///
-/// # Errors
-/// As of [`open_queue`].
-pub fn open_queue_within(
-    devices: &[Arc<dyn Device>],
-    engine: Engine,
-    depth: u32,
-    known_bytes_max: usize,
-) -> io::Result<Opened> {
-    let fallback = match engine {
-        Engine::Pool => None,
-        Engine::IoUring | Engine::Auto => match UringQueue::open(devices, depth, known_bytes_max) {
-            Ok(queue) => {
-                let engine = Engine::IoUring;
-                return Ok(Opened { queue: Box::new(queue), engine, fallback: None });
-            }
-            Err(error) if engine == Engine::IoUring => return Err(error),
-            Err(error) => Some(error),
-        },
-    };
-    let queue = PoolQueue::open(devices, depth)?;
-    Ok(Opened { queue: Box::new(queue), engine: Engine::Pool, fallback })
+    /// Hands everything that was submitted to the kernel (or the pool) in one batch.
+    ///
+    /// # Errors
+    /// The kernel refuses the queue as a whole; its reads may never come back.
+    fn flush(&mut self) -> io::Result<()>;
+    /// Whether reads are finished that were not reaped, as far as that shows without a system call.
+    fn has_news(&mut self) -> bool {
+        false
+    }
+    /// Appends finished reads to `done`, and starts what waited for room; never blocks. Without
+    /// reads in flight it costs no system call.
+    fn reap(&mut self, done: &mut Vec<Done>);
+    /// Flushes, blocks until a read is finished, and reaps: for a thread that has nothing else to wait
+    /// for, which it may cost a single system call. Nothing may be appended to `done`: after
+    /// `patience`, upon a signal, or upon a wake-up for reads already reaped.
+    ///
+    /// # Errors
+    /// As of [`ReadQueue::flush`].
+    fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
+        wait_for_event(self, done, patience)
+    }
+    /// Becomes readable when [`ReadQueue::reap`] has something to do, and stays so until
+    /// [`ReadQueue::clear_event`]. In an epoll set it may stand in two ways:
+    ///
+    /// * edge-triggered: every new occasion to reap is a new edge, and nothing is ever cleared;
+    /// * level-triggered: upon each wake-up first clear, then reap.
+    ///
+    /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+    /// Makes [`ReadQueue::event_fd`] unreadable until there is a new occasion to reap. Whoever
+    /// calls it must reap afterwards: what finished before no longer signals.
+    fn clear_event(&mut self);
+    /// Reads submitted and not yet reaped.
+    fn in_flight(&self) -> usize;
 }
 
 /// [`ReadQueue::wait`] by way of the event.

@@ -1,9 +1,10 @@
 //! A device that answers nothing, not even an error, is waited for only so long.
 
+use crate::buffer::AlignedBuf;
+use crate::drive::{Device, Geometry, Part};
+use crate::failure::{is_unanswered, unanswered};
 use crate::lane::{Lane, Transfer, ended};
-use crate::{AlignedBuf, Device, Engine, Geometry, Part};
-use std::error::Error;
-use std::fmt;
+use crate::open::Engine;
 use std::io;
 use std::mem;
 use std::os::fd::RawFd;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Carries out transfers on threads of its own, so that who asked for one need not wait for ever.
 ///
-/// A transfer that takes longer than the patience fails for its caller ([`is_unanswered`]), while the kernel
+/// A transfer that takes longer than the patience fails for its caller ([`crate::is_unanswered`]), while the kernel
 /// may still read or write its memory and the drive's: so the memory is the thread's, and until the
 /// transfer is over all that begin later fail at once, in the same way. Whoever is told that a write was
 /// not answered may therefore use its place again: nothing gets there before the late write does.
@@ -34,28 +35,6 @@ pub struct TimedDevice {
     late: AtomicUsize,
     /// When the first of these began, in milliseconds since `born`.
     late_since: AtomicU64,
-}
-
-/// Inside of the errors of [`unanswered`].
-#[derive(Debug)]
-struct Unanswered;
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the drive does not answer")
-    }
-}
-
-impl Error for Unanswered {}
-
-/// The error of a transfer that was not answered in time.
-pub(crate) fn unanswered() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, Unanswered)
-}
-
-/// Whether a transfer failed only because its device has not answered yet, and may still.
-pub fn is_unanswered(error: &io::Error) -> bool {
-    error.get_ref().is_some_and(|inner| inner.is::<Unanswered>())
 }
 
 impl TimedDevice {

@@ -1,9 +1,10 @@
 //! Reads through io_uring: one ring per worker over all drives, submitted in batches.
 
+use crate::buffer::AlignedBuf;
+use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, no_such_device, wait_for_event};
+use crate::queue::{DROP_PATIENCE, Done, Read, ReadQueue, no_such_device, wait_for_event};
 use crate::slab::Slab;
-use crate::{AlignedBuf, Device, Done, Read, ReadQueue};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -257,7 +258,7 @@ impl ReadQueue for UringQueue {
     }
 
     fn buffer(&mut self, len: usize) -> AlignedBuf {
-        let known = self.slab.as_ref().and_then(|slab| slab.take(len));
+        let known = self.slab.as_ref().and_then(|slab| AlignedBuf::of_slab(slab, len));
         known.unwrap_or_else(|| AlignedBuf::zeroed(len))
     }
 

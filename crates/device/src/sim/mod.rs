@@ -29,8 +29,9 @@ pub use fault::{Effect, Fault, Operation};
 pub use image::Crash;
 pub use queue::SimQueue;
 
-use crate::timed::unanswered;
-use crate::{AlignedBuf, Device, Geometry};
+use crate::buffer::AlignedBuf;
+use crate::drive::{Device, Geometry};
+use crate::failure::unanswered;
 use fault::Faults;
 use image::Image;
 use random::Random;

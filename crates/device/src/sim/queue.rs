@@ -1,9 +1,9 @@
 //! Reads that complete in an order drawn from a seed.
 
 use super::random::Random;
+use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::no_such_device;
-use crate::{Device, Done, Read, ReadQueue};
+use crate::queue::{Done, Read, ReadQueue, no_such_device};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

@@ -1,0 +1,83 @@
+//! What a drive is.
+
+use crate::buffer::AlignedBuf;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Size and granularity of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Usable bytes; a multiple of `block_bytes`.
+    pub bytes: u64,
+    /// Offsets and lengths of every transfer are multiples of this; a power of two, at most 4096.
+    pub block_bytes: u32,
+}
+
+impl Geometry {
+    /// Whether a transfer of `len` bytes at `offset` is made of whole blocks inside the device.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it isn't whole blocks, `UnexpectedEof` if it ends behind the device.
+    pub fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        let (len, block) = (len as u64, u64::from(self.block_bytes));
+        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// A drive: local file, block device, or a simulated one.
+pub trait Device: Send + Sync {
+    /// Where the device is, as the user wrote it; stands in logs and statistics.
+    fn label(&self) -> &str;
+    /// Size and granularity; constant while the device is open.
+    fn geometry(&self) -> Geometry;
+    /// Fills all of `buf` from `offset`. Blocks.
+    fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()>;
+    /// Carries out several reads and says in each how it went. Blocks until all are over. A device that can has
+    /// them under way at the same time.
+    fn read_each(&self, parts: &mut [Part<'_>]) {
+        parts.iter_mut().for_each(|part| part.result = self.read_at(part.offset, part.buf));
+    }
+    /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Device::flush`].
+    fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()>;
+    /// As [`Device::write_at`], of memory that the device may take for as long as it takes. After an error it may have
+    /// kept it: `buf` is as long as before, and holds anything.
+    fn write_lent(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.write_at(offset, buf)
+    }
+    /// Makes every completed write durable. Blocks.
+    fn flush(&self) -> io::Result<()>;
+    /// The descriptor that an io_uring may read from; `None` for devices without one.
+    fn raw_fd(&self) -> Option<RawFd>;
+    /// From here on the caller can bear that a transfer fails which is not answered soon, where the device does
+    /// that; see [`crate::TimedDevice`].
+    fn begin_timing(&self) {}
+    /// For how long it has not answered what it was asked; zero while it is waited for like any other. While it
+    /// is silent all that it is asked fails at once, see [`crate::is_unanswered`].
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// One of the reads of [`Device::read_each`].
+pub struct Part<'b> {
+    /// Byte offset on the device.
+    pub offset: u64,
+    /// Filled wholly.
+    pub buf: &'b mut AlignedBuf,
+    /// How it went.
+    pub result: io::Result<()>,
+}
+
+impl<'b> Part<'b> {
+    /// A read that is still to be made.
+    pub fn new(offset: u64, buf: &'b mut AlignedBuf) -> Self {
+        Self { offset, buf, result: Ok(()) }
+    }
+}
