@@ -11,7 +11,7 @@ use places::{LONG, Places, Shared};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Device, Done, Engine, Read, ReadQueue, open_queue};
+use terrace_device::{Device, Done, Engine, Read, ReadQueue, WorkerQueue};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -28,14 +28,14 @@ fn main() -> Result<(), Failure> {
     let places = Places { bytes: bytes - bytes % LONG, long_percent: 0 };
     let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
     let at_once = at_once.parse()?;
-    let mut queue = open_queue(&[drive], Engine::IoUring, at_once)?.queue;
+    let mut queue = WorkerQueue::open(&[drive], Engine::IoUring, at_once)?;
     let (busy, length) =
         (Duration::from_nanos(nanoseconds.parse()?), Duration::from_secs_f64(seconds.parse()?));
     let (mut begun, mut reads, mut done) = (0, 0, Vec::new());
     let start = Instant::now();
     while start.elapsed() < length {
         while queue.in_flight() < at_once as usize {
-            begin(&mut *queue, &places, begun);
+            begin(&mut queue, &places, begun);
             begun += 1;
         }
         queue.flush()?;

@@ -11,7 +11,7 @@ mod places;
 use places::{LONG, Places, Shared};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Device, Engine, Read, ReadQueue, open_queue};
+use terrace_device::{Device, Engine, Read, ReadQueue, WorkerQueue};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Failure> {
     let places = Places { bytes: bytes - bytes % LONG, long_percent: long_percent.parse()? };
     let (rate, seconds): (f64, f64) = (rate.parse()?, seconds.parse()?);
     let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
-    let queue = open_queue(&[drive], Engine::IoUring, AT_ONCE)?.queue;
+    let queue = WorkerQueue::open(&[drive], Engine::IoUring, AT_ONCE)?;
     let mut took = read_all(queue, (rate * seconds) as usize, rate, &places)?;
     took.sort_unstable();
     let part = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e6;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Failure> {
 
 /// Makes so many reads at `rate` per second; how long each took.
 fn read_all(
-    mut queue: Box<dyn ReadQueue>,
+    mut queue: WorkerQueue,
     count: usize,
     rate: f64,
     places: &Places,
@@ -51,13 +51,13 @@ fn read_all(
     let (mut took, mut done, mut begun) = (Vec::with_capacity(count), Vec::new(), 0);
     while took.len() < count {
         let may_begin = |queue: &dyn ReadQueue| queue.in_flight() < AT_ONCE as usize;
-        while begun < count && may_begin(&*queue) && due(begun) <= Instant::now() {
+        while begun < count && may_begin(&queue) && due(begun) <= Instant::now() {
             let (offset, len) = places.of(begun);
             let buf = queue.buffer(len as usize);
             queue.submit(Read { device: 0, offset, buf, token: begun as u64 });
             begun += 1;
         }
-        let patience = match begun < count && may_begin(&*queue) {
+        let patience = match begun < count && may_begin(&queue) {
             true => due(begun).saturating_duration_since(Instant::now()),
             false => LONGEST_WAIT,
         };

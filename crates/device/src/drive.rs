@@ -2,7 +2,7 @@
 
 use crate::buffer::AlignedBuf;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Size and granularity of a device.
@@ -53,8 +53,10 @@ pub trait Device: Send + Sync {
     }
     /// Makes every completed write durable. Blocks.
     fn flush(&self) -> io::Result<()>;
-    /// The descriptor that an io_uring may read from; `None` for devices without one.
-    fn raw_fd(&self) -> Option<RawFd>;
+    /// How workers read it. The same as long as the drive is open.
+    fn reads(&self) -> Reads<'_> {
+        Reads::Threads
+    }
     /// From here on the caller can bear that a transfer fails which is not answered soon, where the device does
     /// that; see [`crate::TimedDevice`].
     fn begin_timing(&self) {}
@@ -63,6 +65,17 @@ pub trait Device: Send + Sync {
     fn silence(&self) -> Duration {
         Duration::ZERO
     }
+}
+
+/// How workers, which never wait, read a drive.
+#[derive(Clone, Copy, Debug)]
+pub enum Reads<'d> {
+    /// An io_uring may read from this descriptor; where there is none, threads do.
+    Ring(BorrowedFd<'d>),
+    /// [`Device::read_at`] takes a few microseconds, such as on persistent memory: the worker calls it.
+    Synchronous,
+    /// [`Device::read_at`] may block: threads call it.
+    Threads,
 }
 
 /// One of the reads of [`Device::read_each`].

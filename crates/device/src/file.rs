@@ -2,11 +2,11 @@
 
 use crate::buffer::AlignedBuf;
 use crate::claim::Claimed;
-use crate::drive::{Device, Geometry};
+use crate::drive::{Device, Geometry, Reads};
 use crate::error::OpenError;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -88,7 +88,7 @@ impl Device for FileDevice {
         self.file.sync_data()
     }
 
-    fn raw_fd(&self) -> Option<RawFd> {
-        Some(self.file.as_raw_fd())
+    fn reads(&self) -> Reads<'_> {
+        Reads::Ring(self.file.as_fd())
     }
 }

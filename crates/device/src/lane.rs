@@ -2,8 +2,8 @@
 
 use crate::buffer::AlignedBuf;
 use crate::drive::Device;
-use crate::open::{Engine, open_queue};
 use crate::queue::{Read, ReadQueue};
+use crate::worker_queue::{Engine, WorkerQueue};
 use std::io;
 use std::mem;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ struct Hands {
     engine: Engine,
     /// For reads, from the first of them on. A process that ends in a read of a ring need not wait for the drive, as
     /// it does in a blocking call.
-    queue: Option<Box<dyn ReadQueue>>,
+    queue: Option<WorkerQueue>,
 }
 
 impl Hands {
@@ -114,13 +114,13 @@ impl Hands {
     fn read_all(&mut self, steps: &mut [Step]) {
         if self.queue.is_none() {
             let devices = [Arc::clone(&self.device)];
-            self.queue = open_queue(&devices, self.engine, AT_ONCE).ok().map(|opened| opened.queue);
+            self.queue = WorkerQueue::open(&devices, self.engine, AT_ONCE).ok();
         }
         let Some(queue) = &mut self.queue else {
             return read_in_turn(self.device.as_ref(), steps);
         };
         let lengths: Vec<_> = steps.iter().map(|step| step.buffer.len()).collect();
-        if read_at_once(queue.as_mut(), steps).is_err() {
+        if read_at_once(queue, steps).is_err() {
             // A ring that can't be used after all, and gives back nothing of what it has begun.
             (self.queue, self.engine) = (None, Engine::Pool);
             for (step, len) in steps.iter_mut().zip(lengths) {

@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is a fixed range of bytes that is read and written in whole blocks. Background work
 //! (sealing, reclaim, recovery) uses it directly and may block. Workers never block: they read
-//! through a [`ReadQueue`] of their own, which hands batches to the kernel and reports completions.
+//! through a [`WorkerQueue`] of their own, which hands batches to the kernel and reports completions.
 //! **An operation owns its buffer until its completion.**
 
 mod buffer;
@@ -17,25 +17,25 @@ mod heap;
 mod lane;
 mod long;
 mod memory;
-mod open;
 mod pool;
 mod queue;
+mod ring;
 pub mod sim;
 mod slab;
 mod timed;
-mod uring;
 mod wear;
+mod worker_queue;
 
 pub use buffer::AlignedBuf;
 pub use depth::Depth;
-pub use drive::{Device, Geometry, Part};
+pub use drive::{Device, Geometry, Part, Reads};
 pub use error::OpenError;
 pub use failure::is_unanswered;
 pub use file::FileDevice;
 pub use heap::give_heap_back;
 pub use long::LongBuffers;
 pub use memory::ALIGNMENT;
-pub use open::{Engine, Opened, open_queue, open_queue_within};
 pub use queue::{Done, Read, ReadQueue};
 pub use timed::TimedDevice;
 pub use wear::Wear;
+pub use worker_queue::{Engine, ReadPath, WorkerQueue};

@@ -1,124 +1,130 @@
-//! Reads by a few threads: for kernels that forbid io_uring, and devices without a descriptor.
+//! Reads by a few threads of one drive: for kernels that forbid io_uring, and drives without a descriptor.
 
 use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Read, ReadQueue, no_such_device};
+use crate::queue::{DROP_PATIENCE, Done, Read};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// More threads than this only wait for each other, whatever the depth. Drives have the same part of them each, so
-/// that one which answers nothing takes none from the others.
-const THREADS_MAX: u32 = 16;
 /// A reader's stack, in bytes: its calls are shallow.
 const STACK_BYTES: usize = 128 << 10;
 /// Between two looks whether a thread has ended.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A queue whose reads are blocking calls on its own threads, [`THREADS_MAX`] or so, of which each drive has its own.
-pub(crate) struct PoolQueue {
+/// What the threads of all drives of a queue have read.
+pub(crate) struct Finished {
+    done: Mutex<Vec<Done>>,
+    /// Signalled whenever `done` stops being empty.
+    event: Arc<Event>,
+}
+
+impl Finished {
+    pub(crate) fn new(event: Arc<Event>) -> Self {
+        Self { done: Mutex::default(), event }
+    }
+
+    /// Appends what was read since the last call to `done`.
+    pub(crate) fn take(&self, done: &mut Vec<Done>) {
+        done.append(&mut self.lock());
+    }
+
+    fn add(&self, read: Done) {
+        let mut done = self.lock();
+        let was_empty = done.is_empty();
+        done.push(read);
+        drop(done);
+        // While it was not empty, an earlier signal is still to be answered by a reap.
+        if was_empty {
+            self.event.signal();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Done>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Threads whose reads are blocking calls. They belong to one drive, so that a drive that does not answer takes
+/// none from the others.
+pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Of each drive.
-    threads_each: usize,
-    /// For the next flush, by drive.
-    submitted: Vec<Vec<Read>>,
-    in_flight: usize,
+    /// For the next flush.
+    submitted: Vec<Read>,
 }
 
 struct Shared {
-    devices: Vec<Arc<dyn Device>>,
+    drive: Arc<dyn Device>,
     state: Mutex<State>,
-    /// By drive: waited on by its threads without work.
-    work: Vec<Condvar>,
-    /// Signalled whenever `State::done` stops being empty.
-    event: Event,
+    /// Threads without work wait on it.
+    work: Condvar,
+    finished: Arc<Finished>,
 }
 
 #[derive(Default)]
 struct State {
-    /// By drive.
-    jobs: Vec<VecDeque<Read>>,
-    done: Vec<Done>,
-    stopping: bool,
+    jobs: VecDeque<Read>,
+    is_stopping: bool,
 }
 
-impl PoolQueue {
-    pub(crate) fn open(devices: &[Arc<dyn Device>], depth: u32) -> io::Result<Self> {
-        // Reads of drives that there are not want an answer, too.
-        let drives = devices.len().max(1);
-        let threads_each = (depth.clamp(1, THREADS_MAX) as usize).div_ceil(drives);
-        let jobs = (0..drives).map(|_| VecDeque::new()).collect();
-        let shared = Arc::new(Shared {
-            devices: devices.to_vec(),
-            state: Mutex::new(State { jobs, ..State::default() }),
-            work: (0..drives).map(|_| Condvar::new()).collect(),
-            event: Event::new()?,
-        });
-        let submitted = (0..drives).map(|_| Vec::new()).collect();
+impl Pool {
+    /// Starts `threads` threads, which bring what they read to `finished`.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub(crate) fn open(
+        drive: Arc<dyn Device>,
+        threads: usize,
+        finished: Arc<Finished>,
+    ) -> io::Result<Self> {
+        let (state, work) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { drive, state, work, finished });
         // Built first, so that dropping it stops the threads if one of them can't be started.
-        let mut queue = Self { shared, threads: Vec::new(), threads_each, submitted, in_flight: 0 };
-        for at in 0..threads_each * drives {
-            let shared = Arc::clone(&queue.shared);
+        let mut pool = Self { shared, threads: Vec::new(), submitted: Vec::new() };
+        for at in 0..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
             let builder = Builder::new().name(format!("read-{at}")).stack_size(STACK_BYTES);
-            queue.threads.push(builder.spawn(move || shared.serve(at % drives))?);
+            pool.threads.push(builder.spawn(move || shared.serve())?);
         }
-        Ok(queue)
-    }
-}
-
-impl ReadQueue for PoolQueue {
-    fn submit(&mut self, read: Read) {
-        self.in_flight += 1;
-        let drive = read.device.min(self.submitted.len() - 1);
-        self.submitted[drive].push(read);
+        Ok(pool)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        for (drive, submitted) in self.submitted.iter_mut().enumerate() {
-            let reads = submitted.len();
-            if reads == 0 {
-                continue;
-            }
-            self.shared.lock().jobs[drive].extend(submitted.drain(..));
-            for _ in 0..reads.min(self.threads_each) {
-                self.shared.work[drive].notify_one();
-            }
-        }
-        Ok(())
+    /// Takes a read for the next flush.
+    pub(crate) fn submit(&mut self, read: Read) {
+        self.submitted.push(read);
     }
 
-    fn reap(&mut self, done: &mut Vec<Done>) {
-        if self.in_flight == self.submitted.iter().map(Vec::len).sum::<usize>() {
+    /// Hands the threads what was submitted.
+    pub(crate) fn flush(&mut self) {
+        let reads = self.submitted.len();
+        if reads == 0 {
             return;
         }
-        let mut state = self.shared.lock();
-        self.in_flight -= state.done.len();
-        done.append(&mut state.done);
+        self.shared.lock().jobs.extend(self.submitted.drain(..));
+        for _ in 0..reads.min(self.threads.len()) {
+            self.shared.work.notify_one();
+        }
     }
 
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
-    }
-
-    fn clear_event(&mut self) {
-        self.shared.event.clear();
-    }
-
-    fn in_flight(&self) -> usize {
-        self.in_flight
+    /// Ends the threads, each after the read that it has begun, and returns the reads that none has begun. Does
+    /// not wait.
+    pub(crate) fn close(mut self) -> Vec<Read> {
+        let mut reads = self.shared.stop();
+        reads.append(&mut self.submitted);
+        // Each has its own buffer, and ends by itself.
+        self.threads.clear();
+        reads
     }
 }
 
-impl Drop for PoolQueue {
+impl Drop for Pool {
     /// Waits for the reads that a thread has begun; the others are dropped. A thread whose drive does not answer is
     /// left to itself, with the buffer that is its own.
     fn drop(&mut self) {
-        self.shared.lock().stopping = true;
-        self.shared.work.iter().for_each(Condvar::notify_all);
+        self.shared.stop();
         let end = Instant::now() + DROP_PATIENCE;
         for thread in self.threads.drain(..) {
             while !thread.is_finished() && Instant::now() < end {
@@ -138,42 +144,33 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a thread of a drive.
-    fn serve(&self, drive: usize) {
-        while let Some(read) = self.next(drive) {
-            self.finish(self.carry_out(read));
+    fn stop(&self) -> Vec<Read> {
+        let mut state = self.lock();
+        state.is_stopping = true;
+        let left = state.jobs.drain(..).collect();
+        drop(state);
+        self.work.notify_all();
+        left
+    }
+
+    /// The life of a thread.
+    fn serve(&self) {
+        while let Some(Read { offset, mut buf, token, .. }) = self.next() {
+            let result = self.drive.read_at(offset, &mut buf);
+            self.finished.add(Done { token, buf, result });
         }
     }
 
-    fn next(&self, drive: usize) -> Option<Read> {
+    fn next(&self) -> Option<Read> {
         let mut state = self.lock();
         loop {
-            if state.stopping {
+            if state.is_stopping {
                 return None;
             }
-            if let Some(read) = state.jobs[drive].pop_front() {
+            if let Some(read) = state.jobs.pop_front() {
                 return Some(read);
             }
-            state = self.work[drive].wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
-        let result = match self.devices.get(device) {
-            Some(device) => device.read_at(offset, &mut buf),
-            None => Err(no_such_device(device)),
-        };
-        Done { token, buf, result }
-    }
-
-    fn finish(&self, done: Done) {
-        let mut state = self.lock();
-        let was_empty = state.done.is_empty();
-        state.done.push(done);
-        drop(state);
-        // While it was not empty, an earlier signal is still to be answered by a reap.
-        if was_empty {
-            self.event.signal();
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

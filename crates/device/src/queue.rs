@@ -12,7 +12,7 @@ pub(crate) const DROP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One read handed to a [`ReadQueue`].
 pub struct Read {
-    /// Index into the devices that the queue was opened with.
+    /// The number of the drive in the queue.
     pub device: usize,
     /// Byte offset on the device, a multiple of its block size.
     pub offset: u64,
@@ -43,12 +43,12 @@ pub trait ReadQueue {
     /// with an error like any other.
     fn submit(&mut self, read: Read);
     /// A buffer of `len` bytes for a read, from memory that the kernel knows already if there is
-    /// some left: reads into it cost less CPU. It holds anything and may be used for whatever
-    /// else; dropping it gives it back to the queue.
+    /// some left: reads into it cost less CPU. It holds anything and may be used for other
+    /// things; dropping it gives it back to the queue.
     fn buffer(&mut self, len: usize) -> AlignedBuf {
         AlignedBuf::zeroed(len)
     }
-    /// Hands everything that was submitted to the kernel (or the pool) in one batch.
+    /// Hands everything that was submitted to the kernel and to the drives' threads, in one batch.
     ///
     /// # Errors
     /// The kernel refuses the queue as a whole; its reads may never come back.
@@ -77,8 +77,8 @@ pub trait ReadQueue {
     ///
     /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
-    /// Makes [`ReadQueue::event_fd`] unreadable until there is a new occasion to reap. Whoever
-    /// calls it must reap afterwards: what finished before no longer signals.
+    /// Makes [`ReadQueue::event_fd`] unreadable until there is a new occasion to reap. The caller must reap
+    /// afterwards: what finished before no longer signals.
     fn clear_event(&mut self);
     /// Reads submitted and not yet reaped.
     fn in_flight(&self) -> usize;
@@ -102,7 +102,12 @@ pub(crate) fn wait_for_event<Q: ReadQueue + ?Sized>(
     Ok(())
 }
 
-/// What a read of a device that the queue does not have comes back with.
-pub(crate) fn no_such_device(device: usize) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("the queue has no device {device}"))
+/// What a read of a drive that the queue does not have comes back with.
+pub(crate) fn no_such_drive(number: usize) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("the queue has no drive {number}"))
+}
+
+/// What a read of a drive that was detached comes back with.
+pub(crate) fn detached() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the drive was detached")
 }

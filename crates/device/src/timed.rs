@@ -1,13 +1,12 @@
 //! A device that answers nothing, not even an error, is waited for only so long.
 
 use crate::buffer::AlignedBuf;
-use crate::drive::{Device, Geometry, Part};
+use crate::drive::{Device, Geometry, Part, Reads};
 use crate::failure::{is_unanswered, unanswered};
 use crate::lane::{Lane, Transfer, ended};
-use crate::open::Engine;
+use crate::worker_queue::Engine;
 use std::io;
 use std::mem;
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -193,8 +192,8 @@ impl Device for TimedDevice {
         if self.is_silent() { Err(unanswered()) } else { self.device.flush() }
     }
 
-    fn raw_fd(&self) -> Option<RawFd> {
-        self.device.raw_fd()
+    fn reads(&self) -> Reads<'_> {
+        self.device.reads()
     }
 
     fn begin_timing(&self) {

@@ -218,11 +218,12 @@ fn a_device_in_use_is_refused_until_it_is_closed() {
 /// that long, so at least one of many must succeed without a wait.
 #[test]
 fn a_device_is_free_as_soon_as_its_user_has_died() {
-    use terrace_device::{Engine, Read, open_queue};
+    use terrace_device::{Engine, Read, ReadQueue, WorkerQueue};
     const CHILD: &str = "TERRACE_TEST_PATH_TO_DIE_ON";
     if let Some(path) = std::env::var_os(CHILD) {
         let device = FileDevice::open(Path::new(&path), None).unwrap();
-        let mut queue = open_queue(&[std::sync::Arc::new(device)], Engine::Auto, 32).unwrap().queue;
+        let mut queue =
+            WorkerQueue::open(&[std::sync::Arc::new(device)], Engine::Auto, 32).unwrap();
         for token in 0..32 {
             queue.submit(Read { device: 0, offset: 0, buf: AlignedBuf::zeroed(BLOCK), token });
         }

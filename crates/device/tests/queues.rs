@@ -3,81 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod common;
+#[path = "common/queue.rs"]
+mod queue;
 
 use common::{BLOCK, Random, Scratch, is_stamped, stamped};
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use queue::{DEPTH, Silent, Waiter, read, with_each};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::{self, PipeReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{AlignedBuf, Device, Done, Engine, Geometry, Read, ReadQueue, open_queue};
-
-const ENGINES: [Engine; 2] = [Engine::IoUring, Engine::Pool];
-const DEPTH: u32 = 32;
-
-/// Runs `test` with a queue of each engine.
-fn with_each(devices: &[Arc<dyn Device>], test: impl Fn(Engine, Box<dyn ReadQueue>)) {
-    for engine in ENGINES {
-        match open_queue(devices, engine, DEPTH) {
-            Ok(opened) => test(engine, opened.queue),
-            Err(error) if engine == Engine::IoUring => println!("io_uring: skipped, {error}"),
-            Err(error) => panic!("{engine}: {error}"),
-        }
-    }
-}
-
-fn read(device: usize, block: u64, blocks: usize) -> Read {
-    let buf = AlignedBuf::zeroed(BLOCK * blocks);
-    Read { device, offset: block * BLOCK as u64, buf, token: block }
-}
-
-/// A worker's wait for its queue.
-struct Waiter {
-    epoll: OwnedFd,
-    level: bool,
-    wakes: u64,
-}
-
-impl Waiter {
-    fn new(queue: &dyn ReadQueue, level: bool) -> Self {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let flags = if level { EventFlags::IN } else { EventFlags::IN | EventFlags::ET };
-        epoll::add(&epoll, queue.event_fd(), EventData::new_u64(0), flags).unwrap();
-        Self { epoll, level, wakes: 0 }
-    }
-
-    /// Whether anything happened within `patience`.
-    fn wait(&mut self, patience: Duration) -> bool {
-        let until = Instant::now() + patience;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let timeout =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let mut events = Vec::<Event>::with_capacity(1);
-            let spare = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, spare, Some(&timeout)) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => {
-                    result.unwrap();
-                    self.wakes += u64::from(!events.is_empty());
-                    return !events.is_empty();
-                }
-            }
-        }
-    }
-
-    /// Waits, then reaps; panics rather than wait long.
-    fn wait_and_reap(&mut self, queue: &mut dyn ReadQueue, done: &mut Vec<Done>) {
-        assert!(self.wait(Duration::from_secs(60)), "slept through {} reads", queue.in_flight());
-        if self.level {
-            queue.clear_event();
-        }
-        queue.reap(done);
-    }
-}
+use terrace_device::{
+    AlignedBuf, Device, Done, Engine, Geometry, Read, ReadPath, ReadQueue, Reads, WorkerQueue,
+};
 
 /// Many reads of one to four blocks, the number in flight now below and now far above the depth.
 fn storm(level: bool, reads: u64) {
@@ -309,8 +248,8 @@ impl Device for Unreadable {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
-    fn raw_fd(&self) -> Option<RawFd> {
-        Some(self.0.as_raw_fd())
+    fn reads(&self) -> Reads<'_> {
+        Reads::Ring(self.0.as_fd())
     }
 }
 
@@ -340,56 +279,25 @@ fn a_failing_drive_fails_its_own_reads_only() {
     });
 }
 
-/// A drive that answers nothing until its gate is opened, or its pipe is written to.
-#[derive(Default)]
-struct Silent {
-    is_open: Mutex<bool>,
-    opened: Condvar,
-    pipe: Option<PipeReader>,
-}
-
-impl Device for Silent {
-    fn label(&self) -> &str {
-        "silent"
-    }
-    fn geometry(&self) -> Geometry {
-        Geometry { bytes: 1 << 20, block_bytes: 4096 }
-    }
-    fn read_at(&self, _: u64, _: &mut AlignedBuf) -> io::Result<()> {
-        let is_open = self.is_open.lock().unwrap();
-        drop(self.opened.wait_while(is_open, |is_open| !*is_open).unwrap());
-        Ok(())
-    }
-    fn write_at(&self, _: u64, _: &AlignedBuf) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-    fn raw_fd(&self) -> Option<RawFd> {
-        self.pipe.as_ref().map(PipeReader::as_raw_fd)
-    }
-}
-
 #[test]
 fn a_silent_drive_holds_up_no_other() {
     let scratch = Scratch::new();
     let silent = Arc::new(Silent::default());
     let devices: [Arc<dyn Device>; 2] = [silent.clone(), stamped(&scratch, 64)];
-    let mut queue = open_queue(&devices, Engine::Pool, 2 * DEPTH).unwrap().queue;
-    let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
+    let mut queue = WorkerQueue::open(&devices, Engine::Pool, 2 * DEPTH).unwrap();
+    let (mut waiter, mut done) = (Waiter::new(&queue, false), Vec::new());
     (100..200).for_each(|block| queue.submit(read(0, block, 1)));
     queue.flush().unwrap();
     (0..60).for_each(|block| queue.submit(read(1, block, 1)));
     queue.flush().unwrap();
     while done.len() < 60 {
-        waiter.wait_and_reap(queue.as_mut(), &mut done);
+        waiter.wait_and_reap(&mut queue, &mut done);
     }
     assert!(done.iter().all(|done| done.token < 60 && is_stamped(&done.buf, done.token)));
     *silent.is_open.lock().unwrap() = true;
     silent.opened.notify_all();
     while queue.in_flight() > 0 {
-        waiter.wait_and_reap(queue.as_mut(), &mut done);
+        waiter.wait_and_reap(&mut queue, &mut done);
     }
     assert_eq!(done.len(), 160);
 }
@@ -486,12 +394,12 @@ fn buffers_of_the_queue_can_outlive_it() {
 #[test]
 fn auto_says_what_it_took() {
     let scratch = Scratch::new();
-    let opened = open_queue(&[stamped(&scratch, 16)], Engine::Auto, 0).unwrap();
-    match opened.fallback {
-        None => assert_eq!(opened.engine, Engine::IoUring),
+    let queue = WorkerQueue::open(&[stamped(&scratch, 16)], Engine::Auto, 0).unwrap();
+    match queue.fallback() {
+        None => assert_eq!(queue.path(0), Some(ReadPath::IoUring)),
         Some(why) => {
             println!("io_uring: skipped, {why}");
-            assert_eq!(opened.engine, Engine::Pool);
+            assert_eq!(queue.path(0), Some(ReadPath::Threads));
         }
     }
 }
@@ -515,18 +423,18 @@ fn auto_falls_back_where_io_uring_is_refused() {
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
     let one_more = Rlimit { current: Some(next + 1), maximum: limits.maximum };
     setrlimit(Resource::Nofile, one_more).unwrap();
-    let forced = open_queue(&devices, Engine::IoUring, 8);
-    let opened = open_queue(&devices, Engine::Auto, 8);
+    let forced = WorkerQueue::open(&devices, Engine::IoUring, 8);
+    let opened = WorkerQueue::open(&devices, Engine::Auto, 8);
     setrlimit(Resource::Nofile, limits).unwrap();
     assert!(forced.is_err());
-    let mut opened = opened.unwrap();
-    assert_eq!(opened.engine, Engine::Pool);
-    assert!(opened.fallback.is_some());
-    let (mut waiter, mut done) = (Waiter::new(opened.queue.as_ref(), false), Vec::new());
-    opened.queue.submit(read(0, 3, 1));
-    opened.queue.flush().unwrap();
+    let mut queue = opened.unwrap();
+    assert_eq!((queue.path(0), queue.uses_io_uring()), (Some(ReadPath::Threads), false));
+    assert!(queue.fallback().is_some());
+    let (mut waiter, mut done) = (Waiter::new(&queue, false), Vec::new());
+    queue.submit(read(0, 3, 1));
+    queue.flush().unwrap();
     while done.is_empty() {
-        waiter.wait_and_reap(opened.queue.as_mut(), &mut done);
+        waiter.wait_and_reap(&mut queue, &mut done);
     }
     assert!(is_stamped(&done[0].buf, 3));
 }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice, SimQueue};
-use terrace_device::{AlignedBuf, Device, Engine, Read, ReadQueue, open_queue};
+use terrace_device::{AlignedBuf, Device, Engine, Read, ReadPath, ReadQueue, WorkerQueue};
 
 const BLOCKS: u64 = 64;
 
@@ -269,7 +269,7 @@ fn the_simulated_queue_gives_every_read_back_once_in_any_order() {
     assert_eq!(tokens, (0..BLOCKS).collect::<Vec<_>>());
 }
 
-/// The pool serves what has no descriptor; `Auto` takes it by itself.
+/// Threads serve a drive without a descriptor, whatever engine the others have.
 #[test]
 fn real_queues_read_simulated_drives_by_the_pool() {
     let drive = drive(9);
@@ -281,17 +281,16 @@ fn real_queues_read_simulated_drives_by_the_pool() {
         count.fetch_add(1, Ordering::Relaxed);
     });
     let devices: [Arc<dyn Device>; 1] = [Arc::new(drive)];
-    assert!(open_queue(&devices, Engine::IoUring, 4).is_err());
-    let mut opened = open_queue(&devices, Engine::Auto, 4).unwrap();
-    assert_eq!(opened.engine, Engine::Pool);
+    let mut queue = WorkerQueue::open(&devices, Engine::IoUring, 4).unwrap();
+    assert_eq!((queue.path(0), queue.uses_io_uring()), (Some(ReadPath::Threads), false));
     for token in 0..2 {
         let buf = AlignedBuf::zeroed(BLOCK);
-        opened.queue.submit(Read { device: 0, offset: token * BLOCK as u64, buf, token });
+        queue.submit(Read { device: 0, offset: token * BLOCK as u64, buf, token });
     }
-    opened.queue.flush().unwrap();
+    queue.flush().unwrap();
     let mut done = Vec::new();
-    while opened.queue.in_flight() > 0 {
-        opened.queue.reap(&mut done);
+    while queue.in_flight() > 0 {
+        queue.reap(&mut done);
         std::thread::yield_now();
     }
     done.sort_by_key(|done| done.token);

@@ -2,7 +2,6 @@
 
 use crate::{Node, PlanError};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use terrace_cache::{Config, RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED, Tier};
 use terrace_device::{AlignedBuf, Device, Geometry};
@@ -91,10 +90,6 @@ impl Device for Nowhere {
 
     fn flush(&self) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn raw_fd(&self) -> Option<RawFd> {
-        None
     }
 }
 

@@ -4,7 +4,7 @@ use crate::point::{Access, Point, Walk, times};
 use crate::{ProbeError, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Done, Engine, Read, open_queue};
+use terrace_device::{Done, Engine, Read, ReadQueue, WorkerQueue};
 
 /// A drive that answers nothing for so long has failed.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -26,7 +26,8 @@ pub fn read(
     let bytes = device.geometry().bytes;
     let mut walk = Walk::new(access, bytes, block_bytes, 1).ok_or_else(too_small)?;
     let failed = || ProbeError::io(&label);
-    let mut queue = open_queue(&[Arc::clone(device)], Engine::Auto, depth).map_err(failed())?.queue;
+    let drives = [Arc::clone(device)];
+    let mut queue = WorkerQueue::open(&drives, Engine::Auto, depth).map_err(failed())?;
     let mut begun = vec![Instant::now(); depth as usize];
     let mut times = times();
     let start = Instant::now();

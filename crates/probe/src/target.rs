@@ -4,10 +4,11 @@ use crate::ProbeError;
 use crate::holes::unwritten;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use terrace_device::{AlignedBuf, Device, FileDevice};
+use terrace_device::{AlignedBuf, Device, FileDevice, Reads};
 
 /// How many places of a block device, from its first to its last bytes, are looked at to tell
 /// whether it holds anything, and how much of each: partition tables, file systems and arrays leave
@@ -65,9 +66,9 @@ impl Target {
     /// Opened once more, for another process: past the page cache where that is possible.
     pub(crate) fn file(&self, writes: bool) -> Result<File, ProbeError> {
         // By its descriptor: what was made here has no name.
-        let path = match self.device.raw_fd() {
-            Some(fd) => PathBuf::from(format!("/proc/self/fd/{fd}")),
-            None => self.path.clone(),
+        let path = match self.device.reads() {
+            Reads::Ring(fd) => PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())),
+            Reads::Threads | Reads::Synchronous => self.path.clone(),
         };
         let open = |flags: rustix::fs::OFlags| {
             let writes = writes && self.writable;

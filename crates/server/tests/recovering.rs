@@ -4,13 +4,12 @@ mod common;
 
 use common::{TestServer, open_file};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace::settings::Settings;
 use terrace_cache::{Cache, Config, Tier, Tuning};
-use terrace_device::{AlignedBuf, Device, Geometry};
+use terrace_device::{AlignedBuf, Device, Geometry, Reads};
 use terrace_e2e::PATIENCE;
 
 const VALUES: usize = 24;
@@ -38,8 +37,8 @@ impl Device for Held {
     fn flush(&self) -> io::Result<()> {
         self.drive.flush()
     }
-    fn raw_fd(&self) -> Option<RawFd> {
-        self.drive.raw_fd()
+    fn reads(&self) -> Reads<'_> {
+        self.drive.reads()
     }
 }
 

@@ -6,7 +6,6 @@ mod common;
 use common::binary::{GET, packet, receive};
 use common::{Client, TestServer, fill, open_file};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -91,9 +90,6 @@ impl Device for Gate {
     }
     fn flush(&self) -> io::Result<()> {
         self.file.flush()
-    }
-    fn raw_fd(&self) -> Option<RawFd> {
-        None
     }
 }
 

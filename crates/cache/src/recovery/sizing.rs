@@ -134,7 +134,6 @@ mod tests {
     use crate::engine::limit;
     use crate::facade::cache::Cache;
     use std::io;
-    use std::os::fd::RawFd;
     use std::sync::Arc;
     use terrace_device::{AlignedBuf, Device, Geometry as DeviceGeometry};
 
@@ -161,10 +160,6 @@ mod tests {
 
         fn flush(&self) -> io::Result<()> {
             Ok(())
-        }
-
-        fn raw_fd(&self) -> Option<RawFd> {
-            None
         }
     }
 

@@ -4,7 +4,6 @@
 pub(crate) mod machine;
 
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -92,9 +91,6 @@ impl Device for RamDevice {
             true => Err(io::Error::other("injected flush error")),
             false => Ok(()),
         }
-    }
-    fn raw_fd(&self) -> Option<RawFd> {
-        None
     }
 }
 

@@ -3,8 +3,8 @@
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use terrace_device::{AlignedBuf, Device, Geometry};
+use std::os::fd::AsFd;
+use terrace_device::{AlignedBuf, Device, Geometry, Reads};
 
 pub(crate) const SHORT: u64 = 4 << 10;
 pub(crate) const LONG: u64 = 2 * SHORT;
@@ -60,8 +60,8 @@ impl Device for Shared {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn raw_fd(&self) -> Option<RawFd> {
-        Some(self.file.as_raw_fd())
+    fn reads(&self) -> Reads<'_> {
+        Reads::Ring(self.file.as_fd())
     }
 }
 

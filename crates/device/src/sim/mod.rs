@@ -30,14 +30,13 @@ pub use image::Crash;
 pub use queue::SimQueue;
 
 use crate::buffer::AlignedBuf;
-use crate::drive::{Device, Geometry};
+use crate::drive::{Device, Geometry, Reads};
 use crate::failure::unanswered;
 use fault::Faults;
 use image::Image;
 use random::Random;
 use std::fmt;
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -83,6 +82,7 @@ pub struct SimDevice {
     geometry: Geometry,
     state: Mutex<State>,
     hook: RwLock<Option<Hook>>,
+    is_synchronous: bool,
 }
 
 struct State {
@@ -134,7 +134,13 @@ impl SimDevice {
             geometry: Geometry { bytes, block_bytes },
             state: Mutex::new(state),
             hook: RwLock::new(None),
+            is_synchronous: false,
         }
+    }
+
+    /// The same drive, which workers read by [`Reads::Synchronous`] in place of [`Reads::Threads`].
+    pub fn synchronous(self) -> Self {
+        Self { is_synchronous: true, ..self }
     }
 
     /// Adds a fault behind those that were added before.
@@ -193,7 +199,8 @@ impl SimDevice {
             powered: true,
             silence: Silence::default(),
         };
-        Self { label, geometry: self.geometry, state: Mutex::new(state), hook: RwLock::new(None) }
+        let (geometry, is_synchronous) = (self.geometry, self.is_synchronous);
+        Self { label, geometry, state: Mutex::new(state), hook: RwLock::new(None), is_synchronous }
     }
 
     /// Whether no [`Effect::PowerOff`] struck since the last crash.
@@ -346,8 +353,8 @@ impl Device for SimDevice {
         Ok(())
     }
 
-    fn raw_fd(&self) -> Option<RawFd> {
-        None
+    fn reads(&self) -> Reads<'_> {
+        if self.is_synchronous { Reads::Synchronous } else { Reads::Threads }
     }
 
     fn silence(&self) -> Duration {

@@ -3,7 +3,7 @@
 use super::random::Random;
 use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::{Done, Read, ReadQueue, no_such_device};
+use crate::queue::{Done, Read, ReadQueue, no_such_drive};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ impl SimQueue {
     fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
         let result = match self.devices.get(device) {
             Some(device) => device.read_at(offset, &mut buf),
-            None => Err(no_such_device(device)),
+            None => Err(no_such_drive(device)),
         };
         Done { token, buf, result }
     }

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Opened, Read, ReadQueue,
-    open_queue_within,
+    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
 };
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
@@ -47,9 +46,13 @@ fn known_bytes_max(workers: u32) -> usize {
 }
 
 /// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
-pub(crate) fn open(drives: &[Arc<dyn Device>], engine: Engine, workers: u32) -> io::Result<Opened> {
+pub(crate) fn open(
+    drives: &[Arc<dyn Device>],
+    engine: Engine,
+    workers: u32,
+) -> io::Result<WorkerQueue> {
     let depth = (DEPTH + DEPTH / AHEAD) * drives.len().max(1) as u32;
-    open_queue_within(drives, engine, depth, known_bytes_max(workers))
+    WorkerQueue::open_within(drives, engine, depth, known_bytes_max(workers))
 }
 
 /// The depth to begin with for a drive with such a knee, which all workers share.

@@ -51,8 +51,8 @@ pub(crate) struct Worker {
     connections: Slab<Connection>,
     cx: Context,
     devices: Vec<Arc<dyn Device>>,
-    /// What reads them.
-    engine: Engine,
+    /// Until the system refuses it.
+    uses_io_uring: bool,
     /// Connections that are to have a turn.
     ready: Turns,
     /// When the oldest of `cx.waiting` began to wait.
@@ -86,8 +86,9 @@ impl Worker {
             IoEngine::Pool => Engine::Pool,
         };
         let workers = shared.settings.threads.max(1);
-        let opened = reads::open(devices, engine, workers)?;
-        if let (0, Some(reason)) = (index, opened.fallback) {
+        let queue = reads::open(devices, engine, workers)?;
+        let uses_io_uring = queue.uses_io_uring();
+        if let (0, Some(reason)) = (index, queue.fallback()) {
             warn!("reading with threads, since io_uring can't be had: {reason}");
         }
         // A drive's knee is shared by those who read from it.
@@ -95,7 +96,7 @@ impl Worker {
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
         let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
         let bytes_max = reads::buffer_bytes_max(workers);
-        let reads = Reads::new(opened.queue, Arc::clone(&stats.latency), bytes_max, depths);
+        let reads = Reads::new(Box::new(queue), Arc::clone(&stats.latency), bytes_max, depths);
         poll.add_event(reads.event_fd(), READS)?;
         let shared_allowance = shared.memory.allowance();
         let cx = Context {
@@ -126,7 +127,7 @@ impl Worker {
             index,
             poll,
             devices: devices.to_vec(),
-            engine: opened.engine,
+            uses_io_uring,
             connections: Slab::new(),
             swept_at: cx.now,
             cx,

@@ -9,7 +9,7 @@ use terrace::log;
 use terrace::server::DRIVE_PATIENCE;
 use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
 use terrace_cache::{FIRST_PAGE, Note, is_member};
-use terrace_device::{Device, FileDevice, Opened, TimedDevice, open_queue};
+use terrace_device::{Device, FileDevice, TimedDevice, WorkerQueue};
 use tracing::info;
 
 /// The opened drives and what the operator should know of each.
@@ -134,12 +134,15 @@ fn size_flag(bytes: u64) -> String {
 
 /// Tries the engine that the workers are going to use, and says which it is.
 fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<Note, Failure> {
-    match open_queue(devices, wanted, 1) {
-        Ok(Opened { engine, fallback: None, .. }) => {
-            Ok(Note::Info(format!("I/O engine: {engine}")))
-        }
-        Ok(Opened { engine, fallback: Some(error), .. }) => {
-            Ok(Note::Warning(format!("I/O engine: {engine}, since io_uring can't be had: {error}")))
+    match WorkerQueue::open(devices, wanted, 1) {
+        Ok(queue) => {
+            let engine = if queue.uses_io_uring() { IoEngine::IoUring } else { IoEngine::Pool };
+            Ok(match queue.fallback() {
+                None => Note::Info(format!("I/O engine: {engine}")),
+                Some(error) => Note::Warning(format!(
+                    "I/O engine: {engine}, since io_uring can't be had: {error}"
+                )),
+            })
         }
         Err(error) => Err(Failure::system(format!(
             "--io-engine {wanted}: {error}; write pool, or auto for whatever works"

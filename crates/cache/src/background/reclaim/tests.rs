@@ -8,7 +8,6 @@ use crate::facade::cache::Cache;
 use crate::records::record::{NewRecord, NewValue};
 use crate::request::update::{Change, Update};
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use terrace_device::sim::SimDevice;
@@ -48,9 +47,6 @@ impl Device for Slow {
     }
     fn flush(&self) -> io::Result<()> {
         self.drive.flush()
-    }
-    fn raw_fd(&self) -> Option<RawFd> {
-        None
     }
 }
 

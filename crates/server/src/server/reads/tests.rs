@@ -1,7 +1,7 @@
 use super::*;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
-use terrace_device::{FileDevice, open_queue};
+use terrace_device::FileDevice;
 
 /// A queue that the system refuses when it is first used.
 struct Refused {
@@ -43,7 +43,7 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
     }
     assert!(reads.flush(false, |_| false).is_err());
     assert!(reads.flush(false, |_| false).is_err(), "told again until something is done about it");
-    reads.move_to(open_queue(&[device], Engine::Pool, 8).unwrap().queue);
+    reads.move_to(Box::new(WorkerQueue::open(&[device], Engine::Pool, 8).unwrap()));
     reads.flush(false, |_| false).unwrap();
     let mut finished = VecDeque::new();
     let end = Instant::now() + std::time::Duration::from_secs(60);
@@ -180,7 +180,7 @@ fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
         Arc::new(FileDevice::open(&path, None).unwrap())
     };
     let devices = [open("a"), open("b")];
-    let queue = open_queue(&devices, Engine::Pool, 8).unwrap().queue;
+    let queue = Box::new(WorkerQueue::open(&devices, Engine::Pool, 8).unwrap());
     let depths = [Some(Depth::new(2, 128)), None].into_iter();
     let latency = Arc::new(Latency::new(2));
     let mut reads = Reads::new(queue, Arc::clone(&latency), 1 << 20, depths);

@@ -18,12 +18,12 @@ impl Worker {
     /// The system refuses io_uring after all, such as by a filter of system calls that came later or
     /// lets rings be made and not be used: threads take over.
     pub(super) fn read_with_threads(&mut self, error: io::Error) -> io::Result<()> {
-        if self.engine == Engine::Pool {
+        if !self.uses_io_uring {
             return Err(error);
         }
-        let opened = reads::open(&self.devices, Engine::Pool, self.cx.shared.settings.threads)?;
-        self.engine = opened.engine;
-        self.cx.reads.move_to(opened.queue);
+        let queue = reads::open(&self.devices, Engine::Pool, self.cx.shared.settings.threads)?;
+        self.uses_io_uring = false;
+        self.cx.reads.move_to(Box::new(queue));
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
         warn!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
         self.cx.reads.flush(false, |_| false)

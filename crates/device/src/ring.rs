@@ -1,16 +1,15 @@
-//! Reads through io_uring: one ring per worker over all drives, submitted in batches.
+//! Reads through io_uring: one ring per worker over all drives that have a descriptor, submitted in batches.
 
 use crate::buffer::AlignedBuf;
-use crate::drive::Device;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Read, ReadQueue, no_such_device, wait_for_event};
+use crate::queue::{DROP_PATIENCE, Done, Read, detached};
 use crate::slab::Slab;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::thread;
@@ -29,28 +28,34 @@ const TRIES_MAX: u8 = 16;
 /// Naps of [`NAP`] in which the kernel may find memory for a submission, before giving up.
 const NAPS_MAX: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
+/// In the place of a file's descriptor.
+const NO_FILE: RawFd = -1;
 /// Of one call. The kernel takes a time that it can't count for one that is over.
 const PATIENCE_MAX: Duration = Duration::from_secs(3600);
 
-/// A queue on a ring of its own.
-pub(crate) struct UringQueue {
+/// Files that a ring can have at a time.
+const FILES_MAX: u32 = 64;
+
+/// The ring of one worker. The kernel holds the files that are registered, so that a drive may be closed while reads of
+/// it are under way.
+pub(crate) struct Ring {
     ring: IoUring,
     /// Registered with the ring.
-    event: Event,
-    /// Registered with the ring in this order. Kept because their descriptors are.
-    devices: Vec<Arc<dyn Device>>,
+    event: Arc<Event>,
+    /// Numbers of files that no drive has.
+    free_files: Vec<u32>,
     /// Whether an entry can have a time limit: since Linux 5.11.
     waits_in_kernel: bool,
     /// Registered with the ring; none where the limit on locked memory (`ulimit -l`) forbids it.
     slab: Option<Arc<Slab>>,
-    /// Reads that the ring knows, by the number that is their user data. As many places as the
-    /// submission queue has, so that this never overflows, nor the twice as long completion queue.
+    /// Reads that the ring knows, by the number that is their user data. As many as the submission queue has entries,
+    /// so that this never overflows, nor the twice as long completion queue.
     slots: Vec<Option<Job>>,
-    /// Empty places of `slots`.
+    /// Empty elements of `slots`.
     free: Vec<usize>,
     /// For the next flush, or for when a slot is free.
     waiting: VecDeque<Job>,
-    /// Reads that never went to the kernel.
+    /// Reads that never went to the kernel, since it refused the ring.
     refused: Vec<Done>,
     /// What the kernel said when it last refused the ring; the next flush reports it.
     broken: Option<io::Error>,
@@ -58,29 +63,18 @@ pub(crate) struct UringQueue {
 
 struct Job {
     read: Read,
+    /// The number of its drive's file.
+    file: u32,
     tries: u8,
 }
 
-impl UringQueue {
-    /// A ring of `depth` reads over devices that all have a descriptor, with registered buffers of so many bytes at
-    /// most, since all of them are resident.
-    pub(crate) fn open(
-        devices: &[Arc<dyn Device>],
-        depth: u32,
-        slab_bytes_max: usize,
-    ) -> io::Result<Self> {
-        let Some(fds) = devices.iter().map(|d| d.raw_fd()).collect::<Option<Vec<RawFd>>>() else {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                "a device has no descriptor for io_uring",
-            ));
-        };
+impl Ring {
+    /// A ring of `depth` reads that tells of completions by `event`, with at most `slab_bytes_max` bytes of registered
+    /// buffers, all of which are resident.
+    pub(crate) fn open(event: &Arc<Event>, depth: u32, slab_bytes_max: usize) -> io::Result<Self> {
         let depth = depth.max(1);
         let ring = build(depth)?;
-        let event = Event::new()?;
-        if !fds.is_empty() {
-            ring.submitter().register_files(&fds)?;
-        }
+        ring.submitter().register_files(&[NO_FILE; FILES_MAX as usize])?;
         ring.submitter().register_eventfd(event.raw_fd())?;
         let slots = depth as usize;
         let waits_in_kernel = ring.params().is_feature_ext_arg();
@@ -88,8 +82,8 @@ impl UringQueue {
         let slab = register_slab(&ring, (2 * slots).min(slab_bytes_max / SLAB_BUFFER_BYTES));
         Ok(Self {
             ring,
-            event,
-            devices: devices.to_vec(),
+            event: Arc::clone(event),
+            free_files: (0..FILES_MAX).rev().collect(),
             waits_in_kernel,
             slab,
             slots: (0..slots).map(|_| None).collect(),
@@ -98,6 +92,35 @@ impl UringQueue {
             refused: Vec::new(),
             broken: None,
         })
+    }
+
+    /// Takes a file and returns its number.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or [`FILES_MAX`] are there.
+    pub(crate) fn attach(&mut self, fd: BorrowedFd<'_>) -> io::Result<u32> {
+        let Some(&file) = self.free_files.last() else {
+            let most = format!("a queue reads at most {FILES_MAX} drives through io_uring");
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, most));
+        };
+        self.ring.submitter().register_files_update(file, &[fd.as_raw_fd()])?;
+        self.free_files.pop();
+        Ok(file)
+    }
+
+    /// Gives up a file, and returns the reads of it that the kernel has not begun.
+    pub(crate) fn detach(&mut self, file: u32) -> Vec<Read> {
+        // Entries name files by number: a later file of this number must not get the reads of this one.
+        let entered = if self.ring.submission().is_empty() { Ok(()) } else { self.enter() };
+        self.note_failure(entered);
+        let is_its = |job: &Job| job.file == file;
+        let (left, waiting) = self.waiting.drain(..).partition::<VecDeque<_>, _>(is_its);
+        self.waiting = waiting;
+        let removed = self.ring.submitter().register_files_update(file, &[NO_FILE]);
+        if removed.is_ok() && self.ring.submission().is_empty() {
+            self.free_files.push(file);
+        }
+        left.into_iter().map(|job| job.read).collect()
     }
 
     /// Reads that the ring knows.
@@ -179,6 +202,14 @@ impl UringQueue {
                     job.tries += 1;
                     self.waiting.push_front(job);
                 }
+                // Tried again after its drive was detached.
+                Err(error)
+                    if job.tries > 0
+                        && error.raw_os_error() == Some(Errno::BADF.raw_os_error()) =>
+                {
+                    let Read { token, buf, .. } = job.read;
+                    done.push(Done { token, buf, result: Err(detached()) });
+                }
                 result => done.push(Done { token: job.read.token, buf: job.read.buf, result }),
             }
         }
@@ -236,33 +267,30 @@ impl UringQueue {
     }
 }
 
-impl ReadQueue for UringQueue {
-    fn submit(&mut self, read: Read) {
-        let checked = match self.devices.get(read.device) {
-            Some(device) => device.geometry().check(read.offset, read.buf.len()),
-            None => Err(no_such_device(read.device)),
-        };
-        match checked {
-            Ok(()) => {
-                self.waiting.push_back(Job { read, tries: 0 });
-                let is_batch = self.waiting.len().is_multiple_of(BATCH) && self.has_few();
-                if is_batch && self.broken.is_none() {
-                    let started = self.start_waiting();
-                    self.note_failure(started);
-                }
-            }
-            Err(error) => {
-                self.refused.push(Done { token: read.token, buf: read.buf, result: Err(error) });
-            }
+/// The reads of a [`crate::WorkerQueue`], see [`crate::ReadQueue`].
+impl Ring {
+    /// Takes a read of a file for the next flush, or for when there is room.
+    #[inline]
+    pub(crate) fn submit(&mut self, read: Read, file: u32) {
+        self.waiting.push_back(Job { read, file, tries: 0 });
+        let is_batch = self.waiting.len().is_multiple_of(BATCH) && self.has_few();
+        if is_batch && self.broken.is_none() {
+            let started = self.start_waiting();
+            self.note_failure(started);
         }
     }
 
-    fn buffer(&mut self, len: usize) -> AlignedBuf {
-        let known = self.slab.as_ref().and_then(|slab| AlignedBuf::of_slab(slab, len));
-        known.unwrap_or_else(|| AlignedBuf::zeroed(len))
+    /// A buffer of `len` bytes that the kernel knows, if there is one.
+    #[inline]
+    pub(crate) fn buffer(&self, len: usize) -> Option<AlignedBuf> {
+        self.slab.as_ref().and_then(|slab| AlignedBuf::of_slab(slab, len))
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Hands the kernel what was submitted, as far as it takes it.
+    ///
+    /// # Errors
+    /// The kernel refuses the ring, now or since the last flush.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         if let Some(error) = self.broken.take() {
             return Err(error);
         }
@@ -272,11 +300,13 @@ impl ReadQueue for UringQueue {
         self.start_waiting()
     }
 
-    fn has_news(&mut self) -> bool {
+    /// Whether reads are finished that were not reaped, as far as that shows without a system call.
+    pub(crate) fn has_news(&mut self) -> bool {
         self.has_deferred()
     }
 
-    fn reap(&mut self, done: &mut Vec<Done>) {
+    /// Appends finished reads to `done`, and starts what waited for room.
+    pub(crate) fn reap(&mut self, done: &mut Vec<Done>) {
         done.append(&mut self.refused);
         if self.started() == 0 {
             return;
@@ -290,11 +320,16 @@ impl ReadQueue for UringQueue {
         }
     }
 
-    fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
-        let is_simple = self.refused.is_empty() && self.broken.is_none();
-        if !self.waits_in_kernel || !is_simple {
-            return wait_for_event(self, done, patience);
-        }
+    /// Whether [`Ring::wait`] does what it says, in place of waiting for the event.
+    pub(crate) fn waits_in_kernel(&self) -> bool {
+        self.waits_in_kernel && self.refused.is_empty() && self.broken.is_none()
+    }
+
+    /// Hands the kernel what was submitted, and stays there until a read is finished or `patience` is over.
+    ///
+    /// # Errors
+    /// As of [`Ring::flush`].
+    pub(crate) fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
         self.fill();
         if self.started() > 0 {
             self.enter_and_wait(patience)?;
@@ -303,20 +338,13 @@ impl ReadQueue for UringQueue {
         Ok(())
     }
 
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn clear_event(&mut self) {
-        self.event.clear();
-    }
-
-    fn in_flight(&self) -> usize {
+    /// Reads submitted and not yet reaped.
+    pub(crate) fn in_flight(&self) -> usize {
         self.started() + self.waiting.len() + self.refused.len()
     }
 }
 
-impl Drop for UringQueue {
+impl Drop for Ring {
     fn drop(&mut self) {
         self.waiting.clear();
         self.refused.clear();
@@ -378,9 +406,9 @@ fn register_slab(ring: &IoUring, buffers: usize) -> Option<Arc<Slab>> {
 }
 
 fn entry(job: &mut Job, slot: usize, is_known: bool) -> squeue::Entry {
-    let Read { device, offset, buf, .. } = &mut job.read;
-    let file = types::Fixed(*device as u32);
-    // `Geometry::check` bounds neither length nor number of devices by 32 bits; a longer read comes
+    let Read { offset, buf, .. } = &mut job.read;
+    let file = types::Fixed(job.file);
+    // `Geometry::check` does not bound the length by 32 bits; a longer read comes
     // back as one that was too short.
     let len = u32::try_from(buf.len()).unwrap_or(u32::MAX);
     let entry = if is_known {
