@@ -87,5 +87,5 @@ pub use request::update::{Change, Update};
 pub use segments::segment::ReadPlan;
 pub use shared::observer::{Observer, Reclaim};
 pub use state::{RETIRED, StateFile, StateOwner, is_in_memory};
-pub use stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};
+pub use stats::{CacheStats, DriveErrors, DriveFailure, MemoryStats, SegmentStats, TierStats};
 pub use terrace_policy::WritePolicy;

@@ -12,15 +12,8 @@ pub struct AlignedBuf {
     capacity: usize,
     /// 0 <= len <= capacity
     len: usize,
-    owner: Owner,
-}
-
-/// Whose memory a buffer is.
-enum Owner {
-    /// Its own. Freed with the buffer.
-    Own { _memory: Memory },
-    /// A slab's, which gets it back.
-    Slab(Arc<Slab>),
+    /// The slab that gets the memory back; `None` if the buffer owns it.
+    slab: Option<Arc<Slab>>,
 }
 
 // SAFETY: the buffer owns its memory exclusively, like a `Box<[u8]>`; a slab takes it back from any
@@ -33,8 +26,8 @@ impl AlignedBuf {
     /// Returns a zeroed buffer of `len` bytes.
     pub fn zeroed(len: usize) -> Self {
         let memory = Memory::zeroed(len);
-        let (start, capacity) = (memory.start(), memory.capacity());
-        Self { start, capacity, len, owner: Owner::Own { _memory: memory } }
+        let capacity = memory.capacity();
+        Self { start: memory.into_start(), capacity, len, slab: None }
     }
 
     /// A buffer of length `len` in the memory of a slab, holding anything; `None` if all pieces are out or `len`
@@ -45,7 +38,7 @@ impl AlignedBuf {
             return None;
         }
         let start = slab.take()?;
-        Some(Self { start, capacity, len, owner: Owner::Slab(Arc::clone(slab)) })
+        Some(Self { start, capacity, len, slab: Some(Arc::clone(slab)) })
     }
 
     /// Bytes that [`AlignedBuf::set_len`] can reach.
@@ -80,8 +73,10 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let Owner::Slab(slab) = &self.owner {
-            slab.give(self.start);
+        match &self.slab {
+            Some(slab) => slab.give(self.start),
+            // SAFETY: without a slab, start and capacity are those of memory that was zeroed for this buffer.
+            None => drop(unsafe { Memory::of_zeroed(self.start, self.capacity) }),
         }
     }
 }

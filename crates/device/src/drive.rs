@@ -1,6 +1,8 @@
 //! What a drive is.
 
 use crate::buffer::AlignedBuf;
+use crate::failure::ErrorCounts;
+use crate::health::{Health, Monitor};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -60,10 +62,25 @@ pub trait Device: Send + Sync {
     /// From here on the caller can bear that a transfer fails which is not answered soon, where the device does
     /// that; see [`crate::TimedDevice`].
     fn begin_timing(&self) {}
-    /// For how long it has not answered what it was asked; zero while it is waited for like any other. While it
-    /// is silent all that it is asked fails at once, see [`crate::is_unanswered`].
-    fn silence(&self) -> Duration {
+    /// For how long this device has not answered a transfer that it was asked for by its methods; zero while it
+    /// answers. Until it does, its methods fail at once, see [`crate::is_unanswered`].
+    fn unresponsive_for(&self) -> Duration {
         Duration::ZERO
+    }
+    /// Where transfers record errors, those of workers too; `None` where nothing is recorded.
+    fn monitor(&self) -> Option<&Monitor> {
+        None
+    }
+    /// How the drive is at present, as far as transfers have shown, those of workers too.
+    fn health(&self) -> Health {
+        match self.unresponsive_for() {
+            Duration::ZERO => self.monitor().map_or(Health::Working, Monitor::health),
+            lasts => Health::Unresponsive(lasts),
+        }
+    }
+    /// Errors of transfers since the drive was opened, those of workers too.
+    fn errors(&self) -> ErrorCounts {
+        self.monitor().map_or_else(ErrorCounts::default, Monitor::errors)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::buffer::AlignedBuf;
 use crate::claim::Claimed;
 use crate::drive::{Device, Geometry, Reads};
 use crate::error::OpenError;
+use crate::health::{Direction, Monitor};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -22,6 +23,7 @@ pub struct FileDevice {
     geometry: Geometry,
     direct: bool,
     notes: Vec<String>,
+    monitor: Monitor,
 }
 
 impl FileDevice {
@@ -51,7 +53,8 @@ impl FileDevice {
         if geometry.bytes == 0 {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
-        Ok(Self { file, _lock: lock, label: path.display().to_string(), geometry, direct, notes })
+        let (label, monitor) = (path.display().to_string(), Monitor::default());
+        Ok(Self { file, _lock: lock, label, geometry, direct, notes, monitor })
     }
 
     /// Whether transfers bypass the page cache.
@@ -76,16 +79,20 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.geometry.check(offset, buf.len())?;
-        self.file.read_exact_at(buf, offset)
+        self.monitor.record(Direction::Read, self.file.read_exact_at(buf, offset))
     }
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
         self.geometry.check(offset, buf.len())?;
-        self.file.write_all_at(buf, offset)
+        self.monitor.record(Direction::Write, self.file.write_all_at(buf, offset))
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.monitor.record(Direction::Write, self.file.sync_data())
+    }
+
+    fn monitor(&self) -> Option<&Monitor> {
+        Some(&self.monitor)
     }
 
     fn reads(&self) -> Reads<'_> {

@@ -2,6 +2,7 @@
 
 use crate::buffer::AlignedBuf;
 use crate::drive::Device;
+use crate::health::Direction;
 use crate::queue::{Read, ReadQueue};
 use crate::worker_queue::{Engine, WorkerQueue};
 use std::io;
@@ -22,12 +23,6 @@ pub(crate) struct Lane {
     /// It has not done what it was asked, and its caller waits no more.
     pub(crate) is_late: bool,
     thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Read,
-    Write,
 }
 
 /// What is asked of the thread at once.
@@ -76,6 +71,10 @@ impl Lane {
 impl Transfer {
     pub(crate) fn write(offset: u64, buffer: AlignedBuf) -> Self {
         Self { direction: Direction::Write, steps: vec![Step::new(offset, buffer)] }
+    }
+
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
     }
 
     pub(crate) fn reads(steps: impl Iterator<Item = (u64, AlignedBuf)>) -> Self {

@@ -2,6 +2,7 @@
 
 use rustix::mm::{Advice, madvise};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// Address alignment of every [`crate::AlignedBuf`], in bytes; enough for any drive's direct I/O.
@@ -28,6 +29,19 @@ impl Memory {
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
         Self { start, layout }
+    }
+
+    /// Memory that [`Memory::zeroed`] made and [`Memory::into_start`] gave up.
+    ///
+    /// # Safety
+    /// `start` and `capacity` are those of such memory, and nothing else uses or frees it.
+    pub(crate) unsafe fn of_zeroed(start: NonNull<u8>, capacity: usize) -> Self {
+        Self { start, layout: layout(capacity, ALIGNMENT) }
+    }
+
+    /// Gives up the memory, which is not freed, and returns its address.
+    pub(crate) fn into_start(self) -> NonNull<u8> {
+        ManuallyDrop::new(self).start
     }
 
     /// [`HUGE_PAGE_BYTES`] zeros, in one huge page where the system has one to spare.

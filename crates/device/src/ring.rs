@@ -57,6 +57,8 @@ pub(crate) struct Ring {
     waiting: VecDeque<Job>,
     /// Reads that never went to the kernel, since it refused the ring.
     refused: Vec<Done>,
+    /// Errors of drives since the last reap, with the numbers of the drives.
+    failed: Vec<(usize, io::Error)>,
     /// What the kernel said when it last refused the ring; the next flush reports it.
     broken: Option<io::Error>,
 }
@@ -90,6 +92,7 @@ impl Ring {
             free: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
             refused: Vec::new(),
+            failed: Vec::new(),
             broken: None,
         })
     }
@@ -210,7 +213,12 @@ impl Ring {
                     let Read { token, buf, .. } = job.read;
                     done.push(Done { token, buf, result: Err(detached()) });
                 }
-                result => done.push(Done { token: job.read.token, buf: job.read.buf, result }),
+                result => {
+                    if let Err(error) = &result {
+                        self.failed.push((job.read.device, copy_of(error)));
+                    }
+                    done.push(Done { token: job.read.token, buf: job.read.buf, result });
+                }
             }
         }
     }
@@ -320,6 +328,12 @@ impl Ring {
         }
     }
 
+    /// Errors of drives since the last call, with the numbers of the drives.
+    #[inline]
+    pub(crate) fn take_failed(&mut self) -> Option<Vec<(usize, io::Error)>> {
+        (!self.failed.is_empty()).then(|| mem::take(&mut self.failed))
+    }
+
     /// Whether [`Ring::wait`] does what it says, in place of waiting for the event.
     pub(crate) fn waits_in_kernel(&self) -> bool {
         self.waits_in_kernel && self.refused.is_empty() && self.broken.is_none()
@@ -426,6 +440,11 @@ fn outcome(completion: &cqueue::Entry, wanted: usize) -> io::Result<()> {
         Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         Err(_) => Err(io::Error::from_raw_os_error(-completion.result())),
     }
+}
+
+/// The same error once more.
+fn copy_of(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 fn is_passing(error: &io::Error) -> bool {

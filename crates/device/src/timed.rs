@@ -3,6 +3,7 @@
 use crate::buffer::AlignedBuf;
 use crate::drive::{Device, Geometry, Part, Reads};
 use crate::failure::{is_unanswered, unanswered};
+use crate::health::Monitor;
 use crate::lane::{Lane, Transfer, ended};
 use crate::worker_queue::Engine;
 use std::io;
@@ -98,6 +99,7 @@ impl TimedDevice {
     /// Has the lane's thread do it, and waits.
     fn carry_out(&self, lane: &mut Lane, transfer: Transfer) -> io::Result<Transfer> {
         let began = self.born.elapsed();
+        let direction = transfer.direction();
         lane.ask(transfer)?;
         lane.done.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
@@ -107,7 +109,11 @@ impl TimedDevice {
                     self.late_since.store(began.as_millis() as u64, Ordering::Relaxed);
                 }
                 self.late.fetch_add(1, Ordering::Release);
-                unanswered()
+                let error = unanswered();
+                if let Some(monitor) = self.device.monitor() {
+                    monitor.record_error(direction, &error);
+                }
+                error
             }
             RecvTimeoutError::Disconnected => ended(),
         })
@@ -200,7 +206,11 @@ impl Device for TimedDevice {
         self.has_begun.store(true, Ordering::Relaxed);
     }
 
-    fn silence(&self) -> Duration {
+    fn monitor(&self) -> Option<&Monitor> {
+        self.device.monitor()
+    }
+
+    fn unresponsive_for(&self) -> Duration {
         if !self.is_silent() {
             return Duration::ZERO;
         }

@@ -3,6 +3,7 @@
 use crate::buffer::AlignedBuf;
 use crate::drive::{Device, Geometry, Reads};
 use crate::event::Event;
+use crate::health::Direction;
 use crate::pool::{Finished, Pool};
 use crate::queue::{Done, Read, ReadQueue, detached, no_such_drive, wait_for_event};
 use crate::ring::Ring;
@@ -84,7 +85,7 @@ struct Attached {
 /// How reads get to a drive.
 enum Way {
     /// By the number of its file in the ring.
-    Ring(u32),
+    Ring(u32, Arc<dyn Device>),
     Threads(Pool),
     Synchronous(Arc<dyn Device>),
     Detached,
@@ -148,7 +149,7 @@ impl WorkerQueue {
         let way = match drive.reads() {
             Reads::Synchronous => Way::Synchronous(drive),
             Reads::Ring(fd) if self.has_ring()? => match &mut self.ring {
-                Some(ring) => Way::Ring(ring.attach(fd)?),
+                Some(ring) => Way::Ring(ring.attach(fd)?, Arc::clone(&drive)),
                 None => self.threads(Arc::clone(&drive), drives)?,
             },
             Reads::Ring(_) | Reads::Threads => self.threads(drive, drives)?,
@@ -181,7 +182,7 @@ impl WorkerQueue {
     pub fn detach(&mut self, number: usize) {
         let Some(drive) = self.drives.get_mut(number) else { return };
         let mut left = match std::mem::replace(&mut drive.way, Way::Detached) {
-            Way::Ring(file) => match &mut self.ring {
+            Way::Ring(file, _) => match &mut self.ring {
                 Some(ring) => ring.detach(file),
                 None => Vec::new(),
             },
@@ -206,7 +207,7 @@ impl WorkerQueue {
     /// How a drive is read; `None` for one that there is not, or that was detached.
     pub fn path(&self, number: usize) -> Option<ReadPath> {
         match self.drives.get(number)?.way {
-            Way::Ring(_) => Some(ReadPath::IoUring),
+            Way::Ring(..) => Some(ReadPath::IoUring),
             Way::Threads(_) => Some(ReadPath::Threads),
             Way::Synchronous(_) => Some(ReadPath::Synchronous),
             Way::Detached => None,
@@ -222,6 +223,19 @@ impl WorkerQueue {
     /// Whether any drive is read through io_uring.
     pub fn uses_io_uring(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// Records errors of the ring's reads with their drives; those of other reads were recorded by the drives.
+    #[inline]
+    fn record_failed(&mut self) {
+        let Some(failed) = self.ring.as_mut().and_then(Ring::take_failed) else { return };
+        for (number, error) in failed {
+            if let Some(Attached { way: Way::Ring(_, drive), .. }) = self.drives.get(number)
+                && let Some(monitor) = drive.monitor()
+            {
+                monitor.record_error(Direction::Read, &error);
+            }
+        }
     }
 
     /// Whether nothing but the ring has reads under way.
@@ -241,7 +255,7 @@ impl ReadQueue for WorkerQueue {
         let checked = match self.drives.get_mut(read.device) {
             Some(drive) => match drive.geometry.check(read.offset, read.buf.len()) {
                 Ok(()) => match &mut drive.way {
-                    Way::Ring(file) => {
+                    Way::Ring(file, _) => {
                         if let Some(ring) = &mut self.ring {
                             return ring.submit(read, *file);
                         }
@@ -302,12 +316,17 @@ impl ReadQueue for WorkerQueue {
         if let Some(ring) = &mut self.ring {
             ring.reap(done);
         }
+        self.record_failed();
     }
 
     fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
         let is_all_in_ring = self.is_all_in_ring();
         match &mut self.ring {
-            Some(ring) if is_all_in_ring && ring.waits_in_kernel() => ring.wait(done, patience),
+            Some(ring) if is_all_in_ring && ring.waits_in_kernel() => {
+                ring.wait(done, patience)?;
+                self.record_failed();
+                Ok(())
+            }
             _ => wait_for_event(self, done, patience),
         }
     }

@@ -58,7 +58,7 @@ fn block(byte: u8) -> AlignedBuf {
 
 fn until_it_answers(device: &TimedDevice) {
     let end = Instant::now() + Duration::from_secs(10);
-    while !device.silence().is_zero() {
+    while !device.unresponsive_for().is_zero() {
         assert!(Instant::now() < end, "still silent");
         thread::yield_now();
     }
@@ -74,7 +74,7 @@ fn what_is_answered_is_as_without_it() {
     assert!(read[..BLOCK].iter().all(|byte| *byte == 0));
     assert!(read[BLOCK..].iter().all(|byte| *byte == 3));
     let error = device.read_at(1 << 20, &mut read).unwrap_err();
-    assert!(!is_unanswered(&error) && device.silence().is_zero(), "{error}");
+    assert!(!is_unanswered(&error) && device.unresponsive_for().is_zero(), "{error}");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_late_write_comes_before_all_that_is_asked_later() {
     device.write_at(0, &block(1)).unwrap();
     gate.shut();
     assert!(is_unanswered(&device.write_at(0, &block(2)).unwrap_err()));
-    assert!(device.silence() >= PATIENCE);
+    assert!(device.unresponsive_for() >= PATIENCE);
     // All else fails at once, and never reaches the drive.
     let asked = drive.counts();
     let start = Instant::now();

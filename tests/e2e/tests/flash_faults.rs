@@ -227,7 +227,8 @@ fn writes_that_fail_lose_records_at_most() {
             }
         }
         assert!(tier_stat(&mut client, "write_errors") > 0, "no write error was counted");
-        server.output_with("writing failed, the tier is given up: File too large");
+        assert!(tier_stat(&mut client, "errors_no_space") > 0, "its class was not counted");
+        server.output_with("no space: writing failed, the tier is given up: File too large");
         present(&mut client);
         count_right(&mut client, "more", 200_000, 1000);
         works(&mut client);
@@ -242,7 +243,7 @@ fn logged(output: &str, what: &str) -> u64 {
     let lines = output.lines().filter(|line| line.contains(ERRORS_LINE));
     let count = |line: &str| {
         let (_, rest) = line.split_once(&format!("{what}: "))?;
-        rest.split([',', ';']).next()?.parse::<u64>().ok()
+        rest.split([',', ';', ' ']).next()?.parse::<u64>().ok()
     };
     lines.filter_map(count).sum()
 }
@@ -303,6 +304,44 @@ fn errors_of_a_block_device_are_logged() {
         output.contains(&format!("tier {}: failed reads", device.path().display())),
         "{output}"
     );
+    assert!(tier_stat(&mut client, "errors_medium_error") > 0, "its class was not counted");
+    assert!(output.contains("(medium error: "), "{output}");
+    works(&mut client);
+    server.assert_alive();
+}
+
+#[test]
+fn block_device_made_read_only_is_told_as_such() {
+    let test = "block_device_made_read_only_is_told_as_such";
+    if !is_terrace() || !run_as_root() {
+        return skip(test, "it is about tiers, and needs root");
+    }
+    let device = match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), TIER_BYTES) {
+        Ok(device) => device,
+        Err(why) => return skip(test, &why),
+    };
+    let mut server = Server::start(&format!("-m 64 --tier ssd:{}", device.path().display()));
+    let mut client = server.client();
+    let set_read_only = |flag| {
+        let status = std::process::Command::new("blockdev").arg(flag).arg(device.path()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !set_read_only("--setro") {
+        return skip(test, "blockdev does not work here");
+    }
+    for at in 0..200_000 {
+        let key = format!("more{at}");
+        client.send_set(&key, &value_of(&key, 0, 1000));
+        if at % 64 == 63 {
+            (0..64).for_each(|_| drop(client.line()));
+        }
+    }
+    if tier_stat(&mut client, "write_errors") == 0 {
+        return skip(test, "this kernel lets writes to a read-only device through");
+    }
+    assert!(tier_stat(&mut client, "errors_read_only") > 0, "its class was not counted");
+    server.output_with("read-only: Operation not permitted");
+    set_read_only("--setrw");
     works(&mut client);
     server.assert_alive();
 }

@@ -7,10 +7,10 @@ use crate::facade::cache::Cache;
 use crate::recovery::sizing::{RECORD_BYTES_WARNED, records_in};
 use crate::segments::segment::SegmentTable;
 use crate::stats::counters::TierCounters;
-use crate::stats::{CacheStats, DriveErrors, MemoryStats, SegmentStats, TierStats};
+use crate::stats::{CacheStats, DriveErrors, DriveFailure, MemoryStats, SegmentStats, TierStats};
 use crate::tiers::slots::TierStore;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use terrace_device::Health;
 use terrace_policy::WritePolicy;
 
 impl Cache {
@@ -64,18 +64,18 @@ fn rounded(number: u64) -> String {
 
 impl Cache {
     /// The tiers that were given up, by label, and why.
-    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &DriveFailure)> {
         let tiers = self.engine.shared().slots().tiers().iter();
         tiers.filter_map(|tier| Some((tier.device().label(), tier.failure()?)))
     }
 
-    /// The tiers by label, and for how long each has not answered what it was asked; zero while it answers.
-    pub fn silences(&self) -> impl Iterator<Item = (&str, Duration)> {
+    /// The tiers by label, and how the drive of each is.
+    pub fn drive_health(&self) -> impl Iterator<Item = (&str, Health)> {
         let tiers = self.engine.shared().slots().tiers().iter();
-        tiers.map(|tier| (tier.device().label(), tier.silence()))
+        tiers.map(|tier| (tier.device().label(), tier.device().health()))
     }
 
-    /// The tiers by label, and how often their drives erred. Reads three counters for each.
+    /// The tiers by label, and how often their drives erred. Reads nine counters for each.
     pub fn drive_errors(&self) -> impl Iterator<Item = (&str, DriveErrors)> {
         let shared = self.engine.shared();
         shared.slots().tiers().iter().zip(shared.counters().tiers()).map(|(tier, counters)| {
@@ -83,6 +83,7 @@ impl Cache {
                 failed_reads: counters.read_errors().load(Ordering::Relaxed),
                 failed_writes: counters.write_errors().load(Ordering::Relaxed),
                 corrupt_pages: counters.corrupt_pages().load(Ordering::Relaxed),
+                classes: tier.device().errors(),
             };
             (tier.device().label(), errors)
         })
@@ -186,6 +187,7 @@ fn tier_stats(
     let segments_used = get(counters.segments_used());
     let live_bytes = counters.live_bytes().load(Ordering::Relaxed);
     let footer_bytes = get(counters.footer_bytes());
+    let health = store.device().health();
     TierStats {
         label: store.device().label().to_owned(),
         level: store.rung(),
@@ -217,7 +219,9 @@ fn tier_stats(
         read_errors: get(counters.read_errors()),
         write_errors: get(counters.write_errors()),
         failed: store.has_failed(),
-        unresponsive_seconds: store.silence().as_secs(),
+        unresponsive_seconds: health.unresponsive_for().as_secs(),
+        health,
+        drive_errors: store.device.errors(),
         ..TierStats::default()
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod counters;
 
+use terrace_device::{ErrorClass, ErrorCounts, Health};
 use terrace_policy::WritePolicy;
 
 /// Everything that `stats`, `stats tiers` and the metrics show of the cache.
@@ -162,8 +163,12 @@ pub struct TierStats {
     pub write_errors: u64,
     /// The device was given up after errors.
     pub failed: bool,
-    /// For how many seconds the device has not answered what it was asked; 0 while it answers.
+    /// How the drive is, as transfers have shown.
+    pub health: Health,
+    /// For how many seconds the drive has not answered a transfer; 0 while it answers.
     pub unresponsive_seconds: u64,
+    /// Errors of transfers, by class. [`TierStats::read_errors`] and [`TierStats::write_errors`] count what came of them.
+    pub drive_errors: ErrorCounts,
 }
 
 /// Errors of a tier's drive since the start.
@@ -175,6 +180,17 @@ pub struct DriveErrors {
     pub failed_writes: u64,
     /// As [`TierStats::corrupt_pages`].
     pub corrupt_pages: u64,
+    /// As [`TierStats::drive_errors`].
+    pub classes: ErrorCounts,
+}
+
+/// Why a tier was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveFailure {
+    /// What the last error means to an operator.
+    pub class: ErrorClass,
+    /// The last error, in the system's words.
+    pub message: String,
 }
 
 /// One segment that holds records.

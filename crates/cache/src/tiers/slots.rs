@@ -5,13 +5,14 @@ use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::segments::layout::SEGMENTS_AT;
 use crate::segments::segment::SlotId;
+use crate::stats::DriveFailure;
 use crate::stats::counters::{Counters, TierCounters, count};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use terrace_device::{AlignedBuf, Device, Part, is_unanswered};
+use terrace_device::{AlignedBuf, Device, ErrorClass, Part, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
@@ -28,8 +29,8 @@ pub(crate) struct TierStore {
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
     write_errors_in_a_row: AtomicU32,
-    /// Why it was given up.
-    failed: OnceLock<String>,
+    /// The write error after which it was given up.
+    failed: OnceLock<DriveFailure>,
     /// Its write budget is spent.
     pub(super) is_spent: AtomicBool,
 }
@@ -48,13 +49,13 @@ impl TierStore {
     }
 
     /// Why it was given up, if it was.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failed.get().map(String::as_str)
+    pub(crate) fn failure(&self) -> Option<&DriveFailure> {
+        self.failed.get()
     }
 
     /// For how long the device has not answered what it was asked; zero while it answers.
     pub(crate) fn silence(&self) -> Duration {
-        self.device.silence()
+        self.device.unresponsive_for()
     }
 
     /// Whether there is any use in asking it for something.
@@ -89,7 +90,9 @@ impl TierStore {
         }
         count(counters.write_errors());
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
-            self.failed.get_or_init(|| error.to_string());
+            let failure =
+                || DriveFailure { class: ErrorClass::of(error), message: error.to_string() };
+            self.failed.get_or_init(failure);
         }
     }
 }

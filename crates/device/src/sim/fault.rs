@@ -1,5 +1,6 @@
 //! What goes wrong on a simulated device, where, and how often.
 
+use crate::failure::ErrorClass;
 use std::io;
 use std::ops::Range;
 
@@ -20,6 +21,9 @@ pub enum Operation {
 pub enum Effect {
     /// It fails and does nothing. `StorageFull` on writes is a full device.
     Error(io::ErrorKind),
+    /// It fails as drives do whose errors have this class, and does nothing. [`ErrorClass::Unresponsive`] fails at
+    /// once, as if the deadline had passed; see [`super::SimDevice::fall_silent`] for more of that.
+    Fail(ErrorClass),
     /// A write stores some of its blocks and then fails. On others like [`Effect::Error`].
     Partial(io::ErrorKind),
     /// It succeeds, but one bit is wrong: of what is read, or of what is stored. Not for flushes.

@@ -32,6 +32,7 @@ pub use queue::SimQueue;
 use crate::buffer::AlignedBuf;
 use crate::drive::{Device, Geometry, Reads};
 use crate::failure::unanswered;
+use crate::health::{Direction, Monitor};
 use fault::Faults;
 use image::Image;
 use random::Random;
@@ -83,6 +84,7 @@ pub struct SimDevice {
     state: Mutex<State>,
     hook: RwLock<Option<Hook>>,
     is_synchronous: bool,
+    monitor: Monitor,
 }
 
 struct State {
@@ -135,6 +137,7 @@ impl SimDevice {
             state: Mutex::new(state),
             hook: RwLock::new(None),
             is_synchronous: false,
+            monitor: Monitor::default(),
         }
     }
 
@@ -199,8 +202,14 @@ impl SimDevice {
             powered: true,
             silence: Silence::default(),
         };
-        let (geometry, is_synchronous) = (self.geometry, self.is_synchronous);
-        Self { label, geometry, state: Mutex::new(state), hook: RwLock::new(None), is_synchronous }
+        Self {
+            label,
+            geometry: self.geometry,
+            state: Mutex::new(state),
+            hook: RwLock::new(None),
+            is_synchronous: self.is_synchronous,
+            monitor: Monitor::default(),
+        }
     }
 
     /// Whether no [`Effect::PowerOff`] struck since the last crash.
@@ -297,10 +306,38 @@ impl Device for SimDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
+        self.monitor.record(Direction::Read, self.read(offset, buf))
+    }
+
+    fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+        self.monitor.record(Direction::Write, self.write(offset, buf))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.monitor.record(Direction::Write, self.flush_all())
+    }
+
+    fn reads(&self) -> Reads<'_> {
+        if self.is_synchronous { Reads::Synchronous } else { Reads::Threads }
+    }
+
+    fn monitor(&self) -> Option<&Monitor> {
+        Some(&self.monitor)
+    }
+
+    fn unresponsive_for(&self) -> Duration {
+        let silence = &self.lock().silence;
+        if silence.was_noticed { silence.lasts } else { Duration::ZERO }
+    }
+}
+
+impl SimDevice {
+    fn read(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.note_silence(None);
         let (mut state, effect) = self.begin(Operation::Read, offset, buf.len())?;
         match effect {
             Some(Effect::Error(kind) | Effect::Partial(kind)) => return Err(kind.into()),
+            Some(Effect::Fail(class)) => return Err(class.example()),
             Some(Effect::PowerOff) => return Err(state.power_off()),
             None | Some(Effect::Flip | Effect::Tear | Effect::Lose | Effect::Misdirect(_)) => {}
         }
@@ -315,13 +352,14 @@ impl Device for SimDevice {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
+    fn write(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
         self.note_silence(Some((offset, buf)));
         let (mut state, effect) = self.begin(Operation::Write, offset, buf.len())?;
         let State { image, random, .. } = &mut *state;
         match effect {
             None => image.write(offset, buf),
             Some(Effect::Error(kind)) => return Err(kind.into()),
+            Some(Effect::Fail(class)) => return Err(class.example()),
             Some(Effect::Partial(kind)) => {
                 image.write_some(offset, buf, random);
                 return Err(kind.into());
@@ -342,24 +380,16 @@ impl Device for SimDevice {
         Ok(())
     }
 
-    fn flush(&self) -> io::Result<()> {
+    fn flush_all(&self) -> io::Result<()> {
         let (mut state, effect) = self.begin(Operation::Flush, 0, 0)?;
         match effect {
             None | Some(Effect::Flip | Effect::Tear | Effect::Misdirect(_)) => state.image.flush(),
             Some(Effect::Lose) => {}
             Some(Effect::Error(kind) | Effect::Partial(kind)) => return Err(kind.into()),
+            Some(Effect::Fail(class)) => return Err(class.example()),
             Some(Effect::PowerOff) => return Err(state.power_off()),
         }
         Ok(())
-    }
-
-    fn reads(&self) -> Reads<'_> {
-        if self.is_synchronous { Reads::Synchronous } else { Reads::Threads }
-    }
-
-    fn silence(&self) -> Duration {
-        let silence = &self.lock().silence;
-        if silence.was_noticed { silence.lasts } else { Duration::ZERO }
     }
 }
 

@@ -9,6 +9,7 @@ use Kind::{Counter, Gauge, Histogram};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use terrace_cache::TierStats;
+use terrace_device::ErrorClass;
 
 /// One metric.
 struct Metric {
@@ -178,6 +179,7 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
+    metric("tier_health", Gauge, "tier", "how the drive is: 0 working, 1 unresponsive, 2 read-only, 3 gone", &["tier:health"], |v, s| tiers(v, s, |t| t.health.number())),
     metric("tier_unresponsive_seconds", Gauge, "tier", "seconds since which the device has not answered; 0 while it answers", &["tier:unresponsive_seconds"], |v, s| tiers(v, s, |t| t.unresponsive_seconds)),
     metric("tier_capacity_bytes", Gauge, "tier", "room for segments", &["tier:capacity_bytes", "extstore_limit_maxbytes"], |v, s| tiers(v, s, |t| t.capacity_bytes)),
     metric("tier_records", Gauge, "tier", "live records", &["tier:records", "extstore_objects_used", "extstore_objects_written"], |v, s| tiers(v, s, |t| t.records)),
@@ -223,10 +225,18 @@ const METRICS: &[Metric] = &[
     metric("tier_tombstone_log_bytes", Gauge, "tier", "bytes that the tombstone log takes", &["tier:tombstone_log_bytes"], |v, s| tiers(v, s, |t| t.tombstone_log_bytes)),
     metric("tier_tombstones", Gauge, "tier", "tombstones in the log that name a segment in use", &["tier:tombstones"], |v, s| tiers(v, s, |t| t.tombstones)),
     metric("tier_corrupt_pages_total", Counter, "tier", "pages whose checksum did not fit", &["tier:corrupt_pages", "badcrc_from_extstore"], |v, s| tiers(v, s, |t| t.corrupt_pages)),
-    metric("tier_errors_total", Counter, "tier, operation", "operations that the device refused", &["tier:read_errors", "tier:write_errors"], |v, s| {
+    metric("tier_errors_total", Counter, "tier, operation", "reads and writes of the cache that failed", &["tier:read_errors", "tier:write_errors"], |v, s| {
         for (number, tier) in v.cache.tiers.iter().enumerate() {
             s.one(&[("tier", &number.to_string()), ("operation", "read")], tier.read_errors);
             s.one(&[("tier", &number.to_string()), ("operation", "write")], tier.write_errors);
+        }
+    }),
+    metric("tier_drive_errors_total", Counter, "tier, class", "errors of the drive: no_space, read_only, medium_error, gone, unresponsive (no answer within 10 s), other",
+        &["tier:errors_no_space", "tier:errors_read_only", "tier:errors_medium_error", "tier:errors_gone", "tier:errors_unresponsive", "tier:errors_other"], |v, s| {
+        for (number, tier) in v.cache.tiers.iter().enumerate() {
+            for class in ErrorClass::ALL {
+                s.one(&[("tier", &number.to_string()), ("class", class.name())], tier.drive_errors.of(class));
+            }
         }
     }),
 ];

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 use terrace_cache::{Cache, DriveErrors};
+use terrace_device::{ErrorClass, ErrorCounts};
 use tracing::error;
 
 /// Errors within this time after a line are counted in the next one.
@@ -28,9 +29,9 @@ impl DriveErrorLog {
             }
             if let Some(new) = self.0[tier].due(errors, now) {
                 error!(
-                    "tier {label}: {}; serving continues, the records concerned are misses; check the drive and \
-                     the kernel's log, and replace it if this goes on",
-                    Summary(new)
+                    "tier {label}: {}; serving continues, the records concerned are misses; {}",
+                    Summary(new),
+                    action(worst(&new.classes))
                 );
             }
         }
@@ -49,28 +50,59 @@ impl Logged {
             failed_reads: errors.failed_reads - before.failed_reads,
             failed_writes: errors.failed_writes - before.failed_writes,
             corrupt_pages: errors.corrupt_pages - before.corrupt_pages,
+            classes: errors.classes.since(&before.classes),
         })
     }
 }
 
-/// The counts that are not 0, in words.
+/// Of the classes that have errors, the one that is to be acted on first.
+fn worst(classes: &ErrorCounts) -> ErrorClass {
+    use ErrorClass::{Gone, Medium, NoSpace, Other, ReadOnly, Unresponsive};
+    let order = [Gone, ReadOnly, NoSpace, Unresponsive, Medium, Other];
+    order.into_iter().find(|class| classes.of(*class) > 0).unwrap_or(Medium)
+}
+
+/// What the operator does about errors of a class.
+pub(super) fn action(class: ErrorClass) -> &'static str {
+    match class {
+        ErrorClass::NoSpace => {
+            "free space on its file system or thin pool, or raise the limit of file sizes (ulimit -f)"
+        }
+        ErrorClass::ReadOnly => {
+            "see in the kernel's log why it is read-only, make it writable or replace the drive"
+        }
+        ErrorClass::Gone => "reconnect the drive or the path to it, and restart",
+        ErrorClass::Unresponsive => "check the drive and the path to it",
+        ErrorClass::Medium => {
+            "check the drive and the kernel's log, and replace it if this goes on"
+        }
+        ErrorClass::Other => "check the drive and the kernel's log",
+    }
+}
+
+/// The counts that are not 0, in words: what failed, and why.
 struct Summary(DriveErrors);
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DriveErrors { failed_reads, failed_writes, corrupt_pages } = self.0;
-        let counts = [
-            (failed_reads, "failed reads"),
-            (failed_writes, "failed writes"),
-            (corrupt_pages, "corrupt pages"),
-        ];
-        let mut separator = "";
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "{separator}{what}: {count}")?;
-            separator = ", ";
+        let DriveErrors { failed_reads, failed_writes, corrupt_pages, classes } = self.0;
+        let failed = listed([
+            ("failed reads", failed_reads),
+            ("failed writes", failed_writes),
+            ("corrupt pages", corrupt_pages),
+        ]);
+        let why = listed(ErrorClass::ALL.map(|class| (class, classes.of(class))));
+        match failed.is_empty() || why.is_empty() {
+            true => write!(f, "{failed}{why}"),
+            false => write!(f, "{failed} ({why})"),
         }
-        Ok(())
     }
+}
+
+/// The counts that are not 0.
+fn listed(counts: impl IntoIterator<Item = (impl fmt::Display, u64)>) -> String {
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    counts.map(|(what, count)| format!("{what}: {count}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -78,7 +110,8 @@ mod tests {
     use super::*;
 
     fn errors(failed_reads: u64, failed_writes: u64, corrupt_pages: u64) -> DriveErrors {
-        DriveErrors { failed_reads, failed_writes, corrupt_pages }
+        let classes = ErrorCounts::default();
+        DriveErrors { failed_reads, failed_writes, corrupt_pages, classes }
     }
 
     #[test]
@@ -97,5 +130,17 @@ mod tests {
     fn line_names_what_there_is() {
         assert_eq!(Summary(errors(3, 0, 2)).to_string(), "failed reads: 3, corrupt pages: 2");
         assert_eq!(Summary(errors(0, 1, 0)).to_string(), "failed writes: 1");
+        let mut classes = ErrorCounts::default();
+        classes.add(ErrorClass::Medium, 3);
+        let both = DriveErrors { classes, ..errors(3, 0, 2) };
+        let line = "failed reads: 3, corrupt pages: 2 (medium error: 3)";
+        assert_eq!(
+            (Summary(both).to_string().as_str(), worst(&classes)),
+            (line, ErrorClass::Medium)
+        );
+        classes.add(ErrorClass::NoSpace, 1);
+        let alone = DriveErrors { classes, ..errors(0, 0, 0) };
+        assert_eq!(Summary(alone).to_string(), "no space: 1, medium error: 3");
+        assert_eq!(worst(&classes), ErrorClass::NoSpace);
     }
 }

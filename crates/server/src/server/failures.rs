@@ -1,5 +1,6 @@
 //! Says in the log when a tier is given up.
 
+use super::drive_errors::action;
 use terrace_cache::Cache;
 use tracing::error;
 
@@ -18,8 +19,11 @@ impl Failures {
         self.tiers = cache.failures().count();
         for (label, why) in cache.failures() {
             error!(
-                "tier {label}: writing failed, the tier is given up: {why}; serving continues without it; repair or \
-                 replace the drive, and restart"
+                "tier {label}: {}: writing failed, the tier is given up: {}; serving continues without it; {}; then \
+                 restart",
+                why.class,
+                why.message,
+                action(why.class)
             );
         }
     }

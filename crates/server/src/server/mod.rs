@@ -23,6 +23,7 @@ mod drive_errors;
 mod drives;
 mod failures;
 mod faults;
+mod health_log;
 mod heartbeat;
 mod inbox;
 mod input;
@@ -41,7 +42,6 @@ mod requests;
 pub(crate) mod shared;
 mod short_index;
 mod signals;
-mod silence;
 mod slab;
 pub(crate) mod socket;
 mod stream;
@@ -278,7 +278,7 @@ fn maintain(shared: &Arc<Shared>) {
     let mut nap = shared.naps.begin(0);
     let mut write_policies = write_policies::WritePolicies::new(&shared.cache);
     let mut failures = failures::Failures::default();
-    let mut silence = silence::Silence::default();
+    let mut health = health_log::HealthLog::default();
     let mut drive_errors = drive_errors::DriveErrorLog::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     let mut short_index = short_index::ShortIndex::default();
@@ -286,7 +286,7 @@ fn maintain(shared: &Arc<Shared>) {
     while !shared.is_stopping() {
         write_policies.tell(&shared.cache);
         failures.tell(&shared.cache);
-        silence.tell(&shared.cache);
+        health.log(&shared.cache);
         drive_errors.log(&shared.cache);
         drives.ask(&shared.cache);
         short_index.tell(&shared.cache);

@@ -6,6 +6,7 @@ use super::view::{Row, Source, View, write, write_rows};
 use Source::{Number, Text};
 use std::sync::Arc;
 use terrace_cache::TierStats;
+use terrace_device::ErrorClass;
 
 /// Rows of the cache as a whole.
 const ROWS: &[Row] = &[
@@ -92,6 +93,12 @@ const TIER_ROWS: &[TierRow] = &[
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
     ("unresponsive_seconds", |t| t.unresponsive_seconds),
+    ("errors_no_space", |t| t.drive_errors.of(ErrorClass::NoSpace)),
+    ("errors_read_only", |t| t.drive_errors.of(ErrorClass::ReadOnly)),
+    ("errors_medium_error", |t| t.drive_errors.of(ErrorClass::Medium)),
+    ("errors_gone", |t| t.drive_errors.of(ErrorClass::Gone)),
+    ("errors_unresponsive", |t| t.drive_errors.of(ErrorClass::Unresponsive)),
+    ("errors_other", |t| t.drive_errors.of(ErrorClass::Other)),
     ("budget_bytes_per_second", |t| t.budget_bytes_per_second),
     ("dropped_records", |t| t.dropped_records),
     ("dropped_bytes", |t| t.dropped_bytes),
@@ -114,6 +121,7 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, value) in TIER_ROWS {
             row(name, &value(tier));
         }
+        row("health", &tier.health.name());
         row("write_policy", &tier.write_policy);
         row("budget_balance_bytes", &tier.budget_balance_bytes);
         row("life_years", &life(tier));
@@ -157,7 +165,8 @@ fn ratio(of: u64, to: u64) -> String {
 /// The names of all rows; those of a tier begin with `tier:`.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
-    let of_tier = ["device", "write_policy", "budget_balance_bytes", "life_years"].into_iter();
+    let of_tier =
+        ["device", "health", "write_policy", "budget_balance_bytes", "life_years"].into_iter();
     let of_tier = of_tier.chain([
         "device_amplification",
         "write_amplification",

@@ -1,0 +1,90 @@
+//! Errors of drives have a class, in the statistics of their tier and in why it was given up.
+
+mod common;
+
+use common::Client;
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_cache::{Config, Tuning};
+use terrace_device::sim::{Effect, Fault, Operation, SimDevice};
+use terrace_device::{Device, ErrorClass, Health};
+
+/// A cache on a simulated drive that has more than DRAM.
+fn open() -> (Arc<SimDevice>, Client) {
+    let mut config = Config::new(2 << 20);
+    config.tuning = Tuning {
+        seed: Some(1),
+        shards: Some(2),
+        segment_bytes: Some(64 << 10),
+        ..Tuning::default()
+    };
+    let drive = Arc::new(SimDevice::new(16 << 20, 1));
+    let mut client = Client::open(config, vec![Arc::clone(&drive) as Arc<dyn Device>]);
+    fill(&mut client, 0);
+    (drive, client)
+}
+
+/// Stores 10,000 records from this number on, as far as they are taken.
+fn fill(client: &mut Client, first: u64) {
+    for n in first..first + 10_000 {
+        client.set(format!("key-{n:08}").as_bytes(), &[n as u8; 300]);
+        if n.is_multiple_of(50) {
+            client.session.quiesce();
+            client.cache.maintain(client.now);
+        }
+    }
+}
+
+#[test]
+fn write_errors_have_the_class_that_the_drive_reports() {
+    for class in [ErrorClass::NoSpace, ErrorClass::ReadOnly, ErrorClass::Medium, ErrorClass::Gone] {
+        let (drive, mut client) = open();
+        assert!(client.cache.failures().next().is_none());
+        drive.inject(Fault::always(Operation::Write, Effect::Fail(class)));
+        if class == ErrorClass::Gone {
+            drive.inject(Fault::always(Operation::Read, Effect::Fail(class)));
+        }
+        fill(&mut client, 10_000);
+        let tier = client.cache.stats().tiers.remove(0);
+        assert!(tier.failed && tier.write_errors >= 3, "{class}");
+        let others = ErrorClass::ALL.into_iter().filter(|other| *other != class);
+        assert!(tier.drive_errors.of(class) >= 3, "{class}");
+        assert!(others.into_iter().all(|other| tier.drive_errors.of(other) == 0), "{class}");
+        let (_, failure) = client.cache.failures().next().expect("it was given up");
+        assert_eq!(failure.class, class);
+        let health = match class {
+            ErrorClass::ReadOnly => "read_only",
+            ErrorClass::Gone => "gone",
+            _ => "working",
+        };
+        assert_eq!(tier.health.name(), health, "{class}");
+    }
+}
+
+#[test]
+fn read_errors_have_the_class_that_the_drive_reports() {
+    for class in [ErrorClass::Medium, ErrorClass::Gone] {
+        let (drive, client) = open();
+        drive.inject(Fault::always(Operation::Read, Effect::Fail(class)));
+        (0..10_000).for_each(|n| drop(client.get(format!("key-{n:08}").as_bytes())));
+        let tier = client.cache.stats().tiers.remove(0);
+        assert!(tier.read_errors > 0 && !tier.failed, "{class}");
+        assert_eq!(tier.drive_errors.of(class), tier.read_errors, "{class}");
+        let (_, errors) = client.cache.drive_errors().next().expect("one tier");
+        assert_eq!(errors.classes, tier.drive_errors);
+    }
+}
+
+#[test]
+fn unresponsive_drive_is_no_failed_one() {
+    let (drive, mut client) = open();
+    drive.fall_silent(Duration::from_secs(77));
+    fill(&mut client, 10_000);
+    let tier = client.cache.stats().tiers.remove(0);
+    assert!(!tier.failed && tier.write_errors == 0);
+    assert!(tier.drive_errors.of(ErrorClass::Unresponsive) > 0);
+    assert_eq!(tier.health, Health::Unresponsive(Duration::from_secs(77)));
+    assert_eq!(tier.unresponsive_seconds, 77);
+    drive.fall_silent(Duration::ZERO);
+    assert_eq!(client.cache.stats().tiers[0].health, Health::Working);
+}

@@ -1,0 +1,111 @@
+//! Logs when a drive stops to answer, refuses writes or is gone, and when it works again; and when what outlives the
+//! process is lost.
+
+use super::drive_errors::action;
+use std::mem;
+use terrace_cache::Cache;
+use terrace_device::{ErrorClass, Health};
+use tracing::{error, info};
+
+/// What was logged.
+#[derive(Default)]
+pub(super) struct HealthLog {
+    /// By tier, how its drive was at the last call.
+    drives: Vec<Health>,
+    is_next_start_cold: bool,
+    has_lost_state: bool,
+}
+
+impl HealthLog {
+    /// Logs what has changed since the last call. Must be called several times a minute.
+    pub(super) fn log(&mut self, cache: &Cache) {
+        let has_failed = cache.failures().next().is_some();
+        let has_lost_state = cache.has_lost_state();
+        if has_lost_state && !mem::replace(&mut self.has_lost_state, true) {
+            error!(
+                "state: a part of its file is gone (another process truncated it, or its file system has no memory \
+                 left): records in DRAM are misses, serving continues, the next start will be cold; give the server \
+                 a folder that nothing else writes to (--state DIR)"
+            );
+        }
+        let is_cold = cache.is_next_start_cold() && !has_failed && !has_lost_state;
+        if is_cold && !mem::replace(&mut self.is_next_start_cold, true) {
+            error!(
+                "tombstone log: writing it failed; serving continues, the next start will be cold; check the \
+                 drives of the tiers"
+            );
+        }
+        for (tier, (label, now)) in cache.drive_health().enumerate() {
+            if tier == self.drives.len() {
+                self.drives.push(Health::Working);
+            }
+            let before = mem::replace(&mut self.drives[tier], now.clone());
+            if before.name() == now.name() {
+                continue;
+            }
+            match Change::of(&before, &now) {
+                Change::ForWorse(text) => error!("tier {label}: {text}"),
+                Change::ForBetter(text) => info!("tier {label}: {text}"),
+            }
+        }
+    }
+}
+
+/// The line about a drive whose health has changed, without its name.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    ForWorse(String),
+    ForBetter(String),
+}
+
+impl Change {
+    fn of(before: &Health, now: &Health) -> Self {
+        let worse = |class: ErrorClass, what: &str, consequence: &str| {
+            Self::ForWorse(format!(
+                "{class}: {what}; serving continues, {consequence}; {}",
+                action(class)
+            ))
+        };
+        match (before, now) {
+            (_, Health::Unresponsive(lasts)) => worse(
+                ErrorClass::Unresponsive,
+                &format!("no answer for {} s", lasts.as_secs()),
+                "its records are misses until it answers",
+            ),
+            (_, Health::ReadOnly(why)) => {
+                worse(ErrorClass::ReadOnly, why, "nothing new is written to it")
+            }
+            (_, Health::Gone(why)) => worse(ErrorClass::Gone, why, "its records are misses"),
+            (Health::Unresponsive(lasted), Health::Working) => {
+                Self::ForBetter(format!("answers again after {} s", lasted.as_secs()))
+            }
+            (Health::ReadOnly(_), Health::Working) => {
+                Self::ForBetter("takes writes again".to_owned())
+            }
+            (_, Health::Working) => Self::ForBetter("is back".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn line_has_class_event_consequence_and_action() {
+        let unresponsive = Health::Unresponsive(Duration::from_secs(11));
+        let line = "unresponsive: no answer for 11 s; serving continues, its records are misses until it answers; \
+                    check the drive and the path to it";
+        let change = Change::of(&Health::Working, &unresponsive);
+        assert_eq!(change, Change::ForWorse(line.to_owned()));
+        let read_only = Health::ReadOnly("Read-only file system (os error 30)".into());
+        let Change::ForWorse(line) = Change::of(&Health::Working, &read_only) else {
+            panic!("it is worse")
+        };
+        assert!(line.starts_with("read-only: Read-only file system (os error 30); "), "{line}");
+        assert!(line.ends_with(action(ErrorClass::ReadOnly)), "{line}");
+        let better = Change::of(&unresponsive, &Health::Working);
+        assert_eq!(better, Change::ForBetter("answers again after 11 s".to_owned()));
+    }
+}
