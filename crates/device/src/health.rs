@@ -4,7 +4,7 @@ use crate::failure::{ErrorClass, ErrorCounts};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a transfer is waited for. A drive that has one under way for longer is unresponsive.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -66,6 +66,9 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub struct Monitor {
     counts: [AtomicU64; ErrorClass::COUNT],
+    opened: Instant,
+    /// Milliseconds since `opened` at which the oldest unanswered transfer began, plus 1; 0 while there is none.
+    unanswered_since: AtomicU64,
     /// Whether `refusal` is there.
     refuses: AtomicBool,
     /// Guards the last error of a drive that is read-only or gone. No other lock is taken under it.
@@ -76,6 +79,8 @@ impl Default for Monitor {
     fn default() -> Self {
         Self {
             counts: Default::default(),
+            opened: Instant::now(),
+            unanswered_since: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             refusal: Mutex::new(None),
         }
@@ -85,6 +90,9 @@ impl Default for Monitor {
 impl Monitor {
     /// How the drive is at present.
     pub fn health(&self) -> Health {
+        if let Some(lasts) = self.unanswered_for() {
+            return Health::Unresponsive(lasts);
+        }
         if !self.refuses.load(Ordering::Relaxed) {
             return Health::Working;
         }
@@ -136,6 +144,27 @@ impl Monitor {
             self.refuses.store(false, Ordering::Relaxed);
         }
     }
+
+    /// Records that a transfer which began at `began` is not answered, unless one that began before is known.
+    pub(crate) fn record_unanswered(&self, began: Option<Instant>) {
+        // One that is before the machine's start is not older than the drive.
+        let began = began.unwrap_or(self.opened);
+        let millis = began.saturating_duration_since(self.opened).as_millis() as u64 + 1;
+        let (set, seen) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.unanswered_since.compare_exchange(0, millis, set, seen);
+    }
+
+    /// Records that the drive has answered.
+    pub(crate) fn record_answer(&self) {
+        self.unanswered_since.store(0, Ordering::Release);
+    }
+
+    /// For how long a transfer has not been answered, at least a millisecond; `None` if all were.
+    pub(crate) fn unanswered_for(&self) -> Option<Duration> {
+        let since = self.unanswered_since.load(Ordering::Acquire).checked_sub(1)?;
+        let lasts = self.opened.elapsed().saturating_sub(Duration::from_millis(since));
+        Some(lasts.max(Duration::from_millis(1)))
+    }
 }
 
 #[cfg(test)]
@@ -166,5 +195,17 @@ mod tests {
         assert_eq!(name(), "working");
         let counts = ErrorClass::ALL.map(|class| monitor.errors().of(class));
         assert_eq!(counts, [1, 1, 1, 1, 0, 1]);
+    }
+
+    #[test]
+    fn unresponsive_lasts_from_the_first_unanswered_transfer_to_the_next_answer() {
+        let monitor = Monitor::default();
+        let began = Instant::now();
+        monitor.record_unanswered(Some(began));
+        monitor.record_unanswered(Some(began + Duration::from_secs(3600)));
+        let lasts = monitor.health().unresponsive_for();
+        assert!(lasts >= Duration::from_millis(1) && lasts < Duration::from_secs(3000));
+        monitor.record_answer();
+        assert_eq!(monitor.health(), Health::Working);
     }
 }

@@ -23,6 +23,7 @@ mod queue;
 mod ring;
 pub mod sim;
 mod slab;
+mod thread_reads;
 mod timed;
 mod wear;
 mod worker_queue;

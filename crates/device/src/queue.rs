@@ -77,11 +77,29 @@ pub trait ReadQueue {
     ///
     /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
+    /// Takes the time in seconds, of any clock that does not go back, and gives up reads that were submitted more than
+    /// [`crate::DEADLINE`] before: the next reap brings them as failed ([`crate::is_unanswered`]). A drive that may still
+    /// write to their buffers keeps those, and is unresponsive until it answers something: its reads fail at once, but
+    /// for one a second. Does nothing unless the second is another than at the last call.
+    fn give_up_late(&mut self, _second: u32) {}
+    /// Whether drives still have reads that were given up: [`ReadQueue::reap`] must be called now and then, although
+    /// nothing is in flight.
+    fn holds_given_up(&self) -> bool {
+        false
+    }
     /// Makes [`ReadQueue::event_fd`] unreadable until there is a new occasion to reap. The caller must reap
     /// afterwards: what finished before no longer signals.
     fn clear_event(&mut self);
-    /// Reads submitted and not yet reaped.
+    /// Reads submitted and not yet reaped, without those that were given up and reaped.
     fn in_flight(&self) -> usize;
+}
+
+/// A read that a drive did not answer in time.
+pub(crate) struct Late {
+    pub(crate) device: usize,
+    pub(crate) submitted_at: u32,
+    pub(crate) buf: AlignedBuf,
+    pub(crate) token: u64,
 }
 
 /// [`ReadQueue::wait`] by way of the event.

@@ -2,7 +2,7 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Read, detached};
+use crate::queue::{DROP_PATIENCE, Done, Late, Read, detached};
 use crate::slab::Slab;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -57,6 +57,12 @@ pub(crate) struct Ring {
     waiting: VecDeque<Job>,
     /// Reads that never went to the kernel, since it refused the ring.
     refused: Vec<Done>,
+    /// The caller's time, see [`Ring::give_up_late`].
+    second: u32,
+    /// Files of which a read has ended since [`Ring::take_answered`], one bit each.
+    answered: u64,
+    /// Reads that were given up and that the kernel still has.
+    given_up: usize,
     /// Errors of drives since the last reap, with the numbers of the drives.
     failed: Vec<(usize, io::Error)>,
     /// What the kernel said when it last refused the ring; the next flush reports it.
@@ -67,7 +73,11 @@ struct Job {
     read: Read,
     /// The number of its drive's file.
     file: u32,
+    /// [`Ring::second`] when it was submitted.
+    submitted_at: u32,
     tries: u8,
+    /// Its caller was told that the drive does not answer. The kernel may still write to the buffer.
+    is_given_up: bool,
 }
 
 impl Ring {
@@ -92,6 +102,9 @@ impl Ring {
             free: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
             refused: Vec::new(),
+            second: 0,
+            answered: 0,
+            given_up: 0,
             failed: Vec::new(),
             broken: None,
         })
@@ -200,6 +213,11 @@ impl Ring {
             let slot = completion.user_data() as usize;
             let Some(mut job) = self.slots.get_mut(slot).and_then(Option::take) else { continue };
             self.free.push(slot);
+            self.answered |= 1 << job.file;
+            if job.is_given_up {
+                self.given_up -= 1;
+                continue;
+            }
             match outcome(&completion, job.read.buf.len()) {
                 Err(error) if is_passing(&error) && job.tries < TRIES_MAX => {
                     job.tries += 1;
@@ -280,7 +298,9 @@ impl Ring {
     /// Takes a read of a file for the next flush, or for when there is room.
     #[inline]
     pub(crate) fn submit(&mut self, read: Read, file: u32) {
-        self.waiting.push_back(Job { read, file, tries: 0 });
+        let submitted_at = self.second;
+        let job = Job { read, file, submitted_at, tries: 0, is_given_up: false };
+        self.waiting.push_back(job);
         let is_batch = self.waiting.len().is_multiple_of(BATCH) && self.has_few();
         if is_batch && self.broken.is_none() {
             let started = self.start_waiting();
@@ -354,7 +374,38 @@ impl Ring {
 
     /// Reads submitted and not yet reaped.
     pub(crate) fn in_flight(&self) -> usize {
-        self.started() + self.waiting.len() + self.refused.len()
+        self.started() - self.given_up + self.waiting.len() + self.refused.len()
+    }
+
+    /// Reads that were given up and that the kernel still has; those of one file, or all.
+    pub(crate) fn held(&self, file: Option<u32>) -> usize {
+        let is_meant = |job: &&Job| job.is_given_up && file.is_none_or(|file| job.file == file);
+        if self.given_up == 0 { 0 } else { self.slots.iter().flatten().filter(is_meant).count() }
+    }
+
+    /// Takes the time, and gives up reads that were submitted more than `deadline` seconds ago: each goes to `late` with
+    /// its drive's number and the second in which it was submitted. The kernel keeps the buffers of those that it has.
+    pub(crate) fn give_up_late(&mut self, second: u32, deadline: u32, late: &mut Vec<Late>) {
+        self.second = second;
+        let is_late = |job: &Job| second.saturating_sub(job.submitted_at) > deadline;
+        for job in self.slots.iter_mut().flatten().filter(|job| !job.is_given_up && is_late(job)) {
+            job.is_given_up = true;
+            self.given_up += 1;
+            let Read { device, ref buf, token, .. } = job.read;
+            let buf = AlignedBuf::zeroed(buf.len());
+            late.push(Late { device, submitted_at: job.submitted_at, buf, token });
+        }
+        while self.waiting.front().is_some_and(is_late)
+            && let Some(Job { read, submitted_at, .. }) = self.waiting.pop_front()
+        {
+            let Read { device, buf, token, .. } = read;
+            late.push(Late { device, submitted_at, buf, token });
+        }
+    }
+
+    /// The files of which a read has ended since the last call, one bit each.
+    pub(crate) fn take_answered(&mut self) -> u64 {
+        mem::take(&mut self.answered)
     }
 }
 

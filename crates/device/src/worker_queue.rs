@@ -3,15 +3,17 @@
 use crate::buffer::AlignedBuf;
 use crate::drive::{Device, Geometry, Reads};
 use crate::event::Event;
-use crate::health::Direction;
-use crate::pool::{Finished, Pool};
-use crate::queue::{Done, Read, ReadQueue, detached, no_such_drive, wait_for_event};
+use crate::failure::unanswered;
+use crate::health::{DEADLINE, Direction};
+use crate::pool::Pool;
+use crate::queue::{Done, Late, Read, ReadQueue, detached, no_such_drive, wait_for_event};
 use crate::ring::Ring;
+use crate::thread_reads::ThreadReads;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of buffers that the kernel knows, unless told otherwise: more are of little use to one queue.
 const KNOWN_BYTES_MAX: usize = 2 << 20;
@@ -67,10 +69,12 @@ pub struct WorkerQueue {
     ring: Option<Ring>,
     /// Why there is no ring, under [`Engine::Auto`].
     fallback: Option<io::Error>,
-    /// What threads have read.
-    finished: Arc<Finished>,
     /// Reads that threads have, or get at the next flush.
-    with_threads: usize,
+    with_threads: ThreadReads,
+    /// The caller's time, see [`ReadQueue::give_up_late`].
+    second: u32,
+    /// Whether a drive is unresponsive.
+    is_any_unresponsive: bool,
     /// Reads that the worker itself makes at the next flush.
     synchronous: Vec<Read>,
     /// For the next reap: what the worker itself has read, and what no drive gets.
@@ -80,13 +84,15 @@ pub struct WorkerQueue {
 struct Attached {
     geometry: Geometry,
     way: Way,
+    /// The second in which it was last given a read although it is unresponsive; `None` while it answers.
+    unresponsive: Option<u32>,
 }
 
 /// How reads get to a drive.
 enum Way {
     /// By the number of its file in the ring.
     Ring(u32, Arc<dyn Device>),
-    Threads(Pool),
+    Threads(Pool, Arc<dyn Device>),
     Synchronous(Arc<dyn Device>),
     Detached,
 }
@@ -118,12 +124,13 @@ impl WorkerQueue {
             engine,
             depth: depth.max(1),
             known_bytes_max,
-            finished: Arc::new(Finished::new(Arc::clone(&event))),
+            with_threads: ThreadReads::new(Arc::clone(&event)),
             event,
             drives: Vec::new(),
             ring: None,
             fallback: None,
-            with_threads: 0,
+            second: 0,
+            is_any_unresponsive: false,
             synchronous: Vec::new(),
             ready: Vec::new(),
         };
@@ -154,7 +161,7 @@ impl WorkerQueue {
             },
             Reads::Ring(_) | Reads::Threads => self.threads(drive, drives)?,
         };
-        self.drives.push(Attached { geometry, way });
+        self.drives.push(Attached { geometry, way, unresponsive: None });
         Ok(self.drives.len() - 1)
     }
 
@@ -173,7 +180,8 @@ impl WorkerQueue {
     /// Threads for one of `drives` drives.
     fn threads(&self, drive: Arc<dyn Device>, drives: usize) -> io::Result<Way> {
         let threads = (self.depth.min(THREADS_MAX) as usize).div_ceil(drives.max(1));
-        Ok(Way::Threads(Pool::open(drive, threads, Arc::clone(&self.finished))?))
+        let pool = Pool::open(Arc::clone(&drive), threads, self.with_threads.finished())?;
+        Ok(Way::Threads(pool, drive))
     }
 
     /// Gives up a drive. Its reads that no thread and no kernel has begun come back as failed, and so does all that is
@@ -186,10 +194,13 @@ impl WorkerQueue {
                 Some(ring) => ring.detach(file),
                 None => Vec::new(),
             },
-            Way::Threads(pool) => {
-                let left = pool.close();
-                self.with_threads -= left.len();
-                left
+            Way::Threads(pool, _) => {
+                let left = pool.close().into_iter();
+                left.filter_map(|read| {
+                    let (_, token) = self.with_threads.remove(read.token)?;
+                    Some(Read { token: token?, ..read })
+                })
+                .collect()
             }
             Way::Synchronous(_) => {
                 let is_its = |read: &mut Read| read.device == number;
@@ -208,7 +219,7 @@ impl WorkerQueue {
     pub fn path(&self, number: usize) -> Option<ReadPath> {
         match self.drives.get(number)?.way {
             Way::Ring(..) => Some(ReadPath::IoUring),
-            Way::Threads(_) => Some(ReadPath::Threads),
+            Way::Threads(..) => Some(ReadPath::Threads),
             Way::Synchronous(_) => Some(ReadPath::Synchronous),
             Way::Detached => None,
         }
@@ -240,11 +251,111 @@ impl WorkerQueue {
 
     /// Whether nothing but the ring has reads under way.
     fn is_all_in_ring(&self) -> bool {
-        self.with_threads == 0 && self.synchronous.is_empty() && self.ready.is_empty()
+        self.with_threads.in_flight() == 0 && self.synchronous.is_empty() && self.ready.is_empty()
+    }
+}
+
+/// Reads by threads, and unresponsive drives.
+impl WorkerQueue {
+    /// Hands a read to the drive's threads, under a token of our own.
+    fn submit_to_threads(&mut self, read: Read) {
+        let Read { device, token, ref buf, .. } = read;
+        let token = self.with_threads.add(device, token, self.second, buf.len());
+        if let Some(Attached { way: Way::Threads(pool, _), .. }) = self.drives.get_mut(device) {
+            pool.submit(Read { token, ..read });
+        }
+    }
+
+    /// Whether an unresponsive drive gets this read all the same: one a second, to see whether it answers.
+    #[cold]
+    fn is_asked_again(&mut self, number: usize) -> bool {
+        let held = self.held_by(number);
+        let share = (self.depth as usize).div_ceil(self.drives.len());
+        let Some(asked) = self.drives.get_mut(number).and_then(|drive| drive.unresponsive.as_mut())
+        else {
+            return true;
+        };
+        *asked != self.second && held < share && {
+            *asked = self.second;
+            true
+        }
+    }
+
+    /// Reads that were given up and that the drive still has.
+    fn held_by(&self, number: usize) -> usize {
+        match self.drives.get(number).map(|drive| &drive.way) {
+            Some(Way::Ring(file, _)) => self.ring.as_ref().map_or(0, |ring| ring.held(Some(*file))),
+            Some(Way::Threads(..)) => self.with_threads.given_up_of(number),
+            _ => 0,
+        }
+    }
+
+    /// Takes back what is known of unresponsive drives by now: what they have answered, and what the queues of other
+    /// workers have seen.
+    fn look_at_drives(&mut self) {
+        let answered = self.ring.as_mut().map_or(0, Ring::take_answered);
+        for number in 0..self.drives.len() {
+            let drive = &mut self.drives[number];
+            let has_answered = matches!(drive.way, Way::Ring(file, _) if answered >> file & 1 == 1);
+            let monitor = drive.way.drive().and_then(|drive| drive.monitor());
+            let is_watched = monitor.is_some();
+            let is_known = monitor.is_some_and(|monitor| monitor.unanswered_for().is_some());
+            match drive.unresponsive {
+                Some(_) if has_answered => drive.record_answer(),
+                Some(_) if is_watched && !is_known => drive.unresponsive = None,
+                None if is_known && !has_answered => drive.unresponsive = Some(self.second),
+                _ => {}
+            }
+        }
+        self.is_any_unresponsive = self.drives.iter().any(|drive| drive.unresponsive.is_some());
+    }
+
+    /// Gives up what was submitted too long ago.
+    fn give_up_all_late(&mut self) {
+        let (second, deadline) = (self.second, DEADLINE.as_secs() as u32);
+        let mut late = Vec::new();
+        if let Some(ring) = &mut self.ring {
+            ring.give_up_late(second, deadline, &mut late);
+        }
+        self.with_threads.give_up_late(second, deadline, &mut late);
+        for Late { device, submitted_at, buf, token } in late {
+            let error = unanswered();
+            if let Some(drive) = self.drives.get_mut(device) {
+                drive.unresponsive.get_or_insert(second);
+                self.is_any_unresponsive = true;
+                if let Some(monitor) = drive.way.drive().and_then(|drive| drive.monitor()) {
+                    monitor.record_error(Direction::Read, &error);
+                    let lasts = Duration::from_secs((second - submitted_at).into());
+                    monitor.record_unanswered(Instant::now().checked_sub(lasts));
+                }
+            }
+            self.ready.push(Done { token, buf, result: Err(error) });
+        }
+        if !self.ready.is_empty() {
+            self.event.signal();
+        }
+    }
+}
+
+impl Way {
+    fn drive(&self) -> Option<&Arc<dyn Device>> {
+        match self {
+            Way::Ring(_, drive) | Way::Threads(_, drive) | Way::Synchronous(drive) => Some(drive),
+            Way::Detached => None,
+        }
     }
 }
 
 impl Attached {
+    /// Records that the drive has answered something.
+    fn record_answer(&mut self) {
+        if self.unresponsive.take().is_some()
+            && let Some(monitor) = self.way.drive().and_then(|drive| drive.monitor())
+        {
+            monitor.record_answer();
+        }
+    }
+
     fn is_detached(&self) -> bool {
         matches!(self.way, Way::Detached)
     }
@@ -252,6 +363,10 @@ impl Attached {
 
 impl ReadQueue for WorkerQueue {
     fn submit(&mut self, read: Read) {
+        if self.is_any_unresponsive && !self.is_asked_again(read.device) {
+            let Read { token, buf, .. } = read;
+            return self.ready.push(Done { token, buf, result: Err(unanswered()) });
+        }
         let checked = match self.drives.get_mut(read.device) {
             Some(drive) => match drive.geometry.check(read.offset, read.buf.len()) {
                 Ok(()) => match &mut drive.way {
@@ -261,10 +376,7 @@ impl ReadQueue for WorkerQueue {
                         }
                         Err(detached())
                     }
-                    Way::Threads(pool) => {
-                        self.with_threads += 1;
-                        return pool.submit(read);
-                    }
+                    Way::Threads(..) => return self.submit_to_threads(read),
                     Way::Synchronous(_) => return self.synchronous.push(read),
                     Way::Detached => Err(detached()),
                 },
@@ -292,9 +404,9 @@ impl ReadQueue for WorkerQueue {
         if !self.ready.is_empty() {
             self.event.signal();
         }
-        if self.with_threads > 0 {
+        if self.with_threads.in_flight() > 0 {
             for drive in &mut self.drives {
-                if let Way::Threads(pool) = &mut drive.way {
+                if let Way::Threads(pool, _) = &mut drive.way {
                     pool.flush();
                 }
             }
@@ -308,15 +420,18 @@ impl ReadQueue for WorkerQueue {
 
     fn reap(&mut self, done: &mut Vec<Done>) {
         done.append(&mut self.ready);
-        if self.with_threads > 0 {
-            let before = done.len();
-            self.finished.take(done);
-            self.with_threads -= done.len() - before;
-        }
+        self.with_threads.reap(done, |number| {
+            if let Some(drive) = self.drives.get_mut(number) {
+                drive.record_answer();
+            }
+        });
         if let Some(ring) = &mut self.ring {
             ring.reap(done);
         }
         self.record_failed();
+        if self.is_any_unresponsive {
+            self.look_at_drives();
+        }
     }
 
     fn wait(&mut self, done: &mut Vec<Done>, patience: Duration) -> io::Result<()> {
@@ -341,6 +456,20 @@ impl ReadQueue for WorkerQueue {
 
     fn in_flight(&self) -> usize {
         let with_ring = self.ring.as_ref().map_or(0, Ring::in_flight);
-        with_ring + self.with_threads + self.synchronous.len() + self.ready.len()
+        with_ring + self.with_threads.in_flight() + self.synchronous.len() + self.ready.len()
+    }
+
+    #[inline]
+    fn give_up_late(&mut self, second: u32) {
+        if self.second != second {
+            self.second = second;
+            self.look_at_drives();
+            self.give_up_all_late();
+        }
+    }
+
+    fn holds_given_up(&self) -> bool {
+        self.with_threads.given_up() > 0
+            || self.ring.as_ref().is_some_and(|ring| ring.held(None) > 0)
     }
 }

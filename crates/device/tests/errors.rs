@@ -57,6 +57,8 @@ fn errors_of_workers_reads_are_counted_once() {
         while queue.in_flight() > 0 {
             waiter.wait_and_reap(&mut queue, &mut done);
         }
+        let counts = ErrorClass::ALL.map(|class| drive.errors().of(class));
+        assert_eq!(counts, [0, 0, 63, 0, 0, 0], "{engine}");
         // By the call that waits in the kernel, too.
         queue.submit(read(0, 5, 1));
         while done.len() < 65 {

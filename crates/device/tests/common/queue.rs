@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use terrace_device::{
-    AlignedBuf, Device, Done, Engine, Geometry, Read, ReadQueue, Reads, WorkerQueue,
+    AlignedBuf, Device, Done, Engine, Geometry, Monitor, Read, ReadQueue, Reads, WorkerQueue,
 };
 
 const ENGINES: [Engine; 2] = [Engine::IoUring, Engine::Pool];
@@ -83,6 +83,7 @@ pub struct Silent {
     pub is_open: Mutex<bool>,
     pub opened: Condvar,
     pub pipe: Option<PipeReader>,
+    pub monitor: Monitor,
 }
 
 impl Device for Silent {
@@ -102,6 +103,9 @@ impl Device for Silent {
     }
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+    fn monitor(&self) -> Option<&Monitor> {
+        Some(&self.monitor)
     }
     fn reads(&self) -> Reads<'_> {
         self.pipe.as_ref().map_or(Reads::Threads, |pipe| Reads::Ring(pipe.as_fd()))

@@ -1,8 +1,8 @@
 //! Whether the background threads still come round: a drive that answers nothing, not even an error, holds them up.
 
-use super::reads::PATIENCE;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use terrace_device::DEADLINE;
 
 /// Told at each turn of a background thread.
 #[derive(Debug)]
@@ -30,6 +30,6 @@ impl Heartbeat {
         let since = |last: &AtomicU64| {
             now.saturating_sub(Duration::from_millis(last.load(Ordering::Relaxed)))
         };
-        self.last.iter().any(|last| since(last) > PATIENCE)
+        self.last.iter().any(|last| since(last) > DEADLINE)
     }
 }

@@ -55,7 +55,6 @@ mod write_policies;
 
 pub use faults::survive_lost_state;
 pub use listener::{ListenError, Listener};
-pub use reads::PATIENCE as DRIVE_PATIENCE;
 pub use signals::Signals;
 
 use crate::admin::Admin;

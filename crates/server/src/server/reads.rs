@@ -1,10 +1,6 @@
 //! A worker's reads from drives: bounded memory, no more at once than helps, one batch per loop, and none
-//! that is waited for without end.
-//!
-//! What a drive has begun can't be taken back: it may still write into the buffer. So whoever asked is told that
-//! the read failed, while read and buffer stay until the drive brings them. A drive that kept somebody waiting
-//! for so long is *silent* until it brings something: what is asked of it fails at once, but for one read a
-//! second, to see whether it is back.
+//! that waits for room longer than a drive is waited for. The queue ([`terrace_device::WorkerQueue`]) gives up what a
+//! drive does not answer.
 
 use super::slab::Id;
 use crate::stats::latency::Latency;
@@ -13,10 +9,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, Depth, Device, Done, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
+    AlignedBuf, DEADLINE, Depth, Device, Done, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
+    is_unanswered,
 };
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
@@ -25,10 +22,6 @@ const DEPTH: u32 = 128;
 const AHEAD: u32 = 16;
 /// So many reads have one look at the clock, which takes a hundredth of the time that one of them does.
 pub(crate) const TIMED_TOGETHER: usize = 8;
-/// Who waits for a drive for longer is told that the read failed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
-/// A silent drive is asked so often.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
 
@@ -78,8 +71,7 @@ struct Asked {
 }
 
 struct Started {
-    /// `None` once it was given up.
-    operation: Option<Id>,
+    operation: Id,
     plan: ReadPlan,
     /// When it was handed to the drive, or a few others later.
     at: Option<Instant>,
@@ -90,8 +82,6 @@ struct Tier {
     /// Reads that found no room.
     waiting: VecDeque<Asked>,
     in_flight: u32,
-    /// Since when it is silent, or when it was last asked while it is.
-    silent: Option<Instant>,
     /// Where the drive was measured.
     depth: Option<Depth>,
 }
@@ -101,11 +91,6 @@ impl Tier {
         let depth = self.depth_now();
         let more = if is_ahead { depth.div_ceil(AHEAD) } else { 0 };
         self.in_flight >= depth + more
-    }
-
-    /// Whether a read would only add to those that it does not answer.
-    fn takes_nothing(&self) -> bool {
-        self.silent.is_some_and(|since| since.elapsed() < TRY_AGAIN || self.is_full(false))
     }
 
     /// Reads that it gets at once.
@@ -129,12 +114,10 @@ pub(crate) struct Reads {
     started: Vec<Option<Started>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
-    /// What nobody waits for any longer, and is still to be told.
+    /// Reads that waited for room for too long, for the next reap.
     given_up: Vec<Finished>,
-    /// Unix time, as the worker last told it; when reads were last looked at for their age.
+    /// Unix time, as of the last [`Reads::give_up_late`].
     second: u32,
-    looked_at: u32,
-    patience: Duration,
     vacant: Vec<usize>,
     /// The places of those last submitted, whose time is to be noted.
     submitted: ArrayVec<usize, TIMED_TOGETHER>,
@@ -151,7 +134,7 @@ impl Reads {
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
-            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, silent: None, depth };
+            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, depth };
             latency.note_depth(number, tier.depth_now());
             tier
         };
@@ -167,8 +150,6 @@ impl Reads {
             unfinished: 0,
             given_up: Vec::new(),
             second: 0,
-            looked_at: 0,
-            patience: PATIENCE,
             vacant: Vec::new(),
             submitted: ArrayVec::new(),
             reaped: Vec::new(),
@@ -192,20 +173,15 @@ impl Reads {
             std::mem::take(&mut self.started).into_iter().flatten()
         {
             self.unfinished -= 1;
-            if let Some(operation) = operation {
-                self.buffer_bytes -= plan.bytes as usize;
-                self.submit(plan, operation);
-            }
+            self.buffer_bytes -= plan.bytes as usize;
+            self.submit(plan, operation);
         }
     }
 
     /// Reads `plan` for `operation`, now or when there is room.
     pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
         self.unfinished += 1;
-        if self.has_room(plan, false)
-            && !self.has_waiting()
-            && self.tiers[plan.tier].silent.is_none()
-        {
+        if self.has_room(plan, false) && !self.has_waiting() {
             self.start(plan, operation);
         } else {
             let second = self.second;
@@ -220,7 +196,7 @@ impl Reads {
     }
 
     fn start(&mut self, plan: ReadPlan, operation: Id) {
-        let started = Started { operation: Some(operation), plan, at: None };
+        let started = Started { operation, plan, at: None };
         let place = match self.vacant.pop() {
             Some(place) => {
                 self.started[place] = Some(started);
@@ -234,11 +210,7 @@ impl Reads {
         let buf = self.buffer(plan.bytes as usize);
         self.buffer_bytes += buf.len();
         let (device, offset) = (plan.tier, plan.offset);
-        let tier = &mut self.tiers[device];
-        tier.in_flight += 1;
-        if let Some(asked) = &mut tier.silent {
-            *asked = Instant::now();
-        }
+        self.tiers[device].in_flight += 1;
         self.queue.submit(Read { device, offset, buf, token: place as u64 });
         self.submitted.push(place);
         if self.submitted.is_full() {
@@ -295,9 +267,6 @@ impl Reads {
             while let Some(&Asked { plan, operation, .. }) = self.tiers[tier].waiting.front() {
                 if abandoned(operation) {
                     self.unfinished -= 1;
-                } else if self.tiers[tier].takes_nothing() {
-                    self.unfinished -= 1;
-                    self.give_up(plan, operation);
                 } else if self.has_room(plan, is_ahead) {
                     self.start(plan, operation);
                 } else {
@@ -341,9 +310,9 @@ impl Reads {
             .all(|tier| tier.waiting.is_empty() && tier.in_flight * 2 < tier.depth_now())
     }
 
-    /// Whether anything is on its way.
+    /// Whether anything is on its way, or a drive may yet answer what was given up.
     pub(crate) fn is_busy(&self) -> bool {
-        self.unfinished > 0 || self.has_given_up()
+        self.unfinished > 0 || self.has_given_up() || self.queue.holds_given_up()
     }
 
     /// Whether something is to be reaped that no drive brings.
@@ -351,34 +320,21 @@ impl Reads {
         !self.given_up.is_empty()
     }
 
-    /// Tells the time, and gives up what has waited for too long by then. Looks once a second.
+    /// Takes the time, and gives up what has waited for too long by then. Looks once a second.
     #[inline]
     pub(crate) fn give_up_late(&mut self, second: u32) {
-        self.second = second;
-        if self.looked_at != second && self.is_busy() {
-            self.looked_at = second;
+        if self.second != second {
+            self.second = second;
             self.give_up_all_late();
         }
     }
 
     #[cold]
     fn give_up_all_late(&mut self) {
-        let (now, second) = (Instant::now(), self.second);
-        for place in 0..self.started.len() {
-            let Some(started) = &mut self.started[place] else { continue };
-            let plan = started.plan;
-            let is_late = started.at.is_some_and(|at| now - at >= self.patience);
-            if let Some(operation) = started.operation.take_if(|_| is_late) {
-                self.tiers[plan.tier].silent.get_or_insert(now);
-                // What is in flight counts no more, since other drives need the room.
-                self.buffer_bytes -= plan.bytes as usize;
-                self.give_up(plan, operation);
-            }
-        }
+        self.queue.give_up_late(self.second);
         for tier in 0..self.tiers.len() {
-            while let Some(&Asked { plan, operation, second: asked }) =
-                self.tiers[tier].waiting.front()
-                && u64::from(second.saturating_sub(asked)) > self.patience.as_secs()
+            while let Some(&Asked { plan, operation, second }) = self.tiers[tier].waiting.front()
+                && u64::from(self.second.saturating_sub(second)) > DEADLINE.as_secs()
             {
                 self.tiers[tier].waiting.pop_front();
                 self.unfinished -= 1;
@@ -387,7 +343,7 @@ impl Reads {
         }
     }
 
-    /// Has who asked told that the read failed, whether or not a drive is at it.
+    /// Has the next reap bring a read as failed that waited for room.
     fn give_up(&mut self, plan: ReadPlan, operation: Id) {
         let buffer = AlignedBuf::zeroed(plan.bytes as usize);
         self.buffer_bytes += buffer.len();
@@ -410,17 +366,19 @@ impl Reads {
             };
             self.vacant.push(place);
             self.unfinished -= 1;
-            let took = now - started.at.unwrap_or(now);
-            self.latency.record(started.plan.tier, took);
             let tier = &mut self.tiers[started.plan.tier];
             tier.in_flight -= 1;
-            tier.silent = None;
-            let Some(operation) = started.operation else { continue };
-            if let Some(depth) = &mut tier.depth {
-                depth.note(took, !tier.waiting.is_empty());
-                self.latency.note_depth(started.plan.tier, depth.now());
+            // How long a drive is waited for says nothing of how long it takes.
+            if !done.result.as_ref().is_err_and(is_unanswered) {
+                let took = now - started.at.unwrap_or(now);
+                self.latency.record(started.plan.tier, took);
+                if let Some(depth) = &mut tier.depth {
+                    depth.note(took, !tier.waiting.is_empty());
+                    self.latency.note_depth(started.plan.tier, depth.now());
+                }
             }
-            finished.push_back(Finished { operation, buffer: done.buf, result: done.result });
+            let (operation, buffer, result) = (started.operation, done.buf, done.result);
+            finished.push_back(Finished { operation, buffer, result });
         }
     }
 }

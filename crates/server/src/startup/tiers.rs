@@ -6,10 +6,9 @@ use std::fs;
 use std::io::Read;
 use std::sync::Arc;
 use terrace::log;
-use terrace::server::DRIVE_PATIENCE;
 use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
 use terrace_cache::{FIRST_PAGE, Note, is_member};
-use terrace_device::{Device, FileDevice, TimedDevice, WorkerQueue};
+use terrace_device::{DEADLINE, Device, FileDevice, TimedDevice, WorkerQueue};
 use tracing::info;
 
 /// The opened drives and what the operator should know of each.
@@ -73,7 +72,7 @@ fn in_background(
     if settings.durability == Durability::Power {
         return Ok(Arc::clone(device));
     }
-    let timed = TimedDevice::new(Arc::clone(device), DRIVE_PATIENCE, threads, settings.io_engine);
+    let timed = TimedDevice::new(Arc::clone(device), DEADLINE, threads, settings.io_engine);
     let timed = timed.map_err(|e| Failure::system(format!("a thread for the drive: {e}")))?;
     Ok(Arc::new(timed))
 }
