@@ -55,6 +55,15 @@ pub trait Device: Send + Sync {
     }
     /// Makes every completed write durable. Blocks.
     fn flush(&self) -> io::Result<()>;
+    /// Waits until no write whose call has returned, with whatever result, can land any more. Where writes are given up
+    /// after a deadline, this waits as long again; elsewhere there is nothing to wait for.
+    ///
+    /// # Errors
+    /// [`crate::is_unanswered`]: a write that was given up is still under way. Its blocks must not be used by anything
+    /// but this device, which carries out no other transfer before it is over.
+    fn fence(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// How workers read it. The same as long as the drive is open.
     fn reads(&self) -> Reads<'_> {
         Reads::Threads

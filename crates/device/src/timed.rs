@@ -76,9 +76,15 @@ impl TimedDevice {
         // While somebody has a lane, nothing in it is overdue.
         for mut lane in self.lanes.iter().filter_map(try_lock) {
             if lane.is_late && lane.done.try_recv().is_ok() {
-                lane.is_late = false;
-                self.late.fetch_sub(1, Ordering::Release);
+                self.end_lateness(&mut lane);
             }
+        }
+    }
+
+    /// The overdue transfer of a lane is over, if there was one.
+    fn end_lateness(&self, lane: &mut Lane) {
+        if mem::take(&mut lane.is_late) {
+            self.late.fetch_sub(1, Ordering::Release);
         }
     }
 
@@ -196,6 +202,19 @@ impl Device for TimedDevice {
 
     fn flush(&self) -> io::Result<()> {
         if self.is_silent() { Err(unanswered()) } else { self.device.flush() }
+    }
+
+    fn fence(&self) -> io::Result<()> {
+        let end = Instant::now() + self.patience;
+        for lane in &self.lanes {
+            let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = end.saturating_duration_since(Instant::now());
+            if lane.is_late && lane.done.recv_timeout(left).is_err() {
+                return Err(unanswered());
+            }
+            self.end_lateness(&mut lane);
+        }
+        self.device.fence()
     }
 
     fn reads(&self) -> Reads<'_> {

@@ -265,3 +265,42 @@ fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     drop(device);
     is_over.store(true, Ordering::Relaxed);
 }
+
+#[test]
+fn fence_waits_for_a_write_that_was_given_up() {
+    let (drive, gate, device) = timed();
+    device.fence().expect("nothing is under way");
+    gate.shut();
+    assert!(is_unanswered(&device.write_at(0, &block(2)).unwrap_err()));
+    let start = Instant::now();
+    assert!(is_unanswered(&device.fence().unwrap_err()));
+    assert!(start.elapsed() >= PATIENCE, "it waits as long again");
+    thread::scope(|scope| {
+        let fence = scope.spawn(|| {
+            // Longer than one call waits on a busy machine.
+            while device.fence().is_err() {
+                assert!(start.elapsed() < Duration::from_secs(60), "it waits for nothing");
+            }
+            let mut read = block(0);
+            drive.read_at(0, &mut read).expect("it answers");
+            read[0]
+        });
+        thread::sleep(PATIENCE / 2);
+        gate.open();
+        assert_eq!(fence.join().expect("no panic"), 2, "the late write came before the fence");
+    });
+    assert!(device.unresponsive_for().is_zero());
+    device.write_at(0, &block(3)).expect("it answers");
+    device.fence().expect("nothing is under way");
+}
+
+#[test]
+fn fence_of_a_simulated_drive_fails_while_a_write_may_come() {
+    let drive = SimDevice::new(1 << 20, 7);
+    drive.fall_silent(Duration::from_secs(10));
+    drive.fence().expect("nothing was written");
+    assert!(is_unanswered(&drive.write_at(0, &block(2)).unwrap_err()));
+    assert!(is_unanswered(&drive.fence().unwrap_err()));
+    drive.fall_silent(Duration::ZERO);
+    drive.fence().expect("it has come");
+}

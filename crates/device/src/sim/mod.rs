@@ -321,6 +321,10 @@ impl Device for SimDevice {
         if self.is_synchronous { Reads::Synchronous } else { Reads::Threads }
     }
 
+    fn fence(&self) -> io::Result<()> {
+        if self.lock().silence.late.is_some() { Err(unanswered()) } else { Ok(()) }
+    }
+
     fn monitor(&self) -> Option<&Monitor> {
         Some(&self.monitor)
     }
