@@ -10,7 +10,7 @@ use terrace_cache::{
     Session, Taken, Update,
 };
 use terrace_device::sim::SimQueue;
-use terrace_device::{AlignedBuf, Device, Done, Read, ReadQueue};
+use terrace_device::{AlignedBuf, Done, Drive, Read, ReadQueue};
 
 /// A hung read comes back after so many steps at most.
 const HANG_STEPS: u64 = 400;
@@ -81,7 +81,7 @@ pub(crate) fn key_bytes(key: u32) -> [u8; 8] {
 
 impl Connection {
     pub(crate) fn open(cache: &Arc<Cache>, cx: &mut Context) -> std::io::Result<Self> {
-        let devices = cx.devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>);
+        let devices = cx.devices.iter().map(|device| Arc::clone(device) as Arc<dyn Drive>);
         let devices: Vec<_> = devices.collect();
         Ok(Self {
             session: cache.session(),

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::scenario::SEGMENTS_AT;
 use std::io::ErrorKind;
 use std::time::Duration;
-use terrace_device::Device;
+use terrace_device::Drive;
 use terrace_device::sim::{Effect, Fault, Operation};
 
 /// One in so many steps brings a fault, where a run has any.

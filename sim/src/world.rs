@@ -20,7 +20,7 @@ use terrace_cache::{
     set_crash_hook,
 };
 use terrace_device::sim::{Crash, SimDevice};
-use terrace_device::{AlignedBuf, Device};
+use terrace_device::{AlignedBuf, Drive};
 
 /// The running cache, and who uses it.
 pub(crate) struct Life {
@@ -125,7 +125,7 @@ impl World {
         config.memory_bytes = self.cx.scenario.memory_bytes_at(self.cx.step);
         let is_below = self.cx.scenario.is_ladder;
         let tier = |device: &Arc<SimDevice>| Tier {
-            device: Arc::clone(device) as Arc<dyn Device>,
+            device: Arc::clone(device) as Arc<dyn Drive>,
             is_below,
         };
         config.tiers = self.cx.devices.iter().map(tier).collect();

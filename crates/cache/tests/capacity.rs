@@ -6,13 +6,13 @@ use common::{Client, RamDevice, Random, record};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_cache::{Access, Change, Config, NewRecord};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 /// 256 MiB of 100-byte records: 20 bytes of key, 80 of value.
 #[test]
 fn index_and_file_are_used_well_when_full() {
     const FILE: usize = 256 << 20;
-    let device: Arc<dyn Device> = RamDevice::new(FILE);
+    let device: Arc<dyn Drive> = RamDevice::new(FILE);
     let mut client = Client::open(Config::new(24 << 20), vec![device]);
     let records = 2_800_000u64;
     for n in 0..records {
@@ -67,7 +67,7 @@ fn index_and_file_are_used_well_when_full() {
 fn records_of_816_bytes_take_one_read() {
     let device = RamDevice::new(128 << 20);
     let mut client =
-        Client::open(Config::new(24 << 20), vec![Arc::clone(&device) as Arc<dyn Device>]);
+        Client::open(Config::new(24 << 20), vec![Arc::clone(&device) as Arc<dyn Drive>]);
     let records = 90_000u64;
     for n in 0..records {
         assert!(client.set(format!("key:{n:016}").as_bytes(), &[n as u8; 796]));
@@ -112,7 +112,7 @@ fn gaps_in_segments_are_full_too() {
     let mut config = Config::new(2 << 20);
     config.tuning.shards = Some(1);
     config.tuning.segment_bytes = Some(16 << 10);
-    let device: Arc<dyn Device> = RamDevice::new(600 << 10);
+    let device: Arc<dyn Drive> = RamDevice::new(600 << 10);
     let mut client = Client::open(config, vec![device]);
     for n in 0..3000u32 {
         assert!(client.set(&n.to_le_bytes(), &[7; 1650]));
@@ -252,7 +252,7 @@ fn without_eviction_a_block_that_is_used_again_is_walked_as_it_is() {
 #[test]
 fn records_of_a_few_bytes_are_written_however_little_memory_there_is() {
     for (memory, drives) in [(1 << 20, vec![100 << 20]), (4 << 20, vec![64 << 20, 512 << 20])] {
-        let drives = drives.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>);
+        let drives = drives.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Drive>);
         let mut config = Config::new(memory);
         // As it would be; a server refuses so little where its index is next to nothing.
         config.tuning.segment_bytes = Some(256 << 10);
@@ -332,7 +332,7 @@ fn evictions_are_counted_by_their_cause() {
         if tier.is_some() {
             config.tuning.segment_bytes = Some(64 << 10);
         }
-        let tiers = tier.map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>);
+        let tiers = tier.map(|bytes| RamDevice::new(bytes) as Arc<dyn Drive>);
         let mut client = Client::open(config, tiers.into_iter().collect());
         for n in 0..80_000u64 {
             client.set(&n.to_le_bytes(), &n.to_be_bytes().repeat(5));
@@ -353,7 +353,7 @@ fn evictions_are_counted_by_their_cause() {
 fn without_eviction_a_full_index_refuses_and_loses_nothing() {
     let config = Config { evict: false, ..with_a_small_index() };
     let device = RamDevice::new(16 << 20);
-    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Device>]);
+    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Drive>]);
     let (mut stored, mut refused) = (Vec::new(), 0);
     for n in 0..80_000u64 {
         match client.set(&n.to_le_bytes(), &n.to_be_bytes().repeat(5)) {
@@ -384,7 +384,7 @@ fn values_that_fill_a_page_are_all_found() {
     let mut config = Config::new(64 << 20);
     config.tuning.shards = Some(1);
     config.tuning.segment_bytes = Some(4 << 20);
-    let device: Arc<dyn Device> = RamDevice::new(512 << 20);
+    let device: Arc<dyn Drive> = RamDevice::new(512 << 20);
     let mut client = Client::open(config, vec![device]);
     let key = |n: u32| format!("key:{n:08}").into_bytes();
     for n in 0..90_000 {

@@ -7,7 +7,7 @@ use common::{Client, RamDevice, Random};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use terrace_cache::{Config, Tuning};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 const THREADS: u64 = 4;
 const KEYS_EACH: u64 = 1500;
@@ -73,8 +73,8 @@ fn live(client: &mut Client, me: u64, operations: u64, acked: &[AtomicU64], may_
 
 fn storm(mut config: Config, device_bytes: Option<usize>, operations: u64, may_lose: bool) {
     config.tuning.seed = Some(4711);
-    let devices: Vec<Arc<dyn Device>> =
-        device_bytes.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Device>).collect();
+    let devices: Vec<Arc<dyn Drive>> =
+        device_bytes.into_iter().map(|bytes| RamDevice::new(bytes) as Arc<dyn Drive>).collect();
     let background_threads = config.background_threads;
     let first = Client::open(config, devices);
     assert_eq!(first.cache.background_threads(), background_threads);

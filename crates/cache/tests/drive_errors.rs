@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_cache::{Config, Tuning};
 use terrace_device::sim::{Effect, Fault, Operation, SimDevice};
-use terrace_device::{Device, ErrorClass, Health};
+use terrace_device::{Drive, ErrorClass, Health};
 
 /// A cache on a simulated drive that has more than DRAM.
 fn open() -> (Arc<SimDevice>, Client) {
@@ -19,7 +19,7 @@ fn open() -> (Arc<SimDevice>, Client) {
         ..Tuning::default()
     };
     let drive = Arc::new(SimDevice::new(16 << 20, 1));
-    let mut client = Client::open(config, vec![Arc::clone(&drive) as Arc<dyn Device>]);
+    let mut client = Client::open(config, vec![Arc::clone(&drive) as Arc<dyn Drive>]);
     fill(&mut client, 0);
     (drive, client)
 }

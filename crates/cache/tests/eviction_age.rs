@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use terrace_cache::{Access, Change, Chunks, Config};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 const MIB: u64 = 1 << 20;
 
@@ -65,7 +65,7 @@ impl Fill {
         let mut config = Config::new(self.memory);
         config.background_threads = self.threads;
         config.sessions_max = 16;
-        let device = |&bytes: &u64| RamDevice::new(bytes as usize) as Arc<dyn Device>;
+        let device = |&bytes: &u64| RamDevice::new(bytes as usize) as Arc<dyn Drive>;
         let devices: Vec<_> = self.tiers.iter().map(device).collect();
         match self.is_ladder {
             true => Client::open_ladder(config, devices),

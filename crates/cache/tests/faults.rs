@@ -6,7 +6,7 @@ use common::{Client, RamDevice, Random, record};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_cache::{Access, Cache, Change, Config, Lookup, OpenError, Tier, Tuning};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 fn config() -> Config {
     let mut config = Config::new(2 << 20);
@@ -20,7 +20,7 @@ fn config() -> Config {
 }
 
 fn open(device: &Arc<RamDevice>) -> Client {
-    Client::open(config(), vec![Arc::clone(device) as Arc<dyn Device>])
+    Client::open(config(), vec![Arc::clone(device) as Arc<dyn Drive>])
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -169,7 +169,7 @@ fn a_device_that_is_not_ours_is_refused_and_left_alone() {
     let device = RamDevice::new(8 << 20);
     device.tamper(|bytes| bytes[..10].copy_from_slice(b"My thesis."));
     let mut config = config();
-    config.tiers = vec![Tier::new(Arc::clone(&device) as Arc<dyn Device>)];
+    config.tiers = vec![Tier::new(Arc::clone(&device) as Arc<dyn Drive>)];
     assert!(matches!(Cache::open(config), Err(OpenError::Foreign { .. })));
     device.tamper(|bytes| assert_eq!(&bytes[..11], b"My thesis.\0"));
 }
@@ -208,7 +208,7 @@ fn segments_in_each_others_places_are_survived() {
     let device = RamDevice::new(3 << 20);
     let mut config = config();
     config.tuning.fingerprint_bits = 4;
-    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Device>]);
+    let mut client = Client::open(config, vec![Arc::clone(&device) as Arc<dyn Drive>]);
     let mut versions = vec![0u8; KEYS as usize];
     let value = |n: u64, version: u8| {
         let mut value = vec![n as u8; 100 + n as usize % 900];
@@ -313,7 +313,7 @@ fn reclaim_does_not_keep_what_is_damaged() {
 #[test]
 fn the_index_grows_without_a_drive_that_does_not_answer() {
     let (good, bad) = (RamDevice::new(32 << 20), RamDevice::new(32 << 20));
-    let devices = [&good, &bad].map(|device| Arc::clone(device) as Arc<dyn Device>);
+    let devices = [&good, &bad].map(|device| Arc::clone(device) as Arc<dyn Drive>);
     let mut client = Client::open(config(), devices.to_vec());
     fill(&mut client, RECORDS);
     let sealed =

@@ -5,7 +5,7 @@ mod common;
 use common::machine::{Machine, Remains, config, key, value};
 use std::sync::Arc;
 use terrace_cache::{Cache, Config, Durability, OnMismatch, OpenError, Tier};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 #[test]
 fn what_does_not_fit_starts_cold_or_not_at_all() {
@@ -19,7 +19,7 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     remains.device.tamper(|bytes| bytes[100] ^= 1);
     let mut refusing = config();
     refusing.on_mismatch = OnMismatch::Refuse;
-    let device = Arc::clone(&remains.device) as Arc<dyn Device>;
+    let device = Arc::clone(&remains.device) as Arc<dyn Drive>;
     refusing.tiers = vec![Tier::new(device)];
     assert!(matches!(Cache::open(refusing), Err(OpenError::Mismatch(_))));
     let machine = machine.again(remains);
@@ -36,7 +36,7 @@ fn what_no_start_could_bring_back_is_not_refused() {
     let open = |boot: [u8; 16]| {
         Cache::open(Config {
             on_mismatch: OnMismatch::Refuse,
-            tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Device>)],
+            tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Drive>)],
             boot,
             ..config()
         })
@@ -86,7 +86,7 @@ fn refused_and_started(durability: Durability) {
     let refusing = Config {
         memory_bytes: config().memory_bytes / 4,
         on_mismatch: OnMismatch::Refuse,
-        tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Device>)],
+        tiers: vec![Tier::new(Arc::clone(&remains.device) as Arc<dyn Drive>)],
         state: Some(Arc::clone(&remains.state)),
         boot: [1; 16],
         ..config()

@@ -7,7 +7,7 @@ use common::{Client, RamDevice, Random, record};
 use std::collections::HashMap;
 use std::sync::Arc;
 use terrace_cache::{Change, Config, Tuning};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 fn value_of(key: u64, version: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random(key << 32 | version);
@@ -109,7 +109,7 @@ fn run(client: &mut Client, seed: u64, run: &Run) {
 fn tiered(memory: u64, device_bytes: usize, tuning: Tuning) -> Client {
     let mut config = Config::new(memory);
     config.tuning = tuning;
-    let device: Arc<dyn Device> = RamDevice::new(device_bytes);
+    let device: Arc<dyn Drive> = RamDevice::new(device_bytes);
     Client::open(config, vec![device])
 }
 
@@ -205,7 +205,7 @@ fn a_full_tier_forgets_but_never_lies() {
 fn two_tiers_share_the_records() {
     let mut config = Config::new(2 << 20);
     config.tuning = tiny(15);
-    let devices: Vec<Arc<dyn Device>> = vec![RamDevice::new(4 << 20), RamDevice::new(4 << 20)];
+    let devices: Vec<Arc<dyn Drive>> = vec![RamDevice::new(4 << 20), RamDevice::new(4 << 20)];
     let mut client = Client::open(config, devices);
     let run_ = Run {
         keys: 12_000,

@@ -7,7 +7,7 @@ use common::Client;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_cache::{Config, Tuning};
-use terrace_device::Device;
+use terrace_device::Drive;
 use terrace_device::sim::SimDevice;
 
 const DRIVE_BYTES: u64 = 16 << 20;
@@ -21,7 +21,7 @@ fn open(drives: &[Arc<SimDevice>]) -> Client {
         segment_bytes: Some(64 << 10),
         ..Tuning::default()
     };
-    let devices = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Device>).collect();
+    let devices = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Drive>).collect();
     Client::open(config, devices)
 }
 
@@ -149,7 +149,7 @@ fn what_finds_no_room_in_an_index_that_can_not_grow_is_refused() {
         segment_bytes: Some(64 << 10),
         ..Tuning::default()
     };
-    let devices = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Device>).collect();
+    let devices = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Drive>).collect();
     let mut client = Client::open(config, devices);
     drives[0].fall_silent(SILENT);
     let (mut first, small) = (0, |n: u64| n.to_le_bytes().to_vec());

@@ -11,17 +11,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_cache::{Config, Durability, StateFile, set_crash_hook};
-use terrace_device::Device;
+use terrace_device::Drive;
 use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice};
 
 /// More than stays in DRAM.
 const RECORDS: u64 = 6000;
 
-fn open<D: Device + 'static>(devices: &[Arc<D>], boot: u8) -> Client {
+fn open<D: Drive + 'static>(devices: &[Arc<D>], boot: u8) -> Client {
     let state = Arc::new(StateFile::volatile().expect("memory"));
     let config =
         Config { durability: Durability::Power, state: Some(state), boot: [boot; 16], ..config() };
-    let devices = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>);
+    let devices = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Drive>);
     Client::open(config, devices.collect())
 }
 

@@ -11,7 +11,7 @@ use terrace_cache::{
     Access, Cache, Change, Config, Durability, Evidence, Lookup, OpenError, StateFile, Tier,
     Tuning, set_crash_hook,
 };
-use terrace_device::Device;
+use terrace_device::Drive;
 
 const K: u64 = 1_000_000;
 
@@ -468,7 +468,7 @@ fn a_missing_or_swapped_drive_starts_cold() {
     let devices = || [RamDevice::new(4 << 20), RamDevice::new(4 << 20)];
     let state = || Some(Arc::new(StateFile::volatile().unwrap()));
     let as_devices = |all: &[Arc<RamDevice>]| {
-        all.iter().map(|d| Arc::clone(d) as Arc<dyn Device>).collect::<Vec<_>>()
+        all.iter().map(|d| Arc::clone(d) as Arc<dyn Drive>).collect::<Vec<_>>()
     };
     let [a, b] = devices();
     let mut client =

@@ -11,7 +11,7 @@ use places::{LONG, Places, Shared};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Device, Done, Engine, Read, ReadQueue, WorkerQueue};
+use terrace_device::{Done, Drive, Engine, Read, ReadQueue, WorkerQueue};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), Failure> {
     };
     let bytes: u64 = bytes.parse()?;
     let places = Places { bytes: bytes - bytes % LONG, long_percent: 0 };
-    let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
+    let drive: Arc<dyn Drive> = Arc::new(Shared::open(path, places.bytes)?);
     let at_once = at_once.parse()?;
     let mut queue = WorkerQueue::open(&[drive], Engine::IoUring, at_once)?;
     let (busy, length) =

@@ -11,7 +11,7 @@ mod places;
 use places::{LONG, Places, Shared};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Device, Engine, Read, ReadQueue, WorkerQueue};
+use terrace_device::{Drive, Engine, Read, ReadQueue, WorkerQueue};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Failure> {
     let bytes: u64 = bytes.parse()?;
     let places = Places { bytes: bytes - bytes % LONG, long_percent: long_percent.parse()? };
     let (rate, seconds): (f64, f64) = (rate.parse()?, seconds.parse()?);
-    let drive: Arc<dyn Device> = Arc::new(Shared::open(path, places.bytes)?);
+    let drive: Arc<dyn Drive> = Arc::new(Shared::open(path, places.bytes)?);
     let queue = WorkerQueue::open(&[drive], Engine::IoUring, AT_ONCE)?;
     let mut took = read_all(queue, (rate * seconds) as usize, rate, &places)?;
     took.sort_unstable();

@@ -34,7 +34,7 @@ impl Geometry {
 }
 
 /// A drive: local file, block device, or a simulated one.
-pub trait Device: Send + Sync {
+pub trait Drive: Send + Sync {
     /// Where the device is, as the user wrote it; stands in logs and statistics.
     fn label(&self) -> &str;
     /// Size and granularity; constant while the device is open.
@@ -46,9 +46,9 @@ pub trait Device: Send + Sync {
     fn read_each(&self, parts: &mut [Part<'_>]) {
         parts.iter_mut().for_each(|part| part.result = self.read_at(part.offset, part.buf));
     }
-    /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Device::flush`].
+    /// Writes all of `buf` at `offset`. Blocks. Not durable before [`Drive::flush`].
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()>;
-    /// As [`Device::write_at`], of memory that the device may take for as long as it takes. After an error it may have
+    /// As [`Drive::write_at`], of memory that the device may take for as long as it takes. After an error it may have
     /// kept it: `buf` is as long as before, and holds anything.
     fn write_lent(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.write_at(offset, buf)
@@ -98,13 +98,13 @@ pub trait Device: Send + Sync {
 pub enum Reads<'d> {
     /// An io_uring may read from this descriptor; where there is none, threads do.
     Ring(BorrowedFd<'d>),
-    /// [`Device::read_at`] takes a few microseconds, such as on persistent memory: the worker calls it.
+    /// [`Drive::read_at`] takes a few microseconds, such as on persistent memory: the worker calls it.
     Synchronous,
-    /// [`Device::read_at`] may block: threads call it.
+    /// [`Drive::read_at`] may block: threads call it.
     Threads,
 }
 
-/// One of the reads of [`Device::read_each`].
+/// One of the reads of [`Drive::read_each`].
 pub struct Part<'b> {
     /// Byte offset on the device.
     pub offset: u64,

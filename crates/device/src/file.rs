@@ -2,7 +2,7 @@
 
 use crate::buffer::AlignedBuf;
 use crate::claim::Claimed;
-use crate::drive::{Device, Geometry, Reads};
+use crate::drive::{Drive, Geometry, Reads};
 use crate::error::OpenError;
 use crate::health::{Direction, Monitor};
 use std::fs::File;
@@ -68,7 +68,7 @@ impl FileDevice {
     }
 }
 
-impl Device for FileDevice {
+impl Drive for FileDevice {
     fn label(&self) -> &str {
         &self.label
     }

@@ -1,7 +1,7 @@
 //! The thread of a [`crate::TimedDevice`] that carries out its transfers, and owns their memory meanwhile.
 
 use crate::buffer::AlignedBuf;
-use crate::drive::Device;
+use crate::drive::Drive;
 use crate::health::Direction;
 use crate::queue::{Read, ReadQueue};
 use crate::worker_queue::{Engine, WorkerQueue};
@@ -40,7 +40,7 @@ pub(crate) struct Step {
 
 impl Lane {
     /// Transfers of `device`; reads go through `engine`.
-    pub(crate) fn open(device: Arc<dyn Device>, engine: Engine) -> io::Result<Self> {
+    pub(crate) fn open(device: Arc<dyn Drive>, engine: Engine) -> io::Result<Self> {
         let (asked, asking) = channel::<Transfer>();
         let (doing, done) = channel();
         let work = move || {
@@ -91,7 +91,7 @@ impl Step {
 
 /// What the thread works with.
 struct Hands {
-    device: Arc<dyn Device>,
+    device: Arc<dyn Drive>,
     engine: Engine,
     /// For reads, from the first of them on. A process that ends in a read of a ring need not wait for the drive, as
     /// it does in a blocking call.
@@ -132,7 +132,7 @@ impl Hands {
     }
 }
 
-fn read_in_turn(device: &dyn Device, steps: &mut [Step]) {
+fn read_in_turn(device: &dyn Drive, steps: &mut [Step]) {
     for step in steps {
         step.result = device.read_at(step.offset, &mut step.buffer);
     }

@@ -1,6 +1,6 @@
 //! Drives behind one narrow trait.
 //!
-//! A [`Device`] is a fixed range of bytes that is read and written in whole blocks. Background work
+//! A [`Drive`] is a fixed range of bytes that is read and written in whole blocks. Background work
 //! (sealing, reclaim, recovery) uses it directly and may block. Workers never block: they read
 //! through a [`WorkerQueue`] of their own, which hands batches to the kernel and reports completions.
 //! **An operation owns its buffer until its completion.**
@@ -30,7 +30,7 @@ mod worker_queue;
 
 pub use buffer::AlignedBuf;
 pub use depth::Depth;
-pub use drive::{Device, Geometry, Part, Reads};
+pub use drive::{Drive, Geometry, Part, Reads};
 pub use error::OpenError;
 pub use failure::{ErrorClass, ErrorCounts, is_unanswered};
 pub use file::FileDevice;

@@ -1,6 +1,6 @@
 //! Reads by a few threads of one drive: for kernels that forbid io_uring, and drives without a descriptor.
 
-use crate::drive::Device;
+use crate::drive::Drive;
 use crate::event::Event;
 use crate::queue::{DROP_PATIENCE, Done, Read};
 use std::collections::VecDeque;
@@ -57,7 +57,7 @@ pub(crate) struct Pool {
 }
 
 struct Shared {
-    drive: Arc<dyn Device>,
+    drive: Arc<dyn Drive>,
     state: Mutex<State>,
     /// Threads without work wait on it.
     work: Condvar,
@@ -76,7 +76,7 @@ impl Pool {
     /// # Errors
     /// The system has no thread to give.
     pub(crate) fn open(
-        drive: Arc<dyn Device>,
+        drive: Arc<dyn Drive>,
         threads: usize,
         finished: Arc<Finished>,
     ) -> io::Result<Self> {

@@ -1,7 +1,7 @@
 //! A device that answers nothing, not even an error, is waited for only so long.
 
 use crate::buffer::AlignedBuf;
-use crate::drive::{Device, Geometry, Part, Reads};
+use crate::drive::{Drive, Geometry, Part, Reads};
 use crate::failure::{is_unanswered, unanswered};
 use crate::health::Monitor;
 use crate::lane::{Lane, Transfer, ended};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// transfer is over all that begin later fail at once, in the same way. Whoever is told that a write was
 /// not answered may therefore use its place again: nothing gets there before the late write does.
 ///
-/// Transfers go to the device directly, and wait, until [`Device::begin_timing`]; flushes always do, since they
+/// Transfers go to the device directly, and wait, until [`Drive::begin_timing`]; flushes always do, since they
 /// may take long. Reads past this device, as a [`crate::ReadQueue`] makes them, are not affected.
 pub struct TimedDevice {
-    device: Arc<dyn Device>,
+    device: Arc<dyn Drive>,
     patience: Duration,
     born: Instant,
     has_begun: AtomicBool,
@@ -44,7 +44,7 @@ impl TimedDevice {
     /// # Errors
     /// The system has no thread to give.
     pub fn new(
-        device: Arc<dyn Device>,
+        device: Arc<dyn Drive>,
         patience: Duration,
         at_once: usize,
         engine: Engine,
@@ -145,7 +145,7 @@ impl TimedDevice {
     }
 }
 
-impl Device for TimedDevice {
+impl Drive for TimedDevice {
     fn label(&self) -> &str {
         self.device.label()
     }

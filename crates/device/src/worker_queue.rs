@@ -1,7 +1,7 @@
 //! The reads of one worker from all of its drives, each in the best way that the drive and the system have.
 
 use crate::buffer::AlignedBuf;
-use crate::drive::{Device, Geometry, Reads};
+use crate::drive::{Drive, Geometry, Reads};
 use crate::event::Event;
 use crate::failure::unanswered;
 use crate::health::{DEADLINE, Direction};
@@ -91,9 +91,9 @@ struct Attached {
 /// How reads get to a drive.
 enum Way {
     /// By the number of its file in the ring.
-    Ring(u32, Arc<dyn Device>),
-    Threads(Pool, Arc<dyn Device>),
-    Synchronous(Arc<dyn Device>),
+    Ring(u32, Arc<dyn Drive>),
+    Threads(Pool, Arc<dyn Drive>),
+    Synchronous(Arc<dyn Drive>),
     Detached,
 }
 
@@ -104,7 +104,7 @@ impl WorkerQueue {
     /// # Errors
     /// With [`Engine::IoUring`] where the system forbids it and a drive has a descriptor; else when descriptors, threads
     /// or memory run out.
-    pub fn open(drives: &[Arc<dyn Device>], engine: Engine, depth: u32) -> io::Result<Self> {
+    pub fn open(drives: &[Arc<dyn Drive>], engine: Engine, depth: u32) -> io::Result<Self> {
         Self::open_within(drives, engine, depth, KNOWN_BYTES_MAX)
     }
 
@@ -114,7 +114,7 @@ impl WorkerQueue {
     /// # Errors
     /// As of [`WorkerQueue::open`].
     pub fn open_within(
-        drives: &[Arc<dyn Device>],
+        drives: &[Arc<dyn Drive>],
         engine: Engine,
         depth: u32,
         known_bytes_max: usize,
@@ -145,13 +145,13 @@ impl WorkerQueue {
     ///
     /// # Errors
     /// As of [`WorkerQueue::open`]; the queue goes on with the drives that it has.
-    pub fn attach(&mut self, drive: Arc<dyn Device>) -> io::Result<usize> {
+    pub fn attach(&mut self, drive: Arc<dyn Drive>) -> io::Result<usize> {
         let attached = self.drives.iter().filter(|drive| !drive.is_detached()).count();
         self.attach_among(drive, attached + 1)
     }
 
     /// One of `drives` drives.
-    fn attach_among(&mut self, drive: Arc<dyn Device>, drives: usize) -> io::Result<usize> {
+    fn attach_among(&mut self, drive: Arc<dyn Drive>, drives: usize) -> io::Result<usize> {
         let geometry = drive.geometry();
         let way = match drive.reads() {
             Reads::Synchronous => Way::Synchronous(drive),
@@ -178,7 +178,7 @@ impl WorkerQueue {
     }
 
     /// Threads for one of `drives` drives.
-    fn threads(&self, drive: Arc<dyn Device>, drives: usize) -> io::Result<Way> {
+    fn threads(&self, drive: Arc<dyn Drive>, drives: usize) -> io::Result<Way> {
         let threads = (self.depth.min(THREADS_MAX) as usize).div_ceil(drives.max(1));
         let pool = Pool::open(Arc::clone(&drive), threads, self.with_threads.finished())?;
         Ok(Way::Threads(pool, drive))
@@ -338,7 +338,7 @@ impl WorkerQueue {
 }
 
 impl Way {
-    fn drive(&self) -> Option<&Arc<dyn Device>> {
+    fn drive(&self) -> Option<&Arc<dyn Drive>> {
         match self {
             Way::Ring(_, drive) | Way::Threads(_, drive) | Way::Synchronous(drive) => Some(drive),
             Way::Detached => None,

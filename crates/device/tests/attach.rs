@@ -11,10 +11,10 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_device::sim::SimDevice;
-use terrace_device::{AlignedBuf, Device, Done, Engine, Read, ReadPath, ReadQueue, WorkerQueue};
+use terrace_device::{AlignedBuf, Done, Drive, Engine, Read, ReadPath, ReadQueue, WorkerQueue};
 
 /// A file, a drive that threads read, and one that the worker reads, behind one event.
-fn mixed(scratch: &Scratch) -> [Arc<dyn Device>; 3] {
+fn mixed(scratch: &Scratch) -> [Arc<dyn Drive>; 3] {
     let of_threads = Arc::new(SimDevice::new(1 << 20, 1));
     let of_the_worker = Arc::new(SimDevice::new(1 << 20, 2).synchronous());
     for (drive, byte) in [(&of_threads, 0x11), (&of_the_worker, 0x22)] {
@@ -154,7 +154,7 @@ fn detaching_a_silent_drive_does_not_wait_for_it() {
     let (reader, writer) = io::pipe().unwrap();
     let scratch = Scratch::new();
     let silent = Arc::new(Silent { pipe: Some(reader), ..Silent::default() });
-    let drives: [Arc<dyn Device>; 2] = [silent.clone(), stamped(&scratch, 64)];
+    let drives: [Arc<dyn Drive>; 2] = [silent.clone(), stamped(&scratch, 64)];
     with_each(&drives, |engine, _| {
         let mut queue = WorkerQueue::open(&drives, engine, 4 * DEPTH).unwrap();
         let mut waiter = Waiter::new(&queue, false);

@@ -11,7 +11,7 @@ use std::io::{self, PipeWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_device::{
-    Device, Done, Engine, ErrorClass, Health, Read, ReadQueue, WorkerQueue, is_unanswered,
+    Done, Drive, Engine, ErrorClass, Health, Read, ReadQueue, WorkerQueue, is_unanswered,
 };
 
 /// Of the clock that the tests tell.
@@ -19,7 +19,7 @@ const BEGIN: u32 = 1_700_000_000;
 
 /// A drive that answers nothing, by a ring or by threads, and a file.
 struct Drives {
-    all: [Arc<dyn Device>; 2],
+    all: [Arc<dyn Drive>; 2],
     silent: Arc<Silent>,
     writer: PipeWriter,
     _scratch: Scratch,
@@ -30,7 +30,7 @@ impl Drives {
         let scratch = Scratch::new();
         let (reader, writer) = io::pipe().unwrap();
         let silent = Arc::new(Silent { pipe: Some(reader), ..Silent::default() });
-        let all = [Arc::clone(&silent) as Arc<dyn Device>, stamped(&scratch, 64)];
+        let all = [Arc::clone(&silent) as Arc<dyn Drive>, stamped(&scratch, 64)];
         Self { all, silent, writer, _scratch: scratch }
     }
 

@@ -10,7 +10,7 @@ use queue::{DEPTH, Waiter, read};
 use std::sync::Arc;
 use terrace_device::sim::{Effect, Fault, Operation, SimDevice};
 use terrace_device::{
-    AlignedBuf, Device, Engine, ErrorClass, FileDevice, Health, ReadPath, ReadQueue, WorkerQueue,
+    AlignedBuf, Drive, Engine, ErrorClass, FileDevice, Health, ReadPath, ReadQueue, WorkerQueue,
 };
 
 #[test]
@@ -43,7 +43,7 @@ fn errors_of_workers_reads_are_counted_once() {
     for engine in [Engine::IoUring, Engine::Pool] {
         let drive = Arc::new(FileDevice::open(scratch.path("stamped"), Some(64 * 4096)).unwrap());
         file.clone().write(true).open(scratch.path("stamped")).unwrap().set_len(4096).unwrap();
-        let drives = [Arc::clone(&drive) as Arc<dyn Device>];
+        let drives = [Arc::clone(&drive) as Arc<dyn Drive>];
         let mut queue = match WorkerQueue::open(&drives, engine, DEPTH) {
             Ok(queue) => queue,
             Err(error) => {
@@ -73,7 +73,7 @@ fn errors_of_workers_reads_are_counted_once() {
 fn errors_of_synchronous_reads_are_counted_once() {
     let drive = Arc::new(SimDevice::new(1 << 20, 3).synchronous());
     drive.inject(Fault::always(Operation::Read, Effect::Fail(ErrorClass::Gone)));
-    let drives = [Arc::clone(&drive) as Arc<dyn Device>];
+    let drives = [Arc::clone(&drive) as Arc<dyn Drive>];
     let mut queue = WorkerQueue::open(&drives, Engine::Auto, DEPTH).unwrap();
     assert_eq!(queue.path(0), Some(ReadPath::Synchronous));
     queue.submit(read(0, 0, 1));

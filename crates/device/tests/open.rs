@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_device::{AlignedBuf, Device, FileDevice, OpenError};
+use terrace_device::{AlignedBuf, Drive, FileDevice, OpenError};
 
 const MIB: u64 = 1 << 20;
 

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_device::{
-    AlignedBuf, Device, Done, Engine, Geometry, Read, ReadPath, ReadQueue, Reads, WorkerQueue,
+    AlignedBuf, Done, Drive, Engine, Geometry, Read, ReadPath, ReadQueue, Reads, WorkerQueue,
 };
 
 /// Many reads of one to four blocks, the number in flight now below and now far above the depth.
@@ -232,7 +232,7 @@ fn a_short_read_is_an_error() {
 /// A drive whose descriptor can't be read: the kernel takes the reads and fails them.
 struct Unreadable(std::fs::File);
 
-impl Device for Unreadable {
+impl Drive for Unreadable {
     fn label(&self) -> &str {
         "unreadable"
     }
@@ -257,7 +257,7 @@ impl Device for Unreadable {
 fn a_failing_drive_fails_its_own_reads_only() {
     let scratch = Scratch::new();
     let write_only = std::fs::File::create(scratch.path("unreadable")).unwrap();
-    let devices: [Arc<dyn Device>; 2] = [Arc::new(Unreadable(write_only)), stamped(&scratch, 64)];
+    let devices: [Arc<dyn Drive>; 2] = [Arc::new(Unreadable(write_only)), stamped(&scratch, 64)];
     with_each(&devices, |engine, mut queue| {
         let (mut waiter, mut done) = (Waiter::new(queue.as_ref(), false), Vec::new());
         for block in 0..60 {
@@ -283,7 +283,7 @@ fn a_failing_drive_fails_its_own_reads_only() {
 fn a_silent_drive_holds_up_no_other() {
     let scratch = Scratch::new();
     let silent = Arc::new(Silent::default());
-    let devices: [Arc<dyn Device>; 2] = [silent.clone(), stamped(&scratch, 64)];
+    let devices: [Arc<dyn Drive>; 2] = [silent.clone(), stamped(&scratch, 64)];
     let mut queue = WorkerQueue::open(&devices, Engine::Pool, 2 * DEPTH).unwrap();
     let (mut waiter, mut done) = (Waiter::new(&queue, false), Vec::new());
     (100..200).for_each(|block| queue.submit(read(0, block, 1)));
@@ -350,7 +350,7 @@ fn dropping_a_queue_waits_for_its_reads() {
 fn dropping_a_queue_does_not_wait_for_a_silent_drive() {
     let (reader, writer) = io::pipe().unwrap();
     let silent = Arc::new(Silent { pipe: Some(reader), ..Silent::default() });
-    let devices: [Arc<dyn Device>; 1] = [silent.clone()];
+    let devices: [Arc<dyn Drive>; 1] = [silent.clone()];
     with_each(&devices, |engine, mut queue| {
         for block in 0..2 * u64::from(DEPTH) {
             let buf = if block % 2 == 0 { queue.buffer(BLOCK) } else { AlignedBuf::zeroed(BLOCK) };

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice, SimQueue};
-use terrace_device::{AlignedBuf, Device, Engine, Read, ReadPath, ReadQueue, WorkerQueue};
+use terrace_device::{AlignedBuf, Drive, Engine, Read, ReadPath, ReadQueue, WorkerQueue};
 
 const BLOCKS: u64 = 64;
 
@@ -205,7 +205,7 @@ fn the_hook_sees_every_operation() {
 fn chaos(seed: u64) -> (Vec<u8>, Vec<u64>, u64) {
     let drive = Arc::new(drive(seed));
     let mut random = Random(seed);
-    let mut queue = SimQueue::new(&[Arc::clone(&drive) as Arc<dyn Device>], seed).unwrap();
+    let mut queue = SimQueue::new(&[Arc::clone(&drive) as Arc<dyn Drive>], seed).unwrap();
     let (mut done, mut buf) = (Vec::new(), AlignedBuf::zeroed(BLOCK));
     for token in 0..500 {
         let block = random.below(BLOCKS);
@@ -280,7 +280,7 @@ fn real_queues_read_simulated_drives_by_the_pool() {
     drive.before_each(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
     });
-    let devices: [Arc<dyn Device>; 1] = [Arc::new(drive)];
+    let devices: [Arc<dyn Drive>; 1] = [Arc::new(drive)];
     let mut queue = WorkerQueue::open(&devices, Engine::IoUring, 4).unwrap();
     assert_eq!((queue.path(0), queue.uses_io_uring()), (Some(ReadPath::Threads), false));
     for token in 0..2 {

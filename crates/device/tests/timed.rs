@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_device::sim::{Operation, SimDevice};
-use terrace_device::{AlignedBuf, Device, Engine, Part, TimedDevice, is_unanswered};
+use terrace_device::{AlignedBuf, Drive, Engine, Part, TimedDevice, is_unanswered};
 
 const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -44,7 +44,7 @@ fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
     let hook = Arc::clone(&gate);
     drive.before_each(move |_| hook.pass());
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, LANES, Engine::Auto)
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, LANES, Engine::Auto)
             .expect("a thread");
     device.begin_timing();
     (drive, gate, device)
@@ -112,7 +112,7 @@ fn several_transfers_go_on_at_once() {
     drive.before_each(move |_| _ = meeting.wait());
     let patience = Duration::from_secs(10);
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, patience, LANES, Engine::Auto)
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, LANES, Engine::Auto)
             .expect("threads");
     device.begin_timing();
     thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn a_late_transfer_leaves_those_that_had_begun_alone() {
         _ => thread::sleep(2 * patience / 3),
     });
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, patience, LANES, Engine::Auto)
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, LANES, Engine::Auto)
             .expect("threads");
     device.begin_timing();
     gate.shut();
@@ -194,7 +194,7 @@ fn three(buffers: &mut [AlignedBuf]) -> Vec<Part<'_>> {
 #[test]
 fn several_reads_at_once_are_as_one_by_one() {
     let scratch = Scratch::new();
-    let file: Arc<dyn Device> = stamped(&scratch, (1 << 20) / BLOCK as u64);
+    let file: Arc<dyn Drive> = stamped(&scratch, (1 << 20) / BLOCK as u64);
     for engine in [Engine::Auto, Engine::Pool] {
         let device =
             TimedDevice::new(Arc::clone(&file), Duration::from_secs(60), LANES, engine).unwrap();
@@ -249,7 +249,7 @@ fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     drive.before_each(|_| thread::sleep(3 * PATIENCE));
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Device>, PATIENCE, LANES, Engine::Auto)
+        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, LANES, Engine::Auto)
             .unwrap();
     device.write_at(0, &block(1)).unwrap();
     device.begin_timing();

@@ -4,7 +4,7 @@ use crate::{Node, PlanError};
 use std::io;
 use std::sync::Arc;
 use terrace_cache::{Config, RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED, Tier};
-use terrace_device::{AlignedBuf, Device, Geometry};
+use terrace_device::{AlignedBuf, Drive, Geometry};
 
 /// The least `-m` for tiers, in MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl LeastMemory {
 /// A drive of any size with nothing on it.
 struct Nowhere(u64);
 
-impl Device for Nowhere {
+impl Drive for Nowhere {
     fn label(&self) -> &str {
         "tier"
     }

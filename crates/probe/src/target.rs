@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use terrace_device::{AlignedBuf, Device, FileDevice, Reads};
+use terrace_device::{AlignedBuf, Drive, FileDevice, Reads};
 
 /// How many places of a block device, from its first to its last bytes, are looked at to tell
 /// whether it holds anything, and how much of each: partition tables, file systems and arrays leave
@@ -26,7 +26,7 @@ const UNWRITTEN_SHARE: u64 = 100;
 /// it goes with this process, however that ends; one that was empty is empty again when dropped.
 pub struct Target {
     /// The drive.
-    pub device: Arc<dyn Device>,
+    pub device: Arc<dyn Drive>,
     /// Whether it may be written.
     pub writable: bool,
     /// What the user should know about how it is used.

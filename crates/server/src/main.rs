@@ -20,7 +20,7 @@ use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
 use terrace::{log, say};
 use terrace_cache::{Cache, Config, Note, OpenError, Tier, WriteRate};
-use terrace_device::Device;
+use terrace_device::Drive;
 use tracing::{error, info, warn};
 
 /// Sessions of the cache besides those of the workers.
@@ -146,8 +146,8 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-fn tiers(settings: &Settings, devices: &[Arc<dyn Device>]) -> Vec<Tier> {
-    let tier = |(spec, device): (&TierSpec, &Arc<dyn Device>)| Tier {
+fn tiers(settings: &Settings, devices: &[Arc<dyn Drive>]) -> Vec<Tier> {
+    let tier = |(spec, device): (&TierSpec, &Arc<dyn Drive>)| Tier {
         device: Arc::clone(device),
         is_below: spec.is_below,
     };
@@ -156,7 +156,7 @@ fn tiers(settings: &Settings, devices: &[Arc<dyn Device>]) -> Vec<Tier> {
 
 fn open_cache(
     settings: &Settings,
-    devices: &[Arc<dyn Device>],
+    devices: &[Arc<dyn Drive>],
     chosen: &state::Chosen,
 ) -> Result<Arc<Cache>, Failure> {
     let memory_bytes = settings.memory_shares().cache;

@@ -9,18 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace::settings::Settings;
 use terrace_cache::{Cache, Config, Tier, Tuning};
-use terrace_device::{AlignedBuf, Device, Geometry, Reads};
+use terrace_device::{AlignedBuf, Drive, Geometry, Reads};
 use terrace_e2e::PATIENCE;
 
 const VALUES: usize = 24;
 
 /// A drive whose reads take as long as they are held up. Workers have one of their own.
 struct Held {
-    drive: Arc<dyn Device>,
+    drive: Arc<dyn Drive>,
     holds: AtomicBool,
 }
 
-impl Device for Held {
+impl Drive for Held {
     fn label(&self) -> &str {
         self.drive.label()
     }
@@ -59,7 +59,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-fn open(drive: Arc<dyn Device>) -> Arc<Cache> {
+fn open(drive: Arc<dyn Drive>) -> Arc<Cache> {
     let tuning = Tuning { shards: Some(8), ..Tuning::default() };
     Cache::open(Config { tiers: vec![Tier::new(drive)], tuning, ..Config::new(64 << 20) })
         .expect("a cache")
@@ -82,7 +82,7 @@ fn reply(n: usize) -> String {
 #[test]
 fn a_large_value_that_is_read_too_early_is_not_lost() {
     let (file, _dir) = open_file(256 << 20);
-    let drive: Arc<dyn Device> = Arc::new(file);
+    let drive: Arc<dyn Drive> = Arc::new(file);
     let settings = Settings { threads: 2, ..Settings::default() };
     let cache = open(Arc::clone(&drive));
     let server = TestServer::serving(&settings, Arc::clone(&cache), &[Arc::clone(&drive)]);
@@ -121,7 +121,7 @@ fn a_large_value_that_is_read_too_early_is_not_lost() {
 
 /// A cache whose only drive has `small-0` to `small-23`, of which a start has brought nothing back yet, and goes on with
 /// that when the guard is dropped.
-fn held_up(drive: &Arc<dyn Device>, settings: &Settings) -> (Arc<Held>, TestServer) {
+fn held_up(drive: &Arc<dyn Drive>, settings: &Settings) -> (Arc<Held>, TestServer) {
     let cache = open(Arc::clone(drive));
     let server = TestServer::serving(settings, Arc::clone(&cache), &[Arc::clone(drive)]);
     let mut client = server.connect();
@@ -144,7 +144,7 @@ const REFUSED: &str = "SERVER_ERROR still recovering, try again later\r\n";
 #[test]
 fn a_change_that_depends_on_a_record_is_refused_where_it_is_not_back_within_a_second() {
     let (file, _dir) = open_file(256 << 20);
-    let drive: Arc<dyn Device> = Arc::new(file);
+    let drive: Arc<dyn Drive> = Arc::new(file);
     let settings = Settings { threads: 1, ..Settings::default() };
     let (held, server) = held_up(&drive, &settings);
     let release = Release(&held);
@@ -231,7 +231,7 @@ fn a_change_that_depends_on_a_record_is_refused_where_it_is_not_back_within_a_se
 #[test]
 fn a_change_that_depends_on_a_record_waits_for_it() {
     let (file, _dir) = open_file(256 << 20);
-    let drive: Arc<dyn Device> = Arc::new(file);
+    let drive: Arc<dyn Drive> = Arc::new(file);
     let settings = Settings { threads: 1, ..Settings::default() };
     let (held, server) = held_up(&drive, &settings);
     let release = Release(&held);

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
-use terrace_device::{AlignedBuf, Device, FileDevice, Geometry, Part};
+use terrace_device::{AlignedBuf, Drive, FileDevice, Geometry, Part};
 use terrace_e2e::wait_until;
 
 /// By then a read that does not wait for the one before it has overtaken it.
@@ -60,7 +60,7 @@ impl Gate {
     }
 }
 
-impl Device for Gate {
+impl Drive for Gate {
     fn label(&self) -> &str {
         self.file.label()
     }
@@ -98,7 +98,7 @@ fn gated_server(request: &str) -> (TestServer, Arc<Gate>, TempDir) {
     let (file, dir) = open_file(256 << 20);
     let gate = Arc::new(Gate { file, next: Mutex::default(), changed: Condvar::new() });
     let small = |settings: &mut terrace::settings::Settings| settings.memory_bytes = 16 << 20;
-    let server = TestServer::over(small, vec![Arc::clone(&gate) as Arc<dyn Device>]);
+    let server = TestServer::over(small, vec![Arc::clone(&gate) as Arc<dyn Drive>]);
     let mut client = server.connect();
     client.ask(request, "");
     fill(&mut client);

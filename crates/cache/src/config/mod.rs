@@ -5,27 +5,27 @@ pub(crate) mod note;
 
 use crate::state::StateFile;
 use std::sync::Arc;
-use terrace_device::Device;
+use terrace_device::Drive;
 use terrace_policy::WritePolicy;
 
 /// One medium below DRAM.
 #[derive(Clone)]
 pub struct Tier {
     /// The opened device; the cache uses all of it.
-    pub device: Arc<dyn Device>,
-    /// Begins the next tier level: a full level demotes records to the one below. Tiers without it share the level of
-    /// the tier before, and its writes.
+    pub device: Arc<dyn Drive>,
+    /// It stands below the tiers before it on the ladder: what those have no place for any more goes down to
+    /// it. Tiers that do not are alike, and share what is written.
     pub is_below: bool,
 }
 
 impl Tier {
-    /// A tier on the level of the tier before it.
-    pub fn new(device: Arc<dyn Device>) -> Self {
+    /// A tier beside those before it.
+    pub fn new(device: Arc<dyn Drive>) -> Self {
         Self { device, is_below: false }
     }
 
-    /// A tier on the level below the tier before it.
-    pub fn below(device: Arc<dyn Device>) -> Self {
+    /// A tier below those before it.
+    pub fn below(device: Arc<dyn Drive>) -> Self {
         Self { device, is_below: true }
     }
 }

@@ -10,21 +10,14 @@ use crate::state::{LogField, State};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use terrace_device::{AlignedBuf, Device};
+use terrace_device::{AlignedBuf, Drive};
 
 /// The tier of a set on which a log is searched.
 pub(crate) struct Place<'d> {
-    pub(super) device: &'d dyn Device,
-    pub(super) tier: usize,
-    pub(super) set: u64,
-    pub(super) segment_bytes: u32,
-}
-
-impl<'d> Place<'d> {
-    /// For tier number `tier` of a set.
-    pub(crate) fn new(device: &'d dyn Device, tier: usize, set: u64, segment_bytes: u32) -> Self {
-        Self { device, tier, set, segment_bytes }
-    }
+    pub(crate) device: &'d dyn Drive,
+    pub(crate) tier: usize,
+    pub(crate) set: u64,
+    pub(crate) segment_bytes: u32,
 }
 
 /// A log that was found by its directory.
@@ -156,8 +149,8 @@ fn unreadable(why: &io::Error) -> String {
 /// The newest directory of the set on a tier; `None` if there is none.
 ///
 /// # Errors
-/// The directories can't be read.
-pub(crate) fn newest_directory(device: &dyn Device, set: u64) -> io::Result<Option<Directory>> {
+/// They can't be read.
+pub(crate) fn newest_directory(device: &dyn Drive, set: u64) -> io::Result<Option<Directory>> {
     let mut newest: Option<Directory> = None;
     for offset in Directory::offsets() {
         let mut bytes = AlignedBuf::zeroed(DIRECTORY_BYTES);

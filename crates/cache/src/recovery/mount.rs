@@ -10,7 +10,7 @@ use crate::shared::geometry::Geometry;
 use crate::tiers::slots::segments_on;
 use crate::tiers::superblock::device_error;
 use std::sync::Arc;
-use terrace_device::{AlignedBuf, Device};
+use terrace_device::{AlignedBuf, Drive};
 
 /// Bytes of a tier's first page.
 pub const FIRST_PAGE: usize = PAGE;
@@ -210,15 +210,15 @@ pub fn is_member(page: &[u8; FIRST_PAGE]) -> bool {
     matches!(Superblock::decode(page), FirstPage::Ours(_))
 }
 
-/// The set of the first tier that has one, by which the state is found; `None` if all are new.
-pub fn set_of(devices: &[Arc<dyn Device>]) -> Option<u64> {
+/// The set that tiers are of, as the first one says that is of any: what their state is found by. `None` if all are new.
+pub fn set_of(devices: &[Arc<dyn Drive>]) -> Option<u64> {
     devices.iter().find_map(|device| match first_page(device.as_ref()) {
         Ok(FirstPage::Ours(page)) => Some(page.set),
         _ => None,
     })
 }
 
-fn first_page(device: &dyn Device) -> Result<FirstPage, OpenError> {
+fn first_page(device: &dyn Drive) -> Result<FirstPage, OpenError> {
     let mut page = AlignedBuf::zeroed(PAGE);
     device.read_at(0, &mut page).map_err(|source| device_error(device, source))?;
     match Superblock::decode(&page) {

@@ -135,12 +135,12 @@ mod tests {
     use crate::facade::cache::Cache;
     use std::io;
     use std::sync::Arc;
-    use terrace_device::{AlignedBuf, Device, Geometry as DeviceGeometry};
+    use terrace_device::{AlignedBuf, Drive, Geometry as DeviceGeometry};
 
     /// A drive of any size that keeps nothing.
     struct Empty(u64);
 
-    impl Device for Empty {
+    impl Drive for Empty {
         fn label(&self) -> &str {
             "empty"
         }

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use terrace_device::{AlignedBuf, Device, ErrorClass, Part, is_unanswered};
+use terrace_device::{AlignedBuf, Drive, ErrorClass, Part, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
@@ -21,8 +21,8 @@ const LOG_RESERVE: u32 = 1;
 
 /// One tier's device.
 pub(crate) struct TierStore {
-    pub(super) device: Arc<dyn Device>,
-    pub(super) segments: u32,
+    pub(crate) device: Arc<dyn Drive>,
+    pub(crate) segments: u32,
     /// Which rung of the ladder it is on; 0 is the fastest.
     pub(super) rung: u16,
     /// Byte offsets of free segments, the longest free first: circular reuse.
@@ -125,7 +125,7 @@ impl Drop for Places<'_> {
 }
 
 /// How many segments fit on a device of so many bytes.
-pub(crate) fn segments_on(device: &dyn Device, segment_bytes: u32) -> u32 {
+pub(crate) fn segments_on(device: &dyn Drive, segment_bytes: u32) -> u32 {
     let bytes = device.geometry().bytes.saturating_sub(SEGMENTS_AT);
     (bytes / u64::from(segment_bytes)) as u32
 }

@@ -3,7 +3,7 @@
 use super::{Client, RamDevice};
 use std::sync::Arc;
 use terrace_cache::{Config, StateFile, Tuning};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 /// A cache, its drive and its state, which can die and come back.
 pub(crate) struct Machine {
@@ -62,8 +62,8 @@ impl Machine {
     pub(crate) fn start(config: Config, remains: Remains, boot: [u8; 16]) -> Self {
         let Remains { device, below, state } = remains;
         let with_state = Config { state: Some(Arc::clone(&state)), boot, ..config.clone() };
-        let mut devices = vec![Arc::clone(&device) as Arc<dyn Device>];
-        devices.extend(below.clone().map(|below| below as Arc<dyn Device>));
+        let mut devices = vec![Arc::clone(&device) as Arc<dyn Drive>];
+        devices.extend(below.clone().map(|below| below as Arc<dyn Drive>));
         let client = Client::open_ladder(with_state, devices);
         Self { device, below, state, boot, config, client }
     }

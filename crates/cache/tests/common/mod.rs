@@ -11,7 +11,7 @@ use terrace_cache::{
     Access, Body, Cache, Change, Chunks, Config, Hit, Lookup, Manifest, MemoryStats, NewRecord,
     NewValue, Run, Search, Session, Taken, Tier, Update,
 };
-use terrace_device::{AlignedBuf, Device, Geometry};
+use terrace_device::{AlignedBuf, Drive, Geometry};
 
 /// Nobody has to wait longer for room.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl RamDevice {
     }
 }
 
-impl Device for RamDevice {
+impl Drive for RamDevice {
     fn label(&self) -> &str {
         "ram"
     }
@@ -98,7 +98,7 @@ impl Device for RamDevice {
 pub(crate) struct Client {
     pub(crate) cache: Arc<Cache>,
     pub(crate) session: Session,
-    devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn Drive>>,
     pub(crate) now: u32,
 }
 
@@ -142,18 +142,18 @@ pub(crate) fn record(value: &[u8]) -> NewRecord<'_> {
 }
 
 impl Client {
-    pub(crate) fn open(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+    pub(crate) fn open(mut config: Config, devices: Vec<Arc<dyn Drive>>) -> Self {
         config.tiers = devices.iter().map(|d| Tier::new(Arc::clone(d))).collect();
         Self::open_with(config, devices)
     }
 
     /// Each device is on a rung of its own.
-    pub(crate) fn open_ladder(mut config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+    pub(crate) fn open_ladder(mut config: Config, devices: Vec<Arc<dyn Drive>>) -> Self {
         config.tiers = devices.iter().map(|d| Tier::below(Arc::clone(d))).collect();
         Self::open_with(config, devices)
     }
 
-    fn open_with(config: Config, devices: Vec<Arc<dyn Device>>) -> Self {
+    fn open_with(config: Config, devices: Vec<Arc<dyn Drive>>) -> Self {
         let cache = Cache::open(config).expect("opens");
         let session = cache.session();
         Self { cache, session, devices, now: 1_000_000 }

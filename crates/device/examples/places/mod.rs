@@ -4,7 +4,7 @@ use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use terrace_device::{AlignedBuf, Device, Geometry, Reads};
+use terrace_device::{AlignedBuf, Drive, Geometry, Reads};
 
 pub(crate) const SHORT: u64 = 4 << 10;
 pub(crate) const LONG: u64 = 2 * SHORT;
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-impl Device for Shared {
+impl Drive for Shared {
     fn label(&self) -> &str {
         "a drive"
     }

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use terrace_device::sim::{Crash, Effect, Fault, Operation, SimDevice};
-//! use terrace_device::{AlignedBuf, Device};
+//! use terrace_device::{AlignedBuf, Drive};
 //!
 //! let drive = SimDevice::new(1 << 20, 7);
 //! drive.write_at(0, &AlignedBuf::zeroed(4096))?;
@@ -30,7 +30,7 @@ pub use image::Crash;
 pub use queue::SimQueue;
 
 use crate::buffer::AlignedBuf;
-use crate::drive::{Device, Geometry, Reads};
+use crate::drive::{Drive, Geometry, Reads};
 use crate::failure::unanswered;
 use crate::health::{Direction, Monitor};
 use fault::Faults;
@@ -296,7 +296,7 @@ impl Counts {
     }
 }
 
-impl Device for SimDevice {
+impl Drive for SimDevice {
     fn label(&self) -> &str {
         &self.label
     }

@@ -1,7 +1,7 @@
 //! Reads that complete in an order drawn from a seed.
 
 use super::random::Random;
-use crate::drive::Device;
+use crate::drive::Drive;
 use crate::event::Event;
 use crate::queue::{Done, Read, ReadQueue, no_such_drive};
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// order. What a read sees, the device held at some moment between its flush and its reap, as with
 /// real drives.
 pub struct SimQueue {
-    devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn Drive>>,
     random: Random,
     /// For the next flush.
     submitted: Vec<Read>,
@@ -32,7 +32,7 @@ impl SimQueue {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn new(devices: &[Arc<dyn Device>], seed: u64) -> io::Result<Self> {
+    pub fn new(devices: &[Arc<dyn Drive>], seed: u64) -> io::Result<Self> {
         Ok(Self {
             devices: devices.to_vec(),
             random: Random::new(seed),

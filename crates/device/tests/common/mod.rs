@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use terrace_device::{AlignedBuf, Device, FileDevice};
+use terrace_device::{AlignedBuf, Drive, FileDevice};
 
 pub const BLOCK: usize = 4096;
 
@@ -38,7 +38,7 @@ impl Drop for Scratch {
 }
 
 /// A file whose every block says where it is.
-pub fn stamped(scratch: &Scratch, blocks: u64) -> Arc<dyn Device> {
+pub fn stamped(scratch: &Scratch, blocks: u64) -> Arc<dyn Drive> {
     const AT_ONCE: u64 = 256;
     let device = FileDevice::open(scratch.path("stamped"), Some(blocks * BLOCK as u64)).unwrap();
     let mut buf = AlignedBuf::zeroed(BLOCK * AT_ONCE as usize);

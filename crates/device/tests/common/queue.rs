@@ -10,14 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use terrace_device::{
-    AlignedBuf, Device, Done, Engine, Geometry, Monitor, Read, ReadQueue, Reads, WorkerQueue,
+    AlignedBuf, Done, Drive, Engine, Geometry, Monitor, Read, ReadQueue, Reads, WorkerQueue,
 };
 
 const ENGINES: [Engine; 2] = [Engine::IoUring, Engine::Pool];
 pub const DEPTH: u32 = 32;
 
 /// Runs `test` with a queue of each engine.
-pub fn with_each(devices: &[Arc<dyn Device>], test: impl Fn(Engine, Box<dyn ReadQueue>)) {
+pub fn with_each(devices: &[Arc<dyn Drive>], test: impl Fn(Engine, Box<dyn ReadQueue>)) {
     for engine in ENGINES {
         match WorkerQueue::open(devices, engine, DEPTH) {
             Ok(queue) => test(engine, Box::new(queue)),
@@ -86,7 +86,7 @@ pub struct Silent {
     pub monitor: Monitor,
 }
 
-impl Device for Silent {
+impl Drive for Silent {
     fn label(&self) -> &str {
         "silent"
     }

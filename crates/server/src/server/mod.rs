@@ -66,7 +66,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
-use terrace_device::Device;
+use terrace_device::Drive;
 use tracing::{info, warn};
 
 /// A running server.
@@ -82,7 +82,7 @@ impl Server {
     pub fn start(
         settings: &Settings,
         cache: Arc<Cache>,
-        devices: &[Arc<dyn Device>],
+        devices: &[Arc<dyn Drive>],
         listeners: Vec<Listener>,
         tls: Option<Configs>,
     ) -> io::Result<Self> {
@@ -113,7 +113,7 @@ impl Server {
     fn start_worker(
         &mut self,
         index: usize,
-        devices: &[Arc<dyn Device>],
+        devices: &[Arc<dyn Drive>],
         udp: Vec<Arc<Listener>>,
     ) -> io::Result<()> {
         let devices = devices.to_vec();
@@ -212,7 +212,7 @@ impl Drop for Server {
 pub fn run(
     settings: &Settings,
     cache: Arc<Cache>,
-    devices: &[Arc<dyn Device>],
+    devices: &[Arc<dyn Drive>],
     (listeners, tls): (Vec<Listener>, Option<Configs>),
     admin: Option<Admin>,
     signals: Signals,

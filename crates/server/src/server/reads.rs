@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, DEADLINE, Depth, Device, Done, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
+    AlignedBuf, DEADLINE, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
     is_unanswered,
 };
 
@@ -40,7 +40,7 @@ fn known_bytes_max(workers: u32) -> usize {
 
 /// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
 pub(crate) fn open(
-    drives: &[Arc<dyn Device>],
+    drives: &[Arc<dyn Drive>],
     engine: Engine,
     workers: u32,
 ) -> io::Result<WorkerQueue> {

@@ -23,7 +23,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
-use terrace_device::{Device, Engine};
+use terrace_device::{Drive, Engine};
 use tracing::warn;
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
@@ -50,7 +50,7 @@ pub(crate) struct Worker {
     poll: Poll,
     connections: Slab<Connection>,
     cx: Context,
-    devices: Vec<Arc<dyn Device>>,
+    devices: Vec<Arc<dyn Drive>>,
     /// Until the system refuses it.
     uses_io_uring: bool,
     /// Connections that are to have a turn.
@@ -71,7 +71,7 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         index: usize,
-        devices: &[Arc<dyn Device>],
+        devices: &[Arc<dyn Drive>],
         udp: Vec<Arc<Listener>>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace::settings::Settings;
 use terrace_cache::{Note, OpenError, RETIRED, StateFile, StateOwner, display_bytes, is_in_memory};
-use terrace_device::Device;
+use terrace_device::Drive;
 
 /// The tmpfs that every Linux has.
 const TMPFS: &str = "/dev/shm";
@@ -70,7 +70,7 @@ impl Chosen {
 /// Opens and locks the state file; none for a cache without tiers, unless asked for.
 pub(crate) fn open(
     settings: &Settings,
-    devices: &[Arc<dyn Device>],
+    devices: &[Arc<dyn Drive>],
     created: &mut Created,
 ) -> Result<Chosen, Failure> {
     let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;

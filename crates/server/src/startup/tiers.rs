@@ -8,14 +8,14 @@ use std::sync::Arc;
 use terrace::log;
 use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
 use terrace_cache::{FIRST_PAGE, Note, is_member};
-use terrace_device::{DEADLINE, Device, FileDevice, TimedDevice, WorkerQueue};
+use terrace_device::{DEADLINE, Drive, FileDevice, TimedDevice, WorkerQueue};
 use tracing::info;
 
 /// The opened drives and what the operator should know of each.
 pub(crate) struct Tiers {
-    pub(crate) devices: Vec<Arc<dyn Device>>,
+    pub(crate) devices: Vec<Arc<dyn Drive>>,
     /// The same for the cache's own work, which waits for its transfers.
-    pub(crate) in_background: Vec<Arc<dyn Device>>,
+    pub(crate) in_background: Vec<Arc<dyn Drive>>,
     pub(crate) lines: Vec<Note>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn open(
         if let Some(depth) = spec.read_depth {
             note(format!("profile: {depth} reads in flight to begin with"));
         }
-        let device: Arc<dyn Device> = Arc::new(device);
+        let device: Arc<dyn Drive> = Arc::new(device);
         tiers.in_background.push(in_background(settings, background_threads, &device)?);
         tiers.devices.push(device);
     }
@@ -67,8 +67,8 @@ pub(crate) fn open(
 fn in_background(
     settings: &Settings,
     threads: usize,
-    device: &Arc<dyn Device>,
-) -> Result<Arc<dyn Device>, Failure> {
+    device: &Arc<dyn Drive>,
+) -> Result<Arc<dyn Drive>, Failure> {
     if settings.durability == Durability::Power {
         return Ok(Arc::clone(device));
     }
@@ -132,7 +132,7 @@ fn size_flag(bytes: u64) -> String {
 }
 
 /// Tries the engine that the workers are going to use, and says which it is.
-fn engine(wanted: IoEngine, devices: &[Arc<dyn Device>]) -> Result<Note, Failure> {
+fn engine(wanted: IoEngine, devices: &[Arc<dyn Drive>]) -> Result<Note, Failure> {
     match WorkerQueue::open(devices, wanted, 1) {
         Ok(queue) => {
             let engine = if queue.uses_io_uring() { IoEngine::IoUring } else { IoEngine::Pool };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use terrace::server::{Listener, Server};
 use terrace::settings::{Invocation, ListenAddress, ListenTls, Port, Settings};
 use terrace_cache::{Cache, Config, Tier};
-use terrace_device::{Device, FileDevice};
+use terrace_device::{Drive, FileDevice};
 
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ struct Door {
     is_encrypted: bool,
 }
 
-fn serve(settings: &Settings, drives: &[Arc<dyn Device>]) -> (Server, Vec<Door>) {
+fn serve(settings: &Settings, drives: &[Arc<dyn Drive>]) -> (Server, Vec<Door>) {
     let tiers = drives.iter().map(|device| Tier::new(Arc::clone(device))).collect();
     let cache =
         Cache::open(Config { tiers, ..Config::new(settings.memory_bytes) }).expect("a cache");
@@ -182,7 +182,7 @@ impl Conversations {
         let path = scratch("drive");
         let drive = FileDevice::open(&path, Some(DRIVE_BYTES)).expect("room for a file");
         std::fs::remove_file(path).expect("a file of our own");
-        let drives: [Arc<dyn Device>; 1] = [Arc::new(drive)];
+        let drives: [Arc<dyn Drive>; 1] = [Arc::new(drive)];
         let servers = [
             serve(&flags(""), &drives),
             serve(&flags(&format!("-Y {passwords}")), &[]),

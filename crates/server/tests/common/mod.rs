@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use terrace::server::{Listener, Server};
 use terrace::settings::Settings;
 use terrace_cache::{Cache, Config, Tier, Tuning};
-use terrace_device::{Device, FileDevice};
+use terrace_device::{Drive, FileDevice};
 use terrace_e2e::PATIENCE;
 
 /// A server; stopped when dropped.
@@ -40,7 +40,7 @@ impl TestServer {
             None => (Vec::new(), None),
             Some(bytes) => {
                 let (device, dir) = open_file(bytes);
-                (vec![Arc::new(device) as Arc<dyn Device>], Some(dir))
+                (vec![Arc::new(device) as Arc<dyn Drive>], Some(dir))
             }
         };
         let mut server = Self::over(change, devices);
@@ -49,7 +49,7 @@ impl TestServer {
     }
 
     /// On these drives.
-    pub fn over(change: impl FnOnce(&mut Settings), devices: Vec<Arc<dyn Device>>) -> Self {
+    pub fn over(change: impl FnOnce(&mut Settings), devices: Vec<Arc<dyn Drive>>) -> Self {
         let mut settings = Settings { threads: 2, ..Settings::default() };
         settings.memory_bytes = 64 << 20;
         change(&mut settings);
@@ -66,7 +66,7 @@ impl TestServer {
     }
 
     /// Serves a cache that lies on these devices.
-    pub fn serving(settings: &Settings, cache: Arc<Cache>, devices: &[Arc<dyn Device>]) -> Self {
+    pub fn serving(settings: &Settings, cache: Arc<Cache>, devices: &[Arc<dyn Drive>]) -> Self {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
         let address = listener.tcp_address().expect("a TCP listener");
         let server =

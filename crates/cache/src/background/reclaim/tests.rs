@@ -11,7 +11,7 @@ use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use terrace_device::sim::SimDevice;
-use terrace_device::{Device, Geometry};
+use terrace_device::{Drive, Geometry};
 
 const NOW: u32 = 1_000_000;
 
@@ -30,7 +30,7 @@ impl Slow {
     }
 }
 
-impl Device for Slow {
+impl Drive for Slow {
     fn label(&self) -> &str {
         self.drive.label()
     }
@@ -55,7 +55,7 @@ fn open() -> (Arc<Cache>, Arc<Slow>) {
     let drive = Arc::new(Slow { drive, others: OnceLock::new() });
     let mut config = Config::new(2 << 20);
     (config.tuning.shards, config.tuning.segment_bytes) = (Some(1), Some(64 << 10));
-    config.tiers = vec![Tier::new(Arc::clone(&drive) as Arc<dyn Device>)];
+    config.tiers = vec![Tier::new(Arc::clone(&drive) as Arc<dyn Drive>)];
     (Cache::open(config).expect("opens"), drive)
 }
 

@@ -31,7 +31,7 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tier");
     std::fs::write(&path, [7; 64 << 10]).unwrap();
-    let device: Arc<dyn Device> = Arc::new(FileDevice::open(&path, None).unwrap());
+    let device: Arc<dyn Drive> = Arc::new(FileDevice::open(&path, None).unwrap());
     let null = std::fs::File::open("/dev/null").unwrap();
     let latency = Arc::new(Latency::new(1));
     let refused = Box::new(Refused { reads: 0, null });
@@ -159,7 +159,7 @@ fn a_drive_that_has_brought_some_gets_others_before_those_are_reaped() {
 #[test]
 fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |name: &str| -> Arc<dyn Device> {
+    let open = |name: &str| -> Arc<dyn Drive> {
         let path = dir.path().join(name);
         std::fs::write(&path, [7; 64 << 10]).unwrap();
         Arc::new(FileDevice::open(&path, None).unwrap())
