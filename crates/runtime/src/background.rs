@@ -1,6 +1,6 @@
 //! The threads of a store, for background work of the cache.
 
-use crate::OpenError;
+use crate::error::OpenError;
 use crate::opening::now;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,9 @@
 //! Operations of a thread that must not block.
 
-use crate::Error;
+use crate::error::Error;
+use crate::inner::{Inner, buffer_of, check_key};
 use crate::operation::{Found, Step, Task, Want, When};
-use crate::store::{Inner, Set, buffer_of, check_key};
+use crate::set::Set;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -10,12 +11,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_cache::{ReadPlan, Session};
-use terrace_device::{AlignedBuf, Done as Read, Engine, Opened, ReadQueue, open_queue};
+use terrace_device::{AlignedBuf, Done as Read, Engine, ReadQueue, WorkerQueue};
 
 /// Reads of one lane that a drive has at once.
 const DEPTH: u32 = 128;
 /// An operation that found buffers full is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How often reads are looked at that a drive has for too long.
+const DEADLINE_CHECK: Duration = Duration::from_secs(1);
 
 /// What a lane is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +87,7 @@ pub struct Done {
 /// ```
 pub struct Lane {
     // Fields are dropped in this order: reads end before the buffers' owner does.
-    queue: Box<dyn ReadQueue>,
+    queue: WorkerQueue,
     session: Session,
     /// By number, which is the token of an operation's reads.
     running: HashMap<u64, Running>,
@@ -118,7 +122,7 @@ impl Lane {
     pub(crate) fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
         inner.check_process()?;
         let depth = DEPTH * inner.drives.len().max(1) as u32;
-        let Opened { queue, .. } = open_queue(&inner.drives, Engine::Auto, depth)?;
+        let queue = WorkerQueue::open(&inner.drives, Engine::Auto, depth)?;
         // From here on nothing fails: dropping the lane gives the session back.
         Ok(Self {
             queue,
@@ -156,6 +160,7 @@ impl Lane {
         self.inner.check_process()?;
         self.queue.clear_event();
         self.queue.flush()?;
+        self.queue.give_up_late(self.inner.now());
         self.reap();
         for number in std::mem::take(&mut self.waiting) {
             self.step(number);
@@ -182,7 +187,7 @@ impl Lane {
             if self.is_waiting() || self.queue.in_flight() == 0 {
                 thread::sleep(PAUSE.min(left));
             } else {
-                self.queue.wait(&mut self.finished, left)?;
+                self.queue.wait(&mut self.finished, left.min(DEADLINE_CHECK))?;
                 self.take_reads();
             }
         }

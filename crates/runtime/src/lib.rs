@@ -12,13 +12,16 @@
 
 mod background;
 mod error;
+mod inner;
 mod lane;
 mod opening;
 mod operation;
 mod options;
+mod set;
 mod store;
 
 pub use error::{Error, OpenError};
 pub use lane::{Done, Lane, Operation, Outcome};
 pub use options::Options;
-pub use store::{Change, Set, Store};
+pub use set::Set;
+pub use store::{Change, Store};

@@ -1,29 +1,27 @@
 //! Opening drives and cache.
 
-use crate::{OpenError, Options};
+use crate::error::OpenError;
+use crate::options::Options;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cache::{Cache, Config, Durability, Tier};
-use terrace_device::{Device, Engine, FileDevice, TimedDevice};
-
-/// A drive that does not answer for longer than this fails background transfers, so that other drives go on.
-const PATIENCE: Duration = Duration::from_secs(10);
+use terrace_device::{DEADLINE, Drive, Engine, FileDevice, TimedDevice};
 
 /// What a store is made of.
 pub(crate) struct Opened {
     pub(crate) cache: Arc<Cache>,
     /// In the order of the options, for reads by requests.
-    pub(crate) drives: Vec<Arc<dyn Device>>,
+    pub(crate) drives: Vec<Arc<dyn Drive>>,
 }
 
 pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
-    let mut drives: Vec<Arc<dyn Device>> = Vec::new();
+    let mut drives: Vec<Arc<dyn Drive>> = Vec::new();
     let mut tiers = Vec::new();
     for drive in &options.drives {
         let is_foreign = &terrace_cache::is_foreign;
         let device = FileDevice::open_unless(&drive.path, drive.bytes, is_foreign)?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let device: Arc<dyn Drive> = Arc::new(device);
         let in_background = in_background(options, &device)?;
         let make = if drive.is_below { Tier::below } else { Tier::new };
         tiers.push(make(in_background));
@@ -54,15 +52,12 @@ fn recover(cache: &Cache) {
 }
 
 /// A drive that is written durably is waited for, however long that takes.
-fn in_background(
-    options: &Options,
-    device: &Arc<dyn Device>,
-) -> Result<Arc<dyn Device>, OpenError> {
+fn in_background(options: &Options, device: &Arc<dyn Drive>) -> Result<Arc<dyn Drive>, OpenError> {
     if options.is_durable {
         return Ok(Arc::clone(device));
     }
     let threads = options.background_threads;
-    let timed = TimedDevice::new(Arc::clone(device), PATIENCE, threads, Engine::Auto);
+    let timed = TimedDevice::new(Arc::clone(device), DEADLINE, threads, Engine::Auto);
     let system = |source| OpenError::System { what: "a thread for the drive", source };
     Ok(Arc::new(timed.map_err(system)?))
 }

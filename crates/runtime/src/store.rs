@@ -1,23 +1,21 @@
 //! The store, and its blocking operations.
 
 use crate::background::Background;
+use crate::error::{Error, OpenError};
+use crate::inner::{Inner, Worker, buffer_of, check_key};
 use crate::lane::Lane;
-use crate::opening::{self, Opened, now};
-use crate::operation::{Found, Limits, Step, Task, Want, When};
-use crate::{Error, OpenError, Options};
+use crate::opening::{self, Opened};
+use crate::operation::{Found, Step, Task, Want, When};
+use crate::options::Options;
+use crate::set::Set;
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
-use std::{io, mem, process};
-use terrace_cache::{Cache, Session};
-use terrace_device::{AlignedBuf, Device};
+use std::time::Duration;
 
 /// Where buffers are full, background work has room again in about this time.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a clean close may take; the next start is as after a crash then.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A store of keys and values in DRAM and on drives. Cheap to clone; all clones are one store, which is closed when the
 /// last of them and of its lanes is dropped.
@@ -36,74 +34,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
-}
-
-/// What all clones and lanes share.
-pub(crate) struct Inner {
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) drives: Vec<Arc<dyn Device>>,
-    pub(crate) limits: Limits,
-    /// Ends before the cache is closed.
-    background: Option<Background>,
-    /// What threads block with, while none does.
-    idle: Mutex<Vec<Worker>>,
-    /// Sessions that lanes and threads have, idle ones included; at most `lanes_max`.
-    sessions: AtomicUsize,
-    lanes_max: usize,
-    /// The process that opened the store.
-    process: u32,
-    /// Unix seconds that an earlier run acted on: expiry never uses an earlier time.
-    clock_floor: u32,
-    is_closed: bool,
-}
-
-/// What one thread blocks with.
-struct Worker {
-    session: Session,
-    buffer: Option<AlignedBuf>,
-}
-
-/// How a value is stored; the default is: whatever there is is replaced, and the record does not expire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Set {
-    expires_in: Option<Duration>,
-    is_absent: bool,
-}
-
-impl Set {
-    /// The record is gone after this time, rounded up to whole seconds.
-    ///
-    /// ```
-    /// # use terrace_runtime::{Options, Set, Store};
-    /// # let store = Store::open(Options::new().memory(16 << 20))?;
-    /// let minute = std::time::Duration::from_secs(60);
-    /// store.set(b"session", b"token", Set::default().expires_in(minute))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn expires_in(self, time: Duration) -> Self {
-        Self { expires_in: Some(time), ..self }
-    }
-
-    /// Stores nothing where there is a record of the key.
-    ///
-    /// ```
-    /// # use terrace_runtime::{Options, Set, Store};
-    /// # let store = Store::open(Options::new().memory(16 << 20))?;
-    /// assert!(store.set(b"lock", b"mine", Set::default().if_absent())?);
-    /// assert!(!store.set(b"lock", b"yours", Set::default().if_absent())?);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn if_absent(self) -> Self {
-        Self { is_absent: true, ..self }
-    }
-
-    pub(crate) fn want(self, value: Cow<'_, [u8]>, now: u32) -> Want<'_> {
-        let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
-        let end = |time| u32::try_from(u64::from(now) + seconds(time).max(1)).unwrap_or(u32::MAX);
-        let when = if self.is_absent { When::Absent } else { When::Always };
-        Want::Set { value, expires: self.expires_in.map_or(0, end), when }
-    }
 }
 
 /// What [`Store::update`] makes of a record.
@@ -126,18 +56,7 @@ impl Store {
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let Opened { cache, drives } = opening::open(&options)?;
         let background = Background::start(&cache)?;
-        let inner = Inner {
-            limits: Limits::of(&cache),
-            clock_floor: cache.clock_floor(),
-            cache,
-            drives,
-            background: Some(background),
-            idle: Mutex::default(),
-            sessions: AtomicUsize::new(0),
-            lanes_max: options.lanes_max,
-            process: process::id(),
-            is_closed: false,
-        };
+        let inner = Inner::new(&options, cache, drives, background);
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -315,93 +234,5 @@ impl Store {
         worker.session.park();
         inner.idle().push(worker);
         Ok(found)
-    }
-}
-
-/// A buffer of so many bytes, the given one if it is long enough.
-pub(crate) fn buffer_of(spare: Option<AlignedBuf>, bytes: usize) -> AlignedBuf {
-    match spare.filter(|buffer| buffer.capacity() >= bytes) {
-        Some(mut buffer) => {
-            buffer.set_len(bytes);
-            buffer
-        }
-        None => AlignedBuf::zeroed(bytes),
-    }
-}
-
-pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
-    match key.len() {
-        1..=Error::KEY_BYTES_MAX => Ok(()),
-        bytes => Err(Error::Key { bytes }),
-    }
-}
-
-impl Inner {
-    /// Unix seconds, never before what an earlier run acted on.
-    pub(crate) fn now(&self) -> u32 {
-        now().max(self.clock_floor)
-    }
-
-    pub(crate) fn check_value(&self, bytes: usize) -> Result<(), Error> {
-        let (bytes, most) = (bytes as u64, self.limits.value_bytes_max);
-        if bytes > most { Err(Error::Value { bytes, most }) } else { Ok(()) }
-    }
-
-    /// Its threads are in the process that opened it alone.
-    pub(crate) fn check_process(&self) -> Result<(), Error> {
-        if self.process == process::id() { Ok(()) } else { Err(Error::Forked) }
-    }
-
-    /// A session for a thread or a lane, which gives it back by [`Inner::end_session`].
-    pub(crate) fn session(&self) -> Result<Session, Error> {
-        let more = |sessions: usize| (sessions < self.lanes_max).then_some(sessions + 1);
-        if self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
-            if let Some(session) = self.cache.try_session() {
-                return Ok(session);
-            }
-            self.end_session();
-        }
-        // Those of threads that do not block at the moment can be had by a lane.
-        let idle = self.idle().pop().map(|worker| worker.session);
-        idle.ok_or(Error::TooManyLanes { most: self.lanes_max })
-    }
-
-    pub(crate) fn end_session(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn take_worker(&self) -> Result<Worker, Error> {
-        self.check_process()?;
-        if let Some(worker) = self.idle().pop() {
-            return Ok(worker);
-        }
-        Ok(Worker { session: self.session()?, buffer: None })
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the threads, and writes everything out. Returns whether the next start finds all of it.
-    fn end(&mut self) -> bool {
-        if mem::replace(&mut self.is_closed, true) {
-            return true;
-        }
-        self.background = None;
-        self.idle().clear();
-        let start = Instant::now();
-        let is_clean = self.cache.close(self.now(), &|| start.elapsed() < CLOSE_PATIENCE);
-        is_clean || self.drives.is_empty()
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if self.check_process().is_ok() {
-            self.end();
-        } else {
-            // The threads are not in this process; joining them would wait for ever.
-            mem::forget(self.background.take());
-        }
     }
 }

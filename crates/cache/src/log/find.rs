@@ -14,10 +14,17 @@ use terrace_device::{AlignedBuf, Drive};
 
 /// The tier of a set on which a log is searched.
 pub(crate) struct Place<'d> {
-    pub(crate) device: &'d dyn Drive,
-    pub(crate) tier: usize,
-    pub(crate) set: u64,
-    pub(crate) segment_bytes: u32,
+    pub(super) device: &'d dyn Drive,
+    pub(super) tier: usize,
+    pub(super) set: u64,
+    pub(super) segment_bytes: u32,
+}
+
+impl<'d> Place<'d> {
+    /// Of tier number `tier` of a set.
+    pub(crate) fn new(device: &'d dyn Drive, tier: usize, set: u64, segment_bytes: u32) -> Self {
+        Self { device, tier, set, segment_bytes }
+    }
 }
 
 /// A log that was found by its directory.

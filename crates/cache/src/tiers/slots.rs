@@ -39,7 +39,7 @@ getters! {
     TierStore {
         segments: u32,
         rung: u16,
-        device: &Arc<dyn Device>,
+        device: &Arc<dyn Drive>,
     }
 }
 
