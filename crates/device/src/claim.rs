@@ -1,4 +1,4 @@
-//! Opening a file or block device: what it is, that nobody else has it, its space, direct I/O.
+//! Opening a file or block device: what it is, that no other process has it, its space, direct I/O.
 
 use crate::error::OpenError;
 use crate::memory::ALIGNMENT;
@@ -17,7 +17,7 @@ const DEFAULT_BLOCK_BYTES: u32 = 4096;
 /// The smallest block that is worth anything: a sector.
 const BLOCK_BYTES_MIN: u32 = 512;
 
-/// How long a device may be in use before that is believed: others hold one for a moment, such as
+/// How long a device may be in use before that is believed: other processes hold one for a moment, such as
 /// udev, which looks at a block device whenever a writer has closed it, or the child of a fork that
 /// is about to run another program.
 const IN_USE_PATIENCE: Duration = Duration::from_millis(500);
@@ -99,7 +99,7 @@ impl Claim<'_> {
                 self.refuse_other_types(meta.file_type())?;
                 let mut options = Self::options();
                 if meta.file_type().is_block_device() {
-                    // Without O_CREAT it means: not mounted, and nobody else's.
+                    // Without O_CREAT it means: not mounted, and not opened by another process.
                     options.custom_flags(OFlags::EXCL.bits() as i32);
                 }
                 options.open(self.path).map(|file| (file, false)).map_err(|e| self.why_not(e))
@@ -145,7 +145,7 @@ impl Claim<'_> {
             }
             // What is there, and was not found when we looked.
             AlreadyExists if path.is_symlink() && !path.exists() => OpenError::LeadsNowhere(path),
-            // Created by somebody else in the moment after we looked.
+            // Created by another process in the moment after we looked.
             ResourceBusy | AlreadyExists => OpenError::InUse(path),
             StorageFull => OpenError::Full { path, asked: 0, missing: 0, free: 0 },
             _ => self.failed("open", error),
@@ -259,8 +259,8 @@ impl Claim<'_> {
         }
     }
 
-    /// Asked first because an attempt takes all that is left before it fails, and whoever else writes there meanwhile
-    /// fails with it.
+    /// Asked first because an attempt takes all that is left before it fails, and other processes that write there
+    /// meanwhile fail with it.
     fn check_room(&self, file: &File, asked: u64) -> Result<(), OpenError> {
         let (missing, free) = room(file, asked);
         match free {

@@ -58,7 +58,7 @@ impl Depth {
         self.depth
     }
 
-    /// Notes a completed read. `was_full` says that others waited for room meanwhile: else the drive was
+    /// Notes a completed read. `was_full` says that further reads waited for room meanwhile: else the drive was
     /// not asked for all that it can do, and its latency says nothing.
     pub fn note(&mut self, took: Duration, was_full: bool) {
         if !was_full {
@@ -109,7 +109,7 @@ impl Depth {
 mod tests {
     use super::*;
 
-    /// A drive that serves `lanes` reads side by side in `us` each, and lets others queue.
+    /// A drive that serves `lanes` reads side by side in `us` each, while the rest queue.
     fn run(depth: &mut Depth, lanes: u32, us: f64, reads: u32) {
         for _ in 0..reads {
             let queued = (f64::from(depth.now()) / f64::from(lanes)).max(1.0);

@@ -27,7 +27,7 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// A file is missing or empty, and nobody said how large it is to be.
+    /// A file is missing or empty, and no size was given for it.
     #[error("{} has no size yet: say how large it is to be, for example {}:10g", .0.display(), .0.display())]
     NoSize(PathBuf),
     /// A running Terrace, a file system or another program has it.

@@ -17,7 +17,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
-    /// Dropping it lets others have the device.
+    /// Dropping it releases the lock on the device.
     _lock: File,
     label: String,
     geometry: Geometry,

@@ -1,6 +1,6 @@
 //! What the allocator keeps of memory that was freed.
 
-/// Gives it back to the system. Whoever allocates meanwhile may wait for it: some milliseconds where there is much.
+/// Gives it back to the system. Threads that allocate meanwhile may wait for some milliseconds where there is much.
 /// Does nothing where the allocator has no way to say so.
 pub fn give_heap_back() {
     #[cfg(target_env = "gnu")]

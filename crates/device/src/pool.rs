@@ -48,7 +48,7 @@ impl Finished {
 }
 
 /// Threads whose reads are blocking calls. They belong to one drive, so that a drive that does not answer takes
-/// none from the others.
+/// none from another drive.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -121,7 +121,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Waits for the reads that a thread has begun; the others are dropped. A thread whose drive does not answer is
+    /// Waits for the reads that a thread has begun; reads that wait are dropped. A thread whose drive does not answer is
     /// left to itself, with the buffer that is its own.
     fn drop(&mut self) {
         self.shared.stop();

@@ -181,7 +181,7 @@ impl Ring {
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                     Some(Errno::INTR) => {}
                     Some(Errno::AGAIN | Errno::BUSY) => {
-                        // Completions of others will bring us here again; without any, only we do.
+                        // Completions of reads under way bring us here again; without any, only we do.
                         if self.started() > self.ring.submission().len() {
                             return Ok(());
                         }
@@ -273,7 +273,7 @@ impl Ring {
         // SAFETY: an entry that submits nothing and passes no argument.
         let entered = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS.bits(), None) };
         self.ring.completion().enable_eventfd();
-        // The kernel marks what it defers before it looks whether it may signal; so whoever looks for the
+        // The kernel marks what it defers before it looks whether it may signal; so a look for the
         // mark behind this either sees it, or the kernel sees that it may.
         fence(Ordering::SeqCst);
         match entered {

@@ -13,11 +13,11 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Carries out transfers on threads of its own, so that who asked for one need not wait for ever.
+/// Carries out transfers on threads of its own, so that a caller need not wait for ever.
 ///
 /// A transfer that takes longer than the patience fails for its caller ([`crate::is_unanswered`]), while the kernel
 /// may still read or write its memory and the drive's: so the memory is the thread's, and until the
-/// transfer is over all that begin later fail at once, in the same way. Whoever is told that a write was
+/// transfer is over all that begin later fail at once, in the same way. A caller of a write that was
 /// not answered may therefore use its place again: nothing gets there before the late write does.
 ///
 /// Transfers go to the device directly, and wait, until [`Drive::begin_timing`]; flushes always do, since they
@@ -73,7 +73,7 @@ impl TimedDevice {
 
     /// Looks which overdue transfers are over.
     fn look_for_late(&self) {
-        // While somebody has a lane, nothing in it is overdue.
+        // While a caller has a lane, nothing in it is overdue.
         for mut lane in self.lanes.iter().filter_map(try_lock) {
             if lane.is_late && lane.done.try_recv().is_ok() {
                 self.end_lateness(&mut lane);
@@ -111,7 +111,7 @@ impl TimedDevice {
             RecvTimeoutError::Timeout => {
                 lane.is_late = true;
                 if self.late.load(Ordering::Acquire) == 0 {
-                    // Whoever sees that one is late sees since when.
+                    // Stored first: a thread that sees `late` above 0 then sees since when.
                     self.late_since.store(began.as_millis() as u64, Ordering::Relaxed);
                 }
                 self.late.fetch_add(1, Ordering::Release);

@@ -53,8 +53,8 @@ pub enum ReadPath {
     Synchronous,
 }
 
-/// The reads of one worker, whatever its drives are: drives with a descriptor share a ring, the others have threads or
-/// are read by the worker itself, and one event tells of them all. Belongs to the thread that opened it.
+/// The reads of one worker, whatever its drives are: drives with a descriptor share a ring, drives without one have
+/// threads or are read by the worker itself, and one event tells of them all. Belongs to the thread that opened it.
 ///
 /// Drives are attached and detached while reads are under way. A drive keeps its number as long as the queue lives;
 /// numbers are given in the order of attaching, from 0 on, and are not used again.

@@ -24,11 +24,11 @@ pub enum Effect {
     /// It fails as drives do whose errors have this class, and does nothing. [`ErrorClass::Unresponsive`] fails at
     /// once, as if the deadline had passed; see [`super::SimDevice::fall_silent`] for more of that.
     Fail(ErrorClass),
-    /// A write stores some of its blocks and then fails. On others like [`Effect::Error`].
+    /// A write stores some of its blocks and then fails. Other transfers fail.
     Partial(io::ErrorKind),
     /// It succeeds, but one bit is wrong: of what is read, or of what is stored. Not for flushes.
     Flip,
-    /// A write succeeds, but only some of its blocks are stored. Not for others.
+    /// A write succeeds, but only some of its blocks are stored. For writes only.
     Tear,
     /// A write or a flush succeeds, but does nothing. Not for reads.
     Lose,

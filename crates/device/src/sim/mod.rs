@@ -77,7 +77,7 @@ pub struct Counts {
 
 type Hook = Arc<dyn Fn(Transfer) + Send + Sync>;
 
-/// A simulated drive. All its methods may be called from any thread while others use it.
+/// A simulated drive. All its methods may be called from any thread at any time.
 pub struct SimDevice {
     label: String,
     geometry: Geometry,
@@ -101,7 +101,7 @@ struct State {
 struct Silence {
     /// For how long it has, as it says; zero while it answers.
     lasts: Duration,
-    /// Whether somebody has asked it something meanwhile, and so knows.
+    /// Whether a transfer met it meanwhile, so that its caller knows.
     was_noticed: bool,
     /// What it was asked to write first, and may write yet.
     late: Option<(u64, Vec<u8>)>,
@@ -241,7 +241,7 @@ impl SimDevice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A `tamper` that panicked left bytes that somebody wanted to be wrong anyway.
+        // A `tamper` that panicked left bytes that the test wanted to be wrong anyway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

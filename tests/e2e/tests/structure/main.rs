@@ -31,7 +31,7 @@ const CACHE_LAYERS: [&[&str]; 13] = [
 const OPEN_FIELDS_MAX: usize = 60;
 
 /// In comments the noun of the type is the subject. Of so many words, at most so many may stand for something unnamed.
-const UNNAMED: [&str; 6] = ["who", "whoever", "whose", "nobody", "somebody", "others"];
+const UNNAMED: [&str; 5] = ["who", "whoever", "nobody", "somebody", "others"];
 const UNNAMED_MAX: (usize, usize) = (3, 10_000);
 
 /// The groups of nodes that reach each other, each with more than one.
