@@ -60,8 +60,8 @@ pub struct Done {
 }
 
 /// Many operations at once, by one thread that never blocks on a drive: submit, poll, and sleep on
-/// [`Lane::event_fd`] in between. Operations on one key take effect in the order of their submission; others may
-/// overtake each other.
+/// [`Lane::event_fd`] in between. Operations on one key take effect in the order of their submission; operations on
+/// different keys may overtake each other.
 ///
 /// Dropping a lane drops the operations that are under way: a change was made, or was not. It waits for reads that a
 /// drive has begun, a second at most.
