@@ -233,7 +233,7 @@ impl Scenario {
             fingerprint_bits: self.fingerprint_bits,
             log_ring_pages: 16,
             log_slots: self.log_slots,
-            budgets_by_told_time: true,
+            budgets_by_given_time: true,
             ..Tuning::default()
         };
         config

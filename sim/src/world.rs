@@ -332,7 +332,7 @@ impl World {
         let has_tiers = !cx.devices.is_empty();
         // A start that died while it told the drives of itself: had it found nothing, there is nothing yet; and
         // without the state nobody can tell a drive that it had not come to from one that was away.
-        let is_half_started = moment == "superblocks: a tier was told";
+        let is_half_started = moment == "superblocks: one is written";
         let found_nothing = cx.tally.crashes == 1
             || self.is_unused
             || zombie.as_ref().is_none_or(|life| !life.cache.notes().is_empty());

@@ -35,7 +35,7 @@
 //!
 //! 1. A partition of the background (`background::scheduler`): what one thread works with between two slices.
 //! 2. The pass of the search for chunks (`engine::census`).
-//! 3. `told_due`, then `told_strict` (`engine`): what the superblocks say.
+//! 3. `due_written`, then `strict_written` (`engine`): what the superblocks say.
 //! 4. The handling of a lost state (`state`).
 //! 5. A shard (`shard`): everything that its keys mean.
 //! 6. The chunks of items that are gone (`records::garbage`).

@@ -138,7 +138,7 @@ fn what_waits_for_its_end_counts_as_unused() {
 fn what_expires_while_a_budget_holds_nothing_was_never_written() {
     let mut config = config();
     config.write_rates = vec![terrace_cache::WriteRate::BytesPerSecond(1.0)];
-    config.tuning.budgets_by_told_time = true;
+    config.tuning.budgets_by_given_time = true;
     let mut machine = Machine::new(config);
     for n in 0..20_000 {
         if n % 300 == 0 {

@@ -137,7 +137,7 @@ fn when_the_lower_tier_fails_the_upper_one_is_the_last() {
 #[test]
 fn what_the_write_budget_below_does_not_hold_is_let_go() {
     let mut config = config();
-    config.tuning.budgets_by_told_time = true;
+    config.tuning.budgets_by_given_time = true;
     config.write_rates = vec![WriteRate::Unlimited, WriteRate::BytesPerSecond(1.0)];
     let mut machine = ladder(config);
     fill(&mut machine, 0..KEYS, |_, _| {});
@@ -198,7 +198,7 @@ fn a_damaged_segment_above_is_in_the_way_of_no_other() {
 /// A move that came to nothing must leave no word behind that a later one gives a meaning to.
 #[test]
 fn moves_that_crashes_cut_short_lose_nothing() {
-    for moment in ["merge: before the commit", "descent: committed above"] {
+    for moment in ["merge: before the commit", "demotion: committed at the upper level"] {
         let mut machine = ladder(config());
         let mut n = 0;
         let mut crashes = 0;
@@ -238,7 +238,7 @@ fn moves_that_crashes_cut_short_lose_nothing() {
 /// What has ended in the log of the tier above must have begun in that of the tier below by then.
 #[test]
 fn a_power_loss_within_a_descent_loses_nothing_that_was_sealed() {
-    const MOMENT: &str = "descent: committed above";
+    const MOMENT: &str = "demotion: committed at the upper level";
     // More than stays in DRAM.
     const NEWEST: u64 = 8000;
     let strict = Config { durability: Durability::Power, ..config() };

@@ -133,7 +133,7 @@ fn requests_and_crashes_within_a_descent_change_nothing_else() {
         let mut config = config();
         config.tuning.seed = Some(seed);
         let passed = requests_and_crashes(Machine::with(config, 3 << 20, Some(8 << 20)));
-        assert!(passed["descent: committed above"] > 20, "{passed:?}");
+        assert!(passed["demotion: committed at the upper level"] > 20, "{passed:?}");
     }
 }
 

@@ -63,7 +63,7 @@ fn a_planned_flush_outlives_a_power_loss_in_its_midst() {
     let left = Rc::new(RefCell::new(None));
     let copy = Rc::clone(&left);
     set_crash_hook(Some(Box::new(move |name| {
-        if name == "superblocks: a tier was told" {
+        if name == "superblocks: one is written" {
             copy.borrow_mut().get_or_insert_with(|| drive.crashed_copy(Crash::LoseAll, 1));
         }
     })));

@@ -340,7 +340,7 @@ fn starts_that_die_before_they_have_told_all_drives_lose_nothing() {
         let hardware =
             Remains { device: device.clone(), below: below.clone(), state: state.clone() };
         set_crash_hook(Some(Box::new(move |moment| {
-            told += u32::from(moment == "superblocks: a tier was told");
+            told += u32::from(moment == "superblocks: one is written");
             if told == tiers_told && copy.borrow().is_none() {
                 let hardware =
                     Remains { device: device.clone(), below: below.clone(), state: state.clone() };

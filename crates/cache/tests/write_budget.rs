@@ -14,7 +14,7 @@ const DAY: u32 = 86_400;
 fn thrifty() -> Config {
     let mut config = config();
     config.write_rates = vec![WriteRate::BytesPerSecond(RATE as f64)];
-    config.tuning.budgets_by_told_time = true;
+    config.tuning.budgets_by_given_time = true;
     config
 }
 

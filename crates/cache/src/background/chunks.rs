@@ -17,10 +17,10 @@ fn discard_one(engine: &Engine, guard: Guard<'_>) -> bool {
     if !engine.shared().logs_have_room() {
         return false;
     }
-    let Some(mut run) = lock(engine.doomed()).take() else { return false };
+    let Some(mut run) = lock(engine.garbage_chunks()).take() else { return false };
     let is_gone = discard_chunk(engine, guard, run.item, run.chunks - 1);
     run.chunks -= u32::from(is_gone);
-    lock(engine.doomed()).put_back(run);
+    lock(engine.garbage_chunks()).put_back(run);
     is_gone
 }
 

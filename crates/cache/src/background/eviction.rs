@@ -1,7 +1,7 @@
 //! Makes room in DRAM: drops the coldest copies, compacts sparse blocks, and without tiers evicts the oldest unused
 //! records.
 
-use crate::background::raise::Raise;
+use crate::background::promote::Promote;
 use crate::background::sweep::Sweep;
 use crate::dram::heat;
 use crate::dram::lane::{FullBlock, Lane};
@@ -70,7 +70,7 @@ enum EvictAction {
     Pass(u16),
     Drop,
     /// Writes a copy to a higher tier level than its original is on.
-    Raise,
+    Promote,
 }
 
 /// Frees blocks until requests find some without waiting. Returns whether there was anything to do.
@@ -164,13 +164,13 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
         let epoch = engine.shared().promotion().epoch();
         let mut cut = engine.shared().promotion().cut(&weigh(locked, block, epoch), room.into());
         let segments = locked.shard().segments();
-        let mut raise = Raise::new(engine);
+        let mut promote = Promote::new(engine);
         empty(locked, Lane::Hot, block, now, |resident, _| {
             let (count, bytes) = (count_of(resident, epoch), resident.footprint());
             if cut.keeps(engine.shared().promotion().rank(count, bytes), bytes.into()) {
                 EvictAction::Move
-            } else if count > 0 && raise.takes(segments, resident) {
-                EvictAction::Raise
+            } else if count > 0 && promote.takes(segments, resident) {
+                EvictAction::Promote
             } else {
                 EvictAction::Drop
             }
@@ -384,7 +384,7 @@ fn take_out(
             let marks = marks & !(mark::USED | mark::PASSES) | passes;
             relocate(locked, lane, resident, marks).map(|addr| (addr, lane))
         }
-        EvictAction::Raise => {
+        EvictAction::Promote => {
             let to = Lane::Fresh;
             relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
         }
@@ -431,7 +431,7 @@ pub(crate) fn note_evicted(shared: &Shared, resident: &Resident<'_>) {
     let counters = shared.counters();
     count(counters.evictions());
     count(counters.evictions_dram());
-    shared.told().evicts(resident);
+    shared.observer().evicts(resident);
     if !resident.has(mark::FETCHED) {
         count(counters.evicted_unfetched());
     }

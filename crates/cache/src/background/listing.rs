@@ -75,8 +75,8 @@ pub(crate) fn show_evicted(
     buffer: &mut AlignedBuf,
     now: u32,
 ) {
-    if let Some(observer) = engine.shared().told().of_evictions() {
-        let tell = &mut |listed: Listed<'_>| observer.evicted(listed);
-        list_segment(engine, guard, shard, sealed, buffer, now, tell);
+    if let Some(observer) = engine.shared().observer().of_evictions() {
+        let report = &mut |listed: Listed<'_>| observer.evicted(listed);
+        list_segment(engine, guard, shard, sealed, buffer, now, report);
     }
 }

@@ -64,18 +64,18 @@ struct Round {
 
 impl Round {
     /// Begins a new round if this one has gained something.
-    fn turn(&mut self, engine: &Engine, rung: u16, is_enough: bool) {
+    fn turn(&mut self, engine: &Engine, level: u16, is_enough: bool) {
         let waiting = engine.shared().counters().fresh_bytes().load(Ordering::Relaxed);
         let (live, stored) = (
-            fullness::live_bytes_on(engine, rung) + waiting,
-            fullness::stored_bytes_on(engine, rung),
+            fullness::live_bytes_on(engine, level) + waiting,
+            fullness::stored_bytes_on(engine, level),
         );
         self.live = self.live.max(live);
         let has_died = !engine.evicts() && live + engine.seal_bytes() <= self.live;
         // A client that sets without a pause takes each freed slot at once.
         let has_let_in =
-            stored >= self.stored + fullness::capacity_of(engine, rung) / ROUND_LETS_IN;
-        let has_gained = if self.is_over(engine, rung) { is_enough } else { has_let_in };
+            stored >= self.stored + fullness::capacity_of(engine, level) / ROUND_LETS_IN;
+        let has_gained = if self.is_over(engine, level) { is_enough } else { has_let_in };
         if has_died || has_gained {
             *self = Self { segments: 0, live, stored };
         }
@@ -83,15 +83,15 @@ impl Round {
 
     /// Long records leave gaps that no record fits into: without gain, reclaim would go on for ever after it has
     /// reclaimed as many segments as there are.
-    fn is_over(&self, engine: &Engine, rung: u16) -> bool {
-        self.segments > engine.shared().slots().total_on(rung)
+    fn is_over(&self, engine: &Engine, level: u16) -> bool {
+        self.segments > engine.shared().slots().total_on(level)
     }
 }
 
 /// Whether live records may leave a tier level; `is_crowded` if keeping them gains nothing.
-fn is_full(engine: &Engine, rung: u16, is_crowded: bool) -> bool {
-    match engine.shared().slots().below(rung) {
-        Some(_) => is_crowded || fullness::is_full_on(engine, rung),
+fn is_full(engine: &Engine, level: u16, is_crowded: bool) -> bool {
+    match engine.shared().slots().below(level) {
+        Some(_) => is_crowded || fullness::is_full_on(engine, level),
         None => fullness::may_drop(engine),
     }
 }
@@ -156,7 +156,7 @@ impl Maintenance {
         // which park it while they wait for a drive, see `Job::while_parked`.
         let guard = unsafe { quiesce.unbound_guard(&self.reader) };
         if engine.has_lost_state() {
-            lost::settle(engine, guard);
+            lost::handle(engine, guard);
         }
         // Must come before anything expires by this time.
         engine.note_time(now);
@@ -224,8 +224,8 @@ impl Maintenance {
 
     /// Begins with the last level, since demoted records need slots there.
     fn keep_places_free(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
-        let mut rungs = engine.shared().slots().rungs().rev();
-        rungs.any(|rung| self.keep_places_free_on(rung, engine, guard, now))
+        let mut levels = engine.shared().slots().levels().rev();
+        levels.any(|level| self.keep_places_free_on(level, engine, guard, now))
     }
 
     /// Reclaims a segment before its slot is needed if a log has slots for few more tombstones: these count until their
@@ -235,36 +235,36 @@ impl Maintenance {
         let mut logs = engine.shared().logs().iter().zip(slots.tiers());
         let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
         let Some((_, tier)) = long else { return false };
-        self.take_back_oldest((tier.rung(), false), engine, guard, now)
+        self.take_back_oldest((tier.level(), false), engine, guard, now)
     }
 
     fn keep_places_free_on(
         &mut self,
-        rung: u16,
+        level: u16,
         engine: &Engine,
         guard: Guard<'_>,
         now: u32,
     ) -> bool {
         let slots = engine.shared().slots();
-        if slots.on(rung).next().is_none() {
+        if slots.on(level).next().is_none() {
             // No segment there can be reclaimed.
             return false;
         }
-        self.rounds.resize(self.rounds.len().max(usize::from(rung) + 1), Round::default());
-        let round = &mut self.rounds[usize::from(rung)];
-        let is_enough = slots.free_on(rung) >= fullness::places_kept_free(engine, rung);
-        round.turn(engine, rung, is_enough);
+        self.rounds.resize(self.rounds.len().max(usize::from(level) + 1), Round::default());
+        let round = &mut self.rounds[usize::from(level)];
+        let is_enough = slots.free_on(level) >= fullness::places_kept_free(engine, level);
+        round.turn(engine, level, is_enough);
         if is_enough {
             return false;
         }
-        let is_fruitless = round.is_over(engine, rung) || reclaim::is_packed(engine, rung);
+        let is_fruitless = round.is_over(engine, level) || reclaim::is_packed(engine, level);
         if is_fruitless && !engine.recovery().is_done() {
             // Shards that are not recovered yet may have segments that free a slot.
             round.segments = 0;
             return false;
         }
         round.segments = round.segments.saturating_add(1);
-        if is_fruitless && slots.below(rung).is_none() {
+        if is_fruitless && slots.below(level).is_none() {
             if !engine.shared().counters().is_full() {
                 fullness::note_full(engine);
             }
@@ -273,7 +273,7 @@ impl Maintenance {
                 return false;
             }
         }
-        self.take_back_oldest((rung, is_fruitless), engine, guard, now)
+        self.take_back_oldest((level, is_fruitless), engine, guard, now)
     }
 
     /// Reclaims a segment of some shards, on the last level where they have one.
@@ -284,14 +284,14 @@ impl Maintenance {
         shards: Range<usize>,
         now: u32,
     ) -> bool {
-        let mut rungs = engine.shared().slots().rungs().rev();
-        rungs.any(|rung| {
-            let is_full = is_full(engine, rung, false);
+        let mut levels = engine.shared().slots().levels().rev();
+        levels.any(|level| {
+            let is_full = is_full(engine, level, false);
             // Where the index has no room, demoting live records would free none.
             let goes = is_full || fullness::may_drop(engine);
-            let victim = reclaim::choose(engine, shards.clone(), rung, goes);
+            let victim = reclaim::choose(engine, shards.clone(), level, goes);
             victim.is_some_and(|victim| {
-                self.take_back_one((rung, is_full), engine, guard, victim, now)
+                self.take_back_one((level, is_full), engine, guard, victim, now)
             })
         })
     }
@@ -300,30 +300,32 @@ impl Maintenance {
     /// records there gains nothing.
     fn take_back_oldest(
         &mut self,
-        (rung, is_crowded): (u16, bool),
+        (level, is_crowded): (u16, bool),
         engine: &Engine,
         guard: Guard<'_>,
         now: u32,
     ) -> bool {
-        let is_full = is_full(engine, rung, is_crowded);
-        let victim = reclaim::choose(engine, self.shards.clone(), rung, is_full);
+        let is_full = is_full(engine, level, is_crowded);
+        let victim = reclaim::choose(engine, self.shards.clone(), level, is_full);
         let Some(victim) = victim else { return false };
-        if is_full && reclaim::is_alive(engine, victim) && !self.turn.has_come(engine, rung, victim)
+        if is_full
+            && reclaim::is_alive(engine, victim)
+            && !self.turn.has_come(engine, level, victim)
         {
             return false;
         }
-        self.take_back_one((rung, is_full), engine, guard, victim, now)
+        self.take_back_one((level, is_full), engine, guard, victim, now)
     }
 
     fn take_back_one(
         &mut self,
-        (rung, is_full): (u16, bool),
+        (level, is_full): (u16, bool),
         engine: &Engine,
         guard: Guard<'_>,
         victim: Victim,
         now: u32,
     ) -> bool {
-        let below = engine.shared().slots().below(rung);
+        let below = engine.shared().slots().below(level);
         let is_alive = reclaim::is_alive(engine, victim);
         let tier = engine.shards()[victim.shard].segments().slot(victim.sealed.number).tier;
         let space = (&mut self.space, self.segments_max, &self.reader);

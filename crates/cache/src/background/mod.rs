@@ -15,7 +15,7 @@ pub(crate) mod listing;
 pub(crate) mod maintenance;
 pub(crate) mod merge;
 pub(crate) mod pick;
-pub(crate) mod raise;
+pub(crate) mod promote;
 pub(crate) mod reclaim;
 pub(crate) mod reconcile;
 pub(crate) mod relocate;

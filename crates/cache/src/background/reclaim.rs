@@ -58,7 +58,7 @@ pub(crate) enum Keeps {
 pub(crate) fn choose(
     engine: &Engine,
     shards: Range<usize>,
-    rung: u16,
+    level: u16,
     full: bool,
 ) -> Option<Victim> {
     let rank = |victim: &Victim| {
@@ -71,7 +71,7 @@ pub(crate) fn choose(
         }
     };
     let keeps = if full { Keeps::Used } else { Keeps::All };
-    segments_on(engine, shards, rung)
+    segments_on(engine, shards, level)
         .map(|(shard, sealed)| Victim { shard, sealed, keeps })
         .min_by_key(rank)
 }
@@ -82,10 +82,10 @@ pub(crate) fn choose(
 pub(crate) fn segments_on(
     engine: &Engine,
     shards: Range<usize>,
-    rung: u16,
+    level: u16,
 ) -> impl Iterator<Item = (usize, Sealed)> {
     let tiers = engine.shared().slots().tiers().iter();
-    let is_gain: Vec<_> = tiers.map(|tier| tier.rung() == rung && tier.works()).collect();
+    let is_gain: Vec<_> = tiers.map(|tier| tier.level() == level && tier.works()).collect();
     shards.flat_map(move |shard| {
         let segments = engine.shards()[shard].segments();
         let is_gain = is_gain.clone();
@@ -100,12 +100,12 @@ pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
 }
 
 /// Whether no segment of a level has so many void bytes, or so few bytes of records, that reclaiming it frees a slot.
-pub(crate) fn is_packed(engine: &Engine, rung: u16) -> bool {
+pub(crate) fn is_packed(engine: &Engine, level: u16) -> bool {
     let segment_bytes = engine.geometry().segment_bytes();
     engine.shards().iter().all(|shard| {
         let tier = |sealed: &Sealed| usize::from(shard.segments().slot(sealed.number).tier);
         let on_rung =
-            |sealed: &Sealed| engine.shared().slots().tiers()[tier(sealed)].rung() == rung;
+            |sealed: &Sealed| engine.shared().slots().tiers()[tier(sealed)].level() == level;
         shard.segments().iter().filter(on_rung).all(|sealed| {
             let usage = shard.segments().usage(sealed.number);
             let dead = usage.record_bytes().saturating_sub(usage.live_bytes());
@@ -132,14 +132,14 @@ pub(crate) fn reclaim(
     now: u32,
 ) -> Result<(), PutOff> {
     let shard = &engine.shards()[victim.shard];
-    let told = engine.shared().told();
+    let observer = engine.shared().observer();
     let place = engine.shared().slots().place_number(shard.segments().slot(victim.sealed.number));
-    told.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
+    observer.reclaims(place, Reclaim::Begun { sequence: victim.sealed.seq });
     shard.lock(engine.shared(), guard).begin_leaving(&[victim.sealed]);
     let done = take_back(engine, guard, victim, buffer, now);
     shard.lock(engine.shared(), guard).end_leaving();
     let step = if done.is_ok() { Reclaim::Done } else { Reclaim::PutOff };
-    told.reclaims(place, step);
+    observer.reclaims(place, step);
     done
 }
 
@@ -416,7 +416,7 @@ pub(crate) fn reinsert(
 /// Records of a segment that may be kept beyond [`KEEP_PERCENT`].
 fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
     let level =
-        engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].rung();
+        engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].level();
     let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
     let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
     (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize

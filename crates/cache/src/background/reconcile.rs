@@ -155,7 +155,7 @@ pub(crate) fn by_footer(
 ) -> Vec<Name> {
     let mut locked = shard.lock(engine.shared(), guard);
     match shard.segments().is_current(sealed) {
-        true => locked.settle(sealed.number, footer.names(), glance),
+        true => locked.decide_deferred(sealed.number, footer.names(), glance),
         false => Vec::new(),
     }
 }

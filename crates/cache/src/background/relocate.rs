@@ -491,7 +491,7 @@ impl<'e> Job<'e> {
             locked = self.lock_unless_flushed(generation)?;
         }
         if !elsewhere.is_empty() {
-            crash_point("descent: committed above");
+            crash_point("demotion: committed at the upper level");
         }
         for output in elsewhere {
             let log = &engine.shared().logs()[usize::from(output.slot.tier)];

@@ -33,7 +33,7 @@ pub(crate) struct Scheduler {
 /// The number of partitions: no more than have memory to work in.
 pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
     let most = if config.tiers.is_empty() { 1 } else { geometry.shards().min(PARTS_MAX) };
-    let moves = |parts| moving_max(config.memory_bytes, parts, geometry) > 0;
+    let moves = |parts| relocations_max(config.memory_bytes, parts, geometry) > 0;
     let fits = |&parts: &usize| {
         2 * parts as u64 * u64::from(geometry.segment_bytes()) <= config.memory_bytes / SHARE
             && (moves(parts) || !moves(1))
@@ -43,37 +43,37 @@ pub(crate) fn parts(config: &Config, geometry: &Geometry) -> usize {
 
 /// Bytes of memory of all partitions: for each a segment to read and one to write, and those that it relocates, with
 /// lists of their records. Without tiers segments have no bytes.
-pub(crate) fn bytes(config: &Config, geometry: &Geometry, rungs: usize) -> u64 {
+pub(crate) fn bytes(config: &Config, geometry: &Geometry, levels: usize) -> u64 {
     let parts = parts(config, geometry);
     // One segment at a time can be demoted, however little memory there is.
-    let moving = moving_max(config.memory_bytes, parts, geometry).max(usize::from(rungs > 1));
+    let moving = relocations_max(config.memory_bytes, parts, geometry).max(usize::from(levels > 1));
     let segment_bytes = u64::from(geometry.segment_bytes());
     parts as u64
-        * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, rungs)))
+        * (2 * segment_bytes + moving as u64 * (segment_bytes + list_bytes(segment_bytes, levels)))
 }
 
 /// Bytes of the lists for a segment that is relocated. A list has up to twice the room that it needs, and demoted
 /// records are listed once more when they are dealt out to new segments.
-fn list_bytes(segment_bytes: u64, rungs: usize) -> u64 {
-    let lists = if rungs > 1 { 2 } else { 1 };
+fn list_bytes(segment_bytes: u64, levels: usize) -> u64 {
+    let lists = if levels > 1 { 2 } else { 1 };
     let listed = lists * 2 * size_of::<Item<'_>>() + size_of::<Name>();
     segment_bytes / LISTED_BYTES * listed as u64
 }
 
 /// Segments that a partition relocates at once, at most.
-fn moving_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
+fn relocations_max(memory_bytes: u64, parts: usize, geometry: &Geometry) -> usize {
     merge::segments_max(memory_bytes / parts as u64, geometry.segment_bytes() as usize)
 }
 
 impl Scheduler {
     pub(crate) fn new(config: &Config, engine: &Engine) -> Self {
         let (shards, parts) = (engine.shards().len(), parts(config, engine.geometry()));
-        let moving_max = moving_max(config.memory_bytes, parts, engine.geometry());
+        let relocations_max = relocations_max(config.memory_bytes, parts, engine.geometry());
         let part = |at: usize| {
             let reader = engine.shared().quiesce().join()?;
             let shards = shards * at / parts..shards * (at + 1) / parts;
             let segment_bytes = engine.geometry().segment_bytes() as usize;
-            Some(Mutex::new(Maintenance::new(reader, shards, moving_max, segment_bytes)))
+            Some(Mutex::new(Maintenance::new(reader, shards, relocations_max, segment_bytes)))
         };
         Self { parts: (0..parts).filter_map(part).collect(), slices: AtomicUsize::new(0) }
     }

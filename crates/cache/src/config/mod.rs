@@ -166,7 +166,7 @@ pub struct Tuning {
     pub log_slots: Option<u32>,
     /// Write budgets use the seconds passed to [`crate::Cache::maintain`] instead of the machine's clock, so that a run
     /// can be repeated.
-    pub budgets_by_told_time: bool,
+    pub budgets_by_given_time: bool,
 }
 
 impl Default for Tuning {
@@ -179,7 +179,7 @@ impl Default for Tuning {
             index_percent: 75,
             log_ring_pages: 64,
             log_slots: None,
-            budgets_by_told_time: false,
+            budgets_by_given_time: false,
         }
     }
 }

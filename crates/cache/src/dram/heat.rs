@@ -20,10 +20,10 @@ impl Origin {
     /// Takes the next seal sequence. Skips sequences of segments that could have an origin equal to [`Self::NONE`]: no
     /// tombstone would be written when their records are replaced.
     pub(crate) fn next_seq(counter: &AtomicU64) -> u64 {
-        let is_told = |seq| Self::of(Sealed { number: 0, seq }).to_bits() != Self::NONE;
+        let is_distinct = |seq| Self::of(Sealed { number: 0, seq }).to_bits() != Self::NONE;
         loop {
             let seq = counter.fetch_add(1, Ordering::Relaxed);
-            if is_told(seq) {
+            if is_distinct(seq) {
                 return seq;
             }
         }

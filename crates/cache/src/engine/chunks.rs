@@ -12,27 +12,27 @@ use std::sync::atomic::Ordering;
 
 /// Begins the upload of a large item.
 pub(crate) fn begin_item(engine: &Engine) -> ItemId {
-    let mut doomed = lock(&engine.doomed);
+    let mut garbage_chunks = lock(&engine.garbage_chunks);
     let item = ItemId(engine.next_item());
-    doomed.begin_upload(item);
+    garbage_chunks.begin_upload(item);
     item
 }
 
 /// Ends uploads: a manifest owns the chunks, or they are removed.
 pub(crate) fn end_uploads(engine: &Engine, runs: &[Run]) {
-    let mut doomed = lock(&engine.doomed);
-    runs.iter().for_each(|run| doomed.end_upload(run.item));
+    let mut garbage_chunks = lock(&engine.garbage_chunks);
+    runs.iter().for_each(|run| garbage_chunks.end_upload(run.item));
 }
 
 /// The uploads in progress, and the number of the next item.
 pub(crate) fn uploads(engine: &Engine) -> (HashSet<ItemId>, u64) {
-    let doomed = lock(&engine.doomed);
-    (doomed.uploads(), engine.next_item.load(Ordering::Relaxed))
+    let garbage_chunks = lock(&engine.garbage_chunks);
+    (garbage_chunks.uploads(), engine.next_item.load(Ordering::Relaxed))
 }
 
 /// Gives the background chunks of items that are gone to remove.
 pub(crate) fn discard_runs(engine: &Engine, runs: impl Iterator<Item = Run>) {
-    lock(&engine.doomed).add(runs);
+    lock(&engine.garbage_chunks).add(runs);
 }
 
 /// Discards the chunks of a record that is gone, if it is a large item.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), OpenError> {
     (0..engine.shared.slots().tiers().len()).try_for_each(|tier| {
         write_superblock(engine, tier, clean)?;
-        crash_point("superblocks: a tier was told");
+        crash_point("superblocks: one is written");
         Ok(())
     })
 }
@@ -51,7 +51,7 @@ fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), Ope
 
 /// Writes the superblocks while the cache is open. The log of a failed tier fails; in strict mode the superblocks then
 /// mark all logs as unusable, and nothing more is written.
-pub(crate) fn tell_all_tiers(engine: &Engine) -> io::Result<()> {
+pub(crate) fn write_while_open(engine: &Engine) -> io::Result<()> {
     let failed = engine.shared.slots().tiers().iter().map(TierStore::has_failed);
     let logs = engine.shared.logs().iter().zip(failed);
     logs.filter(|(_, failed)| *failed).for_each(|(log, _)| log.fail());
@@ -72,8 +72,8 @@ pub(crate) fn has_failed_log(engine: &Engine) -> bool {
 pub(crate) fn distrust_failed_logs(engine: &Engine) {
     if engine.is_strict && has_failed_log(engine) && !engine.is_distrusted.load(Ordering::Relaxed) {
         let tiers = 0..engine.shared.slots().tiers().len();
-        let told = tiers.filter(|&tier| write_superblock(engine, tier, false).is_ok()).count();
-        engine.is_distrusted.store(told > 0, Ordering::Release);
+        let written = tiers.filter(|&tier| write_superblock(engine, tier, false).is_ok()).count();
+        engine.is_distrusted.store(written > 0, Ordering::Release);
     }
 }
 
@@ -87,17 +87,17 @@ pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
             false => log.make_durable(engine.shared.slots())?,
         }
     }
-    tell_strict(engine).map_err(io::Error::other)
+    write_strict(engine).map_err(io::Error::other)
 }
 
 /// Marks the logs in the superblocks as complete after a power loss, once they are durable. Before that their
 /// directories may be from before a run that was not strict.
-pub(crate) fn tell_strict(engine: &Engine) -> Result<(), OpenError> {
-    let mut told = lock(&engine.told_strict);
-    if !*told && !has_failed_log(engine) {
+pub(crate) fn write_strict(engine: &Engine) -> Result<(), OpenError> {
+    let mut written = lock(&engine.strict_written);
+    if !*written && !has_failed_log(engine) {
         engine.has_durable_logs.store(true, Ordering::Relaxed);
         write_superblocks(engine, false)?;
-        *told = true;
+        *written = true;
     }
     Ok(())
 }
@@ -130,14 +130,14 @@ pub(crate) fn make_frees_durable(engine: &Engine) {
 /// power loss must be followed by. A crash of the process must not, since the state has the flush that was made.
 pub(crate) fn plan_flush(engine: &Engine, durable: io::Result<()>, due: u32) -> io::Result<()> {
     let Some(planned) = engine.field(Field::FlushDue) else { return durable };
-    let mut told = lock(&engine.told_due);
+    let mut written = lock(&engine.due_written);
     planned.store(due.into(), Ordering::Relaxed);
-    if engine.is_strict && (durable.is_err() || *told != Some(due)) {
+    if engine.is_strict && (durable.is_err() || *written != Some(due)) {
         // If that fails, some superblocks may have the new time and the rest the old one.
-        *told = None;
+        *written = None;
         durable?;
-        tell_all_tiers(engine)?;
-        *told = Some(due);
+        write_while_open(engine)?;
+        *written = Some(due);
     }
     Ok(())
 }

@@ -10,16 +10,16 @@ use std::sync::atomic::Ordering;
 const WORKING_PERCENT: u64 = 4;
 
 /// Segment slots of a tier level that are kept free, so that sealing never waits.
-pub(crate) fn places_kept_free(engine: &Engine, rung: u16) -> u32 {
+pub(crate) fn places_kept_free(engine: &Engine, level: u16) -> u32 {
     let slots = engine.shared.slots();
-    (slots.total_on(rung) / 200).max(2) + slots.places_to_move_into(rung)
+    (slots.total_on(level) / 200).max(2) + slots.places_to_move_into(level)
 }
 
 /// Whether a segment may be sealed that is not sealed to free DRAM. If not, free slots are fewer than
 /// [`places_kept_free`], and segments are being reclaimed.
 pub(crate) fn may_seal(engine: &Engine) -> bool {
     let slots = engine.shared.slots();
-    slots.rungs().any(|rung| slots.free_on(rung) > slots.places_to_move_into(rung))
+    slots.levels().any(|level| slots.free_on(level) > slots.places_to_move_into(level))
 }
 
 /// Decides whether the cache is full, and so may evict records.
@@ -34,7 +34,7 @@ pub(crate) fn judge_fullness(engine: &Engine) {
     let crowded = has_tiers && is_full_once_written(engine);
     counters.crowded().store(crowded, Ordering::Relaxed);
     let full = match has_tiers {
-        true => engine.shared.slots().rungs().all(|rung| is_full_on(engine, rung)),
+        true => engine.shared.slots().levels().all(|level| is_full_on(engine, level)),
         false => is_dram_full(engine),
     };
     if full {
@@ -49,9 +49,9 @@ pub(crate) fn judge_fullness(engine: &Engine) {
 fn is_full_once_written(engine: &Engine) -> bool {
     let slots = engine.shared.slots();
     let (mut live, mut room) = (engine.shared.counters().fresh_bytes().load(Ordering::Relaxed), 0);
-    for rung in slots.rungs() {
-        live += sum_on(engine, rung, TierCounters::live_place_bytes);
-        room += capacity_of(engine, rung) * u64::from(engine.full_percent);
+    for level in slots.levels() {
+        live += sum_on(engine, level, TierCounters::live_place_bytes);
+        room += capacity_of(engine, level) * u64::from(engine.full_percent);
     }
     live * 100 >= room
 }
@@ -67,29 +67,29 @@ pub(crate) fn may_drop(engine: &Engine) -> bool {
 }
 
 /// Bytes of live records on a tier level.
-pub(crate) fn live_bytes_on(engine: &Engine, rung: u16) -> u64 {
-    sum_on(engine, rung, |tier| tier.live_bytes().load(Ordering::Relaxed))
+pub(crate) fn live_bytes_on(engine: &Engine, level: u16) -> u64 {
+    sum_on(engine, level, |tier| tier.live_bytes().load(Ordering::Relaxed))
 }
 
 /// Bytes of keys and values stored on a tier level since the start.
-pub(crate) fn stored_bytes_on(engine: &Engine, rung: u16) -> u64 {
-    sum_on(engine, rung, |tier| tier.stored_payload_bytes().load(Ordering::Relaxed))
+pub(crate) fn stored_bytes_on(engine: &Engine, level: u16) -> u64 {
+    sum_on(engine, level, |tier| tier.stored_payload_bytes().load(Ordering::Relaxed))
 }
 
 /// Bytes of all segments of a tier level.
-pub(crate) fn capacity_of(engine: &Engine, rung: u16) -> u64 {
-    u64::from(engine.shared.slots().total_on(rung)) * u64::from(engine.geometry.segment_bytes())
+pub(crate) fn capacity_of(engine: &Engine, level: u16) -> u64 {
+    u64::from(engine.shared.slots().total_on(level)) * u64::from(engine.geometry.segment_bytes())
 }
 
-fn sum_on(engine: &Engine, rung: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
+fn sum_on(engine: &Engine, level: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
     let counters = engine.shared.counters();
-    engine.shared.slots().on(rung).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
+    engine.shared.slots().on(level).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
 }
 
 /// Whether live records take at least [`Config::full_percent`](crate::Config::full_percent) of a tier level.
-pub(crate) fn is_full_on(engine: &Engine, rung: u16) -> bool {
-    let live = sum_on(engine, rung, TierCounters::live_place_bytes);
-    live * 100 >= capacity_of(engine, rung) * u64::from(engine.full_percent)
+pub(crate) fn is_full_on(engine: &Engine, level: u16) -> bool {
+    let live = sum_on(engine, level, TierCounters::live_place_bytes);
+    live * 100 >= capacity_of(engine, level) * u64::from(engine.full_percent)
 }
 
 /// Whether live records take at least [`FULL_PERCENT`] of DRAM, without working tiers.

@@ -18,7 +18,7 @@ use crate::platform::mapped::stage;
 use crate::platform::quiesce::Guard;
 
 /// Drops all records in DRAM if a part of the state is lost. The caller must not hold a shard's lock.
-pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
+pub(crate) fn handle(engine: &Engine, guard: Guard<'_>) {
     let Some(state) = engine.shared.state() else { return };
     let _one_thread = state.begin_handling_loss();
     if state.loss().stage() != stage::FOUND {
@@ -29,7 +29,7 @@ pub(crate) fn settle(engine: &Engine, guard: Guard<'_>) {
     for shard in &engine.shards {
         shard.lock(&engine.shared, guard).drop_residents();
     }
-    state.loss().settle();
+    state.loss().mark_handled();
 }
 
 #[cfg(all(test, not(loom)))]
@@ -98,7 +98,7 @@ mod tests {
         };
         assert!(session.is_intact());
         assert!(crate::replace_lost(hit.record.key.as_ptr().addr()));
-        assert!(!session.is_intact(), "who has copied it is told");
+        assert!(!session.is_intact(), "a reader that has copied it learns of the loss");
     }
 
     #[test]

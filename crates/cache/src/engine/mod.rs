@@ -65,9 +65,9 @@ pub(crate) struct Engine {
     /// In strict mode: the logs on the tiers hold all changes that were ever acknowledged.
     has_durable_logs: AtomicBool,
     /// Whether the superblocks mark them as complete.
-    told_strict: Mutex<bool>,
+    strict_written: Mutex<bool>,
     /// In strict mode: the time of the next flush in all superblocks; `None` if they may differ.
-    told_due: Mutex<Option<u32>>,
+    due_written: Mutex<Option<u32>>,
     /// The state has copies of these numbers, which may be lost.
     next_seq: AtomicU64,
     next_item: AtomicU64,
@@ -86,7 +86,7 @@ pub(crate) struct Engine {
     /// Bytes of records that reclaim has reinserted beyond its share of each segment.
     kept_ahead: AtomicU64,
     /// Chunks of items that are gone.
-    doomed: Mutex<GarbageChunks>,
+    garbage_chunks: Mutex<GarbageChunks>,
     /// Memory in MiB (`-m`) with which records of [`crate::RECORD_BYTES_WARNED`] fill the tiers; `None` if no size
     /// does.
     filling_mebibytes: Option<u64>,
@@ -103,7 +103,7 @@ getters! {
         filling_mebibytes: Option<u64>,
         is_strict: bool,
         kept_ahead: &AtomicU64,
-        doomed: &Mutex<GarbageChunks>,
+        garbage_chunks: &Mutex<GarbageChunks>,
         recovery: &Recovery,
         geometry: &Geometry,
         evicts: bool,
@@ -147,8 +147,8 @@ impl Engine {
             is_strict: config.durability == Durability::Power,
             is_distrusted: AtomicBool::new(false),
             has_durable_logs: AtomicBool::new(parts.has_durable_logs),
-            told_strict: Mutex::new(parts.has_durable_logs),
-            told_due: Mutex::new(Some(flush_due)),
+            strict_written: Mutex::new(parts.has_durable_logs),
+            due_written: Mutex::new(Some(flush_due)),
             next_seq,
             next_item,
             recovery: Recovery::none(),
@@ -161,7 +161,7 @@ impl Engine {
             hangs: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
             kept_ahead: AtomicU64::new(0),
-            doomed: Mutex::default(),
+            garbage_chunks: Mutex::default(),
             fixed_bytes: parts.fixed_bytes,
         }
     }

@@ -161,7 +161,7 @@ impl Cache {
         let mut reader = reader.ok_or_else(|| io::Error::other("too many sessions"))?;
         let guard = self.engine.shared().quiesce().guard(&reader);
         // Before the shards: chunks added from now on may belong to items that come after the flush.
-        lock(self.engine.doomed()).clear();
+        lock(self.engine.garbage_chunks()).clear();
         for (at, shard) in self.engine.shards().iter().enumerate() {
             self.engine.flush(&mut shard.lock(self.engine.shared(), guard), at);
         }
@@ -184,7 +184,7 @@ impl Cache {
     /// Reports evictions and reclaims to `observer` from now on, as long as the cache lives. A second observer is
     /// ignored.
     pub fn observe(&self, observer: Arc<dyn Observer>) {
-        self.engine.shared().told().set(observer);
+        self.engine.shared().observer().set(observer);
     }
 
     /// Whether a part of the state was lost while it was in use, see [`crate::replace_lost`]: the records in DRAM were

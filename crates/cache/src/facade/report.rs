@@ -130,7 +130,7 @@ fn stats(engine: &Engine) -> CacheStats {
         write_buffer: get(counters.blocks(Lane::Fresh)) * block,
         read_cache: get(counters.blocks(Lane::Hot)) * block,
         free: engine.shared().arena().idle() * block,
-        // Blocks that were set aside are told as what they hold.
+        // Blocks that were set aside are texts as what they hold.
         staging: engine.fixed_bytes() - engine.shared().arena().prepaid_blocks() * block,
         write_buffer_records: counters.records(Lane::Fresh).load(Ordering::Relaxed),
         read_cache_records: counters.records(Lane::Hot).load(Ordering::Relaxed),
@@ -190,7 +190,7 @@ fn tier_stats(
     let health = store.device().health();
     TierStats {
         label: store.device().label().to_owned(),
-        level: store.rung(),
+        level: store.level(),
         capacity_bytes: u64::from(store.segments()) * segment_bytes,
         records: counters.records().load(Ordering::Relaxed),
         live_bytes,
@@ -236,7 +236,7 @@ fn describe(engine: &Engine) -> Vec<Note> {
         display_bytes(geometry.inline_bytes_max() as u64),
     ))];
     for tier in engine.shared().slots().tiers() {
-        let level = match tier.rung() {
+        let level = match tier.level() {
             0 => String::new(),
             level => format!(", tier level {level}"),
         };
@@ -286,8 +286,8 @@ mod tests {
     use super::rounded;
 
     #[test]
-    fn numbers_are_told_as_people_say_them() {
-        let told = [0, 9_999, 10_000, 9_999_999, 10_000_000].map(rounded);
-        assert_eq!(told, ["0", "9999", "10 thousand", "9999 thousand", "10 million"]);
+    fn large_numbers_are_rounded() {
+        let texts = [0, 9_999, 10_000, 9_999_999, 10_000_000].map(rounded);
+        assert_eq!(texts, ["0", "9999", "10 thousand", "9999 thousand", "10 million"]);
     }
 }

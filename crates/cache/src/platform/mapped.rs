@@ -25,7 +25,7 @@ pub(crate) mod stage {
     /// A page was not there, and zeros are in its place.
     pub(crate) const FOUND: u32 = 1;
     /// The cache no longer reads what was stored in the file before.
-    pub(crate) const SETTLED: u32 = 2;
+    pub(crate) const HANDLED: u32 = 2;
 }
 
 impl Loss {
@@ -59,8 +59,8 @@ impl Loss {
         self.stage_after_reads() != stage::WHOLE
     }
 
-    pub(crate) fn settle(self) {
-        self.0.store(stage::SETTLED, Ordering::Release);
+    pub(crate) fn mark_handled(self) {
+        self.0.store(stage::HANDLED, Ordering::Release);
     }
 }
 

@@ -254,7 +254,7 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
     let (entries_max, buckets_max) = (entries_max(engine), buckets_max(engine));
     let (mut found, mut entries, mut lost) = (Vec::new(), Vec::new(), Vec::new());
     let mut buckets_min = 0;
-    let mut unsaid = Vec::new();
+    let mut unlogged = Vec::new();
     let replays = engine.recovery().replays();
     for (place, slot, logged) in segments {
         let footer = read_footer(engine, place, buffer).filter(|footer| {
@@ -282,7 +282,7 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
             if !tombstones.void(name.short()) {
                 entries.push(packed(name, footer.number()));
             } else if !tombstones.void_for_good(name.short()) {
-                unsaid.push((place.tier, slot, name));
+                unlogged.push((place.tier, slot, name));
             }
         }
         let some = entries[before..].iter().map(|&entry| unpacked(entry).0.pos);
@@ -308,7 +308,7 @@ fn recover_shard(engine: &Engine, reader: &mut Reader, at: usize, buffer: &mut A
     }
     // Names that were changed in an earlier start, before the shard was recovered, have a tombstone for all segments of
     // the shard, which cleaning drops.
-    for (tier, slot, name) in unsaid {
+    for (tier, slot, name) in unlogged {
         engine.shared().logs()[usize::from(tier)].ensure_room(engine.shared().slots());
         engine.shared().logs()[usize::from(tier)].tombstone(slot, name);
     }

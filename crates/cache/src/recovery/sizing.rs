@@ -111,13 +111,13 @@ fn capacity(config: &Config) -> u64 {
 fn index_room(config: &Config, geometry: &Geometry) -> u64 {
     let memory = config.memory_bytes;
     let (shards, block) = (geometry.shards() as u64, u64::from(geometry.block_bytes()));
-    let rungs = 1 + config.tiers.iter().filter(|tier| tier.is_below).count();
+    let levels = 1 + config.tiers.iter().filter(|tier| tier.is_below).count();
     let segments =
         config.tiers.iter().map(|t| segments_on(t.device.as_ref(), geometry.segment_bytes()));
     let logs = segments.map(TombstoneLog::bytes_for).sum::<u64>();
     let tables = DramTable::bytes_for(DramTable::BUCKET_BITS_MIN) * shards;
     let fixed =
-        scheduler::bytes(config, geometry, rungs) + layout(config, geometry).bytes() as u64 + logs;
+        scheduler::bytes(config, geometry, levels) + layout(config, geometry).bytes() as u64 + logs;
     let blocks = memory / block;
     let spare = Division::of(geometry, blocks, 0).reserve * 3 + blocks / 64;
     let taken = fixed + tables + memory / SKETCH_SHARE + (shards + spare) * block;
@@ -223,7 +223,7 @@ mod tests {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/size.md");
         let readme = std::fs::read_to_string(readme).unwrap();
         let rows = [2, 20, 100, 512, 1024, 4096].map(row);
-        let is_told = rows.iter().all(|row| readme.contains(row.as_str()));
-        assert!(is_told, "docs/guide/size.md:\n{}", rows.join("\n"));
+        let is_distinct = rows.iter().all(|row| readme.contains(row.as_str()));
+        assert!(is_distinct, "docs/guide/size.md:\n{}", rows.join("\n"));
     }
 }

@@ -150,7 +150,7 @@ fn judge(
         match (0..config.tiers.len()).find(|&tier| failed(tier)) {
             None if !state.header().is_ahead_of(mount.epochs) => {
                 // All tiers have at least the oldest epoch; this start may crash before they have its own.
-                state.field(Field::Told).store(mount.epochs.0, Ordering::Relaxed);
+                state.field(Field::EpochOfAll).store(mount.epochs.0, Ordering::Relaxed);
                 return Ok((state, Past::Process));
             }
             None => mount.go_cold(config, &why_behind(mount))?,
@@ -177,7 +177,7 @@ fn judge(
                 } else {
                     (seq + SEQ_LEAP, found.next_cas + CAS_LEAP * u64::from(found.shards))
                 };
-                state.field(Field::Told).store(mount.epochs.1, Ordering::Relaxed);
+                state.field(Field::EpochOfAll).store(mount.epochs.1, Ordering::Relaxed);
                 state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
                 state.field(Field::FirstCas).store(cas, Ordering::Relaxed);
                 state.field(Field::Clock).store(found.clock.into(), Ordering::Relaxed);
@@ -200,7 +200,7 @@ enum Doubt {
 
 /// Why the tiers can't be trusted without the state of their last run; `None` if they can.
 fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<Doubt> {
-    if mount.missed.is_some() || found.tells_all() {
+    if mount.missed.is_some() || found.has_complete_logs() {
         return mount.missed.clone().map(Doubt::Mismatch);
     }
     Some(match boot_words(config.boot) == found.boot {
@@ -299,11 +299,11 @@ fn assemble(
     let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&shared, &shards, matches!(past, Past::Process));
-    let told_all = mount.found.is_some_and(|found| found.tells_all());
+    let has_complete_logs = mount.found.is_some_and(|found| found.has_complete_logs());
     let parts = Parts {
-        has_durable_logs: told_all && !matches!(past, Past::Cold),
+        has_durable_logs: has_complete_logs && !matches!(past, Past::Cold),
         geometry,
-        fixed_bytes: scheduler::bytes(config, &geometry, shared.slots().rungs().count())
+        fixed_bytes: scheduler::bytes(config, &geometry, shared.slots().levels().count())
             + state_bytes(config, &shared),
         filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
         shared,
@@ -415,7 +415,7 @@ fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
     }
     open_tiers(config, &engine)?;
     if let Some(state) = engine.shared().state() {
-        state.field(Field::Told).store(engine.epoch(), Ordering::Release);
+        state.field(Field::EpochOfAll).store(engine.epoch(), Ordering::Release);
     }
     Ok(engine)
 }
@@ -444,15 +444,15 @@ fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
     let of_state = |state: &State, tier| {
         state.log_field(tier, LogField::Balance).load(Ordering::Relaxed).cast_signed()
     };
-    let told = mount.balances.iter().copied();
+    let stored = mount.balances.iter().copied();
     let is_clean = mount.found.is_some_and(|found| found.clean);
     match (past, state) {
         (Past::Process, Some(state)) => Carried::new(
             (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
             time(state),
         ),
-        (Past::Tiers, Some(state)) if is_clean => Carried::new(told.collect(), time(state)),
-        _ => Carried::new(told.map(|balance| balance.min(0)).collect(), 0),
+        (Past::Tiers, Some(state)) if is_clean => Carried::new(stored.collect(), time(state)),
+        _ => Carried::new(stored.map(|balance| balance.min(0)).collect(), 0),
     }
 }
 
@@ -492,5 +492,5 @@ fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
             })?,
         }
     }
-    durability::tell_strict(engine)
+    durability::write_strict(engine)
 }

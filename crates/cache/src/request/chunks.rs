@@ -18,7 +18,7 @@ impl Pin {
     /// See [`crate::Session::pin`].
     pub(crate) fn new(engine: &Arc<Engine>, manifest: &Manifest) -> Self {
         let items: Vec<_> = manifest.runs.iter().map(|run| run.item).collect();
-        let in_time = lock(engine.doomed()).pin(&items);
+        let in_time = lock(engine.garbage_chunks()).pin(&items);
         Self { engine: Arc::clone(engine), items, in_time }
     }
 
@@ -30,8 +30,8 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut doomed = lock(self.engine.doomed());
-        self.items.iter().for_each(|&item| doomed.unpin(item));
+        let mut garbage_chunks = lock(self.engine.garbage_chunks());
+        self.items.iter().for_each(|&item| garbage_chunks.unpin(item));
     }
 }
 

@@ -122,7 +122,7 @@ impl Session {
 
     #[cold]
     fn meet_loss(&self) {
-        lost::settle(self.engine(), self.guard());
+        lost::handle(self.engine(), self.guard());
         self.stage.set(self.loss.stage());
     }
 

@@ -107,7 +107,7 @@ impl Session {
         // Prefetched during the lookup in DRAM, for one on tiers.
         shard.deferred_at().prefetch(name.pos);
         let mut locked = shard.lock(engine.shared(), guard);
-        let (mut doomed, mut unread) = (Candidates::new(), Unread::new());
+        let (mut removable, mut unread) = (Candidates::new(), Unread::new());
         let current = if let Some((resident, record, at)) =
             shard.find_resident(engine.shared(), guard, &key, name.pos)
         {
@@ -117,7 +117,7 @@ impl Session {
         } else {
             match look_on_flash(engine, &locked, name, &known) {
                 Ok(seen) => {
-                    (doomed, unread) = (seen.doomed, seen.unread);
+                    (removable, unread) = (seen.removable, seen.unread);
                     seen.current
                 }
                 Err(search) => return Update::Read(search),
@@ -145,12 +145,12 @@ impl Session {
                 if expired {
                     count(engine.shared().counters().expired());
                 }
-                locked.log_void(name, &current, &doomed, &unread);
+                locked.log_void(name, &current, &removable, &unread);
                 locked.remove(name, &current);
                 (Update::Done { cas: 0 }, None)
             }
             Change::Store(new) => {
-                let voided = (&current, &doomed[..], &unread[..]);
+                let voided = (&current, &removable[..], &unread[..]);
                 let stored = self.store(&mut locked, &key, name, voided, &new, now);
                 if !matches!(stored, Update::Done { .. }) {
                     return stored;
@@ -162,7 +162,7 @@ impl Session {
                 (stored, new.value.manifest())
             }
         };
-        for sealed in &doomed {
+        for sealed in &removable {
             chunks::note_lost(engine, shard, *sealed);
             locked.unlink(name, sealed.number, None);
         }
@@ -186,7 +186,7 @@ impl Session {
         locked: &mut Locked<'_>,
         key: &Key<'_>,
         name: Name,
-        (current, doomed, unread): (&Current<'_>, &[Sealed], &[Sealed]),
+        (current, removable, unread): (&Current<'_>, &[Sealed], &[Sealed]),
         new: &NewRecord<'_>,
         now: u32,
     ) -> Update {
@@ -218,7 +218,7 @@ impl Session {
             return Update::Wait;
         }
         // In this order a crash in between loses the record; in the other one it could bring back an older one.
-        locked.log_void(name, current, doomed, unread);
+        locked.log_void(name, current, removable, unread);
         locked.commit();
         match current {
             Current::Resident(old, _, at) => {
@@ -261,7 +261,7 @@ impl Session {
 struct Seen<'a> {
     current: Current<'a>,
     /// Entries that may be older records of the key, and can't be read or need not be: a change removes them.
-    doomed: Candidates,
+    removable: Candidates,
     /// Entries that were not read: a change defers them.
     unread: Unread,
 }
@@ -275,7 +275,7 @@ fn look_on_flash<'a>(
     name: Name,
     known: &Known<'a>,
 ) -> Result<Seen<'a>, Box<Search>> {
-    let absent = |doomed, unread| Ok(Seen { current: Current::Absent, doomed, unread });
+    let absent = |removable, unread| Ok(Seen { current: Current::Absent, removable, unread });
     if matches!(known, Known::NeverStored) {
         return absent(Candidates::new(), Unread::new());
     }
@@ -308,17 +308,17 @@ fn look_on_flash<'a>(
     // An unreadable record may be an older one of the key that can be read again later.
     let rejected = &evidence.search.rejected;
     let unreadable = |sealed: &Sealed| rejected.iter().any(|r| r.unreadable && r.sealed == *sealed);
-    let doomed = candidates.iter().copied().filter(unreadable).collect();
+    let removable = candidates.iter().copied().filter(unreadable).collect();
     if let Some((sealed, record)) = matched(evidence)
         && candidates.contains(&sealed)
     {
         let current = Current::Sealed(sealed, record);
-        return Ok(Seen { current, doomed, unread: Unread::new() });
+        return Ok(Seen { current, removable, unread: Unread::new() });
     }
     if candidates.iter().all(|candidate| evidence.search.was_rejected(*candidate)) {
-        return absent(doomed, Unread::new());
+        return absent(removable, Unread::new());
     }
-    unread(locked, &mut candidates, name, Some(evidence.search), doomed)
+    unread(locked, &mut candidates, name, Some(evidence.search), removable)
 }
 
 /// Asks for the next read. A candidate without a place to read (a segment of extents only, none of them at the name's
@@ -328,11 +328,11 @@ fn unread<'a>(
     candidates: &mut Candidates,
     name: Name,
     before: Option<&Search>,
-    doomed: Candidates,
+    removable: Candidates,
 ) -> Result<Seen<'a>, Box<Search>> {
     match next_search(locked.shard(), candidates, name, before) {
         Some(search) => Err(search),
-        None => Ok(Seen { current: Current::Absent, doomed, unread: Unread::new() }),
+        None => Ok(Seen { current: Current::Absent, removable, unread: Unread::new() }),
     }
 }
 
@@ -356,7 +356,7 @@ impl Locked<'_> {
         &mut self,
         name: Name,
         current: &Current<'_>,
-        doomed: &[Sealed],
+        removable: &[Sealed],
         unread: &[Sealed],
     ) {
         if self.shared().logs().is_empty() {
@@ -367,7 +367,7 @@ impl Locked<'_> {
             Current::Resident(old, ..) => self.log_tombstone_of_origin(name, old),
             Current::Sealed(sealed, _) => self.log_tombstone(name, sealed.number),
         }
-        doomed.iter().for_each(|sealed| self.log_tombstone_by_prefix(name, sealed.number));
+        removable.iter().for_each(|sealed| self.log_tombstone_by_prefix(name, sealed.number));
         unread.iter().for_each(|sealed| self.log_tombstone(name, sealed.number));
         self.log_change(name);
     }

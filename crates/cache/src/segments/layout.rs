@@ -98,7 +98,7 @@ pub(crate) enum FirstPage {
 
 impl Superblock {
     /// Whether the tier's log, as its directory lists it, holds all that was acknowledged.
-    pub(crate) fn tells_all(&self) -> bool {
+    pub(crate) fn has_complete_logs(&self) -> bool {
         self.clean || self.strict
     }
 

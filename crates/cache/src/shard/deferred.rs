@@ -98,7 +98,12 @@ impl Locked<'_> {
 
     /// Decides the deferred entries of a segment, which has these names. An entry that should return but finds no room
     /// in the index stays deferred; the names of these are returned.
-    pub(crate) fn settle(&mut self, number: u16, names: &[Name], glance: &mut Glance) -> Vec<Name> {
+    pub(crate) fn decide_deferred(
+        &mut self,
+        number: u16,
+        names: &[Name],
+        glance: &mut Glance,
+    ) -> Vec<Name> {
         let before = self.state.deferred.bytes();
         let deferred = self.state.deferred.take_segment(number, glance);
         let (mut at, mut stuck) = (0, Vec::new());

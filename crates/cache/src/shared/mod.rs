@@ -12,7 +12,7 @@ use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
-use crate::shared::observer::Told;
+use crate::shared::observer::ObserverSlot;
 use crate::state::State;
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     ages: Ages,
     quiesce: Quiesce,
     counters: Arc<Counters>,
-    told: Told,
+    observer: ObserverSlot,
     slots: Slots,
     /// One per tier.
     logs: Vec<TombstoneLog>,
@@ -91,7 +91,7 @@ getters! {
         admission: &Admission,
         logs: &[TombstoneLog],
         slots: &Slots,
-        told: &Told,
+        observer: &ObserverSlot,
         counters: &Arc<Counters>,
     }
 }
@@ -106,7 +106,7 @@ impl Shared {
             ages: Ages::new(sizes.shards),
             quiesce: Quiesce::new(sizes.readers),
             counters,
-            told: Told::default(),
+            observer: ObserverSlot::default(),
             garbage: Mutex::default(),
             reserve: sizes.reserve,
             fresh_max: AtomicU64::new(sizes.fresh_max),

@@ -35,9 +35,9 @@ pub enum Reclaim {
 
 /// The observer, if there is one.
 #[derive(Default)]
-pub(crate) struct Told(OnceLock<Arc<dyn Observer>>);
+pub(crate) struct ObserverSlot(OnceLock<Arc<dyn Observer>>);
 
-impl Told {
+impl ObserverSlot {
     /// Sets the observer, unless there is one.
     pub(crate) fn set(&self, observer: Arc<dyn Observer>) {
         let _ = self.0.set(observer);

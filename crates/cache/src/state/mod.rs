@@ -62,7 +62,7 @@ impl StateOwner {
         }
         let (words, _) = page.as_chunks::<8>();
         let word = |at: usize| u64::from_ne_bytes(words[at]);
-        let epoch = word(Field::Epoch as usize).max(word(Field::Told as usize));
+        let epoch = word(Field::Epoch as usize).max(word(Field::EpochOfAll as usize));
         Ok((word(0) == MAGIC).then_some(Self { set: word(1 + SET_AT), epoch }))
     }
 
@@ -245,7 +245,7 @@ pub(crate) enum Field {
     /// 1 when the state is complete.
     Ready,
     /// The epoch that all tiers have in their superblocks; 0 in states from before this field.
-    Told,
+    EpochOfAll,
 }
 
 /// The first page of a state, whatever comes behind it.
@@ -253,7 +253,7 @@ pub(crate) enum Field {
 pub(crate) struct Header {
     blocks: u32,
     epoch: u64,
-    told: u64,
+    epoch_of_all: u64,
 }
 
 getters! {
@@ -264,20 +264,21 @@ getters! {
 
 impl Header {
     fn of(words: &[AtomicU64]) -> Self {
-        let [blocks, epoch, told] = [1 + BLOCKS_AT, Field::Epoch as usize, Field::Told as usize]
-            .map(|at| words[at].load(Ordering::Relaxed));
-        Self { blocks: blocks as u32, epoch, told }
+        let [blocks, epoch, epoch_of_all] =
+            [1 + BLOCKS_AT, Field::Epoch as usize, Field::EpochOfAll as usize]
+                .map(|at| words[at].load(Ordering::Relaxed));
+        Self { blocks: blocks as u32, epoch, epoch_of_all }
     }
 
     /// Whether superblocks with epochs from `oldest` to `newest` are older than the epoch that all tiers had. A start
     /// that crashed before it wrote all superblocks left some older ones, on tiers that lack nothing; a tier with a
     /// superblock that is older still was away.
     pub(crate) fn is_ahead_of(&self, (oldest, newest): (u64, u64)) -> bool {
-        let told = match self.told {
+        let epoch_of_all = match self.epoch_of_all {
             0 => newest.max(self.epoch.saturating_sub(1)),
-            told => told,
+            epoch_of_all => epoch_of_all,
         };
-        oldest < told
+        oldest < epoch_of_all
     }
 }
 

@@ -14,34 +14,34 @@ pub(crate) const OUTPUTS_MAX: u32 = MOVED_MAX as u32 - 1;
 
 impl Slots {
     /// All tier levels, the fastest first.
-    pub(crate) fn rungs(&self) -> impl DoubleEndedIterator<Item = u16> + use<> {
-        0..self.tiers.last().map_or(0, |tier| tier.rung + 1)
+    pub(crate) fn levels(&self) -> impl DoubleEndedIterator<Item = u16> + use<> {
+        0..self.tiers.last().map_or(0, |tier| tier.level + 1)
     }
 
     /// The working tiers of a tier level, with their numbers.
-    pub(crate) fn on(&self, rung: u16) -> impl Iterator<Item = (usize, &TierStore)> {
+    pub(crate) fn on(&self, level: u16) -> impl Iterator<Item = (usize, &TierStore)> {
         let tiers = self.tiers.iter().enumerate();
-        tiers.filter(move |(_, tier)| tier.rung == rung && tier.works())
+        tiers.filter(move |(_, tier)| tier.level == level && tier.works())
     }
 
     /// The next tier level below with a working tier.
-    pub(crate) fn below(&self, rung: u16) -> Option<u16> {
-        self.rungs().find(|&below| below > rung && self.on(below).next().is_some())
+    pub(crate) fn below(&self, level: u16) -> Option<u16> {
+        self.levels().find(|&below| below > level && self.on(below).next().is_some())
     }
 
     /// Free segment slots of a tier level.
-    pub(crate) fn free_on(&self, rung: u16) -> u32 {
-        self.on(rung).map(|(_, tier)| tier.free()).sum()
+    pub(crate) fn free_on(&self, level: u16) -> u32 {
+        self.on(level).map(|(_, tier)| tier.free()).sum()
     }
 
     /// Segment slots of a tier level.
-    pub(crate) fn total_on(&self, rung: u16) -> u32 {
-        self.on(rung).map(|(_, tier)| tier.segments).sum()
+    pub(crate) fn total_on(&self, level: u16) -> u32 {
+        self.on(level).map(|(_, tier)| tier.segments).sum()
     }
 
     /// Free segment slots of a tier level that seals leave to compaction and to demotion, which could free none
     /// without.
-    pub(crate) fn places_to_move_into(&self, rung: u16) -> u32 {
-        self.on(rung).map(|(_, tier)| (tier.segments / 64).clamp(1, OUTPUTS_MAX)).sum()
+    pub(crate) fn places_to_move_into(&self, level: u16) -> u32 {
+        self.on(level).map(|(_, tier)| (tier.segments / 64).clamp(1, OUTPUTS_MAX)).sum()
     }
 }

@@ -63,12 +63,12 @@ enum Clock {
     /// The machine's, counted from the start of the process.
     Machine(Instant),
     /// The time that background work passes in: unix seconds, the first ones and the latest.
-    Told { first: AtomicU32, latest: AtomicU32 },
+    Given { first: AtomicU32, latest: AtomicU32 },
 }
 
 impl Clock {
-    fn tell(&self, now: u32) {
-        if let Self::Told { first, latest } = self {
+    fn set(&self, now: u32) {
+        if let Self::Given { first, latest } = self {
             let _ = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             latest.fetch_max(now, Ordering::Relaxed);
         }
@@ -77,7 +77,7 @@ impl Clock {
     fn seconds(&self) -> f64 {
         match self {
             Self::Machine(start) => start.elapsed().as_secs_f64(),
-            Self::Told { first, latest } => {
+            Self::Given { first, latest } => {
                 let first = first.load(Ordering::Relaxed);
                 latest.load(Ordering::Relaxed).saturating_sub(first).into()
             }
@@ -124,8 +124,8 @@ impl Ledger {
             let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
             Account::new(rate.bytes_per_second(capacity), balance)
         };
-        let clock = match config.tuning.budgets_by_told_time {
-            true => Clock::Told { first: AtomicU32::new(0), latest: AtomicU32::new(0) },
+        let clock = match config.tuning.budgets_by_given_time {
+            true => Clock::Given { first: AtomicU32::new(0), latest: AtomicU32::new(0) },
             false => Clock::Machine(Instant::now()),
         };
         let ledger = Self {
@@ -146,7 +146,7 @@ impl Ledger {
     /// Charges the budgets with what was written since the last call, and updates their write policies. Background work
     /// must call it regularly; `now` in unix seconds.
     pub(crate) fn observe(&self, slots: &Slots, counters: &[TierCounters], now: u32) {
-        self.clock.tell(now);
+        self.clock.set(now);
         let idle = match self.idle_since.swap(0, Ordering::Relaxed) {
             0 => 0,
             since => now.saturating_sub(since),
@@ -275,7 +275,7 @@ mod tests {
         let mut config = Config::new(1 << 20);
         config.tiers = vec![Tier::new(Arc::new(SimDevice::new(8 << 20, 1)))];
         config.write_rates = vec![WriteRate::BytesPerSecond(1.0)];
-        config.tuning.budgets_by_told_time = true;
+        config.tuning.budgets_by_given_time = true;
         let counters = Arc::new(Counters::new(1, 1, 1));
         let none = |_| HashSet::new();
         let slots = Slots::new(&config.tiers, SEGMENT_BYTES, Arc::clone(&counters), none);

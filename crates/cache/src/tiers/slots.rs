@@ -23,8 +23,8 @@ const LOG_RESERVE: u32 = 1;
 pub(crate) struct TierStore {
     pub(crate) device: Arc<dyn Drive>,
     pub(crate) segments: u32,
-    /// Which rung of the ladder it is on; 0 is the fastest.
-    pub(super) rung: u16,
+    /// Which level of the ladder it is on; 0 is the fastest.
+    pub(super) level: u16,
     /// Byte offsets of free segments, the longest free first: circular reuse.
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
@@ -38,7 +38,7 @@ pub(crate) struct TierStore {
 getters! {
     TierStore {
         segments: u32,
-        rung: u16,
+        level: u16,
         device: &Arc<dyn Drive>,
     }
 }
@@ -144,9 +144,9 @@ impl Slots {
         counters: Arc<Counters>,
         used: impl Fn(usize) -> HashSet<u32>,
     ) -> Self {
-        let mut rung = 0;
+        let mut level = 0;
         let tiers = tiers.iter().enumerate().map(|(at, tier)| {
-            rung += u16::from(tier.is_below && at > 0);
+            level += u16::from(tier.is_below && at > 0);
             let segments = segments_on(tier.device.as_ref(), segment_bytes);
             let used = used(at);
             let free = (0..segments).filter(|slot| !used.contains(slot));
@@ -154,7 +154,7 @@ impl Slots {
             TierStore {
                 device: Arc::clone(&tier.device),
                 segments,
-                rung,
+                level,
                 free_count: AtomicU32::new(free.len() as u32),
                 free: Mutex::new(free),
                 write_errors_in_a_row: AtomicU32::new(0),
@@ -191,20 +191,20 @@ impl Slots {
         self.take_on(self.next()?)
     }
 
-    /// The tier that the next segment is written to: the roomiest of the highest rung that has places to
+    /// The tier that the next segment is written to: the roomiest of the highest level that has places to
     /// spare and whose write budget is not spent; where there is none, the roomiest that can be had.
     pub(crate) fn next(&self) -> Option<u16> {
-        let to_spare = |rung: &u16| self.free_on(*rung) > self.places_to_move_into(*rung);
-        let spared = self.rungs().filter(to_spare).filter_map(|rung| self.roomiest(rung));
+        let to_spare = |level: &u16| self.free_on(*level) > self.places_to_move_into(*level);
+        let spared = self.levels().filter(to_spare).filter_map(|level| self.roomiest(level));
         let is_spent = |tier: &u16| self.tiers[usize::from(*tier)].is_spent.load(Ordering::Relaxed);
         let mut unspent = spared.filter(|tier| !is_spent(tier));
         unspent.next().or_else(|| self.roomiest_of(|_| true))
     }
 
-    /// The working tier of a rung that has most free places for its size; one whose write budget is spent
+    /// The working tier of a level that has most free places for its size; one whose write budget is spent
     /// only if there is no other.
-    pub(crate) fn roomiest(&self, rung: u16) -> Option<u16> {
-        self.roomiest_of(|tier| tier.rung == rung)
+    pub(crate) fn roomiest(&self, level: u16) -> Option<u16> {
+        self.roomiest_of(|tier| tier.level == level)
     }
 
     fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
