@@ -1,8 +1,9 @@
 //! Operations of a thread that must not block.
 
 use crate::error::Error;
-use crate::inner::{Inner, buffer_of, check_key};
+use crate::inner::{Inner, check_key};
 use crate::operation::{Found, Step, Task, Want, When};
+use crate::reads::{Finished, Reads};
 use crate::set::Set;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -10,11 +11,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use terrace_cache::{ReadPlan, Session};
-use terrace_device::{AlignedBuf, Done as Read, Engine, ReadQueue, WorkerQueue};
+use terrace_cache::Session;
+use terrace_device::Engine;
 
-/// Reads of one lane that a drive has at once.
-const DEPTH: u32 = 128;
+/// The part of the memory for reads that a lane takes: 2 MiB.
+const SHARE: u32 = 8;
 /// An operation that found buffers full is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -87,7 +88,7 @@ pub struct Done {
 /// ```
 pub struct Lane {
     // Fields are dropped in this order: reads end before the buffers' owner does.
-    queue: WorkerQueue,
+    reads: Reads<u64, ()>,
     session: Session,
     /// By number, which is the token of an operation's reads.
     running: HashMap<u64, Running>,
@@ -98,8 +99,7 @@ pub struct Lane {
     waiting: Vec<u64>,
     /// What ended and was not handed out yet.
     ended: Vec<Done>,
-    finished: Vec<Read>,
-    spare: Option<AlignedBuf>,
+    finished: VecDeque<Finished<u64>>,
     inner: Arc<Inner>,
 }
 
@@ -121,19 +121,17 @@ enum Kind {
 impl Lane {
     pub(crate) fn new(inner: &Arc<Inner>) -> Result<Self, Error> {
         inner.check_process()?;
-        let depth = DEPTH * inner.drives.len().max(1) as u32;
-        let queue = WorkerQueue::open(&inner.drives, Engine::Auto, depth)?;
+        let reads = Reads::open(&inner.drives, Engine::Auto, SHARE, |_| None, ())?;
         // From here on nothing fails: dropping the lane gives the session back.
         Ok(Self {
-            queue,
+            reads,
             session: inner.session()?,
             running: HashMap::new(),
             next_number: 0,
             by_hash: HashMap::new(),
             waiting: Vec::new(),
             ended: Vec::new(),
-            finished: Vec::new(),
-            spare: None,
+            finished: VecDeque::new(),
             inner: Arc::clone(inner),
         })
     }
@@ -158,14 +156,14 @@ impl Lane {
     /// The kernel refuses the reads of the lane as a whole; operations that read may never end.
     pub fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error> {
         self.inner.check_process()?;
-        self.queue.clear_event();
-        self.queue.flush()?;
-        self.queue.give_up_late(self.inner.now());
+        self.reads.clear_event();
+        self.flush()?;
+        self.reads.give_up_late(self.inner.now());
         self.reap();
         for number in std::mem::take(&mut self.waiting) {
             self.step(number);
         }
-        self.queue.flush()?;
+        self.flush()?;
         self.session.quiesce();
         done.append(&mut self.ended);
         Ok(())
@@ -184,11 +182,10 @@ impl Lane {
                 return Ok(());
             }
             self.session.park();
-            if self.is_waiting() || self.queue.in_flight() == 0 {
+            if self.is_waiting() || !self.reads.is_busy() {
                 thread::sleep(PAUSE.min(left));
             } else {
-                self.queue.wait(&mut self.finished, left.min(DEADLINE_CHECK))?;
-                self.take_reads();
+                self.reads.wait(left.min(DEADLINE_CHECK))?;
             }
         }
     }
@@ -198,9 +195,10 @@ impl Lane {
         !self.waiting.is_empty()
     }
 
-    /// Becomes readable when reads of the lane end.
+    /// Becomes readable when reads of the lane end. To be asked for again after each [`Lane::poll`]: it is another one
+    /// where the system no longer lets the lane use io_uring.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.queue.event_fd()
+        self.reads.event_fd()
     }
 
     fn begin(&mut self, operation: Operation, token: u64) -> Result<u64, Error> {
@@ -237,9 +235,12 @@ impl Lane {
         loop {
             let Some(running) = self.running.get_mut(&number) else { return };
             let limits = (self.inner.now(), self.inner.limits);
-            match running.task.step(&self.session, limits, &mut self.spare) {
+            let mut spare = None;
+            let step = running.task.step(&self.session, limits, &mut spare);
+            spare.into_iter().for_each(|buffer| self.reads.release(buffer));
+            match step {
                 Step::Wait => return self.waiting.push(number),
-                Step::Read(plan) => return self.read(number, plan),
+                Step::Read(plan) => return self.reads.submit(plan, number),
                 Step::Done(found) => {
                     let hash = running.task.hash();
                     let outcome = running.kind.outcome(found);
@@ -260,25 +261,24 @@ impl Lane {
         }
     }
 
-    fn read(&mut self, token: u64, plan: ReadPlan) {
-        let buf = match self.spare.take() {
-            Some(spare) => buffer_of(Some(spare), plan.bytes as usize),
-            None => self.queue.buffer(plan.bytes as usize),
-        };
-        let read = terrace_device::Read { device: plan.tier, offset: plan.offset, buf, token };
-        self.queue.submit(read);
+    /// Hands reads to the drives. Where the system refuses io_uring after all, threads take over.
+    fn flush(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.reads.flush(false, |_| false) {
+            self.reads.fall_back(error)?;
+            self.reads.flush(false, |_| false)?;
+        }
+        Ok(())
     }
 
     fn reap(&mut self) {
-        self.queue.reap(&mut self.finished);
-        self.take_reads();
-    }
-
-    fn take_reads(&mut self) {
-        for Read { token, buf, result } in std::mem::take(&mut self.finished) {
+        self.reads.reap(&mut self.finished);
+        while let Some(Finished { token, buffer, result }) = self.finished.pop_front() {
             let Some(running) = self.running.get_mut(&token) else { continue };
-            match running.task.take(&self.session, (buf, result), &mut self.spare) {
-                Some(plan) => self.read(token, plan),
+            let mut spare = None;
+            let next = running.task.take(&self.session, (buffer, result), &mut spare);
+            spare.into_iter().for_each(|buffer| self.reads.release(buffer));
+            match next {
+                Some(plan) => self.reads.submit(plan, token),
                 None => self.step(token),
             }
         }

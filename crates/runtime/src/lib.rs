@@ -9,6 +9,10 @@
 //!
 //! A process that forks must not use a store in the child: its threads are not there. Operations return
 //! [`Error::Forked`], and dropping the store does nothing.
+//!
+//! # Servers
+//!
+//! A server that runs requests of its own uses [`reads::Reads`], which a [`Lane`] reads with too.
 
 mod background;
 mod error;
@@ -17,6 +21,7 @@ mod lane;
 mod opening;
 mod operation;
 mod options;
+pub mod reads;
 mod set;
 mod store;
 

@@ -135,8 +135,8 @@ impl<'v> Task<'v> {
     ) -> Step<Found> {
         let step = match &self.want {
             Want::Get | Want::Look(_) => self.get(session, now, spare),
-            Want::Set { .. } => self.set(session, now, limits),
-            Want::Remove(_) => self.remove(session, now),
+            Want::Set { .. } => self.set(session, (now, limits), spare),
+            Want::Remove(_) => self.remove(session, now, spare),
         };
         if let Step::Done(_) = step {
             end(&mut self.search, spare);
@@ -174,8 +174,9 @@ impl<'v> Task<'v> {
     }
 
     /// Has what the session asks for read.
-    fn begin(&mut self, search: Box<Search>) -> Step<Found> {
+    fn begin(&mut self, search: Box<Search>, spare: &mut Option<AlignedBuf>) -> Step<Found> {
         let plan = search.plan();
+        end(&mut self.search, spare);
         self.search = Some(search);
         Step::Read(plan)
     }
@@ -199,7 +200,7 @@ impl<'v> Task<'v> {
             Access::Use,
             self.search.as_ref().and_then(|search| search.evidence()),
         ) {
-            Lookup::Read(search) => return self.begin(search),
+            Lookup::Read(search) => return self.begin(search, spare),
             Lookup::Miss => return Step::Done(Found::Nothing),
             Lookup::Hit(hit) => match hit.record.body() {
                 Body::Inline(bytes) => {
@@ -244,7 +245,7 @@ impl<'v> Task<'v> {
                 Access::Use,
                 self.search.as_ref().and_then(|search| search.evidence()),
             ) {
-                Lookup::Read(search) => return self.begin(search),
+                Lookup::Read(search) => return self.begin(search, spare),
                 Lookup::Hit(hit) => match hit.record.body() {
                     Body::Inline(bytes) => loading.bytes.extend_from_slice(bytes),
                     Body::Chunked(_) => return Step::Done(Found::Nothing),
@@ -271,7 +272,12 @@ impl<'v> Task<'v> {
         })
     }
 
-    fn set(&mut self, session: &Session, now: u32, limits: Limits) -> Step<Found> {
+    fn set(
+        &mut self,
+        session: &Session,
+        (now, limits): (u32, Limits),
+        spare: &mut Option<AlignedBuf>,
+    ) -> Step<Found> {
         let Want::Set { value, expires, when } = &self.want else {
             return Step::Done(Found::Nothing);
         };
@@ -315,7 +321,7 @@ impl<'v> Task<'v> {
             decide,
         );
         match updated {
-            Update::Read(search) => self.begin(search),
+            Update::Read(search) => self.begin(search, spare),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } if is_met => {
                 self.stage = Stage::Record;
@@ -332,7 +338,12 @@ impl<'v> Task<'v> {
         }
     }
 
-    fn remove(&mut self, session: &Session, now: u32) -> Step<Found> {
+    fn remove(
+        &mut self,
+        session: &Session,
+        now: u32,
+        spare: &mut Option<AlignedBuf>,
+    ) -> Step<Found> {
         let Want::Remove(when) = &self.want else { return Step::Done(Found::Nothing) };
         let mut found = Found::Nothing;
         let key = session.key_of_hash(&self.key, self.hash);
@@ -354,7 +365,7 @@ impl<'v> Task<'v> {
             false,
             decide,
         ) {
-            Update::Read(search) => self.begin(search),
+            Update::Read(search) => self.begin(search, spare),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } => Step::Done(found),
             Update::Full => Step::Done(Found::Full),

@@ -2,14 +2,12 @@
 //! that waits for room longer than a drive is waited for. The queue ([`terrace_device::WorkerQueue`]) gives up what a
 //! drive does not answer.
 
-use super::slab::Id;
-use crate::stats::latency::Latency;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
     AlignedBuf, DEADLINE, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
@@ -21,14 +19,14 @@ const DEPTH: u32 = 128;
 /// As soon as a drive has brought some it gets such a part of its reads besides, before it is known how many it brought.
 const AHEAD: u32 = 16;
 /// So many reads have one look at the clock, which takes a hundredth of the time that one of them does.
-pub(crate) const TIMED_TOGETHER: usize = 8;
+pub const TIMED_TOGETHER: usize = 8;
 /// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
 
 /// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
 /// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
 /// together have 16 MiB as far as 512 KiB each allow.
-pub(crate) fn buffer_bytes_max(workers: u32) -> usize {
+fn share_of_buffers(workers: u32) -> usize {
     ((16 << 20) / workers.max(1) as usize).clamp(512 << 10, 8 << 20)
 }
 
@@ -39,54 +37,69 @@ fn known_bytes_max(workers: u32) -> usize {
 }
 
 /// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
-pub(crate) fn open(
-    drives: &[Arc<dyn Drive>],
-    engine: Engine,
-    workers: u32,
-) -> io::Result<WorkerQueue> {
+fn queue(drives: &[Arc<dyn Drive>], engine: Engine, workers: u32) -> io::Result<WorkerQueue> {
     let depth = (DEPTH + DEPTH / AHEAD) * drives.len().max(1) as u32;
     WorkerQueue::open_within(drives, engine, depth, known_bytes_max(workers))
 }
 
-/// The depth to begin with for a drive with such a knee, which all workers share.
-pub(crate) fn depth(knee: u32, workers: u32) -> Depth {
-    Depth::new(knee.div_ceil(workers), DEPTH)
+/// Hears how long reads take, and how many a drive gets at once.
+pub trait Meter {
+    /// A read of `tier` took so long.
+    fn note_read(&self, tier: usize, took: Duration);
+    /// From now on `tier` gets so many reads at once.
+    fn note_depth(&self, tier: usize, depth: u32);
+}
+
+/// Takes no notice.
+impl Meter for () {
+    fn note_read(&self, _: usize, _: Duration) {}
+    fn note_depth(&self, _: usize, _: u32) {}
+}
+
+impl<M: Meter> Meter for Arc<M> {
+    fn note_read(&self, tier: usize, took: Duration) {
+        M::note_read(self, tier, took);
+    }
+    fn note_depth(&self, tier: usize, depth: u32) {
+        M::note_depth(self, tier, depth);
+    }
 }
 
 /// A read that came back.
-pub(crate) struct Finished {
-    /// The operation that it was for.
-    pub(crate) operation: Id,
-    /// To be handed back with [`Reads::release`].
-    pub(crate) buffer: AlignedBuf,
-    pub(crate) result: io::Result<()>,
+pub struct Finished<T> {
+    /// As it was submitted with.
+    pub token: T,
+    /// What was read, to be handed back with [`Reads::release`].
+    pub buffer: AlignedBuf,
+    /// Whether the drive gave it.
+    pub result: io::Result<()>,
 }
 
 /// A read that waits for room.
-struct Asked {
-    operation: Id,
+struct Asked<T> {
+    token: T,
     plan: ReadPlan,
     /// By [`Reads::second`].
     second: u32,
 }
 
-struct Started {
-    operation: Id,
+struct Started<T> {
+    token: T,
     plan: ReadPlan,
     /// When it was handed to the drive, or a few others later.
     at: Option<Instant>,
 }
 
 /// What is known of a tier.
-struct Tier {
+struct Tier<T> {
     /// Reads that found no room.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<Asked<T>>,
     in_flight: u32,
     /// Where the drive was measured.
     depth: Option<Depth>,
 }
 
-impl Tier {
+impl<T> Tier<T> {
     fn is_full(&self, is_ahead: bool) -> bool {
         let depth = self.depth_now();
         let more = if is_ahead { depth.div_ceil(AHEAD) } else { 0 };
@@ -99,10 +112,39 @@ impl Tier {
     }
 }
 
-/// The queue of one worker over all tiers.
-pub(crate) struct Reads {
+/// The reads of one worker from all tiers; each has a token of type `T`, and `meter` hears what they take.
+///
+/// # Examples
+///
+/// ```
+/// use std::collections::VecDeque;
+/// use std::sync::Arc;
+/// use terrace_cache::ReadPlan;
+/// use terrace_device::{Drive, Engine, FileDevice};
+/// use terrace_runtime::reads::Reads;
+///
+/// let path = std::env::temp_dir().join(format!("terrace-reads-{}", std::process::id()));
+/// std::fs::write(&path, [7; 4096])?;
+/// let drive: Arc<dyn Drive> = Arc::new(FileDevice::open(&path, None)?);
+/// let mut reads = Reads::open(&[drive], Engine::Auto, 1, |_| None, ())?;
+/// reads.submit(ReadPlan { tier: 0, offset: 0, bytes: 4096 }, "a token");
+/// let mut finished = VecDeque::new();
+/// while finished.is_empty() {
+///     reads.flush(false, |_| false)?;
+///     reads.reap(&mut finished);
+/// }
+/// assert_eq!((finished[0].token, &finished[0].buffer[..]), ("a token", &[7; 4096][..]));
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Reads<T, M> {
     queue: Box<dyn ReadQueue>,
-    tiers: Vec<Tier>,
+    drives: Vec<Arc<dyn Drive>>,
+    workers: u32,
+    uses_io_uring: bool,
+    /// Why it reads with threads, although it was to use io_uring.
+    fallback: Option<String>,
+    tiers: Vec<Tier<T>>,
     /// The tier whose waiting reads come first next time, so that none starves another.
     turn: usize,
     /// Bytes of buffers given out.
@@ -111,35 +153,60 @@ pub(crate) struct Reads {
     long: LongBuffers,
     /// Short ones that came back, for the next reads: whose they are is not looked at each time.
     short: Vec<AlignedBuf>,
-    started: Vec<Option<Started>>,
+    started: Vec<Option<Started<T>>>,
     /// Reads that were submitted and did not come back, those that wait for room too.
     unfinished: usize,
     /// Reads that waited for room for too long, for the next reap.
-    given_up: Vec<Finished>,
+    given_up: Vec<Finished<T>>,
     /// Unix time, as of the last [`Reads::give_up_late`].
     second: u32,
     vacant: Vec<usize>,
     /// The places of those last submitted, whose time is to be noted.
     submitted: ArrayVec<usize, TIMED_TOGETHER>,
     reaped: Vec<Done>,
-    latency: Arc<Latency>,
+    meter: M,
 }
 
-impl Reads {
-    /// Has the depth to begin with of each tier, where it was measured.
-    pub(crate) fn new(
+impl<T: Copy, M: Meter> Reads<T, M> {
+    /// Of one of so many workers, which share the drives. `knee`: the reads at once beyond which more from that tier
+    /// only queue, where it was measured.
+    ///
+    /// # Errors
+    /// The system refuses the queue, or threads.
+    pub fn open(
+        drives: &[Arc<dyn Drive>],
+        engine: Engine,
+        workers: u32,
+        knee: impl Fn(usize) -> Option<u32>,
+        meter: M,
+    ) -> io::Result<Self> {
+        let workers = workers.max(1);
+        let queue = queue(drives, engine, workers)?;
+        let (uses_io_uring, fallback) =
+            (queue.uses_io_uring(), queue.fallback().map(io::Error::to_string));
+        let depth = |knee: u32| Depth::new(knee.div_ceil(workers), DEPTH);
+        let depths = (0..drives.len()).map(|tier| knee(tier).map(depth));
+        let reads = Self::new(Box::new(queue), meter, share_of_buffers(workers), depths);
+        Ok(Self { drives: drives.to_vec(), workers, uses_io_uring, fallback, ..reads })
+    }
+
+    fn new(
         queue: Box<dyn ReadQueue>,
-        latency: Arc<Latency>,
+        meter: M,
         buffer_bytes_max: usize,
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
             let tier = Tier { waiting: VecDeque::new(), in_flight: 0, depth };
-            latency.note_depth(number, tier.depth_now());
+            meter.note_depth(number, tier.depth_now());
             tier
         };
         Self {
             queue,
+            drives: Vec::new(),
+            workers: 1,
+            uses_io_uring: false,
+            fallback: None,
             tiers: depths.enumerate().map(tier).collect(),
             turn: 0,
             buffer_bytes: 0,
@@ -153,39 +220,61 @@ impl Reads {
             vacant: Vec::new(),
             submitted: ArrayVec::new(),
             reaped: Vec::new(),
-            latency,
+            meter,
         }
     }
 
     /// Readable when [`Reads::reap`] has something to do.
-    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.queue.event_fd()
     }
 
-    /// Goes on with another queue, after the old one failed as a whole: what that did not bring back
-    /// is read again.
-    pub(crate) fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
+    /// Makes [`Reads::event_fd`] unreadable until there is more to reap; the caller must reap afterwards.
+    pub fn clear_event(&mut self) {
+        self.queue.clear_event();
+    }
+
+    /// Why it reads with threads, although it was to use io_uring.
+    pub fn fallback(&self) -> Option<&str> {
+        self.fallback.as_deref()
+    }
+
+    /// Goes on with threads, after [`Reads::flush`] failed: the system refuses io_uring after all, such as by a filter
+    /// of system calls that came later or lets rings be made and not be used. [`Reads::event_fd`] is another one then.
+    ///
+    /// # Errors
+    /// `error`, if it reads with threads already; or the system refuses these.
+    pub fn fall_back(&mut self, error: io::Error) -> io::Result<()> {
+        if !self.uses_io_uring {
+            return Err(error);
+        }
+        let queue = queue(&self.drives, Engine::Pool, self.workers)?;
+        (self.uses_io_uring, self.fallback) = (false, Some(error.to_string()));
+        self.move_to(Box::new(queue));
+        Ok(())
+    }
+
+    /// Goes on with another queue: what the old one did not bring back is read again.
+    fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
         self.queue = queue;
         self.vacant.clear();
         self.submitted.clear();
         self.tiers.iter_mut().for_each(|tier| tier.in_flight = 0);
-        for Started { plan, operation, .. } in
-            std::mem::take(&mut self.started).into_iter().flatten()
-        {
+        for Started { plan, token, .. } in std::mem::take(&mut self.started).into_iter().flatten() {
             self.unfinished -= 1;
             self.buffer_bytes -= plan.bytes as usize;
-            self.submit(plan, operation);
+            self.submit(plan, token);
         }
     }
 
-    /// Reads `plan` for `operation`, now or when there is room.
-    pub(crate) fn submit(&mut self, plan: ReadPlan, operation: Id) {
+    /// Reads `plan` for `token`, now or when there is room.
+    pub fn submit(&mut self, plan: ReadPlan, token: T) {
         self.unfinished += 1;
         if self.has_room(plan, false) && !self.has_waiting() {
-            self.start(plan, operation);
+            self.start(plan, token);
         } else {
             let second = self.second;
-            self.tiers[plan.tier].waiting.push_back(Asked { operation, plan, second });
+            self.tiers[plan.tier].waiting.push_back(Asked { token, plan, second });
         }
     }
 
@@ -195,8 +284,8 @@ impl Reads {
         fits && !self.tiers[plan.tier].is_full(is_ahead)
     }
 
-    fn start(&mut self, plan: ReadPlan, operation: Id) {
-        let started = Started { operation, plan, at: None };
+    fn start(&mut self, plan: ReadPlan, token: T) {
+        let started = Started { token, plan, at: None };
         let place = match self.vacant.pop() {
             Some(place) => {
                 self.started[place] = Some(started);
@@ -229,7 +318,7 @@ impl Reads {
     }
 
     /// Takes a buffer back.
-    pub(crate) fn release(&mut self, buffer: AlignedBuf) {
+    pub fn release(&mut self, buffer: AlignedBuf) {
         self.hand_over(&buffer);
         if buffer.capacity() == SHORT_BYTES_MAX && self.short.len() < DEPTH as usize {
             self.short.push(buffer);
@@ -237,17 +326,17 @@ impl Reads {
     }
 
     /// The buffer is another's from now on, until that drops it.
-    pub(crate) fn hand_over(&mut self, buffer: &AlignedBuf) {
+    pub fn hand_over(&mut self, buffer: &AlignedBuf) {
         self.buffer_bytes -= buffer.len();
     }
 
     /// Bytes of buffers, at most.
-    pub(crate) fn buffer_bytes_max(&self) -> usize {
+    pub fn buffer_bytes_max(&self) -> usize {
         self.buffer_bytes_max
     }
 
     /// Gives memory back that was not used since the last time.
-    pub(crate) fn give_back(&mut self) {
+    pub fn give_back(&mut self) {
         self.long.give_back();
         self.short = Vec::new();
     }
@@ -256,19 +345,19 @@ impl Reads {
     /// that is forgotten. `is_ahead`: they have brought some that are still to be reaped.
     ///
     /// # Errors
-    /// The queue failed as a whole, now or since the last flush; see [`Reads::move_to`].
-    pub(crate) fn flush(
+    /// The queue failed as a whole, now or since the last flush; see [`Reads::fall_back`].
+    pub fn flush(
         &mut self,
         is_ahead: bool,
-        mut abandoned: impl FnMut(Id) -> bool,
+        mut abandoned: impl FnMut(T) -> bool,
     ) -> io::Result<()> {
         self.turn = (self.turn + 1).checked_rem(self.tiers.len()).unwrap_or(0);
         for tier in (self.turn..self.tiers.len()).chain(0..self.turn) {
-            while let Some(&Asked { plan, operation, .. }) = self.tiers[tier].waiting.front() {
-                if abandoned(operation) {
+            while let Some(&Asked { plan, token, .. }) = self.tiers[tier].waiting.front() {
+                if abandoned(token) {
                     self.unfinished -= 1;
                 } else if self.has_room(plan, is_ahead) {
-                    self.start(plan, operation);
+                    self.start(plan, token);
                 } else {
                     break;
                 }
@@ -293,36 +382,36 @@ impl Reads {
     }
 
     /// Whether a read waits for room.
-    pub(crate) fn has_waiting(&self) -> bool {
+    pub fn has_waiting(&self) -> bool {
         self.tiers.iter().any(|tier| !tier.waiting.is_empty())
     }
 
     /// Whether reads wait, and drives have brought some that were not reaped: they may have nothing to do.
-    pub(crate) fn has_news(&mut self) -> bool {
+    pub fn has_news(&mut self) -> bool {
         self.has_waiting() && self.queue.has_news()
     }
 
     /// Whether every drive has less than half of the reads that it gets at once, so that one more comes back about as
     /// soon as one alone.
-    pub(crate) fn has_slack(&self) -> bool {
+    pub fn has_slack(&self) -> bool {
         self.tiers
             .iter()
             .all(|tier| tier.waiting.is_empty() && tier.in_flight * 2 < tier.depth_now())
     }
 
     /// Whether anything is on its way, or a drive may yet answer what was given up.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.unfinished > 0 || self.has_given_up() || self.queue.holds_given_up()
     }
 
     /// Whether something is to be reaped that no drive brings.
-    pub(crate) fn has_given_up(&self) -> bool {
+    pub fn has_given_up(&self) -> bool {
         !self.given_up.is_empty()
     }
 
     /// Takes the time, and gives up what has waited for too long by then. Looks once a second.
     #[inline]
-    pub(crate) fn give_up_late(&mut self, second: u32) {
+    pub fn give_up_late(&mut self, second: u32) {
         if self.second != second {
             self.second = second;
             self.give_up_all_late();
@@ -333,26 +422,34 @@ impl Reads {
     fn give_up_all_late(&mut self) {
         self.queue.give_up_late(self.second);
         for tier in 0..self.tiers.len() {
-            while let Some(&Asked { plan, operation, second }) = self.tiers[tier].waiting.front()
+            while let Some(&Asked { plan, token, second }) = self.tiers[tier].waiting.front()
                 && u64::from(self.second.saturating_sub(second)) > DEADLINE.as_secs()
             {
                 self.tiers[tier].waiting.pop_front();
                 self.unfinished -= 1;
-                self.give_up(plan, operation);
+                self.give_up(plan, token);
             }
         }
     }
 
     /// Has the next reap bring a read as failed that waited for room.
-    fn give_up(&mut self, plan: ReadPlan, operation: Id) {
+    fn give_up(&mut self, plan: ReadPlan, token: T) {
         let buffer = AlignedBuf::zeroed(plan.bytes as usize);
         self.buffer_bytes += buffer.len();
         let result = Err(io::ErrorKind::TimedOut.into());
-        self.given_up.push(Finished { operation, buffer, result });
+        self.given_up.push(Finished { token, buffer, result });
+    }
+
+    /// Blocks until there is something to reap, a signal comes, or the time is over.
+    ///
+    /// # Errors
+    /// As of [`Reads::flush`].
+    pub fn wait(&mut self, time: Duration) -> io::Result<()> {
+        self.queue.wait(&mut self.reaped, time)
     }
 
     /// Appends what came back, and what was given up; never blocks.
-    pub(crate) fn reap(&mut self, finished: &mut VecDeque<Finished>) {
+    pub fn reap(&mut self, finished: &mut VecDeque<Finished<T>>) {
         finished.extend(self.given_up.drain(..));
         self.queue.reap(&mut self.reaped);
         if self.reaped.is_empty() {
@@ -371,14 +468,14 @@ impl Reads {
             // How long a drive is waited for says nothing of how long it takes.
             if !done.result.as_ref().is_err_and(is_unanswered) {
                 let took = now - started.at.unwrap_or(now);
-                self.latency.record(started.plan.tier, took);
+                self.meter.note_read(started.plan.tier, took);
                 if let Some(depth) = &mut tier.depth {
                     depth.note(took, !tier.waiting.is_empty());
-                    self.latency.note_depth(started.plan.tier, depth.now());
+                    self.meter.note_depth(started.plan.tier, depth.now());
                 }
             }
-            let (operation, buffer, result) = (started.operation, done.buf, done.result);
-            finished.push_back(Finished { operation, buffer, result });
+            let (token, buffer, result) = (started.token, done.buf, done.result);
+            finished.push_back(Finished { token, buffer, result });
         }
     }
 }

@@ -3,6 +3,17 @@ use std::os::fd::AsFd;
 use std::sync::Mutex;
 use terrace_device::FileDevice;
 
+/// The depths that it heard of, with their tiers.
+#[derive(Default)]
+struct Depths(Mutex<Vec<(usize, u32)>>);
+
+impl Meter for &Depths {
+    fn note_read(&self, _: usize, _: Duration) {}
+    fn note_depth(&self, tier: usize, depth: u32) {
+        self.0.lock().unwrap().push((tier, depth));
+    }
+}
+
 /// A queue that the system refuses when it is first used.
 struct Refused {
     reads: usize,
@@ -33,13 +44,11 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
     std::fs::write(&path, [7; 64 << 10]).unwrap();
     let device: Arc<dyn Drive> = Arc::new(FileDevice::open(&path, None).unwrap());
     let null = std::fs::File::open("/dev/null").unwrap();
-    let latency = Arc::new(Latency::new(1));
     let refused = Box::new(Refused { reads: 0, null });
-    let mut reads = Reads::new(refused, latency, 1 << 20, std::iter::once(None));
-    let mut operations = crate::server::slab::Slab::new();
+    let mut reads = Reads::new(refused, (), 1 << 20, std::iter::once(None));
     for at in 0..3 {
         let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
-        reads.submit(plan, operations.insert(at));
+        reads.submit(plan, at);
     }
     assert!(reads.flush(false, |_| false).is_err());
     assert!(reads.flush(false, |_| false).is_err(), "told again until something is done about it");
@@ -57,7 +66,7 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
             read.result.unwrap();
             assert_eq!(read.buffer[..], [7; 4096]);
             reads.release(read.buffer);
-            operations.remove(read.operation).unwrap()
+            read.token
         })
         .collect();
     seen.sort_unstable();
@@ -81,11 +90,11 @@ impl Hanging {
 }
 
 /// Reads of a drive that hangs, with such a depth.
-fn of_hanging(depth: Option<Depth>) -> (Reads, Hanging) {
+fn of_hanging(depth: Option<Depth>) -> (Reads<usize, ()>, Hanging) {
     let null = Arc::new(std::fs::File::open("/dev/null").unwrap());
     let hanging = Hanging { held: Arc::default(), brought: Arc::default(), null };
-    let (queue, latency) = (Box::new(hanging.clone()), Arc::new(Latency::new(1)));
-    (Reads::new(queue, latency, 1 << 20, std::iter::once(depth)), hanging)
+    let queue = Box::new(hanging.clone());
+    (Reads::new(queue, (), 1 << 20, std::iter::once(depth)), hanging)
 }
 
 impl ReadQueue for Hanging {
@@ -113,11 +122,10 @@ impl ReadQueue for Hanging {
 #[test]
 fn read_that_waits_for_room_is_given_up_after_the_deadline() {
     let (mut reads, hanging) = of_hanging(None);
-    let mut operations = crate::server::slab::Slab::new();
     let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
     reads.give_up_late(1000);
     let all = DEPTH as usize + 2;
-    (0..all).for_each(|at| reads.submit(plan, operations.insert(at)));
+    (0..all).for_each(|at| reads.submit(plan, at));
     reads.flush(false, |_| false).unwrap();
     assert_eq!(hanging.held.lock().unwrap().len(), all - 2, "two wait for room");
     let mut finished = VecDeque::new();
@@ -128,10 +136,10 @@ fn read_that_waits_for_room_is_given_up_after_the_deadline() {
     reads.reap(&mut finished);
     let seen: Vec<_> = finished
         .drain(..)
-        .map(|Finished { operation, buffer, result }| {
+        .map(|Finished { token, buffer, result }| {
             assert_eq!((result.unwrap_err().kind(), buffer.len()), (io::ErrorKind::TimedOut, 4096));
             reads.release(buffer);
-            operations.remove(operation).unwrap()
+            token
         })
         .collect();
     assert_eq!(seen, [all - 2, all - 1]);
@@ -141,10 +149,9 @@ fn read_that_waits_for_room_is_given_up_after_the_deadline() {
 #[test]
 fn a_drive_that_has_brought_some_gets_others_before_those_are_reaped() {
     let (mut reads, hanging) = of_hanging(Some(Depth::new(32, DEPTH)));
-    let mut operations = crate::server::slab::Slab::new();
     let plan = ReadPlan { tier: 0, offset: 0, bytes: 4096 };
-    (0..40).for_each(|at| reads.submit(plan, operations.insert(at)));
-    let in_flight = |reads: &mut Reads, is_ahead: bool| {
+    (0..40).for_each(|at| reads.submit(plan, at));
+    let in_flight = |reads: &mut Reads<usize, ()>, is_ahead: bool| {
         reads.flush(is_ahead, |_| false).unwrap();
         reads.tiers[0].in_flight
     };
@@ -167,15 +174,14 @@ fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
     let devices = [open("a"), open("b")];
     let queue = Box::new(WorkerQueue::open(&devices, Engine::Pool, 8).unwrap());
     let depths = [Some(Depth::new(2, 128)), None].into_iter();
-    let latency = Arc::new(Latency::new(2));
-    let mut reads = Reads::new(queue, Arc::clone(&latency), 1 << 20, depths);
-    assert_eq!((latency.depth(0), latency.depth(1)), (2, DEPTH));
-    let mut operations = crate::server::slab::Slab::new();
+    let depths_now = Depths::default();
+    let mut reads = Reads::new(queue, &depths_now, 1 << 20, depths);
+    assert_eq!(*depths_now.0.lock().unwrap(), [(0, 2), (1, DEPTH)]);
     let of_the_other = 2 * DEPTH as usize;
     for at in 0..10 + of_the_other {
         let tier = usize::from(at >= 10);
         let plan = ReadPlan { tier, offset: 0, bytes: 4096 };
-        reads.submit(plan, operations.insert(tier));
+        reads.submit(plan, tier);
     }
     let mut seen = [0, 0];
     let mut finished = VecDeque::new();
@@ -189,7 +195,7 @@ fn a_measured_drive_gets_no_more_reads_than_help_and_starves_no_other() {
         for read in finished.drain(..) {
             read.result.unwrap();
             reads.release(read.buffer);
-            seen[operations.remove(read.operation).unwrap()] += 1;
+            seen[read.token] += 1;
         }
     }
     assert_eq!((seen, reads.tiers[0].in_flight, reads.buffer_bytes), ([10, of_the_other], 0, 0));

@@ -3,7 +3,6 @@
 use super::buffers::{Buffers, Runs};
 use super::connection_memory::Ledger;
 use super::pending::{Job, Pending, Waiter, Work};
-use super::reads::Reads;
 use super::replies::SlotId;
 use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
@@ -11,10 +10,12 @@ use super::stream::ChunkName;
 use super::watch::Seen;
 use crate::commands::executor::{Executor, Limits};
 use crate::commands::keys::ReadKind;
+use crate::stats::latency::Latency;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::{Key, Search, Session};
+use terrace_runtime::reads::Reads;
 
 /// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.
 const SPARE_MAX: usize = 256;
@@ -30,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) worker: usize,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) session: Session,
-    pub(crate) reads: Reads,
+    pub(crate) reads: Reads<Id, Arc<Latency>>,
     /// Operations that wait for a read or a retry.
     pub(crate) pending: Slab<Job>,
     /// Memory of operations that are finished, for the next ones.

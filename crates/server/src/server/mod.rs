@@ -35,7 +35,6 @@ mod naps;
 mod notify;
 mod pending;
 mod poll;
-mod reads;
 mod recovery;
 mod replies;
 mod requests;

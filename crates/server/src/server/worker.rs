@@ -10,20 +10,19 @@ use super::context::{Context, Held};
 use super::listener::Listener;
 use super::pending::Waiter;
 use super::poll::Poll;
-use super::reads::{self, Finished, Reads};
 use super::shared::Shared;
 use super::slab::{Id, Slab};
 use super::turns::Turns;
 use super::udp::UdpPorts;
 use crate::commands::executor::Limits;
-use crate::settings::IoEngine;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
-use terrace_device::{Drive, Engine};
+use terrace_device::Drive;
+use terrace_runtime::reads::{Finished, Reads};
 use tracing::warn;
 
 /// Numbers in the epoll set that are no connection's (see [`Slab`]).
@@ -50,15 +49,12 @@ pub(crate) struct Worker {
     poll: Poll,
     connections: Slab<Connection>,
     cx: Context,
-    devices: Vec<Arc<dyn Drive>>,
-    /// Until the system refuses it.
-    uses_io_uring: bool,
     /// Connections that are to have a turn.
     ready: Turns,
     /// When the oldest of `cx.waiting` began to wait.
     waiting_since: Option<Instant>,
     /// Reads that came back and are to be looked at, in this loop or the next.
-    finished: VecDeque<Finished>,
+    finished: VecDeque<Finished<Id>>,
     /// Reused between loops.
     outcomes: Vec<Outcome>,
     reply: Vec<u8>,
@@ -80,23 +76,13 @@ impl Worker {
         }
         poll.add_event(shared.inboxes[index].waker().fd(), INBOX)?;
         let stats = Arc::clone(&shared.workers[index]);
-        let engine = match shared.settings.io_engine {
-            IoEngine::Auto => Engine::Auto,
-            IoEngine::IoUring => Engine::IoUring,
-            IoEngine::Pool => Engine::Pool,
-        };
+        let engine = shared.settings.io_engine;
         let workers = shared.settings.threads.max(1);
-        let queue = reads::open(devices, engine, workers)?;
-        let uses_io_uring = queue.uses_io_uring();
-        if let (0, Some(reason)) = (index, queue.fallback()) {
+        let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
+        let reads = Reads::open(devices, engine, workers, knee, Arc::clone(&stats.latency))?;
+        if let (0, Some(reason)) = (index, reads.fallback()) {
             warn!("reading with threads, since io_uring can't be had: {reason}");
         }
-        // A drive's knee is shared by those who read from it.
-        let depth = |knee: u32| reads::depth(knee, workers);
-        let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
-        let depths = (0..devices.len()).map(|tier| knee(tier).map(depth));
-        let bytes_max = reads::buffer_bytes_max(workers);
-        let reads = Reads::new(Box::new(queue), Arc::clone(&stats.latency), bytes_max, depths);
         poll.add_event(reads.event_fd(), READS)?;
         let shared_allowance = shared.memory.allowance();
         let cx = Context {
@@ -126,8 +112,6 @@ impl Worker {
         Ok(Self {
             index,
             poll,
-            devices: devices.to_vec(),
-            uses_io_uring,
             connections: Slab::new(),
             swept_at: cx.now,
             cx,

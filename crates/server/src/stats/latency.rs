@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use terrace_protocol::{BinaryCommand, MetaCommand, Request};
+use terrace_runtime::reads::Meter;
 
 /// Steps between a power of two and the next: a value is known to 1/16, about 6 %.
 const STEPS_BITS: u32 = 4;
@@ -106,23 +107,9 @@ impl Latency {
         }
     }
 
-    /// Notes how many reads a tier may have in flight from now on. Only its own worker calls this.
-    pub(crate) fn note_depth(&self, tier: usize, depth: u32) {
-        if let Some(told) = self.depths.get(tier) {
-            told.store(depth, Ordering::Relaxed);
-        }
-    }
-
     /// Reads that a tier may have in flight.
     pub(crate) fn depth(&self, tier: usize) -> u32 {
         self.depths.get(tier).map_or(0, |depth| depth.load(Ordering::Relaxed))
-    }
-
-    /// Counts one read. Only its own worker calls this.
-    pub(crate) fn record(&self, tier: usize, took: Duration) {
-        if let Some(histogram) = self.tiers.get(tier) {
-            histogram.record(took, 1);
-        }
     }
 
     /// Begins to measure a command, if it is one of those that are.
@@ -151,6 +138,21 @@ impl Latency {
     pub(crate) fn reset(&self) {
         let all = self.commands.iter().flatten().chain(&self.tiers);
         all.flat_map(|histogram| &histogram.0).for_each(|b| b.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Only its own worker calls these.
+impl Meter for Latency {
+    fn note_read(&self, tier: usize, took: Duration) {
+        if let Some(histogram) = self.tiers.get(tier) {
+            histogram.record(took, 1);
+        }
+    }
+
+    fn note_depth(&self, tier: usize, depth: u32) {
+        if let Some(noted) = self.depths.get(tier) {
+            noted.store(depth, Ordering::Relaxed);
+        }
     }
 }
 
@@ -267,21 +269,21 @@ mod tests {
     fn percentiles_over_workers() {
         let workers = [Latency::new(2), Latency::new(2)];
         assert_eq!(Percentiles::of(workers.iter(), 1).micros(0.5), 0);
-        (0..98).for_each(|_| workers[0].record(1, Duration::from_micros(10)));
-        (0..2).for_each(|_| workers[1].record(1, Duration::from_micros(1000)));
-        workers[1].record(7, Duration::ZERO);
+        (0..98).for_each(|_| workers[0].note_read(1, Duration::from_micros(10)));
+        (0..2).for_each(|_| workers[1].note_read(1, Duration::from_micros(1000)));
+        workers[1].note_read(7, Duration::ZERO);
         let all = Percentiles::of(workers.iter(), 1);
         assert_eq!((all.micros(0.5), all.micros(0.98)), (10, 10));
         assert!((1000..1064).contains(&all.micros(0.99)));
         // 10 us lie between 2^13 and 2^14 ns.
         assert_eq!((all.below_power(13), all.below_power(14), all.count()), (0, 98, 100));
         assert!((0.002_98..0.003_2).contains(&all.seconds()), "{}", all.seconds());
-        (0..5).for_each(|_| workers[0].record(1, Duration::from_micros(1000)));
+        (0..5).for_each(|_| workers[0].note_read(1, Duration::from_micros(1000)));
         let later = Percentiles::of(workers.iter(), 1);
         assert_eq!((later.since(&all).count(), later.count()), (5, 105));
         assert!((1000..1064).contains(&later.since(&all).micros(0.01)));
         workers.iter().for_each(Latency::reset);
-        workers[0].record(1, Duration::from_micros(10));
+        workers[0].note_read(1, Duration::from_micros(10));
         assert_eq!(Percentiles::of(workers.iter(), 1).since(&later).count(), 1);
         workers.iter().for_each(Latency::reset);
         assert_eq!(Percentiles::of(workers.iter(), 1).micros(0.99), 0);

@@ -1,31 +1,25 @@
 //! Operations that wait for a drive, or for the cache to have buffers again.
 
-use super::{READS, RETRY_AFTER, Worker, reads};
+use super::{READS, RETRY_AFTER, Worker};
 use crate::commands::executor::{RECOVERY_PATIENCE, Unfinished};
 use crate::server::chunks::ChunkRead;
 use crate::server::connection::Connection;
 use crate::server::context::Context;
 use crate::server::pending::{Answer, Job, Pending, Waiter};
-use crate::server::reads::{Finished, TIMED_TOGETHER};
 use crate::server::slab::{Id, Slab};
 use std::io;
 use std::time::Instant;
 use terrace_cache::Taken;
-use terrace_device::Engine;
+use terrace_runtime::reads::{Finished, TIMED_TOGETHER};
 use tracing::warn;
 
 impl Worker {
-    /// The system refuses io_uring after all, such as by a filter of system calls that came later or
-    /// lets rings be made and not be used: threads take over.
+    /// The system refuses io_uring after all: threads take over.
     pub(super) fn read_with_threads(&mut self, error: io::Error) -> io::Result<()> {
-        if !self.uses_io_uring {
-            return Err(error);
-        }
-        let queue = reads::open(&self.devices, Engine::Pool, self.cx.shared.settings.threads)?;
-        self.uses_io_uring = false;
-        self.cx.reads.move_to(Box::new(queue));
+        self.cx.reads.fall_back(error)?;
         self.poll.add_event(self.cx.reads.event_fd(), READS)?;
-        warn!("worker {}: reading with threads, since io_uring fails: {error}", self.index);
+        let (worker, reason) = (self.index, self.cx.reads.fallback().unwrap_or_default());
+        warn!("worker {worker}: reading with threads, since io_uring fails: {reason}");
         self.cx.reads.flush(false, |_| false)
     }
 
@@ -72,7 +66,7 @@ impl Worker {
     /// finished.
     fn look_ahead_at(&mut self, from: usize) {
         for read in self.finished.range(from..) {
-            if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.operation)
+            if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.token)
                 && let Some(search) = &operation.search
             {
                 self.cx.session.prefetch_check(search, operation.hash, &read.buffer);
@@ -92,9 +86,9 @@ impl Worker {
         flushed.or_else(|error| self.read_with_threads(error))
     }
 
-    fn finish_read(&mut self, read: Finished) {
+    fn finish_read(&mut self, read: Finished<Id>) {
         let cx = &mut self.cx;
-        let mut operation = match cx.pending.remove(read.operation) {
+        let mut operation = match cx.pending.remove(read.token) {
             Some(Job::Operation(operation)) => operation,
             Some(Job::Chunks(chunks)) => return self.finish_chunks(*chunks, read),
             None => return cx.reads.release(read.buffer),
@@ -118,7 +112,7 @@ impl Worker {
         }
     }
 
-    fn finish_chunks(&mut self, chunks: ChunkRead, read: Finished) {
+    fn finish_chunks(&mut self, chunks: ChunkRead, read: Finished<Id>) {
         let (id, slot) = (chunks.connection, chunks.slot);
         let mut outcomes = std::mem::take(&mut self.outcomes);
         self.cx.take_chunks(chunks, read.buffer, read.result, &mut outcomes);
