@@ -3,19 +3,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use terrace::settings::TierSpec;
 
 /// The files that this start has made so far. They are removed when this is dropped.
 #[derive(Default)]
-pub(crate) struct Created(Vec<PathBuf>);
+pub struct Created(Vec<PathBuf>);
 
 impl Created {
     /// Has `open` open a file, and remembers it if it was not there before.
-    pub(crate) fn by<T, E>(
-        &mut self,
-        path: &Path,
-        open: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
+    ///
+    /// # Errors
+    /// As of `open`.
+    pub fn by<T, E>(&mut self, path: &Path, open: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let is_new = path.symlink_metadata().is_err();
         let opened = open()?;
         if is_new {
@@ -24,15 +22,15 @@ impl Created {
         Ok(opened)
     }
 
-    /// Tiers have been told of the state: where one of them was there before, all stays.
-    pub(crate) fn keep_with_older(&mut self, tiers: &[TierSpec]) {
-        if !tiers.iter().all(|tier| self.0.contains(&tier.path)) {
+    /// The drives of these paths may name the state by now: where one of them was there before, all stays.
+    pub fn keep_with_older<'p>(&mut self, mut drives: impl Iterator<Item = &'p Path>) {
+        if !drives.all(|drive| self.0.iter().any(|made| made == drive)) {
             self.0.clear();
         }
     }
 
     /// The start went well: they stay.
-    pub(crate) fn keep(mut self) {
+    pub fn keep(mut self) {
         self.0.clear();
     }
 }
@@ -70,12 +68,8 @@ mod tests {
         assert!(old.exists() && new.exists());
     }
 
-    fn tier(path: &Path) -> TierSpec {
-        TierSpec { path: path.to_owned(), bytes: None, read_depth: None, is_below: false }
-    }
-
     #[test]
-    fn a_state_stays_where_a_tier_knows_of_it_that_was_there_before() {
+    fn a_state_stays_where_a_drive_names_it_that_was_there_before() {
         let dir = tempfile::tempdir().unwrap();
         let [old, new, state] = ["old", "new", "state"].map(|name| dir.path().join(name));
         fs::write(&old, "").unwrap();
@@ -84,7 +78,7 @@ mod tests {
             for path in tiers.iter().copied().chain([&state]) {
                 created.by(path, || fs::write(path, "x")).unwrap();
             }
-            created.keep_with_older(&tiers.iter().map(|path| tier(path)).collect::<Vec<_>>());
+            created.keep_with_older(tiers.iter().map(|path| path.as_path()));
             drop(created);
             assert_eq!(state.exists(), stays, "{tiers:?}");
             let _ = fs::remove_file(&state);

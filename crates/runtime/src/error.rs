@@ -12,6 +12,15 @@ pub enum OpenError {
     /// Memory and drives do not fit, or a drive holds what this store did not write.
     #[error(transparent)]
     Cache(#[from] terrace_cache::OpenError),
+    /// The file of [`Options::state`](crate::Options::state) can't be opened.
+    #[error(transparent)]
+    State(#[from] crate::state::StateError),
+    /// The folder of [`Options::state`](crate::Options::state) can't hold a state.
+    #[error("no state: {why}")]
+    NoState {
+        /// What is wrong with the folder.
+        why: String,
+    },
     /// The system has no thread, no memory or no random numbers to give.
     #[error("{what}: {source}")]
     System {

@@ -12,9 +12,10 @@
 //!
 //! # Servers
 //!
-//! A server that runs requests of its own uses [`reads::Reads`], which a [`Lane`] reads with too.
+//! A server that runs requests of its own uses [`reads::Reads`], which a [`Lane`] reads with too, [`in_background`], and [`state`].
 
 mod background;
+pub mod created;
 mod error;
 mod inner;
 mod lane;
@@ -23,10 +24,12 @@ mod operation;
 mod options;
 pub mod reads;
 mod set;
+pub mod state;
 mod store;
 
 pub use error::{Error, OpenError};
 pub use lane::{Done, Lane, Operation, Outcome};
+pub use opening::in_background;
 pub use options::Options;
 pub use set::Set;
 pub use store::{Change, Store};

@@ -1,7 +1,10 @@
 //! Opening drives and cache.
 
+use crate::created::Created;
 use crate::error::OpenError;
 use crate::options::Options;
+use crate::state::{self, Chosen, Wanted};
+use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,29 +19,52 @@ pub(crate) struct Opened {
 }
 
 pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
-    let mut drives: Vec<Arc<dyn Drive>> = Vec::new();
-    let mut tiers = Vec::new();
-    for drive in &options.drives {
-        let is_foreign = &terrace_cache::is_foreign;
-        let device = FileDevice::open_unless(&drive.path, drive.bytes, is_foreign)?;
-        let device: Arc<dyn Drive> = Arc::new(device);
-        let in_background = in_background(options, &device)?;
-        let make = if drive.is_below { Tier::below } else { Tier::new };
-        tiers.push(make(in_background));
-        drives.push(device);
-    }
+    let mut created = Created::default();
     let mut config = Config::new(options.memory_bytes);
-    config.tiers = tiers;
     config.item_bytes_max = options.value_bytes_max;
     config.sessions_max = options.lanes_max;
     config.background_threads = options.background_threads;
     if options.is_durable {
         config.durability = Durability::Power;
     }
-    let cache = Cache::open(config)?;
+    let mut drives: Vec<Arc<dyn Drive>> = Vec::new();
+    for drive in &options.drives {
+        let open = || FileDevice::open_unless(&drive.path, drive.bytes, &terrace_cache::is_foreign);
+        let device: Arc<dyn Drive> = Arc::new(created.by(&drive.path, open)?);
+        let threads = options.background_threads;
+        let timed = in_background(&device, config.durability, threads, Engine::Auto);
+        let system = |source| OpenError::System { what: "a thread for the drive", source };
+        let make = if drive.is_below { Tier::below } else { Tier::new };
+        config.tiers.push(make(timed.map_err(system)?));
+        drives.push(device);
+    }
+    let state = open_state(options, &drives, &mut created)?;
+    if let Some(state) = &state {
+        (config.state, config.boot) = (state.file.clone(), state.boot);
+    }
+    let opened = Cache::open(config);
+    if state.is_some_and(|state| state.may_be_needed()) {
+        created.keep_with_older(options.drives.iter().map(|drive| drive.path.as_path()));
+    }
+    let cache = opened?;
+    created.keep();
     cache.note_time(now().max(cache.clock_floor()));
     recover(&cache);
     Ok(Opened { cache, drives })
+}
+
+fn open_state(
+    options: &Options,
+    drives: &[Arc<dyn Drive>],
+    created: &mut Created,
+) -> Result<Option<Chosen>, OpenError> {
+    let Some(folder) = options.state_dir.as_deref() else { return Ok(None) };
+    let wanted = Wanted { folder: Some(folder), memory_bytes: options.memory_bytes, drives };
+    let chosen = state::open(&wanted, created)?;
+    match chosen.reason_against {
+        Some(why) => Err(OpenError::NoState { why }),
+        None => Ok(Some(chosen)),
+    }
 }
 
 /// Brings the index of what the drives hold back, on as many threads as there are cores.
@@ -51,15 +77,23 @@ fn recover(cache: &Cache) {
     });
 }
 
-/// A drive that is written durably is waited for, however long that takes.
-fn in_background(options: &Options, device: &Arc<dyn Drive>) -> Result<Arc<dyn Drive>, OpenError> {
-    if options.is_durable {
-        return Ok(Arc::clone(device));
+/// A drive for the cache's own work, by so many threads. Where changes are to outlive a power loss, it waits for the
+/// drive, however long that takes; else the drive has [`DEADLINE`] for each transfer.
+///
+/// # Errors
+/// The system has no thread for it.
+pub fn in_background(
+    drive: &Arc<dyn Drive>,
+    durability: Durability,
+    threads: usize,
+    engine: Engine,
+) -> io::Result<Arc<dyn Drive>> {
+    match durability {
+        Durability::Power => Ok(Arc::clone(drive)),
+        Durability::Process => {
+            Ok(Arc::new(TimedDevice::new(Arc::clone(drive), DEADLINE, threads, engine)?))
+        }
     }
-    let threads = options.background_threads;
-    let timed = TimedDevice::new(Arc::clone(device), DEADLINE, threads, Engine::Auto);
-    let system = |source| OpenError::System { what: "a thread for the drive", source };
-    Ok(Arc::new(timed.map_err(system)?))
 }
 
 /// Unix seconds.

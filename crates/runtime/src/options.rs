@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     pub(crate) memory_bytes: u64,
     pub(crate) drives: Vec<Drive>,
+    pub(crate) state_dir: Option<PathBuf>,
     pub(crate) value_bytes_max: u64,
     pub(crate) lanes_max: usize,
     pub(crate) background_threads: usize,
@@ -37,6 +38,7 @@ impl Options {
         Self {
             memory_bytes: 64 << 20,
             drives: Vec::new(),
+            state_dir: None,
             value_bytes_max: 1 << 20,
             lanes_max: 64,
             background_threads: 2,
@@ -63,6 +65,17 @@ impl Options {
     pub fn drive_below(mut self, path: impl AsRef<Path>, bytes: u64) -> Self {
         let path = path.as_ref().to_owned();
         self.drives.push(Drive { path, bytes: Some(bytes), is_below: true });
+        self
+    }
+
+    /// Keeps what is not on the drives yet, or all there is without drives, in a file in this folder, which must be on a
+    /// tmpfs, such as `/dev/shm`: the next [`Store::open`](crate::Store::open) finds it also after a crash of the
+    /// process, unless the machine was restarted. Without it only a clean close comes back.
+    ///
+    /// A part of the file that is cut off or can't be read ends the process with SIGBUS, unless a handler of that signal
+    /// calls [`terrace_cache::replace_lost`].
+    pub fn state(mut self, folder: impl AsRef<Path>) -> Self {
+        self.state_dir = Some(folder.as_ref().to_owned());
         self
     }
 

@@ -1,12 +1,11 @@
-//! Where the bytes lie that outlive the process (`--state`).
+//! Where the bytes lie that outlive the process.
 //!
 //! The state lies in memory, on a tmpfs: a disk that dies would take the process with it, one that rots would have
 //! wrong values served, and whatever is written there would wear it. Its first page names the set of tiers that it is of:
-//! by that it is found again, wherever the tiers are by then, and several servers on one machine each have their own.
+//! by that it is found again, wherever the tiers are by then, and several caches on one machine each have their own.
 
-use super::Failure;
-use super::created::Created;
-use rustix::fs::{FlockOperation, flock, statvfs};
+use crate::created::Created;
+use rustix::fs::{FlockOperation, OFlags, flock, statvfs};
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -14,14 +13,13 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace::settings::Settings;
-use terrace_cache::{Note, OpenError, RETIRED, StateFile, StateOwner, display_bytes, is_in_memory};
+use terrace_cache::{RETIRED, StateFile, StateOwner, is_in_memory};
 use terrace_device::Drive;
 
 /// The tmpfs that every Linux has.
 const TMPFS: &str = "/dev/shm";
 /// Where the kernel tells one boot from another.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
 const ROOM_FACTOR: u64 = 2;
 /// What names of state files begin with, and end in.
@@ -35,67 +33,78 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// No orphan is named that takes no more.
 const ORPHAN_BYTES: u64 = 4096;
 
-/// The state, and what the operator should know of it.
-pub(crate) struct Chosen {
-    pub(crate) file: Option<Arc<StateFile>>,
-    pub(crate) path: Option<PathBuf>,
-    /// See [`terrace_cache::Config::boot`].
-    pub(crate) boot: [u8; 16],
-    pub(crate) lines: Vec<Note>,
+/// For what a state is opened.
+pub struct Wanted<'a> {
+    /// The folder that it shall lie in, on a tmpfs; `None`: the one that every Linux has, if the cache has drives.
+    pub folder: Option<&'a Path>,
+    /// Bytes of DRAM that the cache may take.
+    pub memory_bytes: u64,
+    /// The drives of the cache.
+    pub drives: &'a [Arc<dyn Drive>],
+}
+
+/// The state, and what its owner should know of it.
+pub struct Chosen {
+    /// For [`terrace_cache::Config::state`].
+    pub file: Option<Arc<StateFile>>,
+    /// Where it lies.
+    pub path: Option<PathBuf>,
+    /// For [`terrace_cache::Config::boot`].
+    pub boot: [u8; 16],
+    /// Why there is none, although one is wanted.
+    pub reason_against: Option<String>,
+    /// [`BOOT_ID`] can't be read, so that no state is trusted after this run.
+    pub is_boot_unknown: bool,
+    /// States in the folder that take memory for nothing.
+    pub orphans: Vec<Orphan>,
 }
 
 impl Chosen {
-    /// Whether tiers may have been told of it. If nobody knows, they may.
-    pub(crate) fn may_be_needed(&self) -> bool {
+    /// Whether drives may name it by now. If that can't be known, they may.
+    pub fn may_be_needed(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.may_be_needed().unwrap_or(true))
-    }
-
-    /// A cache could not be opened over it.
-    pub(crate) fn failure(&self, error: OpenError) -> Failure {
-        match (&error, &self.path) {
-            (OpenError::System(source), Some(path))
-                if source.kind() == io::ErrorKind::StorageFull =>
-            {
-                Failure::system(format!(
-                    "--state: {}: the file system is full; free some, or write --state DIR with a \
-                     folder that has room for what is in DRAM alone",
-                    path.display()
-                ))
-            }
-            _ => Failure::system(error),
-        }
     }
 }
 
-/// Opens and locks the state file; none for a cache without tiers, unless asked for.
-pub(crate) fn open(
-    settings: &Settings,
-    devices: &[Arc<dyn Drive>],
-    created: &mut Created,
-) -> Result<Chosen, Failure> {
-    let (boot, doubt) = boot_id(Path::new(BOOT_ID)).map_err(Failure::system)?;
-    let without = |lines| Chosen { file: None, path: None, boot, lines };
-    if settings.tiers.is_empty() && settings.state_dir.is_none() {
-        return Ok(without(Vec::new()));
-    }
-    let folder = settings.state_dir.as_deref().unwrap_or(Path::new(TMPFS));
-    let failure = |path: &Path, error: io::Error| {
-        Failure::system(format!("--state: {}: {error}", path.display()))
+/// A state can't be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+pub struct StateError {
+    /// The folder or file.
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Opens and locks the state file; none for a cache without drives, unless a folder is given.
+///
+/// # Errors
+/// The system does not let it be read or made, or another process uses it.
+pub fn open(wanted: &Wanted<'_>, created: &mut Created) -> Result<Chosen, StateError> {
+    let failure = |path: &Path, source| StateError { path: path.to_owned(), source };
+    let known = boot_id(Path::new(BOOT_ID));
+    let unknown = || random().map_err(|error| failure(Path::new(BOOT_ID), error));
+    let mut chosen = Chosen {
+        file: None,
+        path: None,
+        boot: known.map_or_else(unknown, Ok)?,
+        reason_against: None,
+        is_boot_unknown: known.is_none(),
+        orphans: Vec::new(),
     };
-    let set = match settings.tiers.is_empty() {
+    if wanted.drives.is_empty() && wanted.folder.is_none() {
+        return Ok(chosen);
+    }
+    let folder = wanted.folder.unwrap_or(Path::new(TMPFS));
+    let set = match wanted.drives.is_empty() {
         true => Some(StateOwner::NO_TIERS),
-        false => terrace_cache::set_of(devices),
+        false => terrace_cache::set_of(wanted.drives),
     };
     let Found { left, orphans } = find(folder, set);
-    let orphans = orphans.iter().map(Orphan::note);
-    if let Some(why) =
-        reason_against(folder, settings, left.is_some()).map_err(|error| failure(folder, error))?
-    {
-        let line = format!(
-            "state: none, since {why}: only a clean stop comes back warm; write --state DIR with a \
-             folder on a tmpfs that has room"
-        );
-        return Ok(without([Note::Warning(line)].into_iter().chain(orphans).collect()));
+    chosen.orphans = orphans;
+    let against = reason_against(folder, wanted, left.is_some());
+    chosen.reason_against = against.map_err(|error| failure(folder, error))?;
+    if chosen.reason_against.is_some() {
+        return Ok(chosen);
     }
     let (path, file) = match left {
         Some(path) => (path.clone(), open_left(&path).map_err(|error| failure(&path, error))?),
@@ -103,20 +112,19 @@ pub(crate) fn open(
     };
     lock(&file).map_err(|error| failure(&path, error))?;
     let path = named_as_used(path);
-    let line = Note::Info(format!("state: {}", path.display()));
-    let lines = [line].into_iter().chain(doubt).chain(orphans).collect();
-    let file = Some(Arc::new(StateFile::new(file, Some(path.clone()))));
-    Ok(Chosen { file, path: Some(path), boot, lines })
+    chosen.file = Some(Arc::new(StateFile::new(file, Some(path.clone()))));
+    chosen.path = Some(path);
+    Ok(chosen)
 }
 
 /// Why there can be no state in a folder. What an earlier run left there has its room.
 fn reason_against(
     folder: &Path,
-    settings: &Settings,
+    wanted: &Wanted<'_>,
     has_left: bool,
 ) -> io::Result<Option<String>> {
     let name = folder.display();
-    let is_asked_for = settings.state_dir.is_some();
+    let is_asked_for = wanted.folder.is_some();
     match is_in_memory(folder) {
         Ok(true) => {}
         Err(error) if is_asked_for => return Err(error),
@@ -125,7 +133,7 @@ fn reason_against(
             return Ok(Some(format!("{name} {why}")));
         }
     }
-    let needed = settings.memory_shares().cache / 2 * ROOM_FACTOR;
+    let needed = wanted.memory_bytes / 2 * ROOM_FACTOR;
     let has_room = is_asked_for || has_left || has_room(folder, needed);
     Ok((!has_room).then(|| format!("{name} has no room for {} MiB", needed >> 20)))
 }
@@ -137,20 +145,13 @@ struct Found {
     orphans: Vec<Orphan>,
 }
 
-/// A state that no running server uses, and that is of other tiers than those that are given.
-#[derive(Debug, PartialEq, Eq)]
-struct Orphan {
-    path: PathBuf,
-    bytes: u64,
-}
-
-impl Orphan {
-    fn note(&self) -> Note {
-        let (path, bytes) = (self.path.display(), display_bytes(self.bytes));
-        Note::Warning(format!(
-            "state {path}: {bytes} of a server that does not run; unless it is to start again: rm {path}"
-        ))
-    }
+/// A state that no running process uses, and that is of other drives than those that are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of memory that it takes.
+    pub bytes: u64,
 }
 
 /// Looks through the states that this user has in a folder. Of several of one set, the one that knows the latest start is
@@ -229,7 +230,7 @@ fn make_in(folder: &Path, created: &mut Created) -> io::Result<(PathBuf, File)> 
 /// How a state file is opened: for its owner alone, and never by way of a link.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_CLOEXEC;
+    let flags = (OFlags::NOFOLLOW | OFlags::CLOEXEC).bits().cast_signed();
     options.read(true).write(true).mode(0o600).custom_flags(flags);
     options
 }
@@ -260,17 +261,16 @@ fn try_lock(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// The kernel's boot id. Where it can't be read, one that was never there before, so that no state of another boot is
-/// taken for one of this; and a line that says so.
-fn boot_id(path: &Path) -> io::Result<([u8; 16], Option<Note>)> {
-    if let Some(id) = std::fs::read_to_string(path).ok().as_deref().and_then(id_of) {
-        return Ok((id, None));
-    }
+/// The kernel's boot id, where it can be read.
+fn boot_id(path: &Path) -> Option<[u8; 16]> {
+    std::fs::read_to_string(path).ok().as_deref().and_then(id_of)
+}
+
+/// An id that no boot had before, so that no state of another boot is taken for one of this.
+fn random() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
     getrandom(&mut id, GetRandomFlags::empty())?;
-    let line =
-        format!("state: not trusted after a restart, since {} can't be read", path.display());
-    Ok((id, Some(Note::Warning(line))))
+    Ok(id)
 }
 
 /// 32 hexadecimal digits, with dashes between them.
@@ -284,21 +284,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_boot_that_can_not_be_told_is_like_no_other() {
+    fn a_boot_without_a_readable_id_is_like_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("boot_id");
-        let unknown = || {
-            let (id, line) = boot_id(&path).unwrap();
-            assert!(line.is_some_and(|line| line.text().contains("not trusted")));
-            id
-        };
-        let missing = [unknown(), unknown()];
+        assert_eq!(boot_id(&path), None);
         std::fs::write(&path, "").unwrap();
-        let empty = [unknown(), unknown()];
-        assert!(missing[0] != missing[1] && empty[0] != empty[1]);
+        assert_eq!(boot_id(&path), None);
+        assert!(random().unwrap() != random().unwrap());
         std::fs::write(&path, "00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
-        let known = boot_id(&path).unwrap();
-        assert_eq!(known, (std::array::from_fn(|at| at as u8 * 0x11), None));
+        assert_eq!(boot_id(&path), Some(std::array::from_fn(|at| at as u8 * 0x11)));
     }
 
     /// A folder with states, and what is found there.
@@ -365,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_other_sets_that_nobody_uses_are_orphans() {
+    fn unused_states_of_other_sets_are_orphans() {
         let folder = Folder::new();
         let orphan = folder.leave("terrace-1.state", 7, 1);
         let running = folder.leave("terrace-2.state", 8, 1);
@@ -382,10 +376,6 @@ mod tests {
         drop(file);
         let all = [orphan, running, folder.at("terrace-3.state"), torn];
         assert_eq!(folder.orphans(None), all);
-        let note = find(folder.0.path(), Some(9)).orphans.remove(0).note();
-        assert!(
-            note.text().ends_with(&format!("rm {}", note.text().split([' ', ':']).nth(1).unwrap()))
-        );
     }
 
     #[test]
@@ -409,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn one_server_at_a_time_has_the_file() {
+    fn one_process_at_a_time_has_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let mut created = Created::default();
         let (path, file) = make_in(dir.path(), &mut created).unwrap();

@@ -7,7 +7,6 @@ mod startup;
 mod tools;
 mod words;
 
-use startup::created::Created;
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
 use startup::{Failure, banner, limits, port_file, state, tiers, user};
@@ -21,6 +20,8 @@ use terrace::tls;
 use terrace::{log, say};
 use terrace_cache::{Cache, Config, Note, OpenError, Tier, WriteRate};
 use terrace_device::Drive;
+use terrace_runtime::created::Created;
+use terrace_runtime::state::Chosen;
 use tracing::{error, info, warn};
 
 /// Sessions of the cache besides those of the workers.
@@ -104,11 +105,11 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let admin = Admin::bind(settings, admin_connections).map_err(Failure::system)?;
     let mut created = Created::default();
     let tiers = tiers::open(settings, background_threads(settings), &mut created)?;
-    let state = state::open(settings, &tiers.devices, &mut created)?;
+    let (state, state_lines) = state::open(settings, &tiers.devices, &mut created)?;
     server::survive_lost_state().map_err(|error| Failure::system(format!("SIGBUS: {error}")))?;
     let opened = open_cache(settings, &tiers.in_background, &state);
     if state.may_be_needed() {
-        created.keep_with_older(&settings.tiers);
+        created.keep_with_older(settings.tiers.iter().map(|tier| tier.path.as_path()));
     }
     let cache = opened?;
     // After the cache: until then clients are turned away, and need not wait for an answer.
@@ -117,7 +118,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     port_file::write(&listeners)?;
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
-    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state.lines);
+    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state_lines);
     log::notes(lines.chain(&cache.describe()).chain(cache.notes()));
     log::notes(&banner::new_tiers(settings, &cache));
     log::notes([&banner::limits(settings, &cache), &banner::memory(settings)]);
@@ -157,7 +158,7 @@ fn tiers(settings: &Settings, devices: &[Arc<dyn Drive>]) -> Vec<Tier> {
 fn open_cache(
     settings: &Settings,
     devices: &[Arc<dyn Drive>],
-    chosen: &state::Chosen,
+    chosen: &Chosen,
 ) -> Result<Arc<Cache>, Failure> {
     let memory_bytes = settings.memory_shares().cache;
     let config = Config {
@@ -188,7 +189,7 @@ fn open_cache(
              set: {}",
             startup::tiers::in_order(&settings.tiers, &order)
         )),
-        error => chosen.failure(error),
+        error => state::failure(chosen.path.as_deref(), error),
     };
     log::notes(&Cache::inspect(&config).map_err(failure)?);
     Cache::open(config).map_err(failure)

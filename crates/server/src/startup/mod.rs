@@ -2,7 +2,6 @@
 //! it serves. The steps are in `main`, one file here for each.
 
 pub(crate) mod banner;
-pub(crate) mod created;
 pub(crate) mod daemon;
 pub(crate) mod limits;
 pub(crate) mod pid_file;

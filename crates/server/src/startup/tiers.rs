@@ -1,14 +1,15 @@
 //! The drives (`--tier`), and how they are read.
 
 use super::Failure;
-use super::created::Created;
 use std::fs;
 use std::io::Read;
 use std::sync::Arc;
 use terrace::log;
-use terrace::settings::{Durability, IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
+use terrace::settings::{IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
 use terrace_cache::{FIRST_PAGE, Note, is_member};
-use terrace_device::{DEADLINE, Drive, FileDevice, TimedDevice, WorkerQueue};
+use terrace_device::{Drive, FileDevice, WorkerQueue};
+use terrace_runtime::created::Created;
+use terrace_runtime::in_background;
 use tracing::info;
 
 /// The opened drives and what the operator should know of each.
@@ -53,28 +54,16 @@ pub(crate) fn open(
             note(format!("profile: {depth} reads in flight to begin with"));
         }
         let device: Arc<dyn Drive> = Arc::new(device);
-        tiers.in_background.push(in_background(settings, background_threads, &device)?);
+        let timed =
+            in_background(&device, settings.durability, background_threads, settings.io_engine)
+                .map_err(|error| Failure::system(format!("a thread for the drive: {error}")))?;
+        tiers.in_background.push(timed);
         tiers.devices.push(device);
     }
     if !tiers.devices.is_empty() {
         tiers.lines.push(engine(settings.io_engine, &tiers.devices)?);
     }
     Ok(tiers)
-}
-
-/// Where a reply promises that a change outlives a power loss, it waits for the drive: there is nothing else to
-/// tell the client. Else the drive has its time.
-fn in_background(
-    settings: &Settings,
-    threads: usize,
-    device: &Arc<dyn Drive>,
-) -> Result<Arc<dyn Drive>, Failure> {
-    if settings.durability == Durability::Power {
-        return Ok(Arc::clone(device));
-    }
-    let timed = TimedDevice::new(Arc::clone(device), DEADLINE, threads, settings.io_engine);
-    let timed = timed.map_err(|e| Failure::system(format!("a thread for the drive: {e}")))?;
-    Ok(Arc::new(timed))
 }
 
 /// Bytes of the file before it is opened; 0 for a new one, and for a block device.
