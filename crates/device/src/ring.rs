@@ -377,10 +377,15 @@ impl Ring {
         self.started() - self.given_up + self.waiting.len() + self.refused.len()
     }
 
-    /// Reads that were given up and that the kernel still has; those of one file, or all.
-    pub(crate) fn held(&self, file: Option<u32>) -> usize {
-        let is_meant = |job: &&Job| job.is_given_up && file.is_none_or(|file| job.file == file);
-        if self.given_up == 0 { 0 } else { self.slots.iter().flatten().filter(is_meant).count() }
+    /// Reads that were given up and that the kernel still has.
+    pub(crate) fn given_up(&self) -> usize {
+        self.given_up
+    }
+
+    /// Of these, the reads of a file.
+    pub(crate) fn given_up_of(&self, file: u32) -> usize {
+        let is_its = |job: &&Job| job.is_given_up && job.file == file;
+        self.slots.iter().flatten().filter(is_its).count()
     }
 
     /// Takes the time, and gives up reads that were submitted more than `deadline` seconds ago: each goes to `late` with

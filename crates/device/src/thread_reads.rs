@@ -61,10 +61,14 @@ impl ThreadReads {
     }
 
     /// Appends what was read and was not given up to `done`, and calls `answered` with the drive of each read.
-    pub(crate) fn reap(&mut self, done: &mut Vec<Done>, mut answered: impl FnMut(usize)) {
-        if self.reads.len() == self.free.len() {
-            return;
+    #[inline]
+    pub(crate) fn reap(&mut self, done: &mut Vec<Done>, answered: impl FnMut(usize)) {
+        if self.reads.len() > self.free.len() {
+            self.reap_some(done, answered);
         }
+    }
+
+    fn reap_some(&mut self, done: &mut Vec<Done>, mut answered: impl FnMut(usize)) {
         let mut reaped = std::mem::take(&mut self.reaped);
         self.finished.take(&mut reaped);
         for read in reaped.drain(..) {

@@ -284,7 +284,9 @@ impl WorkerQueue {
     /// Reads that were given up and that the drive still has.
     fn held_by(&self, number: usize) -> usize {
         match self.drives.get(number).map(|drive| &drive.way) {
-            Some(Way::Ring(file, _)) => self.ring.as_ref().map_or(0, |ring| ring.held(Some(*file))),
+            Some(Way::Ring(file, _)) => {
+                self.ring.as_ref().map_or(0, |ring| ring.given_up_of(*file))
+            }
             Some(Way::Threads(..)) => self.with_threads.given_up_of(number),
             _ => 0,
         }
@@ -470,6 +472,6 @@ impl ReadQueue for WorkerQueue {
 
     fn holds_given_up(&self) -> bool {
         self.with_threads.given_up() > 0
-            || self.ring.as_ref().is_some_and(|ring| ring.held(None) > 0)
+            || self.ring.as_ref().is_some_and(|ring| ring.given_up() > 0)
     }
 }

@@ -158,6 +158,8 @@ pub struct Reads<T, M> {
     unfinished: usize,
     /// Reads that waited for room for too long, for the next reap.
     given_up: Vec<Finished<T>>,
+    /// What the queue said at the last [`Reads::give_up_late`].
+    holds_given_up: bool,
     /// Unix time, as of the last [`Reads::give_up_late`].
     second: u32,
     vacant: Vec<usize>,
@@ -216,6 +218,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
             started: Vec::new(),
             unfinished: 0,
             given_up: Vec::new(),
+            holds_given_up: false,
             second: 0,
             vacant: Vec::new(),
             submitted: ArrayVec::new(),
@@ -401,7 +404,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
 
     /// Whether anything is on its way, or a drive may yet answer what was given up.
     pub fn is_busy(&self) -> bool {
-        self.unfinished > 0 || self.has_given_up() || self.queue.holds_given_up()
+        self.unfinished > 0 || self.has_given_up() || self.holds_given_up
     }
 
     /// Whether something is to be reaped that no drive brings.
@@ -421,6 +424,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
     #[cold]
     fn give_up_all_late(&mut self) {
         self.queue.give_up_late(self.second);
+        self.holds_given_up = self.queue.holds_given_up();
         for tier in 0..self.tiers.len() {
             while let Some(&Asked { plan, token, second }) = self.tiers[tier].waiting.front()
                 && u64::from(self.second.saturating_sub(second)) > DEADLINE.as_secs()
