@@ -69,7 +69,7 @@ pub trait Drive: Send + Sync {
         Reads::Threads
     }
     /// From here on the caller can bear that a transfer fails which is not answered soon, where the device does
-    /// that; see [`crate::TimedDevice`].
+    /// that; see [`crate::DeadlineDrive`].
     fn begin_timing(&self) {}
     /// For how long this device has not answered a transfer that it was asked for by its methods; zero while it
     /// answers. Until it does, its methods fail at once, see [`crate::is_unanswered`].

@@ -7,6 +7,7 @@
 
 mod buffer;
 mod claim;
+mod deadline;
 mod depth;
 mod drive;
 mod error;
@@ -15,7 +16,7 @@ mod failure;
 mod file;
 mod health;
 mod heap;
-mod lane;
+mod io_thread;
 mod long;
 mod memory;
 mod pool;
@@ -24,11 +25,11 @@ mod ring;
 pub mod sim;
 mod slab;
 mod thread_reads;
-mod timed;
 mod wear;
 mod worker_queue;
 
 pub use buffer::AlignedBuf;
+pub use deadline::DeadlineDrive;
 pub use depth::Depth;
 pub use drive::{Drive, Geometry, Part, Reads};
 pub use error::OpenError;
@@ -39,6 +40,5 @@ pub use heap::give_heap_back;
 pub use long::LongBuffers;
 pub use memory::ALIGNMENT;
 pub use queue::{Done, Read, ReadQueue};
-pub use timed::TimedDevice;
 pub use wear::Wear;
 pub use worker_queue::{Engine, ReadPath, WorkerQueue};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cache::{Cache, Config, Durability, Tier};
-use terrace_device::{DEADLINE, Drive, Engine, FileDevice, TimedDevice};
+use terrace_device::{DEADLINE, Drive, Engine, FileDevice, DeadlineDrive};
 
 /// What a store is made of.
 pub(crate) struct Opened {
@@ -91,7 +91,7 @@ pub fn in_background(
     match durability {
         Durability::Power => Ok(Arc::clone(drive)),
         Durability::Process => {
-            Ok(Arc::new(TimedDevice::new(Arc::clone(drive), DEADLINE, threads, engine)?))
+            Ok(Arc::new(DeadlineDrive::new(Arc::clone(drive), DEADLINE, threads, engine)?))
         }
     }
 }

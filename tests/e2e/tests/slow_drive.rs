@@ -138,6 +138,7 @@ fn a_drive_that_answers_nothing_costs_misses_until_it_does() {
     }
     let took = start.elapsed();
     assert!(took < PATIENCE + BESIDES, "the misses took {took:?}");
+    server.output_with("unresponsive: no answer for ");
     // Now it is known: only one in a second is kept waiting.
     let start = Instant::now();
     client.send("get r150\r\n");
@@ -148,6 +149,7 @@ fn a_drive_that_answers_nothing_costs_misses_until_it_does() {
     assert!(took < 2 * PATIENCE, "what is known to fail took {took:?}");
     drop(hanging);
     wait_until("the drive is read again", || client.get("r150"));
+    server.output_with("answers again after ");
     for at in 0..GETS {
         assert!(client.get(&format!("r{}", at * 100)).is_some(), "{at} is gone");
     }

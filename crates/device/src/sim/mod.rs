@@ -156,7 +156,7 @@ impl SimDevice {
         self.lock().faults.clear();
     }
 
-    /// From the next operation on nothing is answered, as [`crate::TimedDevice`] would tell, and the device says
+    /// From the next operation on nothing is answered, as [`crate::DeadlineDrive`] would tell, and the device says
     /// that this `lasts` so long. Zero ends it: a write that was waited for is carried out then, late.
     pub fn fall_silent(&self, lasts: Duration) {
         let State { image, silence, .. } = &mut *self.lock();

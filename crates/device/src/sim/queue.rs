@@ -16,11 +16,11 @@ pub struct SimQueue {
     random: Random,
     /// For the next flush.
     submitted: Vec<Read>,
-    flying: Vec<Flying>,
+    in_flight: Vec<InFlight>,
     event: Event,
 }
 
-enum Flying {
+enum InFlight {
     /// Will look at the device when it is reaped.
     Late(Read),
     /// Has looked when it was flushed.
@@ -37,7 +37,7 @@ impl SimQueue {
             devices: devices.to_vec(),
             random: Random::new(seed),
             submitted: Vec::new(),
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             event: Event::new()?,
         })
     }
@@ -58,28 +58,28 @@ impl ReadQueue for SimQueue {
 
     fn flush(&mut self) -> io::Result<()> {
         for read in std::mem::take(&mut self.submitted) {
-            let flying = match self.random.coin() {
-                true => Flying::Early(self.carry_out(read)),
-                false => Flying::Late(read),
+            let in_flight = match self.random.coin() {
+                true => InFlight::Early(self.carry_out(read)),
+                false => InFlight::Late(read),
             };
-            self.flying.push(flying);
+            self.in_flight.push(in_flight);
             self.event.signal();
         }
         Ok(())
     }
 
     fn reap(&mut self, done: &mut Vec<Done>) {
-        if self.flying.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
-        for _ in 0..=self.random.below(self.flying.len()) {
-            let at = self.random.below(self.flying.len());
-            done.push(match self.flying.swap_remove(at) {
-                Flying::Early(done) => done,
-                Flying::Late(read) => self.carry_out(read),
+        for _ in 0..=self.random.below(self.in_flight.len()) {
+            let at = self.random.below(self.in_flight.len());
+            done.push(match self.in_flight.swap_remove(at) {
+                InFlight::Early(done) => done,
+                InFlight::Late(read) => self.carry_out(read),
             });
         }
-        if !self.flying.is_empty() {
+        if !self.in_flight.is_empty() {
             self.event.signal();
         }
     }
@@ -93,6 +93,6 @@ impl ReadQueue for SimQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.submitted.len() + self.flying.len()
+        self.submitted.len() + self.in_flight.len()
     }
 }

@@ -1,4 +1,4 @@
-//! The thread of a [`crate::TimedDevice`] that carries out its transfers, and owns their memory meanwhile.
+//! The threads of a [`crate::DeadlineDrive`], which carry out its transfers and own their memory meanwhile.
 
 use crate::buffer::AlignedBuf;
 use crate::drive::Drive;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const AT_ONCE: u32 = 16;
 
 /// The thread as it is seen from outside.
-pub(crate) struct Lane {
+pub(crate) struct IoThread {
     /// `None` once the device is being dropped.
     asked: Option<Sender<Transfer>>,
     pub(crate) done: Receiver<Transfer>,
@@ -38,15 +38,15 @@ pub(crate) struct Step {
     pub(crate) result: io::Result<()>,
 }
 
-impl Lane {
+impl IoThread {
     /// Transfers of `device`; reads go through `engine`.
     pub(crate) fn open(device: Arc<dyn Drive>, engine: Engine) -> io::Result<Self> {
         let (asked, asking) = channel::<Transfer>();
         let (doing, done) = channel();
         let work = move || {
-            let mut hands = Hands { device, engine, queue: None };
+            let mut worker = Worker { device, engine, queue: None };
             for mut transfer in asking {
-                hands.carry_out(&mut transfer);
+                worker.carry_out(&mut transfer);
                 if doing.send(transfer).is_err() {
                     break;
                 }
@@ -90,7 +90,7 @@ impl Step {
 }
 
 /// What the thread works with.
-struct Hands {
+struct Worker {
     device: Arc<dyn Drive>,
     engine: Engine,
     /// For reads, from the first of them on. A process that ends in a read of a ring need not wait for the drive, as
@@ -98,7 +98,7 @@ struct Hands {
     queue: Option<WorkerQueue>,
 }
 
-impl Hands {
+impl Worker {
     fn carry_out(&mut self, transfer: &mut Transfer) {
         match (transfer.direction, &mut transfer.steps[..]) {
             (Direction::Read, steps) => self.read_all(steps),

@@ -8,12 +8,12 @@ use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_device::sim::{Operation, SimDevice};
-use terrace_device::{AlignedBuf, Drive, Engine, Part, TimedDevice, is_unanswered};
+use terrace_device::{AlignedBuf, DeadlineDrive, Drive, Engine, Part, is_unanswered};
 
 const BLOCK: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Transfers at once.
-const LANES: usize = 2;
+const THREADS: usize = 2;
 
 /// Holds up transfers that come while it is shut.
 #[derive(Default)]
@@ -39,12 +39,12 @@ impl Gate {
 }
 
 /// A drive behind a gate, and the device that is timed over it.
-fn timed() -> (Arc<SimDevice>, Arc<Gate>, TimedDevice) {
+fn timed() -> (Arc<SimDevice>, Arc<Gate>, DeadlineDrive) {
     let (drive, gate) = (Arc::new(SimDevice::new(1 << 20, 7)), Arc::new(Gate::default()));
     let hook = Arc::clone(&gate);
     drive.before_each(move |_| hook.pass());
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, LANES, Engine::Auto)
+        DeadlineDrive::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, THREADS, Engine::Auto)
             .expect("a thread");
     device.begin_timing();
     (drive, gate, device)
@@ -56,7 +56,7 @@ fn block(byte: u8) -> AlignedBuf {
     block
 }
 
-fn until_it_answers(device: &TimedDevice) {
+fn until_it_answers(device: &DeadlineDrive) {
     let end = Instant::now() + Duration::from_secs(10);
     while !device.unresponsive_for().is_zero() {
         assert!(Instant::now() < end, "still silent");
@@ -108,20 +108,20 @@ fn a_late_write_comes_before_all_that_is_asked_later() {
 fn several_transfers_go_on_at_once() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     // Each waits for another to have begun, too.
-    let meeting = Barrier::new(LANES);
+    let meeting = Barrier::new(THREADS);
     drive.before_each(move |_| _ = meeting.wait());
     let patience = Duration::from_secs(10);
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, LANES, Engine::Auto)
+        DeadlineDrive::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, THREADS, Engine::Auto)
             .expect("threads");
     device.begin_timing();
     thread::scope(|scope| {
-        for at in 0..LANES as u64 {
+        for at in 0..THREADS as u64 {
             let device = &device;
             scope.spawn(move || device.write_at(at * BLOCK as u64, &block(at as u8 + 1)).unwrap());
         }
     });
-    assert_eq!(drive.counts().writes, LANES as u64);
+    assert_eq!(drive.counts().writes, THREADS as u64);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_late_transfer_leaves_those_that_had_begun_alone() {
         _ => thread::sleep(2 * patience / 3),
     });
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, LANES, Engine::Auto)
+        DeadlineDrive::new(Arc::clone(&drive) as Arc<dyn Drive>, patience, THREADS, Engine::Auto)
             .expect("threads");
     device.begin_timing();
     gate.shut();
@@ -197,7 +197,8 @@ fn several_reads_at_once_are_as_one_by_one() {
     let file: Arc<dyn Drive> = stamped(&scratch, (1 << 20) / BLOCK as u64);
     for engine in [Engine::Auto, Engine::Pool] {
         let device =
-            TimedDevice::new(Arc::clone(&file), Duration::from_secs(60), LANES, engine).unwrap();
+            DeadlineDrive::new(Arc::clone(&file), Duration::from_secs(60), THREADS, engine)
+                .unwrap();
         for is_timing in [false, true] {
             if is_timing {
                 device.begin_timing();
@@ -249,7 +250,7 @@ fn before_it_begins_it_waits_and_a_silent_one_can_be_dropped() {
     let drive = Arc::new(SimDevice::new(1 << 20, 7));
     drive.before_each(|_| thread::sleep(3 * PATIENCE));
     let device =
-        TimedDevice::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, LANES, Engine::Auto)
+        DeadlineDrive::new(Arc::clone(&drive) as Arc<dyn Drive>, PATIENCE, THREADS, Engine::Auto)
             .unwrap();
     device.write_at(0, &block(1)).unwrap();
     device.begin_timing();

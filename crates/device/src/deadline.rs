@@ -1,10 +1,10 @@
-//! A device that answers nothing, not even an error, is waited for only so long.
+//! Transfers with a deadline: a drive that answers nothing, not even an error, holds its caller up for no longer.
 
 use crate::buffer::AlignedBuf;
 use crate::drive::{Drive, Geometry, Part, Reads};
 use crate::failure::{is_unanswered, unanswered};
 use crate::health::Monitor;
-use crate::lane::{Lane, Transfer, ended};
+use crate::io_thread::{IoThread, Transfer, ended};
 use crate::worker_queue::Engine;
 use std::io;
 use std::mem;
@@ -13,33 +13,33 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Carries out transfers on threads of its own, so that a caller need not wait for ever.
+/// Carries out the transfers of a drive on threads of its own, each with a deadline.
 ///
-/// A transfer that takes longer than the patience fails for its caller ([`crate::is_unanswered`]), while the kernel
+/// A transfer that takes longer fails for its caller ([`crate::is_unanswered`]), while the kernel
 /// may still read or write its memory and the drive's: so the memory is the thread's, and until the
-/// transfer is over all that begin later fail at once, in the same way. A caller of a write that was
-/// not answered may therefore use its place again: nothing gets there before the late write does.
+/// transfer is over all that begin later fail at once, in the same way. The blocks of a write that was
+/// not answered may therefore be written again by this drive: nothing gets there before the late write does.
 ///
 /// Transfers go to the device directly, and wait, until [`Drive::begin_timing`]; flushes always do, since they
 /// may take long. Reads past this device, as a [`crate::ReadQueue`] makes them, are not affected.
-pub struct TimedDevice {
+pub struct DeadlineDrive {
     device: Arc<dyn Drive>,
     patience: Duration,
     born: Instant,
     has_begun: AtomicBool,
     /// Each has one transfer at a time.
-    lanes: Box<[Mutex<Lane>]>,
-    /// Counts transfers: lanes take turns.
+    threads: Box<[Mutex<IoThread>]>,
+    /// Counts transfers: threads take turns.
     turn: AtomicUsize,
-    /// How many lanes have a transfer that is overdue.
+    /// How many threads have a transfer that is overdue.
     late: AtomicUsize,
     /// When the first of these began, in milliseconds since `born`.
     late_since: AtomicU64,
 }
 
-impl TimedDevice {
-    /// Waits for transfers of `device` so long, once they are timed; so many go on at once, at most. Reads go through
-    /// `engine`.
+impl DeadlineDrive {
+    /// Waits for transfers of `device` up to `patience`, once they are timed. At most `at_once` are under way at the same
+    /// time. Reads go through `engine`.
     ///
     /// # Errors
     /// The system has no thread to give.
@@ -49,14 +49,14 @@ impl TimedDevice {
         at_once: usize,
         engine: Engine,
     ) -> io::Result<Self> {
-        let lane = |_| Lane::open(Arc::clone(&device), engine).map(Mutex::new);
-        let lanes = (0..at_once.max(1)).map(lane).collect::<io::Result<_>>()?;
+        let thread = |_| IoThread::open(Arc::clone(&device), engine).map(Mutex::new);
+        let threads = (0..at_once.max(1)).map(thread).collect::<io::Result<_>>()?;
         Ok(Self {
             device,
             patience,
             born: Instant::now(),
             has_begun: AtomicBool::new(false),
-            lanes,
+            threads,
             turn: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
             late_since: AtomicU64::new(0),
@@ -73,43 +73,43 @@ impl TimedDevice {
 
     /// Looks which overdue transfers are over.
     fn look_for_late(&self) {
-        // While a caller has a lane, nothing in it is overdue.
-        for mut lane in self.lanes.iter().filter_map(try_lock) {
-            if lane.is_late && lane.done.try_recv().is_ok() {
-                self.end_lateness(&mut lane);
+        // While a caller has a thread, nothing in it is overdue.
+        for mut thread in self.threads.iter().filter_map(try_lock) {
+            if thread.is_late && thread.done.try_recv().is_ok() {
+                self.end_lateness(&mut thread);
             }
         }
     }
 
-    /// The overdue transfer of a lane is over, if there was one.
-    fn end_lateness(&self, lane: &mut Lane) {
-        if mem::take(&mut lane.is_late) {
+    /// The overdue transfer of a thread is over, if there was one.
+    fn end_lateness(&self, thread: &mut IoThread) {
+        if mem::take(&mut thread.is_late) {
             self.late.fetch_sub(1, Ordering::Release);
         }
     }
 
-    /// A lane without a transfer, unless one of this device is overdue.
-    fn free_lane(&self) -> io::Result<MutexGuard<'_, Lane>> {
+    /// A thread without a transfer, unless one of this device is overdue.
+    fn free_thread(&self) -> io::Result<MutexGuard<'_, IoThread>> {
         if self.is_silent() {
             return Err(unanswered());
         }
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
-        let by_turns = |step: usize| &self.lanes[first.wrapping_add(step) % self.lanes.len()];
-        let free = (0..self.lanes.len()).find_map(|step| try_lock(by_turns(step)));
-        let lane =
+        let by_turns = |step: usize| &self.threads[first.wrapping_add(step) % self.threads.len()];
+        let free = (0..self.threads.len()).find_map(|step| try_lock(by_turns(step)));
+        let thread =
             free.unwrap_or_else(|| by_turns(0).lock().unwrap_or_else(PoisonError::into_inner));
         // What it was waited for, or another one, may be overdue by now.
-        if self.is_silent() { Err(unanswered()) } else { Ok(lane) }
+        if self.is_silent() { Err(unanswered()) } else { Ok(thread) }
     }
 
-    /// Has the lane's thread do it, and waits.
-    fn carry_out(&self, lane: &mut Lane, transfer: Transfer) -> io::Result<Transfer> {
+    /// Has the thread's thread do it, and waits.
+    fn carry_out(&self, thread: &mut IoThread, transfer: Transfer) -> io::Result<Transfer> {
         let began = self.born.elapsed();
         let direction = transfer.direction();
-        lane.ask(transfer)?;
-        lane.done.recv_timeout(self.patience).map_err(|error| match error {
+        thread.ask(transfer)?;
+        thread.done.recv_timeout(self.patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => {
-                lane.is_late = true;
+                thread.is_late = true;
                 if self.late.load(Ordering::Acquire) == 0 {
                     // Stored first: a thread that sees `late` above 0 then sees since when.
                     self.late_since.store(began.as_millis() as u64, Ordering::Relaxed);
@@ -127,13 +127,13 @@ impl TimedDevice {
 
     /// The callers' memory is read into; they get other memory if that takes too long.
     fn read(&self, parts: &mut [Part<'_>]) -> io::Result<()> {
-        let mut lane = self.free_lane()?;
+        let mut thread = self.free_thread()?;
         let sizes: Vec<_> =
             parts.iter().map(|part| (part.buf.capacity(), part.buf.len())).collect();
         let lend =
             |part: &mut Part<'_>| (part.offset, mem::replace(part.buf, AlignedBuf::zeroed(0)));
         let asked = Transfer::reads(parts.iter_mut().map(lend));
-        let read = self.carry_out(&mut lane, asked).map(|done| {
+        let read = self.carry_out(&mut thread, asked).map(|done| {
             for (part, step) in parts.iter_mut().zip(done.steps) {
                 (*part.buf, part.result) = (step.buffer, step.result);
             }
@@ -145,7 +145,7 @@ impl TimedDevice {
     }
 }
 
-impl Drive for TimedDevice {
+impl Drive for DeadlineDrive {
     fn label(&self) -> &str {
         self.device.label()
     }
@@ -188,10 +188,10 @@ impl Drive for TimedDevice {
         if !self.has_begun.load(Ordering::Relaxed) {
             return self.device.write_at(offset, buf);
         }
-        let mut lane = self.free_lane()?;
+        let mut thread = self.free_thread()?;
         let (capacity, len) = (buf.capacity(), buf.len());
         let asked = Transfer::write(offset, mem::replace(buf, AlignedBuf::zeroed(0)));
-        let written = self.carry_out(&mut lane, asked).and_then(|done| {
+        let written = self.carry_out(&mut thread, asked).and_then(|done| {
             let Some(step) = done.steps.into_iter().next() else { return Ok(()) };
             *buf = step.buffer;
             step.result
@@ -206,13 +206,13 @@ impl Drive for TimedDevice {
 
     fn fence(&self) -> io::Result<()> {
         let end = Instant::now() + self.patience;
-        for lane in &self.lanes {
-            let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in &self.threads {
+            let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
             let left = end.saturating_duration_since(Instant::now());
-            if lane.is_late && lane.done.recv_timeout(left).is_err() {
+            if thread.is_late && thread.done.recv_timeout(left).is_err() {
                 return Err(unanswered());
             }
-            self.end_lateness(&mut lane);
+            self.end_lateness(&mut thread);
         }
         self.device.fence()
     }
@@ -238,14 +238,14 @@ impl Drive for TimedDevice {
     }
 }
 
-impl Drop for TimedDevice {
+impl Drop for DeadlineDrive {
     /// The device is closed when this returns, unless it does not answer.
     fn drop(&mut self) {
         self.look_for_late();
-        for lane in &mut self.lanes {
-            let lane = lane.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let is_late = lane.is_late;
-            if let Some(thread) = lane.close().filter(|_| !is_late) {
+        for thread in &mut self.threads {
+            let thread = thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let is_late = thread.is_late;
+            if let Some(thread) = thread.close().filter(|_| !is_late) {
                 // It has no more to do; one that panicked has told so.
                 let _ = thread.join();
             }
@@ -253,7 +253,7 @@ impl Drop for TimedDevice {
     }
 }
 
-/// Puts other memory in the place of what a lane has kept.
+/// Puts other memory in the place of what a thread has kept.
 fn replace_kept(buf: &mut AlignedBuf, capacity: usize, len: usize) {
     if buf.capacity() < capacity {
         *buf = AlignedBuf::zeroed(capacity);
@@ -261,9 +261,9 @@ fn replace_kept(buf: &mut AlignedBuf, capacity: usize, len: usize) {
     buf.set_len(len);
 }
 
-fn try_lock(lane: &Mutex<Lane>) -> Option<MutexGuard<'_, Lane>> {
-    match lane.try_lock() {
-        Ok(lane) => Some(lane),
+fn try_lock(thread: &Mutex<IoThread>) -> Option<MutexGuard<'_, IoThread>> {
+    match thread.try_lock() {
+        Ok(thread) => Some(thread),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
