@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cache::{Cache, Config, Durability, Tier};
-use terrace_device::{DEADLINE, Drive, Engine, FileDevice, DeadlineDrive};
+use terrace_device::{DEADLINE, DeadlineDrive, Drive, Engine, FileDevice};
 
 /// What a store is made of.
 pub(crate) struct Opened {
