@@ -138,6 +138,8 @@ impl Lane {
 
     /// Begins an operation; it comes back from [`Lane::poll`] with its `token`, also if it fails at once.
     pub fn submit(&mut self, operation: Operation, token: u64) {
+        // The deadline of its reads begins now, however long ago the last poll was.
+        self.reads.give_up_late(self.inner.now());
         match self.begin(operation, token) {
             Ok(number) => self.run_next(number),
             Err(error) => self.ended.push(Done { token, outcome: Err(error) }),

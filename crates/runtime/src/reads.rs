@@ -257,9 +257,10 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         Ok(())
     }
 
-    /// Goes on with another queue: what the old one did not bring back is read again.
+    /// Goes on with another queue: what the old one did not bring back is read again, and has its time anew.
     fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
         self.queue = queue;
+        self.queue.give_up_late(self.second);
         self.vacant.clear();
         self.submitted.clear();
         self.tiers.iter_mut().for_each(|tier| tier.in_flight = 0);
@@ -270,7 +271,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         }
     }
 
-    /// Reads `plan` for `token`, now or when there is room.
+    /// Reads `plan` for `token`, now or when there is room. Its deadline begins with the last [`Reads::give_up_late`].
     pub fn submit(&mut self, plan: ReadPlan, token: T) {
         self.unfinished += 1;
         if self.has_room(plan, false) && !self.has_waiting() {

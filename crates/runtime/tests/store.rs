@@ -128,6 +128,24 @@ fn more_lanes_than_allowed_are_refused_and_come_back_as_others_go() {
     let _two = store.lane().expect("the one that the blocking call had");
 }
 
+/// A drive is waited for from when it is asked on, however long the lane was idle before.
+#[test]
+fn lane_that_was_not_polled_for_long_reads_all() {
+    let folder = folder();
+    let store = Store::open(on_drive(&folder)).expect("opens");
+    for n in 0..10_000 {
+        store.set(&key(n), &value(n, 3_000), Set::default()).expect("stored");
+    }
+    let mut lane = store.lane().expect("a lane");
+    (0..2_000).for_each(|n| lane.submit(Operation::Get(key(n)), n as u64));
+    let (mut done, start) = (Vec::new(), Instant::now());
+    while lane.in_flight() > 0 && start.elapsed() < MINUTE {
+        lane.wait(&mut done, MINUTE).expect("waits");
+    }
+    let is_found = |done: &&Done| matches!(done.outcome, Ok(Outcome::Value(Some(_))));
+    assert_eq!(done.iter().filter(is_found).count(), 2_000);
+}
+
 #[test]
 fn lane_outlives_the_store_and_may_be_dropped_with_reads_under_way() {
     let folder = folder();

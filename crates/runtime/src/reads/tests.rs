@@ -46,6 +46,7 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
     let null = std::fs::File::open("/dev/null").unwrap();
     let refused = Box::new(Refused { reads: 0, null });
     let mut reads = Reads::new(refused, (), 1 << 20, std::iter::once(None));
+    reads.give_up_late(1000);
     for at in 0..3 {
         let plan = ReadPlan { tier: 0, offset: at * 4096, bytes: 4096 };
         reads.submit(plan, at);
@@ -53,6 +54,7 @@ fn another_queue_takes_over_what_one_does_not_bring_back() {
     assert!(reads.flush(false, |_| false).is_err());
     assert!(reads.flush(false, |_| false).is_err(), "told again until something is done about it");
     reads.move_to(Box::new(WorkerQueue::open(&[device], Engine::Pool, 8).unwrap()));
+    reads.give_up_late(1001);
     reads.flush(false, |_| false).unwrap();
     let mut finished = VecDeque::new();
     let end = Instant::now() + std::time::Duration::from_secs(60);
