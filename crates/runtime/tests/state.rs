@@ -44,9 +44,9 @@ fn records_outlive_a_killed_process() {
 }
 
 fn store_and_wait(drive: &Path, state: &Path) {
-    let store = Store::open(options(drive, state)).unwrap();
+    let store = Store::open(options(drive, state)).expect("opens");
     for number in 0..RECORDS {
-        store.set(&number.to_le_bytes(), &value(number), Set::default()).unwrap();
+        store.set(&number.to_le_bytes(), &value(number), Set::default()).expect("stored");
     }
     println!("stored");
     loop {

@@ -14,6 +14,7 @@ use terrace_device::AlignedBuf;
 
 impl Search {
     /// Takes the buffer that [`Search::plan`] was read into, and how the read went. An error is counted, and a miss.
+    #[inline]
     pub fn take(
         &mut self,
         session: &Session,
@@ -68,7 +69,7 @@ fn check(
     };
     match sight {
         Sight::Record(range) => {
-            search.found = Some(range);
+            search.found = range.start as u32..range.end as u32;
             Taken::Known
         }
         Sight::Cut(page) => {

@@ -25,11 +25,14 @@ pub struct Search {
     pub(super) unreadable: bool,
     /// Segments that were checked and do not hold the key's record.
     pub(super) rejected: Vec<Rejected>,
-    /// The record within the bytes that were read.
-    pub(super) found: Option<Range<usize>>,
+    /// The record within the bytes that were read; empty while there is none.
+    pub(super) found: Range<u32>,
     /// The bytes that were read, once it is known whether they hold the record.
     pub(super) read: Option<AlignedBuf>,
 }
+
+/// The allocator is quick with no more.
+const _: () = assert!(size_of::<Search>() <= 120);
 
 impl fmt::Debug for Search {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,7 +56,13 @@ pub struct Evidence<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-impl Evidence<'_> {
+impl<'a> Evidence<'a> {
+    /// The encoded record; empty if there is none.
+    pub(super) fn record_bytes(&self) -> &'a [u8] {
+        let Range { start, end } = self.search.found;
+        self.bytes.get(start as usize..end as usize).unwrap_or_default()
+    }
+
     /// See [`Search::met_unreadable`].
     pub fn met_unreadable(&self) -> bool {
         self.search.met_unreadable()
@@ -114,7 +123,7 @@ pub(crate) fn next_search(
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
             let rejected = before.map_or_else(Vec::new, |search| search.rejected.clone());
-            let (skip, unreadable, found, read) = (0, false, None, None);
+            let (skip, unreadable, found, read) = (0, false, 0..0, None);
             return Some(Box::new(Search {
                 plan,
                 place,

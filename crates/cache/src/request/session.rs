@@ -332,7 +332,7 @@ impl Session {
             let tier = shard.segments().slot(sealed.number).tier;
             shared.counters().tier(tier).hits().add(self.reader.number(), 1);
             if promotion::deserves_copy(shared, self.note_read(key), uses, &record) {
-                let bytes = evidence.search.found.clone().map_or(&[][..], |at| &evidence.bytes[at]);
+                let bytes = evidence.record_bytes();
                 promotion::promote(shard, shared, guard, key, (name, sealed), bytes, now);
             }
         }
@@ -456,7 +456,6 @@ pub(crate) fn hit_in_dram<'a>(
 
 /// The record in the evidence.
 pub(crate) fn matched<'a>(evidence: &Evidence<'a>) -> Option<(Sealed, Record<'a>)> {
-    let found = evidence.search.found.clone()?;
-    let (record, _) = Record::decode(evidence.bytes.get(found)?)?;
+    let (record, _) = Record::decode(evidence.record_bytes())?;
     Some((evidence.search.sealed, record))
 }

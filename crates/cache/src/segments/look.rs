@@ -178,7 +178,7 @@ mod tests {
     /// The pages that a record begins and ends in.
     fn pages_of(at: usize, bytes: usize) -> PageRange {
         let (page, end) = ((at / PAGE_ROOM) as u32, ((at + bytes - 1) / PAGE_ROOM) as u32);
-        PageRange { first: page, pages: end - page + 1, begins: 1, is_open: false }
+        PageRange { first: page, pages: (end - page) as u8 + 1, begins: 1, is_open: false }
     }
 
     fn look_in(key: &Key<'_>, range: PageRange, read: &mut [u8]) -> Sight {
@@ -229,7 +229,7 @@ mod tests {
             let records: Vec<_> = sizes.iter().enumerate().map(|(n, &bytes)| record(n, bytes)).collect();
             let (segment, places) = segment(&records);
             let end = places.last().map_or(0, |(at, record)| at + record.len());
-            let pages = end.div_ceil(PAGE_ROOM).min(RANGE_MAX) as u32;
+            let pages = end.div_ceil(PAGE_ROOM).min(RANGE_MAX) as u8;
             let range = PageRange { first: 0, pages, begins: pages, is_open: false };
             let sound = &segment[..pages as usize * PAGE];
             for (at, record) in places {

@@ -311,7 +311,7 @@ mod tests {
                 let At::Stream(at) = item.at else { panic!("it is packed") };
                 let page = at / PAGE_ROOM as u32;
                 let range = table.locate(item.name.pos).expect("some page");
-                let is_in = (range.first..range.first + range.pages).contains(&page);
+                let is_in = (range.first..range.first + u32::from(range.pages)).contains(&page);
                 assert!(is_in, "{bytes} bytes in page {page}, not in {range:?}");
             }
         }

@@ -23,9 +23,9 @@ pub(crate) const RANGE_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageRange {
     pub(super) first: u32,
-    pub(super) pages: u32,
+    pub(super) pages: u8,
     /// The record may begin in the first `begins` of them; it may straddle into the one behind these.
-    pub(super) begins: u32,
+    pub(super) begins: u8,
     /// The record may straddle out of the last of these pages.
     pub(super) is_open: bool,
 }
@@ -132,7 +132,7 @@ impl PageTable<'_> {
             first -= 1;
         }
         if first < page {
-            let pages = (page - first) as u32 + 1;
+            let pages = (page - first) as u8 + 1;
             return Some(PageRange {
                 first: first as u32,
                 pages,
@@ -184,7 +184,7 @@ mod tests {
             for (p, group) in groups.iter().enumerate() {
                 for (n, pos) in group.iter().enumerate() {
                     let found = table.locate(*pos).unwrap();
-                    let range = found.first as usize..(found.first + found.pages) as usize;
+                    let range = found.first as usize..(found.first + u32::from(found.pages)) as usize;
                     prop_assert!(range.contains(&p), "page {p} not in {found:?}");
                     if straddle && n + 1 == group.len() && found.first as usize == p {
                         prop_assert!(found.pages >= 2);

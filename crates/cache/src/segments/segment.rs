@@ -391,7 +391,7 @@ fn copy(to: &[AtomicU16], from: &[u16]) {
 /// The read of a page range.
 pub(crate) fn page_plan(slot: SlotId, range: PageRange) -> ReadPlan {
     let offset = slot.offset + u64::from(range.first) * PAGE as u64;
-    ReadPlan { tier: slot.tier.into(), offset, bytes: range.pages * PAGE as u32 }
+    ReadPlan { tier: slot.tier.into(), offset, bytes: u32::from(range.pages) * PAGE as u32 }
 }
 
 /// A read that the worker must do.

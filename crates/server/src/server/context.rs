@@ -141,6 +141,7 @@ impl Context {
     }
 
     /// Reads what `search` asks for; `operation` goes on when that is there.
+    #[inline]
     pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, search: Box<Search>) -> Id {
         let plan = search.plan();
         operation.search = Some(search);

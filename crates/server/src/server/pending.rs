@@ -156,6 +156,7 @@ impl Pending {
     }
 
     /// Does the work with what was read for it, if anything.
+    #[inline]
     pub(crate) fn execute(
         &self,
         executor: &Executor<'_>,

@@ -161,6 +161,7 @@ impl Replies {
 
     /// Puts the reply in its place. Takes the memory of `reply` only where it is long and must wait there; other memory
     /// comes from `runs`, and goes back to them.
+    #[inline]
     pub(crate) fn fulfil(&mut self, id: SlotId, reply: &mut Vec<u8>, runs: &mut Runs) {
         let Some(slot) = self.slots.get_mut((id.0 - self.front) as usize) else { return };
         if let Slot::Unfinished(expected) = *slot {

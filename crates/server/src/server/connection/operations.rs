@@ -107,6 +107,7 @@ impl Connection {
     }
 
     /// An operation has its result; what is to be sent stands in `reply`.
+    #[inline]
     pub(crate) fn complete(
         &mut self,
         operation: &Pending,
