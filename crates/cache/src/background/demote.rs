@@ -78,8 +78,9 @@ pub(crate) fn demote(
             };
             names.push(job.gather(from, input, generation, sort)?);
         }
-        let room = room_of_one(engine);
+        let room = room_of_one(engine, job.tier());
         let stay_at = (job.tier(), (needed(&stay) / room).min(plan.stay_max as u64));
+        let room = room_of_one(engine, plan.below);
         let few = u64::from(plan.group.len() < FEW);
         let down_at = (plan.below, ((needed(&down) + room / 2) / room).max(few));
         let left_max = LEFTOVER_MAX * engine.seal_bytes();
@@ -164,7 +165,8 @@ impl<'e> Sorter<'e> {
         let live =
             |sealed: &Sealed| job.shard.segments().usage(sealed.number).live_records() as usize;
         let records = plan.group.iter().map(live).sum::<usize>() * KEEP_PERCENT / 100;
-        let bytes = (plan.stay_max + 1) * engine.geometry().segment_bytes() as usize;
+        let bytes =
+            (plan.stay_max + 1) * engine.shared().slots().segment_bytes_on(job.tier()) as usize;
         let bytes = if plan.may_stay { bytes } else { 0 };
         Self { engine, plan, records, bytes }
     }

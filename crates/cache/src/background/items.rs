@@ -24,8 +24,8 @@ pub(crate) fn read(
     sealed: Sealed,
     buffer: &mut AlignedBuf,
 ) -> Result<(), Unreadable> {
-    buffer.set_len(engine.geometry().segment_bytes() as usize);
     let slot = shard.segments().slot(sealed.number);
+    buffer.set_len(engine.shared().slots().segment_bytes_on(slot.tier) as usize);
     engine.shared().slots().read_tail(slot, buffer).map_err(Unreadable::of)
 }
 

@@ -34,8 +34,9 @@ pub(crate) fn read_segment(
     buffer: &mut AlignedBuf,
 ) -> Option<Vec<Option<Range<usize>>>> {
     let segments = engine.shards()[shard_at].segments();
-    buffer.set_len(engine.geometry().segment_bytes() as usize);
-    engine.shared().slots().read_tail(segments.slot(sealed.number), buffer).ok()?;
+    let slot = segments.slot(sealed.number);
+    buffer.set_len(engine.shared().slots().segment_bytes_on(slot.tier) as usize);
+    engine.shared().slots().read_tail(slot, buffer).ok()?;
     segments.is_current(sealed).then(|| spans(segments, sealed, buffer))
 }
 

@@ -74,7 +74,7 @@ impl Round {
         let has_died = !engine.evicts() && live + engine.seal_bytes() <= self.live;
         // A client that sets without a pause takes each freed slot at once.
         let has_let_in =
-            stored >= self.stored + fullness::capacity_of(engine, level) / ROUND_LETS_IN;
+            stored >= self.stored + engine.shared().slots().capacity_on(level) / ROUND_LETS_IN;
         let has_gained = if self.is_over(engine, level) { is_enough } else { has_let_in };
         if has_died || has_gained {
             *self = Self { segments: 0, live, stored };

@@ -38,9 +38,9 @@ pub(crate) fn segments_max(memory: u64, segment_bytes: usize) -> usize {
     }
 }
 
-/// Bytes of a segment's pages and footer that are usually filled.
-pub(crate) fn room_of_one(engine: &Engine) -> u64 {
-    u64::from(engine.geometry().segment_bytes()) * FILL_PERCENT / 100
+/// Bytes of the pages and footer of a tier's segment that are usually filled.
+pub(crate) fn room_of_one(engine: &Engine, tier: u16) -> u64 {
+    u64::from(engine.shared().slots().segment_bytes_on(tier)) * FILL_PERCENT / 100
 }
 
 /// Compacts the segment to reclaim with other ones of its shard. `false` if that gains nothing, or is not possible now.
@@ -60,7 +60,8 @@ pub(crate) fn merge(
     let Some(places) = engine.shared().slots().reserve(repeat_n(job.tier(), outputs)) else {
         return false;
     };
-    let gained = (group.len() - outputs) as u64 * u64::from(engine.geometry().segment_bytes());
+    let segment_bytes = engine.shared().slots().segment_bytes_on(job.tier());
+    let gained = (group.len() - outputs) as u64 * u64::from(segment_bytes);
     let done = job.run(space, |inputs, lists| {
         let generation = job.generation();
         let mut parts = lists.parts(job.tier(), outputs);
@@ -110,7 +111,7 @@ fn choose(
     let mut all: Vec<_> = like.map(|sealed| (segments.usage(sealed.number), sealed)).collect();
     all.sort_unstable_by_key(|(usage, _)| usage.live_bytes());
     let usages: Vec<_> = all.iter().map(|&(usage, _)| usage).collect();
-    let (offer, last) = best_offer(&usages, segments_max, room, room_of_one(engine))?;
+    let (offer, last) = best_offer(&usages, segments_max, room, room_of_one(engine, tier))?;
     let group = all[..offer.segments - 1].iter().chain([&all[last]]);
     let group: Vec<_> = group.map(|&(_, sealed)| sealed).collect();
     group.contains(&victim.sealed).then_some((group, offer.outputs))

@@ -10,7 +10,7 @@ use crate::background::{drop_segment, listing, reconcile};
 use crate::dram::lane::Lane;
 use crate::dram::memory::Stamp;
 use crate::dram::resident::mark;
-use crate::engine::{Engine, chunks, fullness};
+use crate::engine::{Engine, chunks};
 use crate::index::deferred::Glance;
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
@@ -101,12 +101,14 @@ pub(crate) fn is_alive(engine: &Engine, victim: Victim) -> bool {
 
 /// Whether no segment of a level has so many void bytes, or so few bytes of records, that reclaiming it frees a slot.
 pub(crate) fn is_packed(engine: &Engine, level: u16) -> bool {
-    let segment_bytes = engine.geometry().segment_bytes();
     engine.shards().iter().all(|shard| {
-        let tier = |sealed: &Sealed| usize::from(shard.segments().slot(sealed.number).tier);
-        let on_rung =
-            |sealed: &Sealed| engine.shared().slots().tiers()[tier(sealed)].level() == level;
-        shard.segments().iter().filter(on_rung).all(|sealed| {
+        let tier = |sealed: &Sealed| {
+            let tier = shard.segments().slot(sealed.number).tier;
+            &engine.shared().slots().tiers()[usize::from(tier)]
+        };
+        let is_on_it = |sealed: &Sealed| tier(sealed).level() == level;
+        shard.segments().iter().filter(is_on_it).all(|sealed| {
+            let segment_bytes = tier(&sealed).segment_bytes();
             let usage = shard.segments().usage(sealed.number);
             let dead = usage.record_bytes().saturating_sub(usage.live_bytes());
             dead < segment_bytes / 10 && usage.record_bytes() > segment_bytes / 2
@@ -337,7 +339,7 @@ fn reinsert_all(
 ) -> Result<(), PutOff> {
     let slot = shard.segments().slot(sealed.number);
     let counters = engine.shared().counters().tier(slot.tier);
-    buffer.set_len(engine.geometry().segment_bytes() as usize);
+    buffer.set_len(engine.shared().slots().segment_bytes_on(slot.tier) as usize);
     if let Err(error) = engine.shared().slots().read_tail(slot, buffer) {
         if is_unanswered(&error) {
             return Err(PutOff::Unanswered);
@@ -417,7 +419,7 @@ pub(crate) fn reinsert(
 fn records_to_keep_ahead(engine: &Engine, shard: &Shard, number: u16) -> usize {
     let level =
         engine.shared().slots().tiers()[usize::from(shard.segments().slot(number).tier)].level();
-    let most = fullness::capacity_of(engine, level) / KEEP_AHEAD_PART;
+    let most = engine.shared().slots().capacity_on(level) / KEEP_AHEAD_PART;
     let room = most.saturating_sub(engine.kept_ahead().load(Ordering::Relaxed));
     (room / u64::from(shard.segments().average_bytes(number).max(1))) as usize
 }

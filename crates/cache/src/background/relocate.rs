@@ -150,7 +150,7 @@ impl<'e> Job<'e> {
         drop(locked);
         let mut lists = Lists(space.lists.drain(..).map(emptied).collect());
         let inputs = &mut space.inputs[..self.group.len()];
-        self.read_all(inputs, space.segment_bytes);
+        self.read_all(inputs);
         let done = work(inputs, &mut lists).is_some();
         space.lists = lists.0.into_iter().map(emptied).collect();
         let mut locked = self.lock();
@@ -160,7 +160,8 @@ impl<'e> Job<'e> {
     }
 
     /// Reads the old segments, a few at the same time. The buffer of one that can't be read is left empty.
-    fn read_all(&self, inputs: &mut [AlignedBuf], segment_bytes: usize) {
+    fn read_all(&self, inputs: &mut [AlignedBuf]) {
+        let segment_bytes = self.engine.shared().slots().segment_bytes_on(self.tier()) as usize;
         let at_once = (READ_AT_ONCE / segment_bytes.max(1)).max(1);
         for (group, inputs) in self.group.chunks(at_once).zip(inputs.chunks_mut(at_once)) {
             inputs.iter_mut().for_each(|input| input.set_len(segment_bytes));
@@ -311,8 +312,7 @@ impl<'e> Job<'e> {
         generation: u64,
         left_max: u64,
     ) -> Option<()> {
-        let leftover: Vec<_> =
-            parts.iter_mut().flat_map(|part| self.fit(&mut part.items)).collect();
+        let leftover: Vec<_> = parts.iter_mut().flat_map(|part| self.fit(part)).collect();
         self.put_back(&leftover, left_max)?;
         let outputs = self.write_all((parts, places), output, generation)?;
         self.publish(&outputs, generation)?;
@@ -335,7 +335,9 @@ impl<'e> Job<'e> {
 
     /// Finds room for the records of a new segment; returns those without room, which are scattered over all positions,
     /// too.
-    fn fit<'b>(&self, part: &mut Vec<Item<'b>>) -> Vec<Item<'b>> {
+    fn fit<'b>(&self, part: &mut Part<'b>) -> Vec<Item<'b>> {
+        let segment_bytes = self.engine.shared().slots().segment_bytes_on(part.tier);
+        let part = &mut part.items;
         order::sort(part);
         let count = part.len() as u64;
         let (step, mut arrival) = (SCATTER % count.max(1), 0);
@@ -345,7 +347,7 @@ impl<'e> Job<'e> {
             arrival -= if arrival < count { 0 } else { count };
         }
         let mut left = defer_equal_names(part, self.shard.index().load(self.guard).bucket_width());
-        left.extend(fit(part, self.engine.geometry().segment_bytes() as usize));
+        left.extend(fit(part, segment_bytes as usize));
         left
     }
 
@@ -392,6 +394,7 @@ impl<'e> Job<'e> {
         let buckets = self.shard.index().load(self.guard).buckets() as u32;
         let described = packing::describe(&part.items);
         let mut footer = described.of_seal(self.at as u16, number, seq, self.now).under(buckets);
+        segment.set_len(engine.shared().slots().segment_bytes_on(slot.tier) as usize);
         assemble(&part.items, segment, &mut footer);
         let written = self.while_parked(|| engine.shared().slots().write(slot, segment));
         written.map_err(|_| Some(number))?;

@@ -56,11 +56,12 @@ pub(crate) fn seal(
         defer_equal_names(&mut items, index.bucket_width());
         index.buckets() as u32
     };
-    fit(&mut items, engine.geometry().segment_bytes() as usize);
     if items.is_empty() {
         return Outcome::NotDue;
     }
     let Some(slot) = engine.shared().slots().take() else { return Outcome::Blocked };
+    let segment_bytes = engine.shared().slots().segment_bytes_on(slot.tier) as usize;
+    fit(&mut items, segment_bytes);
     let mut locked = shard.lock(engine.shared(), guard);
     // After a flush the records are gone, and all numbers are free.
     let is_current = locked.state().generation() == generation;
@@ -72,6 +73,7 @@ pub(crate) fn seal(
     let seq = engine.next_seq();
     let described = packing::describe(&items);
     let mut footer = described.of_seal(shard_at as u16, number, seq, now).under(buckets);
+    segment.set_len(segment_bytes);
     assemble(&items, segment, &mut footer);
     // Zeros in the place of lost bytes would get a correct checksum here.
     let is_intact = stage_before != stage::FOUND && loss.stage_after_reads() == stage_before;

@@ -51,7 +51,7 @@ fn is_full_once_written(engine: &Engine) -> bool {
     let (mut live, mut room) = (engine.shared.counters().fresh_bytes().load(Ordering::Relaxed), 0);
     for level in slots.levels() {
         live += sum_on(engine, level, TierCounters::live_place_bytes);
-        room += capacity_of(engine, level) * u64::from(engine.full_percent);
+        room += engine.shared.slots().capacity_on(level) * u64::from(engine.full_percent);
     }
     live * 100 >= room
 }
@@ -76,11 +76,6 @@ pub(crate) fn stored_bytes_on(engine: &Engine, level: u16) -> u64 {
     sum_on(engine, level, |tier| tier.stored_payload_bytes().load(Ordering::Relaxed))
 }
 
-/// Bytes of all segments of a tier level.
-pub(crate) fn capacity_of(engine: &Engine, level: u16) -> u64 {
-    u64::from(engine.shared.slots().total_on(level)) * u64::from(engine.geometry.segment_bytes())
-}
-
 fn sum_on(engine: &Engine, level: u16, bytes: impl Fn(&TierCounters) -> u64) -> u64 {
     let counters = engine.shared.counters();
     engine.shared.slots().on(level).map(|(tier, _)| bytes(counters.tier(tier as u16))).sum()
@@ -89,7 +84,7 @@ fn sum_on(engine: &Engine, level: u16, bytes: impl Fn(&TierCounters) -> u64) -> 
 /// Whether live records take at least [`Config::full_percent`](crate::Config::full_percent) of a tier level.
 pub(crate) fn is_full_on(engine: &Engine, level: u16) -> bool {
     let live = sum_on(engine, level, TierCounters::live_place_bytes);
-    live * 100 >= capacity_of(engine, level) * u64::from(engine.full_percent)
+    live * 100 >= engine.shared.slots().capacity_on(level) * u64::from(engine.full_percent)
 }
 
 /// Whether live records take at least [`FULL_PERCENT`] of DRAM, without working tiers.

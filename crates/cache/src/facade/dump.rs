@@ -165,7 +165,7 @@ impl Walk {
         if opened.is_some() {
             list_part(engine, guard, *at, opened, buffer, now, visit);
         } else if let Some(sealed) = progress.left.pop() {
-            progress.walked_bytes += u64::from(engine.geometry().segment_bytes());
+            progress.walked_bytes += segment_bytes(engine, &engine.shards()[*at], sealed);
             if sample.takes() {
                 let spans = read_segment(engine, *at, sealed, buffer);
                 *opened = spans.map(|spans| Opened { sealed, records: spans.into_iter() });
@@ -180,6 +180,12 @@ impl Walk {
         }
         Some(false)
     }
+}
+
+/// Bytes of a segment.
+fn segment_bytes(engine: &Engine, shard: &Shard, sealed: Sealed) -> u64 {
+    let tier = shard.segments().slot(sealed.number).tier;
+    engine.shared().slots().segment_bytes_on(tier).into()
 }
 
 impl Drop for Dump {
@@ -218,8 +224,8 @@ impl Progress {
         let waits = self.look_for_segments(shard, locked.state());
         let blocks = fresh_blocks(locked.state());
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
-        let segment_bytes = u64::from(engine.geometry().segment_bytes());
-        self.first_bytes.get_or_insert(bytes + self.left.len() as u64 * segment_bytes);
+        let left = self.left.iter().map(|&sealed| segment_bytes(engine, shard, sealed));
+        self.first_bytes.get_or_insert(bytes + left.sum::<u64>());
         let is_last = bytes <= LAST_BYTES;
         match (self.left.is_empty(), is_last && waits) {
             (false, _) => return Look::Segments,

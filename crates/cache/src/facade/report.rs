@@ -116,7 +116,7 @@ fn stats(engine: &Engine) -> CacheStats {
         .zip(live_payload_bytes(engine))
         .zip(engine.shared().logs())
         .map(|(((store, counters), payload), log)| {
-            tier_stats(engine, store, counters, payload, log.usage())
+            tier_stats(store, counters, payload, log.usage())
         })
         .collect();
     engine.shared().admission().show(&mut tiers, counters.is_full());
@@ -176,14 +176,13 @@ fn live_payload_bytes(engine: &Engine) -> Vec<u64> {
 }
 
 fn tier_stats(
-    engine: &Engine,
     store: &TierStore,
     counters: &TierCounters,
     payload_bytes: u64,
     (tombstones, log_bytes): (u64, u64),
 ) -> TierStats {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let segment_bytes = u64::from(engine.geometry().segment_bytes());
+    let segment_bytes = u64::from(store.segment_bytes());
     let segments_used = get(counters.segments_used());
     let live_bytes = counters.live_bytes().load(Ordering::Relaxed);
     let footer_bytes = get(counters.footer_bytes());
@@ -191,7 +190,7 @@ fn tier_stats(
     TierStats {
         label: store.device().label().to_owned(),
         level: store.level(),
-        capacity_bytes: u64::from(store.segments()) * segment_bytes,
+        capacity_bytes: store.capacity_bytes(),
         records: counters.records().load(Ordering::Relaxed),
         live_bytes,
         payload_bytes,
@@ -244,7 +243,7 @@ fn describe(engine: &Engine) -> Vec<Note> {
             "tier {}: {} segments of {}, full when records take {} % of them{level}",
             tier.device().label(),
             display_count(tier.segments().into()),
-            display_bytes(geometry.segment_bytes().into()),
+            display_bytes(tier.segment_bytes().into()),
             engine.full_percent(),
         )));
     }
@@ -257,10 +256,9 @@ fn describe(engine: &Engine) -> Vec<Note> {
 
 fn describe_index(engine: &Engine) -> Vec<Note> {
     let records = records_in(limit::index_room(engine), engine.geometry());
-    let tiers =
-        engine.shared().slots().tiers().iter().map(|tier| u64::from(tier.segments())).sum::<u64>();
-    let full = tiers * u64::from(engine.geometry().segment_bytes()) / 100
-        * u64::from(engine.full_percent());
+    let capacity =
+        engine.shared().slots().tiers().iter().map(TierStore::capacity_bytes).sum::<u64>();
+    let full = capacity / 100 * u64::from(engine.full_percent());
     let mut lines = vec![Note::Info(format!(
         "index: up to {} % of the memory, room for about {} records, which fill the tiers with {} each",
         engine.tuning().index_percent,

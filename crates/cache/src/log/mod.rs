@@ -274,7 +274,7 @@ impl TombstoneLog {
     }
 
     fn pages_per_slot(&self, slots: &Slots) -> u64 {
-        (slots.segment_bytes() as usize / page::PAGE) as u64
+        (slots.segment_bytes_on(self.tier) as usize / page::PAGE) as u64
     }
 
     /// The slot that holds a page of the log.
@@ -293,7 +293,7 @@ impl TombstoneLog {
     /// Byte offset of a page on the tier.
     pub(crate) fn offset_of(&self, page: u64, slots: &Slots) -> u64 {
         let within = page % self.pages_per_slot(slots) * page::PAGE as u64;
-        slots.offset(self.slot_of(page, slots)) + within
+        slots.offset(self.tier, self.slot_of(page, slots)) + within
     }
 
     /// Drops full pages of a failed tier's log.

@@ -75,7 +75,7 @@ pub(crate) fn begin(engine: &mut Engine, mut replays: Vec<Replay>) {
             log.relog(slot);
         }
         for (slot, logged) in replay.take_segments() {
-            let place = SlotId { tier: tier as u16, offset: slots.offset(slot) };
+            let place = SlotId { tier: tier as u16, offset: slots.offset(tier as u16, slot) };
             recovering[usize::from(logged.seat().shard)].add_segment(place, slot, logged);
         }
     }
@@ -380,7 +380,7 @@ fn build(entries: &[u64], buckets_min: usize) -> SealedIndex {
 }
 
 fn read_footer(engine: &Engine, place: SlotId, buffer: &mut AlignedBuf) -> Option<Footer> {
-    let segment_bytes = engine.geometry().segment_bytes() as usize;
+    let segment_bytes = engine.shared().slots().segment_bytes_on(place.tier) as usize;
     buffer.set_len(FOOTER_GUESS.min(segment_bytes));
     engine.shared().slots().read_tail(place, buffer).ok()?;
     let bytes = Footer::bytes_of(&buffer[buffer.len().checked_sub(FOOTER_HEADER)?..])?;

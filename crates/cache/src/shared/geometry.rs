@@ -36,7 +36,7 @@ const RUNG_SEGMENTS_MIN: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
     pub(super) shards: usize,
-    /// Bytes per segment; 0 without tiers.
+    /// Bytes of the longest segment, as [`crate::tiers::slots::TierStore`] has them for each tier; 0 without tiers.
     pub(super) segment_bytes: u32,
     /// Rows of each shard's segment table.
     pub(super) segments_per_shard: usize,

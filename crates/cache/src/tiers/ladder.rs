@@ -39,6 +39,11 @@ impl Slots {
         self.on(level).map(|(_, tier)| tier.segments).sum()
     }
 
+    /// Bytes of all segments of a tier level.
+    pub(crate) fn capacity_on(&self, level: u16) -> u64 {
+        self.on(level).map(|(_, tier)| tier.capacity_bytes()).sum()
+    }
+
     /// Free segment slots of a tier level that seals leave to compaction and to demotion, which could free none
     /// without.
     pub(crate) fn places_to_move_into(&self, level: u16) -> u32 {

@@ -121,7 +121,7 @@ impl Ledger {
         let rates = rates.chain(std::iter::repeat(WriteRate::Unlimited));
         let balances = carried.balances.into_iter().chain(std::iter::repeat(0));
         let account = |((tier, rate), balance): ((&TierStore, WriteRate), i64)| {
-            let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
+            let capacity = tier.capacity_bytes() as f64;
             Account::new(rate.bytes_per_second(capacity), balance)
         };
         let clock = match config.tuning.budgets_by_given_time {
@@ -165,7 +165,7 @@ impl Ledger {
                 budget.note(new, seconds);
             }
             account.write_policy.store(budget.write_policy(seconds) as u8, Ordering::Relaxed);
-            let is_spent = !budget.allows(slots.segment_bytes().into(), seconds);
+            let is_spent = !budget.allows(tier.segment_bytes().into(), seconds);
             tier.is_spent.store(is_spent, Ordering::Relaxed);
             let balance = budget.balance() as i64;
             is_overdrawn |= balance < 0;
@@ -219,7 +219,7 @@ impl Ledger {
         let line = |(account, tier): (&Account, &TierStore)| {
             let budget = lock(account.budget.as_ref()?);
             let per_second = budget.bytes_per_second();
-            let capacity = f64::from(tier.segments) * f64::from(slots.segment_bytes());
+            let capacity = tier.capacity_bytes() as f64;
             Some(Note::Info(format!(
                 "tier {}: write budget {:.2} MiB/s, {:.0} MiB saved up; if all of it is used the drive lasts {:.1} years",
                 tier.device.label(),

@@ -23,6 +23,7 @@ const LOG_RESERVE: u32 = 1;
 pub(crate) struct TierStore {
     pub(crate) device: Arc<dyn Drive>,
     pub(crate) segments: u32,
+    segment_bytes: u32,
     /// Which level of the ladder it is on; 0 is the fastest.
     pub(super) level: u16,
     /// Byte offsets of free segments, the longest free first: circular reuse.
@@ -38,12 +39,18 @@ pub(crate) struct TierStore {
 getters! {
     TierStore {
         segments: u32,
+        segment_bytes: u32,
         level: u16,
         device: &Arc<dyn Drive>,
     }
 }
 
 impl TierStore {
+    /// Bytes of all segments.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        u64::from(self.segments) * u64::from(self.segment_bytes)
+    }
+
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.get().is_some()
     }
@@ -100,7 +107,6 @@ impl TierStore {
 /// All tiers.
 pub(crate) struct Slots {
     pub(super) tiers: Vec<TierStore>,
-    segment_bytes: u32,
     counters: Arc<Counters>,
 }
 
@@ -154,6 +160,7 @@ impl Slots {
             TierStore {
                 device: Arc::clone(&tier.device),
                 segments,
+                segment_bytes,
                 level,
                 free_count: AtomicU32::new(free.len() as u32),
                 free: Mutex::new(free),
@@ -162,16 +169,17 @@ impl Slots {
                 is_spent: AtomicBool::new(false),
             }
         });
-        Self { tiers: tiers.collect(), segment_bytes, counters }
+        Self { tiers: tiers.collect(), counters }
     }
 
-    pub(crate) fn segment_bytes(&self) -> u32 {
-        self.segment_bytes
+    /// Bytes of each segment of a tier.
+    pub(crate) fn segment_bytes_on(&self, tier: u16) -> u32 {
+        self.tiers[usize::from(tier)].segment_bytes
     }
 
     /// The number of a place on its tier.
     pub(crate) fn index(&self, slot: SlotId) -> u32 {
-        ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes.max(1))) as u32
+        ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes_on(slot.tier))) as u32
     }
 
     /// The number of a segment's place among those of all tiers, one tier after the other.
@@ -182,8 +190,8 @@ impl Slots {
     }
 
     /// Where a place begins on its tier.
-    pub(crate) fn offset(&self, slot: u32) -> u64 {
-        offset(slot, self.segment_bytes)
+    pub(crate) fn offset(&self, tier: u16, slot: u32) -> u64 {
+        offset(slot, self.segment_bytes_on(tier))
     }
 
     /// Takes a free place on the tier that [`Slots::next`] names.
@@ -245,7 +253,7 @@ impl Slots {
 
     /// As [`Slots::give`], by number.
     pub(crate) fn give_back(&self, tier: u16, slot: u32) {
-        self.give(SlotId { tier, offset: self.offset(slot) });
+        self.give(SlotId { tier, offset: self.offset(tier, slot) });
     }
 
     /// Places on working tiers.
@@ -324,7 +332,7 @@ impl Slots {
 
     /// Where so many bytes at the end of a segment begin.
     fn tail(&self, slot: SlotId, bytes: usize) -> u64 {
-        slot.offset + u64::from(self.segment_bytes) - bytes as u64
+        slot.offset + u64::from(self.segment_bytes_on(slot.tier)) - bytes as u64
     }
 
     fn note_read(&self, slot: SlotId, bytes: usize, read: &io::Result<()>) {

@@ -4,6 +4,7 @@ use super::*;
 use crate::background::merge;
 use crate::background::relocate::Space;
 use crate::config::{Config, Tier};
+use crate::engine::fullness;
 use crate::facade::cache::Cache;
 use crate::records::record::{NewRecord, NewValue};
 use crate::request::update::{Change, Update};
