@@ -237,7 +237,7 @@ fn moves_that_crashes_cut_short_lose_nothing() {
 
 /// What has ended in the log of the tier above must have begun in that of the tier below by then.
 #[test]
-fn a_power_loss_within_a_descent_loses_nothing_that_was_sealed() {
+fn a_power_loss_within_a_demotion_loses_nothing_that_was_sealed() {
     const MOMENT: &str = "demotion: committed at the upper level";
     // More than stays in DRAM.
     const NEWEST: u64 = 8000;

@@ -126,7 +126,7 @@ fn requests_and_crashes_within_a_merge_change_nothing_else() {
 }
 
 #[test]
-fn requests_and_crashes_within_a_descent_change_nothing_else() {
+fn requests_and_crashes_within_a_demotion_change_nothing_else() {
     // Seal sequences begin somewhere else with each seed: the log of one tier has room for a part of those of
     // another only.
     for seed in 1..3 {
@@ -157,7 +157,7 @@ fn requests_and_crashes(mut machine: Machine) -> BTreeMap<&'static str, u64> {
     set_crash_hook(Some(Box::new(move |moment| {
         records += u32::from(moment == "merge: a record handed over");
         let is_one_of_many = moment == "merge: a record handed over" && records % 64 != 0;
-        let is_move = moment.starts_with("merge") || moment.starts_with("descent");
+        let is_move = moment.starts_with("merge") || moment.starts_with("demotion");
         if !is_move || is_one_of_many {
             return;
         }
