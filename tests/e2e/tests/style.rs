@@ -127,6 +127,29 @@ fn no_path_of_one_machine() {
 }
 
 #[test]
+fn documents_name_sources_and_tests_that_are_there() {
+    let files = files();
+    let is_file = |name: &str| files.iter().any(|(file, _)| file == name);
+    let is_test = |test: &str| {
+        let ends = [format!("/tests/{test}.rs"), format!("/tests/{test}/main.rs")];
+        files.iter().any(|(file, _)| ends.iter().any(|end| file.ends_with(end)))
+    };
+    let mut findings = Vec::new();
+    for (name, text) in files.iter().filter(|(name, _)| name.ends_with(".md")) {
+        for (at, line) in text.lines().enumerate() {
+            let words = line.split(|c: char| c.is_whitespace() || "`|;,()".contains(c));
+            let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+            let is_source = |word: &str| word.starts_with("crates/") && word.ends_with(".rs");
+            let missing = words.iter().copied().filter(|word| is_source(word) && !is_file(word));
+            let tests = words.windows(2).filter(|pair| pair[0] == "--test").map(|pair| pair[1]);
+            let tests = tests.filter(|test| line.contains("cargo test") && !is_test(test));
+            findings.extend(missing.chain(tests).map(|it| format!("{name}:{}: {it}", at + 1)));
+        }
+    }
+    report("documents name what is not there", findings);
+}
+
+#[test]
 fn text_is_tidy() {
     let mut findings = Vec::new();
     for (name, text) in files() {
