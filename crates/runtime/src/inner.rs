@@ -2,8 +2,8 @@
 
 use crate::background::Background;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::opening::now;
-use crate::operation::Limits;
 use crate::options::Options;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,7 +67,7 @@ impl Inner {
     }
 
     pub(crate) fn check_value(&self, bytes: usize) -> Result<(), Error> {
-        let (bytes, most) = (bytes as u64, self.limits.value_bytes_max);
+        let (bytes, most) = (bytes as u64, self.limits.item_bytes_max);
         if bytes > most { Err(Error::Value { bytes, most }) } else { Ok(()) }
     }
 
@@ -130,7 +130,7 @@ impl Drop for Inner {
     }
 }
 
-/// A buffer of so many bytes, the given one if it is long enough.
+/// A buffer of `bytes` bytes: `spare`, if that is long enough.
 pub(crate) fn buffer_of(spare: Option<AlignedBuf>, bytes: usize) -> AlignedBuf {
     match spare.filter(|buffer| buffer.capacity() >= bytes) {
         Some(mut buffer) => {

@@ -19,6 +19,7 @@ pub mod created;
 mod error;
 mod inner;
 mod lane;
+pub mod limits;
 mod opening;
 mod operation;
 mod options;

@@ -77,7 +77,7 @@ fn recover(cache: &Cache) {
     });
 }
 
-/// A drive for the cache's own work, by so many threads. Where changes are to outlive a power loss, it waits for the
+/// A drive for the cache's own work, by `threads` threads. Where changes are to outlive a power loss, it waits for the
 /// drive, however long that takes; else the drive has [`DEADLINE`] for each transfer.
 ///
 /// # Errors

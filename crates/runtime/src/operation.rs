@@ -1,15 +1,13 @@
 //! What is done with one key, as a machine that is stepped until it is done: by a thread that blocks, or by a lane.
 
+use crate::limits::{Limits, even_chunks};
 use std::borrow::Cow;
 use std::io;
 use terrace_cache::{
-    Access, Body, Cache, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
+    Access, Body, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
     ReadPlan, Run, Search, Session, Taken, Update,
 };
 use terrace_device::AlignedBuf;
-
-/// Chunks of large values are at most this long: the buffer to read one is bounded by it.
-const CHUNK_BYTES_MAX: u64 = 256 << 10;
 
 /// What one step of an operation came to.
 pub(crate) enum Step<T> {
@@ -60,25 +58,6 @@ pub(crate) enum Found {
     Conflict,
     /// There is no room.
     Full,
-}
-
-/// Sizes that follow from the cache.
-#[derive(Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) value_bytes_max: u64,
-    inline_bytes_max: usize,
-    chunk_bytes_max: u64,
-}
-
-impl Limits {
-    pub(crate) fn of(cache: &Cache) -> Self {
-        let inline_bytes_max = cache.inline_bytes_max();
-        Self {
-            value_bytes_max: cache.item_bytes_max(),
-            inline_bytes_max,
-            chunk_bytes_max: CHUNK_BYTES_MAX.min(inline_bytes_max as u64),
-        }
-    }
 }
 
 /// One operation on one key.
@@ -397,10 +376,9 @@ impl Loading {
     }
 }
 
-/// No more chunks than it takes, all of them about as long: a short one at the end would cost a read of its own.
+/// A run without a chunk yet.
 fn begin_run(session: &Session, value_bytes: u64, limits: Limits) -> Run {
-    let chunks = value_bytes.div_ceil(limits.chunk_bytes_max);
-    let chunk_bytes = value_bytes.div_ceil(chunks) as u32;
+    let chunk_bytes = even_chunks(value_bytes, limits.chunk_bytes_max as u64) as u32;
     Run { item: session.begin_item(), chunks: 0, chunk_bytes, last_bytes: 0 }
 }
 

@@ -36,7 +36,7 @@ fn known_bytes_max(workers: u32) -> usize {
     ((8 << 20) / workers.max(1) as usize).min(2 << 20)
 }
 
-/// One of so many workers' queue, in which no drive takes another's share, even if it answers nothing.
+/// The queue of one of `workers` workers, in which no drive takes another's share, even if it answers nothing.
 fn queue(drives: &[Arc<dyn Drive>], engine: Engine, workers: u32) -> io::Result<WorkerQueue> {
     let depth = (DEPTH + DEPTH / AHEAD) * drives.len().max(1) as u32;
     WorkerQueue::open_within(drives, engine, depth, known_bytes_max(workers))
@@ -44,9 +44,9 @@ fn queue(drives: &[Arc<dyn Drive>], engine: Engine, workers: u32) -> io::Result<
 
 /// Hears how long reads take, and how many a drive gets at once.
 pub trait Meter {
-    /// A read of `tier` took so long.
+    /// A read of `tier` took `took`.
     fn note_read(&self, tier: usize, took: Duration);
-    /// From now on `tier` gets so many reads at once.
+    /// `tier` gets `depth` reads at once from now on.
     fn note_depth(&self, tier: usize, depth: u32);
 }
 
@@ -170,7 +170,7 @@ pub struct Reads<T, M> {
 }
 
 impl<T: Copy, M: Meter> Reads<T, M> {
-    /// Of one of so many workers, which share the drives. `knee`: the reads at once beyond which more from that tier
+    /// Of one of `workers` workers, which share the drives. `knee`: the reads at once beyond which more from that tier
     /// only queue, where it was measured.
     ///
     /// # Errors

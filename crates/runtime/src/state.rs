@@ -20,7 +20,7 @@ use terrace_device::Drive;
 const TMPFS: &str = "/dev/shm";
 /// Where the kernel tells one boot from another.
 pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// The tmpfs is used if it has room for so many times what the cache is going to take of it at most.
+/// The tmpfs is used if it has room for this multiple of what the cache takes of it at most.
 const ROOM_FACTOR: u64 = 2;
 /// What names of state files begin with, and end in.
 const PREFIX: &str = "terrace";
@@ -240,7 +240,7 @@ fn is_ours(meta: &Metadata) -> bool {
     meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.nlink() == 1
 }
 
-/// Whether a file system has so many bytes left.
+/// Whether a file system has `bytes` bytes left.
 fn has_room(folder: &Path, bytes: u64) -> bool {
     // One without a limit says that it has no blocks at all.
     statvfs(folder).is_ok_and(|stat| stat.f_blocks == 0 || stat.f_bavail * stat.f_frsize >= bytes)

@@ -8,13 +8,14 @@ use super::shared::{Shared, WorkerStats};
 use super::slab::{Id, Slab};
 use super::stream::ChunkName;
 use super::watch::Seen;
-use crate::commands::executor::{Executor, Limits};
+use crate::commands::executor::Executor;
 use crate::commands::keys::ReadKind;
 use crate::stats::latency::Latency;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use terrace_cache::{Key, Search, Session};
+use terrace_runtime::limits::Limits;
 use terrace_runtime::reads::Reads;
 
 /// So many finished operations are kept, of which each has 250 bytes of key at most: 128 KiB.

@@ -14,7 +14,6 @@ use super::shared::Shared;
 use super::slab::{Id, Slab};
 use super::turns::Turns;
 use super::udp::UdpPorts;
-use crate::commands::executor::Limits;
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
 use terrace_device::Drive;
+use terrace_runtime::limits::Limits;
 use terrace_runtime::reads::{Finished, Reads};
 use tracing::warn;
 
