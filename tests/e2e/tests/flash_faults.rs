@@ -273,17 +273,28 @@ fn corrupt_pages_are_logged_once_a_minute() {
     server.assert_alive();
 }
 
+/// A server with a block device of its own; `None` if this machine has none, and `test` is skipped.
+fn on_loop_device(test: &str) -> Option<(LoopDevice, Server)> {
+    if !is_terrace() || !run_as_root() {
+        skip(test, "it is about tiers, and needs root");
+        return None;
+    }
+    match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), TIER_BYTES) {
+        Ok(device) => {
+            let flags = format!("-m 64 --tier ssd:{}", device.path().display());
+            Some((device, Server::start(&flags)))
+        }
+        Err(why) => {
+            skip(test, &why);
+            None
+        }
+    }
+}
+
 #[test]
 fn errors_of_a_block_device_are_logged() {
     let test = "errors_of_a_block_device_are_logged";
-    if !is_terrace() || !run_as_root() {
-        return skip(test, "it is about tiers, and needs root");
-    }
-    let device = match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), TIER_BYTES) {
-        Ok(device) => device,
-        Err(why) => return skip(test, &why),
-    };
-    let mut server = Server::start(&format!("-m 64 --tier ssd:{}", device.path().display()));
+    let Some((device, mut server)) = on_loop_device(test) else { return };
     let mut client = server.client();
     fill(&mut client, "r", RECORDS, BYTES);
     push_to_flash(&mut client);
@@ -313,14 +324,7 @@ fn errors_of_a_block_device_are_logged() {
 #[test]
 fn block_device_made_read_only_is_told_as_such() {
     let test = "block_device_made_read_only_is_told_as_such";
-    if !is_terrace() || !run_as_root() {
-        return skip(test, "it is about tiers, and needs root");
-    }
-    let device = match LoopDevice::new(env!("CARGO_TARGET_TMPDIR").as_ref(), TIER_BYTES) {
-        Ok(device) => device,
-        Err(why) => return skip(test, &why),
-    };
-    let mut server = Server::start(&format!("-m 64 --tier ssd:{}", device.path().display()));
+    let Some((device, mut server)) = on_loop_device(test) else { return };
     let mut client = server.client();
     let set_read_only = |flag| {
         let status = std::process::Command::new("blockdev").arg(flag).arg(device.path()).status();
