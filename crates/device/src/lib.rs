@@ -39,6 +39,6 @@ pub use health::{DEADLINE, Health, Monitor};
 pub use heap::give_heap_back;
 pub use long::LongBuffers;
 pub use memory::ALIGNMENT;
-pub use queue::{Done, Read, ReadQueue};
+pub use queue::{Done, Read, ReadQueue, Waited};
 pub use wear::Wear;
 pub use worker_queue::{Engine, ReadPath, WorkerQueue};

@@ -1,6 +1,7 @@
 //! The reads of one worker.
 
 use crate::buffer::AlignedBuf;
+use crate::health::DEADLINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
@@ -77,8 +78,8 @@ pub trait ReadQueue {
     ///
     /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
-    /// Takes the time in seconds, of any clock that does not go back, and gives up reads that were submitted more than
-    /// [`crate::DEADLINE`] before: the next reap brings them as failed ([`crate::is_unanswered`]). A drive that may still
+    /// Takes the time in seconds, of any clock that does not go back, and gives up reads for which it has taken the time
+    /// for [`DEADLINE`]: the next reap brings them as failed ([`crate::is_unanswered`]). A drive that may still
     /// write to their buffers keeps those, and is unresponsive until it answers something: its reads fail at once, but
     /// for one a second. Does nothing unless the second is another than at the last call.
     fn give_up_late(&mut self, _second: u32) {}
@@ -94,10 +95,24 @@ pub trait ReadQueue {
     fn in_flight(&self) -> usize;
 }
 
+/// Since when a read has been waited for: since the first time that it was asked. How long before that the clock was
+/// told, if at all, does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waited {
+    since: Option<u32>,
+}
+
+impl Waited {
+    /// Whether that was [`DEADLINE`] ago or longer, `second` being now.
+    pub fn is_over(&mut self, second: u32) -> bool {
+        let since = *self.since.get_or_insert(second);
+        u64::from(second.saturating_sub(since)) >= DEADLINE.as_secs()
+    }
+}
+
 /// A read that a drive did not answer in time.
 pub(crate) struct Late {
     pub(crate) device: usize,
-    pub(crate) submitted_at: u32,
     pub(crate) buf: AlignedBuf,
     pub(crate) token: u64,
 }

@@ -2,7 +2,7 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Late, Read, detached};
+use crate::queue::{DROP_PATIENCE, Done, Late, Read, Waited, detached};
 use crate::slab::Slab;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -57,8 +57,6 @@ pub(crate) struct Ring {
     waiting: VecDeque<Job>,
     /// Reads that never went to the kernel, since it refused the ring.
     refused: Vec<Done>,
-    /// The caller's time, see [`Ring::give_up_late`].
-    second: u32,
     /// Files of which a read has ended since [`Ring::take_answered`], one bit each.
     answered: u64,
     /// Reads that were given up and that the kernel still has.
@@ -73,8 +71,7 @@ struct Job {
     read: Read,
     /// The number of its drive's file.
     file: u32,
-    /// [`Ring::second`] when it was submitted.
-    submitted_at: u32,
+    waited: Waited,
     tries: u8,
     /// Its caller was told that the drive does not answer. The kernel may still write to the buffer.
     is_given_up: bool,
@@ -102,7 +99,6 @@ impl Ring {
             free: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
             refused: Vec::new(),
-            second: 0,
             answered: 0,
             given_up: 0,
             failed: Vec::new(),
@@ -298,8 +294,8 @@ impl Ring {
     /// Takes a read of a file for the next flush, or for when there is room.
     #[inline]
     pub(crate) fn submit(&mut self, read: Read, file: u32) {
-        let submitted_at = self.second;
-        let job = Job { read, file, submitted_at, tries: 0, is_given_up: false };
+        let waited = Waited::default();
+        let job = Job { read, file, waited, tries: 0, is_given_up: false };
         self.waiting.push_back(job);
         let is_batch = self.waiting.len().is_multiple_of(BATCH) && self.has_few();
         if is_batch && self.broken.is_none() {
@@ -388,24 +384,24 @@ impl Ring {
         self.slots.iter().flatten().filter(is_its).count()
     }
 
-    /// Takes the time, and gives up reads that were submitted more than `deadline` seconds ago: each goes to `late` with
-    /// its drive's number and the second in which it was submitted. The kernel keeps the buffers of those that it has.
-    pub(crate) fn give_up_late(&mut self, second: u32, deadline: u32, late: &mut Vec<Late>) {
-        self.second = second;
-        let is_late = |job: &Job| second.saturating_sub(job.submitted_at) > deadline;
-        for job in self.slots.iter_mut().flatten().filter(|job| !job.is_given_up && is_late(job)) {
-            job.is_given_up = true;
-            self.given_up += 1;
-            let Read { device, ref buf, token, .. } = job.read;
-            let buf = AlignedBuf::zeroed(buf.len());
-            late.push(Late { device, submitted_at: job.submitted_at, buf, token });
+    /// Takes the time, and gives up reads that have been waited for too long by now: each goes to `late` with its drive's
+    /// number. The kernel keeps the buffers of those that it has.
+    pub(crate) fn give_up_late(&mut self, second: u32, late: &mut Vec<Late>) {
+        for job in self.slots.iter_mut().flatten() {
+            if job.waited.is_over(second) && !mem::replace(&mut job.is_given_up, true) {
+                self.given_up += 1;
+                let Read { device, ref buf, token, .. } = job.read;
+                late.push(Late { device, buf: AlignedBuf::zeroed(buf.len()), token });
+            }
         }
-        while self.waiting.front().is_some_and(is_late)
-            && let Some(Job { read, submitted_at, .. }) = self.waiting.pop_front()
+        let is_over = |job: &mut Job| job.waited.is_over(second);
+        while self.waiting.front_mut().is_some_and(is_over)
+            && let Some(Job { read: Read { device, buf, token, .. }, .. }) =
+                self.waiting.pop_front()
         {
-            let Read { device, buf, token, .. } = read;
-            late.push(Late { device, submitted_at, buf, token });
+            late.push(Late { device, buf, token });
         }
+        self.waiting.iter_mut().for_each(|job| _ = job.waited.is_over(second));
     }
 
     /// The files of which a read has ended since the last call, one bit each.

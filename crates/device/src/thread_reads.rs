@@ -3,7 +3,7 @@
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
 use crate::pool::Finished;
-use crate::queue::{Done, Late};
+use crate::queue::{Done, Late, Waited};
 use std::sync::Arc;
 
 /// The reads that threads of all drives of a queue have. Each has a token of our own meanwhile.
@@ -23,7 +23,7 @@ struct ThreadRead {
     device: usize,
     /// The caller's token; `None` once the read was given up.
     token: Option<u64>,
-    submitted_at: u32,
+    waited: Waited,
     bytes: usize,
 }
 
@@ -39,9 +39,10 @@ impl ThreadReads {
         Arc::clone(&self.finished)
     }
 
-    /// Adds a read with the caller's token, submitted in this second, and returns the token for the threads.
-    pub(crate) fn add(&mut self, device: usize, token: u64, second: u32, bytes: usize) -> u64 {
-        let read = Some(ThreadRead { device, token: Some(token), submitted_at: second, bytes });
+    /// Adds a read with the caller's token, and returns the token for the threads.
+    pub(crate) fn add(&mut self, device: usize, token: u64, bytes: usize) -> u64 {
+        let waited = Waited::default();
+        let read = Some(ThreadRead { device, token: Some(token), waited, bytes });
         if let Some(at) = self.free.pop()
             && let Some(vacant) = self.reads.get_mut(at as usize)
         {
@@ -95,15 +96,14 @@ impl ThreadReads {
         self.reads.iter().flatten().filter(is_its).count()
     }
 
-    /// Gives up reads that were submitted more than `deadline` seconds before `second`. Threads keep the buffers.
-    pub(crate) fn give_up_late(&mut self, second: u32, deadline: u32, late: &mut Vec<Late>) {
+    /// Gives up reads that have been waited for too long by now. Threads keep the buffers.
+    pub(crate) fn give_up_late(&mut self, second: u32, late: &mut Vec<Late>) {
         for read in self.reads.iter_mut().flatten() {
-            let ThreadRead { device, submitted_at, bytes, .. } = *read;
-            if second.saturating_sub(submitted_at) > deadline
+            if read.waited.is_over(second)
                 && let Some(token) = read.token.take()
             {
                 self.given_up += 1;
-                late.push(Late { device, submitted_at, buf: AlignedBuf::zeroed(bytes), token });
+                late.push(Late { device: read.device, buf: AlignedBuf::zeroed(read.bytes), token });
             }
         }
     }

@@ -260,7 +260,7 @@ impl WorkerQueue {
     /// Hands a read to the drive's threads, under a token of our own.
     fn submit_to_threads(&mut self, read: Read) {
         let Read { device, token, ref buf, .. } = read;
-        let token = self.with_threads.add(device, token, self.second, buf.len());
+        let token = self.with_threads.add(device, token, buf.len());
         if let Some(Attached { way: Way::Threads(pool, _), .. }) = self.drives.get_mut(device) {
             pool.submit(Read { token, ..read });
         }
@@ -314,21 +314,20 @@ impl WorkerQueue {
 
     /// Gives up what was submitted too long ago.
     fn give_up_all_late(&mut self) {
-        let (second, deadline) = (self.second, DEADLINE.as_secs() as u32);
+        let second = self.second;
         let mut late = Vec::new();
         if let Some(ring) = &mut self.ring {
-            ring.give_up_late(second, deadline, &mut late);
+            ring.give_up_late(second, &mut late);
         }
-        self.with_threads.give_up_late(second, deadline, &mut late);
-        for Late { device, submitted_at, buf, token } in late {
+        self.with_threads.give_up_late(second, &mut late);
+        for Late { device, buf, token } in late {
             let error = unanswered();
             if let Some(drive) = self.drives.get_mut(device) {
                 drive.unresponsive.get_or_insert(second);
                 self.is_any_unresponsive = true;
                 if let Some(monitor) = drive.way.drive().and_then(|drive| drive.monitor()) {
                     monitor.record_error(Direction::Read, &error);
-                    let lasts = Duration::from_secs((second - submitted_at).into());
-                    monitor.record_unanswered(Instant::now().checked_sub(lasts));
+                    monitor.record_unanswered(Instant::now().checked_sub(DEADLINE));
                 }
             }
             self.ready.push(Done { token, buf, result: Err(error) });

@@ -95,6 +95,7 @@ fn reads_without_answer_come_back_after_the_deadline() {
         let drives = Drives::new();
         let Some(mut queue) = drives.queue(engine) else { continue };
         ask(&mut queue, READS);
+        queue.give_up_late(BEGIN + 1);
         queue.give_up_late(BEGIN + 10);
         assert_eq!((unanswered(&mut queue), drives.health()), (0, Health::Working), "{engine}");
         read_file(&mut queue);
@@ -151,6 +152,7 @@ fn workers_learn_of_an_unresponsive_drive_from_each_other() {
         let Some(mut first) = drives.queue(engine) else { continue };
         let Some(mut second) = drives.queue(engine) else { continue };
         ask(&mut first, 1);
+        first.give_up_late(BEGIN + 1);
         for queue in [&mut first, &mut second] {
             queue.give_up_late(BEGIN + 11);
         }

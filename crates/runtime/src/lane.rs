@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::inner::{Inner, check_key};
 use crate::operation::{Found, Step, Task, Want, When};
-use crate::reads::{Finished, Reads};
+use crate::reads::{DEADLINE_CHECK, Finished, Reads};
 use crate::set::Set;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -18,9 +18,6 @@ use terrace_device::Engine;
 const SHARE: u32 = 8;
 /// An operation that found buffers full is tried again after this time.
 const PAUSE: Duration = Duration::from_millis(1);
-
-/// How often reads are looked at that a drive has for too long.
-const DEADLINE_CHECK: Duration = Duration::from_secs(1);
 
 /// What a lane is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,8 +135,6 @@ impl Lane {
 
     /// Begins an operation; it comes back from [`Lane::poll`] with its `token`, also if it fails at once.
     pub fn submit(&mut self, operation: Operation, token: u64) {
-        // The deadline of its reads begins now, however long ago the last poll was.
-        self.reads.give_up_late(self.inner.now());
         match self.begin(operation, token) {
             Ok(number) => self.run_next(number),
             Err(error) => self.ended.push(Done { token, outcome: Err(error) }),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, DEADLINE, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, WorkerQueue,
+    AlignedBuf, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, Waited, WorkerQueue,
     is_unanswered,
 };
 
@@ -22,6 +22,9 @@ const AHEAD: u32 = 16;
 pub const TIMED_TOGETHER: usize = 8;
 /// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
+
+/// How often a thread that blocks looks at reads that a drive has for too long.
+pub(crate) const DEADLINE_CHECK: Duration = Duration::from_secs(1);
 
 /// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
 /// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
@@ -79,8 +82,7 @@ pub struct Finished<T> {
 struct Asked<T> {
     token: T,
     plan: ReadPlan,
-    /// By [`Reads::second`].
-    second: u32,
+    waited: Waited,
 }
 
 struct Started<T> {
@@ -271,14 +273,14 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         }
     }
 
-    /// Reads `plan` for `token`, now or when there is room. Its deadline begins with the last [`Reads::give_up_late`].
+    /// Reads `plan` for `token`, now or when there is room. Its deadline begins with the next [`Reads::give_up_late`].
     pub fn submit(&mut self, plan: ReadPlan, token: T) {
         self.unfinished += 1;
         if self.has_room(plan, false) && !self.has_waiting() {
             self.start(plan, token);
         } else {
-            let second = self.second;
-            self.tiers[plan.tier].waiting.push_back(Asked { token, plan, second });
+            let waited = Waited::default();
+            self.tiers[plan.tier].waiting.push_back(Asked { token, plan, waited });
         }
     }
 
@@ -427,10 +429,11 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         self.queue.give_up_late(self.second);
         self.holds_given_up = self.queue.holds_given_up();
         for tier in 0..self.tiers.len() {
-            while let Some(&Asked { plan, token, second }) = self.tiers[tier].waiting.front()
-                && u64::from(self.second.saturating_sub(second)) > DEADLINE.as_secs()
-            {
-                self.tiers[tier].waiting.pop_front();
+            let waiting = &mut self.tiers[tier].waiting;
+            // Those are in front, since all are asked each time.
+            let is_over = |asked: &mut Asked<T>| usize::from(asked.waited.is_over(self.second));
+            let late: usize = waiting.iter_mut().map(is_over).sum();
+            for Asked { plan, token, .. } in waiting.drain(..late).collect::<Vec<_>>() {
                 self.unfinished -= 1;
                 self.give_up(plan, token);
             }

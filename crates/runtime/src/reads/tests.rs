@@ -131,6 +131,7 @@ fn read_that_waits_for_room_is_given_up_after_the_deadline() {
     reads.flush(false, |_| false).unwrap();
     assert_eq!(hanging.held.lock().unwrap().len(), all - 2, "two wait for room");
     let mut finished = VecDeque::new();
+    reads.give_up_late(1001);
     reads.give_up_late(1010);
     reads.reap(&mut finished);
     assert!(finished.is_empty());
