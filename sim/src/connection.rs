@@ -6,11 +6,12 @@ use crate::oracle::{Content, State, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Body, Cache, Change, Chunks, Evidence, ItemId, Key, Lookup, Manifest, Pin, Run, Search,
-    Session, Taken, Update,
+    Access, Body, Cache, Change, Chunks, ItemId, Key, Lookup, Manifest, Pin, ReadPlan, Run, Search,
+    Session, Update,
 };
 use terrace_device::sim::SimQueue;
 use terrace_device::{AlignedBuf, Done, Drive, Read, ReadQueue};
+use terrace_runtime::flash_lookup::{FlashLookup, Next};
 
 /// A hung read comes back after so many steps at most.
 const HANG_STEPS: u64 = 400;
@@ -32,8 +33,7 @@ pub(crate) struct Connection {
 struct Work {
     operation: Operation,
     phase: Phase,
-    /// What the cache asked to be read last, and what was read.
-    search: Option<Box<Search>>,
+    lookup: FlashLookup,
     /// There was no room.
     waits: u32,
     is_reading: bool,
@@ -162,30 +162,24 @@ impl Connection {
     fn take(&mut self, done: Done, cx: &mut Context) {
         let at = done.token as usize;
         let Some(work) = &mut self.works[at] else { return };
-        let Some(mut search) = work.search.take() else { return };
         work.is_reading = false;
         let mut name = [0; 12];
         let bytes = key_bytes(work.operation.key);
         let key = work.key(&self.session, &bytes, &mut name);
         cx.tally.reads += 1;
-        match search.take(&self.session, key, (done.buf, done.result)) {
-            Taken::Known => {
-                work.search = Some(search);
-                self.advance(at, cx);
-            }
-            Taken::Read(buf) => self.read(at, search, Some(buf)),
-            Taken::Moved(_) => self.advance(at, cx),
+        match work.lookup.take(&self.session, key, (done.buf, done.result)) {
+            Next::Call(_) => self.advance(at, cx),
+            Next::Read(plan, buf) => self.read(at, plan, Some(buf)),
         }
     }
 
-    fn read(&mut self, at: usize, search: Box<Search>, buf: Option<AlignedBuf>) {
+    fn read(&mut self, at: usize, plan: ReadPlan, buf: Option<AlignedBuf>) {
         let Some(work) = &mut self.works[at] else { return };
-        let plan = search.plan();
         let mut buf = buf
             .filter(|buf| buf.capacity() >= plan.bytes as usize)
             .unwrap_or_else(|| AlignedBuf::zeroed(plan.bytes as usize));
         buf.set_len(plan.bytes as usize);
-        (work.search, work.is_reading) = (Some(search), true);
+        work.is_reading = true;
         let (device, offset) = (plan.tier, plan.offset);
         self.queue.submit(Read { device, offset, buf, token: at as u64 });
     }
@@ -195,13 +189,16 @@ impl Connection {
         loop {
             let Some(work) = &mut self.works[at] else { return };
             match work.step(&self.session, cx, &mut self.unacknowledged) {
-                Progress::GoesOn => work.search = None,
+                Progress::GoesOn => work.lookup = FlashLookup::default(),
                 Progress::Finished => {
                     cx.tally.operations += 1;
                     self.works[at] = None;
                     return;
                 }
-                Progress::Reads(search) => return self.read(at, search, None),
+                Progress::Reads(search) => {
+                    let plan = work.lookup.begin(search);
+                    return self.read(at, plan, None);
+                }
                 Progress::Waits => {
                     work.waits += 1;
                     if work.waits > WAITS_MAX {
@@ -210,7 +207,7 @@ impl Connection {
                     }
                     // What was read is kept, or is read once more.
                     if cx.random.one_in(2) {
-                        work.search = None;
+                        work.lookup = FlashLookup::default();
                     }
                     return;
                 }
@@ -251,7 +248,7 @@ impl Work {
         Self {
             operation,
             phase,
-            search: None,
+            lookup: FlashLookup::default(),
             waits: 0,
             is_reading: false,
             flushes: cx.oracle.flushes,
@@ -280,10 +277,6 @@ impl Work {
             Phase::Main(_) => self.update(session, cx, unacknowledged),
             Phase::Chunks(_) => self.download(session, cx),
         }
-    }
-
-    fn evidence(&self) -> Option<Evidence<'_>> {
-        self.search.as_ref()?.evidence()
     }
 
     fn upload(&mut self, session: &Session, cx: &mut Context) -> Progress {
@@ -332,7 +325,7 @@ impl Work {
         let (id, now) = (self.operation.key, cx.now);
         let access = if self.operation.kind == Kind::Get { Access::Use } else { Access::Peek };
         let bytes = key_bytes(id);
-        let lookup = session.get(session.key(&bytes), now, access, self.evidence());
+        let lookup = session.get(session.key(&bytes), now, access, self.lookup.evidence());
         let version = match lookup {
             Lookup::Read(search) => return Progress::Reads(search),
             Lookup::Miss => {
@@ -397,7 +390,7 @@ impl Work {
         let key = session.chunk_key(run.item, download.chunk, &mut name);
         let is_last = download.chunk + 1 == run.chunks;
         let bytes = if is_last { run.last_bytes } else { run.chunk_bytes } as usize;
-        let found = session.get(key, cx.now, Access::Use, self.evidence());
+        let found = session.get(key, cx.now, Access::Use, self.lookup.evidence());
         let id = self.operation.key;
         match found {
             Lookup::Read(search) => return Progress::Reads(search),
@@ -443,7 +436,8 @@ impl Work {
         let oracle = &mut cx.oracle;
         let (seen, planned) = (&mut decided, &mut after);
         let is_blind = operation.kind == Kind::Set;
-        let update = session.update(session.key(&bytes), now, self.evidence(), is_blind, |hit| {
+        let evidence = self.lookup.evidence();
+        let update = session.update(session.key(&bytes), now, evidence, is_blind, |hit| {
             let found = hit.map(|hit| oracle.hit(id, &hit.record, now).map(|v| (v, hit)));
             let found = match found.transpose() {
                 Ok(found) => found,

@@ -16,11 +16,11 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_cache::{
-    Access, Cache, Config, Lookup, OpenError, Search, Session, StateFile, Taken, Tier,
-    set_crash_hook,
+    Access, Cache, Config, Lookup, OpenError, Session, StateFile, Tier, set_crash_hook,
 };
+use terrace_device::Drive;
 use terrace_device::sim::{Crash, SimDevice};
-use terrace_device::{AlignedBuf, Drive};
+use terrace_runtime::flash_lookup::FlashLookup;
 
 /// The running cache, and who uses it.
 pub(crate) struct Life {
@@ -526,13 +526,12 @@ fn held(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
 /// Whether a key's record is there, and right; `None` if it is wrong.
 fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
     let bytes = key_bytes(key);
-    let mut search: Option<Box<Search>> = None;
+    let mut lookup = FlashLookup::default();
     for _ in 0..1000 {
-        let evidence = search.as_ref().and_then(|search| search.evidence());
         let name = session.key(&bytes);
-        let mut next = match session.get(name, cx.now, Access::Peek, evidence) {
+        let search = match session.get(name, cx.now, Access::Peek, lookup.evidence()) {
             Lookup::Miss => return Some(false),
-            Lookup::Read(next) => next,
+            Lookup::Read(search) => search,
             Lookup::Hit(hit) => {
                 cx.note_key(key, "is seen", hit.record.expires.into(), hit.from_dram.into());
                 return match cx.oracle.hit(key, &hit.record, cx.now) {
@@ -544,16 +543,9 @@ fn peek(session: &Session, cx: &mut Context, key: u32) -> Option<bool> {
                 };
             }
         };
-        loop {
-            let plan = next.plan();
-            let mut buf = AlignedBuf::zeroed(plan.bytes as usize);
-            let read = cx.devices[plan.tier].read_at(plan.offset, &mut buf);
-            match next.take(session, name, (buf, read)) {
-                Taken::Read(_) => {}
-                Taken::Known | Taken::Moved(_) => break,
-            }
-        }
-        search = Some(next);
+        lookup.read_with(session, name, search, |plan, buffer| {
+            cx.devices[plan.tier].read_at(plan.offset, buffer)
+        });
     }
     cx.fail(key, format!("a look at key {key} never ends"));
     None

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
-use terrace_cache::{Change, Config, Search, Tuning, Update, set_crash_hook};
+use terrace_cache::{Change, Config, Tuning, Update, set_crash_hook};
+use terrace_runtime::flash_lookup::FlashLookup;
 
 const KEYS: u64 = 15_000;
 /// Where a merge holds no lock, so that requests can come.
@@ -54,9 +55,9 @@ fn config() -> Config {
 /// One change that must not wait, since background work waits for it; says whether it was made.
 fn try_change(client: &Client, n: u64, version: Option<u64>) -> bool {
     let (key, bytes) = (key(n), version.map(|version| value(n, version)));
-    let mut search: Option<Box<Search>> = None;
+    let mut lookup = FlashLookup::default();
     loop {
-        let evidence = search.as_ref().and_then(|search| search.evidence());
+        let evidence = lookup.evidence();
         let decide = |_: Option<_>| match &bytes {
             Some(bytes) => Change::Store(record(bytes)),
             None => Change::Remove,
@@ -64,7 +65,7 @@ fn try_change(client: &Client, n: u64, version: Option<u64>) -> bool {
         let name = client.session.key(&key);
         match client.session.update(name, client.now, evidence, bytes.is_some(), decide) {
             Update::Done { .. } => return true,
-            Update::Read(next) => search = Some(client.read(&key, next)),
+            Update::Read(search) => lookup = client.read(&key, search),
             Update::Wait | Update::Recovering | Update::Full => return false,
         }
     }

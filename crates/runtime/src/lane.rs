@@ -231,10 +231,8 @@ impl Lane {
         let mut number = number;
         loop {
             let Some(running) = self.running.get_mut(&number) else { return };
-            let limits = (self.inner.now(), self.inner.limits);
-            let mut spare = None;
-            let step = running.task.step(&self.session, limits, &mut spare);
-            spare.into_iter().for_each(|buffer| self.reads.release(buffer));
+            let step = running.task.step(&self.session, self.inner.now(), self.inner.limits);
+            running.task.take_spare().into_iter().for_each(|spare| self.reads.release(spare));
             match step {
                 Step::Wait => return self.waiting.push(number),
                 Step::Read(plan) => return self.reads.submit(plan, number),
@@ -271,9 +269,8 @@ impl Lane {
         self.reads.reap(&mut self.finished);
         while let Some(Finished { token, buffer, result }) = self.finished.pop_front() {
             let Some(running) = self.running.get_mut(&token) else { continue };
-            let mut spare = None;
-            let next = running.task.take(&self.session, (buffer, result), &mut spare);
-            spare.into_iter().for_each(|buffer| self.reads.release(buffer));
+            let next = running.task.take(&self.session, (buffer, result));
+            running.task.take_spare().into_iter().for_each(|spare| self.reads.release(spare));
             match next {
                 Some(plan) => self.reads.submit(plan, token),
                 None => self.step(token),

@@ -12,11 +12,13 @@
 //!
 //! # Servers
 //!
-//! A server that runs requests of its own uses [`reads::Reads`], which a [`Lane`] reads with too, [`in_background`], and [`state`].
+//! A server that runs requests of its own uses what a [`Lane`] consists of: [`flash_lookup`] and [`reads::Reads`]; and
+//! [`in_background`] and [`state`].
 
 mod background;
 pub mod created;
 mod error;
+pub mod flash_lookup;
 mod inner;
 mod lane;
 pub mod limits;

@@ -1,11 +1,12 @@
 //! What is done with one key, as a machine that is stepped until it is done: by a thread that blocks, or by a lane.
 
+use crate::flash_lookup::{FlashLookup, Next};
 use crate::limits::{Limits, even_chunks};
 use std::borrow::Cow;
 use std::io;
 use terrace_cache::{
     Access, Body, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
-    ReadPlan, Run, Search, Session, Taken, Update,
+    ReadPlan, Run, Search, Session, Update,
 };
 use terrace_device::AlignedBuf;
 
@@ -65,8 +66,9 @@ pub(crate) struct Task<'v> {
     key: Cow<'v, [u8]>,
     hash: u64,
     want: Want<'v>,
-    /// What the session asked to be read last.
-    search: Option<Box<Search>>,
+    lookup: FlashLookup,
+    /// A buffer of a read that is not needed any more.
+    spare: Option<AlignedBuf>,
     stage: Stage,
 }
 
@@ -97,7 +99,8 @@ struct Loading {
 impl<'v> Task<'v> {
     pub(crate) fn new(session: &Session, key: Cow<'v, [u8]>, want: Want<'v>) -> Self {
         let hash = session.key(&key).hash();
-        Self { key, hash, want, search: None, stage: Stage::Record }
+        let (lookup, spare, stage) = (FlashLookup::default(), None, Stage::Record);
+        Self { key, hash, want, lookup, spare, stage }
     }
 
     /// The key's hash: operations on one key take effect in order.
@@ -105,30 +108,25 @@ impl<'v> Task<'v> {
         self.hash
     }
 
-    /// Goes on as far as it can. Buffers that are not needed any more come back in `spare`.
-    pub(crate) fn step(
-        &mut self,
-        session: &Session,
-        (now, limits): (u32, Limits),
-        spare: &mut Option<AlignedBuf>,
-    ) -> Step<Found> {
+    /// Goes on as far as it can. A buffer may be had from [`Task::take_spare`] then.
+    pub(crate) fn step(&mut self, session: &Session, now: u32, limits: Limits) -> Step<Found> {
         let step = match &self.want {
-            Want::Get | Want::Look(_) => self.get(session, now, spare),
-            Want::Set { .. } => self.set(session, (now, limits), spare),
-            Want::Remove(_) => self.remove(session, now, spare),
+            Want::Get | Want::Look(_) => self.get(session, now),
+            Want::Set { .. } => self.set(session, now, limits),
+            Want::Remove(_) => self.remove(session, now),
         };
         if let Step::Done(_) = step {
-            end(&mut self.search, spare);
+            self.end_lookup();
         }
         step
     }
 
-    /// Takes what was read; returns what is to be read next, if that is known without another step.
+    /// Takes what was read; returns what is to be read next, if that is known without another step. A buffer may be had
+    /// from [`Task::take_spare`] then.
     pub(crate) fn take(
         &mut self,
         session: &Session,
         read: (AlignedBuf, io::Result<()>),
-        spare: &mut Option<AlignedBuf>,
     ) -> Option<ReadPlan> {
         let mut name = [0; 12];
         let key = match &self.stage {
@@ -138,26 +136,33 @@ impl<'v> Task<'v> {
             }
             _ => session.key_of_hash(&self.key, self.hash),
         };
-        let search = self.search.as_mut()?;
-        match search.take(session, key, read) {
-            Taken::Known => None,
-            Taken::Moved(buffer) => {
-                (self.search, *spare) = (None, Some(buffer));
+        match self.lookup.take(session, key, read) {
+            Next::Call(spare) => {
+                self.spare = spare;
                 None
             }
-            Taken::Read(buffer) => {
-                *spare = Some(buffer);
-                Some(search.plan())
+            Next::Read(plan, spare) => {
+                self.spare = Some(spare);
+                Some(plan)
             }
         }
     }
 
+    /// A buffer that is not needed any more.
+    pub(crate) fn take_spare(&mut self) -> Option<AlignedBuf> {
+        self.spare.take()
+    }
+
     /// Has what the session asks for read.
-    fn begin(&mut self, search: Box<Search>, spare: &mut Option<AlignedBuf>) -> Step<Found> {
-        let plan = search.plan();
-        end(&mut self.search, spare);
-        self.search = Some(search);
-        Step::Read(plan)
+    fn begin(&mut self, search: Box<Search>) -> Step<Found> {
+        self.end_lookup();
+        Step::Read(self.lookup.begin(search))
+    }
+
+    fn end_lookup(&mut self) {
+        if let Some(buffer) = self.lookup.end() {
+            self.spare = Some(buffer);
+        }
     }
 
     /// Gives back what was stored of a value that will not be published.
@@ -168,18 +173,14 @@ impl<'v> Task<'v> {
         }
     }
 
-    fn get(&mut self, session: &Session, now: u32, spare: &mut Option<AlignedBuf>) -> Step<Found> {
+    fn get(&mut self, session: &Session, now: u32) -> Step<Found> {
         if let Stage::Loading(_) = &self.stage {
-            return self.load(session, now, spare);
+            return self.load(session, now);
         }
         let key = session.key_of_hash(&self.key, self.hash);
-        let (manifest, cas) = match session.get(
-            key,
-            now,
-            Access::Use,
-            self.search.as_ref().and_then(|search| search.evidence()),
-        ) {
-            Lookup::Read(search) => return self.begin(search, spare),
+        let found = session.get(key, now, Access::Use, self.lookup.evidence());
+        let (manifest, cas) = match found {
+            Lookup::Read(search) => return self.begin(search),
             Lookup::Miss => return Step::Done(Found::Nothing),
             Lookup::Hit(hit) => match hit.record.body() {
                 Body::Inline(bytes) => {
@@ -204,27 +205,22 @@ impl<'v> Task<'v> {
             Chunks::Gone => return Step::Done(Found::Nothing),
             Chunks::Recovering => return Step::Wait,
         }
-        end(&mut self.search, spare);
+        self.end_lookup();
         let bytes = Vec::with_capacity(manifest.bytes() as usize);
         let (run, chunk) = (0, 0);
         let loading = Loading { manifest, _pin: pin, cas, run, chunk, bytes };
         self.stage = Stage::Loading(Box::new(loading));
-        self.load(session, now, spare)
+        self.load(session, now)
     }
 
-    fn load(&mut self, session: &Session, now: u32, spare: &mut Option<AlignedBuf>) -> Step<Found> {
+    fn load(&mut self, session: &Session, now: u32) -> Step<Found> {
         let Stage::Loading(loading) = &mut self.stage else { return Step::Done(Found::Nothing) };
         while loading.run < loading.manifest.runs.len() {
             let mut name = [0; 12];
             let (item, chunk) = loading.next();
             let key = session.chunk_key(item, chunk, &mut name);
-            match session.get(
-                key,
-                now,
-                Access::Use,
-                self.search.as_ref().and_then(|search| search.evidence()),
-            ) {
-                Lookup::Read(search) => return self.begin(search, spare),
+            match session.get(key, now, Access::Use, self.lookup.evidence()) {
+                Lookup::Read(search) => return self.begin(search),
                 Lookup::Hit(hit) => match hit.record.body() {
                     Body::Inline(bytes) => loading.bytes.extend_from_slice(bytes),
                     Body::Chunked(_) => return Step::Done(Found::Nothing),
@@ -235,8 +231,8 @@ impl<'v> Task<'v> {
             if !session.is_intact() {
                 return Step::Done(Found::Nothing);
             }
-            end(&mut self.search, spare);
             loading.advance();
+            self.spare = self.lookup.end().or(self.spare.take());
         }
         let is_whole = loading.bytes.len() as u64 == loading.manifest.bytes();
         let bytes = std::mem::take(&mut loading.bytes);
@@ -251,12 +247,7 @@ impl<'v> Task<'v> {
         })
     }
 
-    fn set(
-        &mut self,
-        session: &Session,
-        (now, limits): (u32, Limits),
-        spare: &mut Option<AlignedBuf>,
-    ) -> Step<Found> {
+    fn set(&mut self, session: &Session, now: u32, limits: Limits) -> Step<Found> {
         let Want::Set { value, expires, when } = &self.want else {
             return Step::Done(Found::Nothing);
         };
@@ -292,15 +283,8 @@ impl<'v> Task<'v> {
             if is_met { Change::Store(new) } else { Change::Keep }
         };
         let blind = *when == When::Always;
-        let updated = session.update(
-            key,
-            now,
-            self.search.as_ref().and_then(|search| search.evidence()),
-            blind,
-            decide,
-        );
-        match updated {
-            Update::Read(search) => self.begin(search, spare),
+        match session.update(key, now, self.lookup.evidence(), blind, decide) {
+            Update::Read(search) => self.begin(search),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } if is_met => {
                 self.stage = Stage::Record;
@@ -317,12 +301,7 @@ impl<'v> Task<'v> {
         }
     }
 
-    fn remove(
-        &mut self,
-        session: &Session,
-        now: u32,
-        spare: &mut Option<AlignedBuf>,
-    ) -> Step<Found> {
+    fn remove(&mut self, session: &Session, now: u32) -> Step<Found> {
         let Want::Remove(when) = &self.want else { return Step::Done(Found::Nothing) };
         let mut found = Found::Nothing;
         let key = session.key_of_hash(&self.key, self.hash);
@@ -337,14 +316,8 @@ impl<'v> Task<'v> {
             }
             None => Change::Keep,
         };
-        match session.update(
-            key,
-            now,
-            self.search.as_ref().and_then(|search| search.evidence()),
-            false,
-            decide,
-        ) {
-            Update::Read(search) => self.begin(search, spare),
+        match session.update(key, now, self.lookup.evidence(), false, decide) {
+            Update::Read(search) => self.begin(search),
             Update::Wait | Update::Recovering => Step::Wait,
             Update::Done { .. } => Step::Done(found),
             Update::Full => Step::Done(Found::Full),
@@ -394,11 +367,4 @@ fn upload(session: &Session, run: &mut Run, value: &[u8], now: u32) -> Update {
         }
     }
     Update::Done { cas: 0 }
-}
-
-/// Forgets what was read; its buffer is for the next read.
-fn end(search: &mut Option<Box<Search>>, spare: &mut Option<AlignedBuf>) {
-    if let Some(buffer) = search.take().and_then(|mut search| search.take_buffer()) {
-        *spare = Some(buffer);
-    }
 }

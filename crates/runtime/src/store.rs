@@ -215,7 +215,9 @@ impl Store {
         let mut task = Task::new(&worker.session, Cow::Borrowed(key), want);
         let found = loop {
             let Worker { session, buffer } = &mut worker;
-            match task.step(session, (inner.now(), inner.limits), buffer) {
+            let step = task.step(session, inner.now(), inner.limits);
+            *buffer = task.take_spare().or(buffer.take());
+            match step {
                 Step::Done(found) => break found,
                 Step::Wait => {
                     session.park();
@@ -226,7 +228,8 @@ impl Store {
                     while let Some(plan) = next {
                         let mut bytes = buffer_of(buffer.take(), plan.bytes as usize);
                         let result = inner.drives[plan.tier].read_at(plan.offset, &mut bytes);
-                        next = task.take(session, (bytes, result), buffer);
+                        next = task.take(session, (bytes, result));
+                        *buffer = task.take_spare().or(buffer.take());
                     }
                 }
             }

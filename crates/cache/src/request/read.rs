@@ -10,84 +10,49 @@ use crate::segments::segment::{Place, page_plan};
 use crate::shard::Shard;
 use crate::stats::counters::count;
 use std::io;
-use terrace_device::AlignedBuf;
 
 impl Search {
-    /// Takes the buffer that [`Search::plan`] was read into, and how the read went. An error is counted, and a miss.
-    #[inline]
-    pub fn take(
-        &mut self,
-        session: &Session,
-        key: Key<'_>,
-        (mut buffer, result): (AlignedBuf, io::Result<()>),
-    ) -> Taken<AlignedBuf> {
-        match check(session, self, key, result.map(|()| &mut buffer[..])) {
-            Taken::Known => {
-                self.read = Some(buffer);
+    /// Takes what [`Search::plan`] was read into, to be shown to [`Search::evidence`] then, or the error that came
+    /// instead, which is counted, and a miss. Pages are joined in place: the bytes must be taken only once.
+    pub fn take(&mut self, session: &Session, key: Key<'_>, read: io::Result<&mut [u8]>) -> Taken {
+        let guard = session.guard();
+        let (shard, name) = session.shard(&key);
+        if !shard.segments().is_current(self.sealed) {
+            return Taken::Moved;
+        }
+        let tier = shard.segments().slot(self.sealed.number).tier;
+        let counters = session.engine().shared().counters().tier(tier);
+        counters.reads().add(session.reader_number(), 1);
+        counters.read_bytes().add(session.reader_number(), self.plan.bytes.into());
+        let sight = match read {
+            Ok(bytes) => look(&key, self.sealed, self.place, bytes),
+            Err(_) => {
+                count(counters.read_errors());
+                return reject(shard, guard, name, self, true);
+            }
+        };
+        match sight {
+            Sight::Record(range) => {
+                self.found = range.start as u32..range.end as u32;
                 Taken::Known
             }
-            Taken::Moved(()) => Taken::Moved(buffer),
-            Taken::Read(()) => Taken::Read(buffer),
-        }
-    }
-
-    /// As [`Search::take`], of bytes that are a part of a longer read. Their owner shows them to
-    /// [`Search::evidence_in`]. Pages are joined in place: show them once.
-    pub fn take_part(
-        &mut self,
-        session: &Session,
-        key: Key<'_>,
-        read: io::Result<&mut [u8]>,
-    ) -> Taken<()> {
-        check(session, self, key, read)
-    }
-}
-
-/// Checks the bytes that were read for `search`, or counts the error that came instead as a miss. Pages are joined
-/// in place, so the bytes must be checked only once.
-fn check(
-    session: &Session,
-    search: &mut Search,
-    key: Key<'_>,
-    read: io::Result<&mut [u8]>,
-) -> Taken<()> {
-    let guard = session.guard();
-    let (shard, name) = session.shard(&key);
-    if !shard.segments().is_current(search.sealed) {
-        return Taken::Moved(());
-    }
-    let tier = shard.segments().slot(search.sealed.number).tier;
-    let counters = session.engine().shared().counters().tier(tier);
-    counters.reads().add(session.reader_number(), 1);
-    counters.read_bytes().add(session.reader_number(), search.plan.bytes.into());
-    let sight = match read {
-        Ok(bytes) => look(&key, search.sealed, search.place, bytes),
-        Err(_) => {
-            count(counters.read_errors());
-            return reject(shard, guard, name, search, true);
-        }
-    };
-    match sight {
-        Sight::Record(range) => {
-            search.found = range.start as u32..range.end as u32;
-            Taken::Known
-        }
-        Sight::Cut(page) => {
-            let range = PageRange::straddling(page);
-            let slot = shard.segments().slot(search.sealed.number);
-            (search.place, search.plan) = (Place::Pages(range), page_plan(slot, range));
-            Taken::Read(())
-        }
-        Sight::Others => {
-            count(counters.false_reads());
-            reject(shard, guard, name, search, false)
-        }
-        Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(search.sealed) => {
-            Taken::Moved(())
-        }
-        Sight::Replaced | Sight::Corrupt => {
-            count(counters.corrupt_pages());
-            reject(shard, guard, name, search, true)
+            Sight::Cut(page) => {
+                let range = PageRange::straddling(page);
+                let slot = shard.segments().slot(self.sealed.number);
+                (self.place, self.plan) = (Place::Pages(range), page_plan(slot, range));
+                Taken::Read
+            }
+            Sight::Others => {
+                count(counters.false_reads());
+                reject(shard, guard, name, self, false)
+            }
+            Sight::Replaced | Sight::Corrupt if !shard.segments().is_current(self.sealed) => {
+                Taken::Moved
+            }
+            Sight::Replaced | Sight::Corrupt => {
+                count(counters.corrupt_pages());
+                reject(shard, guard, name, self, true)
+            }
         }
     }
 }
@@ -99,19 +64,19 @@ fn reject(
     name: Name,
     search: &mut Search,
     unreadable: bool,
-) -> Taken<()> {
+) -> Taken {
     search.unreadable |= unreadable;
     if matches!(search.place, Place::Extent { .. })
         && let Some((place, plan)) = shard.segments().plan(search.sealed, name.pos, search.skip + 1)
     {
         (search.place, search.plan, search.skip) = (place, plan, search.skip + 1);
-        return Taken::Read(());
+        return Taken::Read;
     }
     search.rejected.push(Rejected { sealed: search.sealed, unreadable: search.unreadable });
     match next_search(shard, &mut shard.candidates(guard, name), name, Some(search)) {
         Some(next) => {
             *search = *next;
-            Taken::Read(())
+            Taken::Read
         }
         None => Taken::Known,
     }

@@ -1,7 +1,7 @@
 //! Looking for a record on tiers, read by read.
 //!
 //! 1. [`Session::get`] or [`Session::update`] returns a [`Search`] where it needs a read.
-//! 2. The caller reads [`Search::plan`] and gives it to [`Search::take`], which says whether to read again.
+//! 2. The caller reads [`Search::plan`] and shows it to [`Search::take`], which says whether to read again.
 //! 3. The same call of the session with [`Search::evidence`] then has its result, or returns the next search: the record
 //!    may have moved meanwhile.
 
@@ -10,7 +10,6 @@ use crate::segments::segment::{Place, ReadPlan, Sealed};
 use crate::shard::{Candidates, Shard};
 use std::fmt;
 use std::ops::Range;
-use terrace_device::AlignedBuf;
 
 /// The sealed records that may be the wanted one, newest first, and which of them were checked. Owned by the request;
 /// holds no reference into the cache.
@@ -27,12 +26,10 @@ pub struct Search {
     pub(super) rejected: Vec<Rejected>,
     /// The record within the bytes that were read; empty while there is none.
     pub(super) found: Range<u32>,
-    /// The bytes that were read, once it is known whether they hold the record.
-    pub(super) read: Option<AlignedBuf>,
 }
 
 /// The allocator is quick with no more.
-const _: () = assert!(size_of::<Search>() <= 120);
+const _: () = assert!(size_of::<Search>() <= 96);
 
 impl fmt::Debug for Search {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,15 +66,15 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// What comes after a read. `B` is the buffer of the read where it is given back.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Taken<B> {
+/// What comes after a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
     /// It is known whether the bytes hold the record: call the session again, with evidence.
     Known,
     /// The segment was moved or its place reused meanwhile: call the session again, without evidence.
-    Moved(B),
+    Moved,
     /// Not in these pages: read [`Search::plan`], which has the next.
-    Read(B),
+    Read,
 }
 
 impl Search {
@@ -91,19 +88,9 @@ impl Search {
         self.rejected.iter().any(|rejected| rejected.unreadable)
     }
 
-    /// What the last read has shown; `None` before the first, and where the record was moved.
-    pub fn evidence(&self) -> Option<Evidence<'_>> {
-        Some(Evidence { search: self, bytes: self.read.as_deref()? })
-    }
-
-    /// The same of bytes that [`Search::take_part`] was shown.
-    pub fn evidence_in<'a>(&'a self, bytes: &'a [u8]) -> Evidence<'a> {
+    /// What the bytes show that [`Search::take`] has taken.
+    pub fn evidence<'a>(&'a self, bytes: &'a [u8]) -> Evidence<'a> {
         Evidence { search: self, bytes }
-    }
-
-    /// The buffer of the last read, which is not needed any more.
-    pub fn take_buffer(&mut self) -> Option<AlignedBuf> {
-        self.read.take()
     }
 
     pub(crate) fn was_rejected(&self, sealed: Sealed) -> bool {
@@ -123,7 +110,7 @@ pub(crate) fn next_search(
     while let Some(newest) = candidates.iter().copied().max_by_key(|sealed| sealed.seq) {
         if let Some((place, plan)) = shard.segments().plan(newest, name.pos, 0) {
             let rejected = before.map_or_else(Vec::new, |search| search.rejected.clone());
-            let (skip, unreadable, found, read) = (0, false, 0..0, None);
+            let (skip, unreadable, found) = (0, false, 0..0);
             return Some(Box::new(Search {
                 plan,
                 place,
@@ -132,7 +119,6 @@ pub(crate) fn next_search(
                 unreadable,
                 rejected,
                 found,
-                read,
             }));
         }
         candidates.retain(|sealed| *sealed != newest);

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
     Access, Body, Cache, Change, Chunks, Config, Hit, Lookup, Manifest, MemoryStats, NewRecord,
-    NewValue, Run, Search, Session, Taken, Tier, Update,
+    NewValue, ReadPlan, Run, Search, Session, Tier, Update,
 };
 use terrace_device::{AlignedBuf, Drive, Geometry};
+use terrace_runtime::flash_lookup::FlashLookup;
 
 /// Nobody has to wait longer for room.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -176,18 +177,14 @@ impl Client {
         panic!("background work does not end");
     }
 
-    /// Reads until the probe is decided.
     /// Reads what a search asks for, until the cache is to be called again.
-    pub(crate) fn read(&self, key: &[u8], mut search: Box<Search>) -> Box<Search> {
-        loop {
-            let plan = search.plan();
-            let mut bytes = AlignedBuf::zeroed(plan.bytes as usize);
-            let read = self.devices[plan.tier].read_at(plan.offset, &mut bytes);
-            match search.take(&self.session, self.session.key(key), (bytes, read)) {
-                Taken::Read(_) => {}
-                Taken::Known | Taken::Moved(_) => return search,
-            }
-        }
+    pub(crate) fn read(&self, key: &[u8], search: Box<Search>) -> FlashLookup {
+        let mut lookup = FlashLookup::default();
+        let read = |plan: ReadPlan, buffer: &mut AlignedBuf| {
+            self.devices[plan.tier].read_at(plan.offset, buffer)
+        };
+        lookup.read_with(&self.session, self.session.key(key), search, read);
+        lookup
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<Found> {
@@ -217,13 +214,13 @@ impl Client {
     }
 
     fn look<T>(&self, key: &[u8], access: Access, see: impl Fn(Hit<'_>) -> T) -> Option<T> {
-        let mut search: Option<Box<Search>> = None;
+        let mut lookup = FlashLookup::default();
         loop {
-            let evidence = search.as_ref().and_then(|search| search.evidence());
+            let evidence = lookup.evidence();
             match self.session.get(self.session.key(key), self.now, access, evidence) {
                 Lookup::Hit(hit) => return Some(see(hit)),
                 Lookup::Miss => return None,
-                Lookup::Read(next) => search = Some(self.read(key, next)),
+                Lookup::Read(search) => lookup = self.read(key, search),
             }
         }
     }
@@ -235,17 +232,17 @@ impl Client {
         blind: bool,
         mut decide: impl FnMut(Option<Found>) -> Change<'v>,
     ) -> bool {
-        let mut search: Option<Box<Search>> = None;
+        let mut lookup = FlashLookup::default();
         // By the clock: other threads may have to get a turn first.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            let evidence = search.as_ref().and_then(|search| search.evidence());
+            let evidence = lookup.evidence();
             let decide = |hit: Option<Hit<'_>>| decide(hit.map(Found::from));
             let key_ = self.session.key(key);
             match self.session.update(key_, self.now, evidence, blind, decide) {
                 Update::Done { .. } => return true,
                 Update::Full => return false,
-                Update::Read(next) => search = Some(self.read(key, next)),
+                Update::Read(search) => lookup = self.read(key, search),
                 Update::Wait | Update::Recovering => {
                     self.session.park();
                     if !self.cache.recover() && !self.cache.maintain(self.now) {

@@ -9,8 +9,9 @@ use super::stream::{ChunkName, Lost, Piece};
 use crate::commands::lookup;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{Access, Body, Evidence, Key, Lookup, ReadPlan, Search, Taken};
+use terrace_cache::{Access, Body, Evidence, Key, Lookup, ReadPlan, Search};
 use terrace_device::AlignedBuf;
+use terrace_runtime::flash_lookup::FlashLookup;
 
 /// Reads are not joined beyond this.
 const JOINED_BYTES_MAX: u64 = 160 << 10;
@@ -25,12 +26,27 @@ pub(crate) struct ChunkRead {
     /// Where the item's reply goes.
     pub(crate) slot: SlotId,
     pub(crate) plan: ReadPlan,
-    parts: Vec<(ChunkName, Box<Search>)>,
+    parts: Vec<Part>,
+}
+
+/// One of the chunks, and the part of the read that is for it.
+pub(crate) struct Part {
+    name: ChunkName,
+    pub(crate) plan: ReadPlan,
+    lookup: FlashLookup,
+}
+
+impl Part {
+    /// What `search` asks for.
+    pub(crate) fn new(name: ChunkName, search: Box<Search>) -> Self {
+        let mut lookup = FlashLookup::default();
+        Self { name, plan: lookup.begin(search), lookup }
+    }
 }
 
 impl ChunkRead {
-    pub(crate) fn new(connection: Id, slot: SlotId, chunk: ChunkName, search: Box<Search>) -> Self {
-        Self { connection, slot, plan: search.plan(), parts: vec![(chunk, search)] }
+    pub(crate) fn new(connection: Id, slot: SlotId, part: Part) -> Self {
+        Self { connection, slot, plan: part.plan, parts: vec![part] }
     }
 
     /// Whether a chunk of the reply in `slot` that lies there is best read at once with these.
@@ -45,11 +61,10 @@ impl ChunkRead {
     }
 
     /// Adds a chunk that it [`ChunkRead::reaches`].
-    pub(crate) fn join(&mut self, chunk: ChunkName, search: Box<Search>) {
-        let plan = search.plan();
-        let bytes = (plan.offset - self.plan.offset) as u32 + plan.bytes;
+    pub(crate) fn join(&mut self, part: Part) {
+        let bytes = (part.plan.offset - self.plan.offset) as u32 + part.plan.bytes;
         self.plan.bytes = self.plan.bytes.max(bytes);
-        self.parts.push((chunk, search));
+        self.parts.push(part);
     }
 }
 
@@ -60,18 +75,18 @@ enum Found {
     Copied(Vec<u8>),
     Lost(Lost),
     /// Something must be read first.
-    Elsewhere(Box<Search>),
+    Elsewhere(Part),
 }
 
 impl Found {
-    fn new(found: Result<Result<&[u8], Lost>, Box<Search>>, read: &[u8]) -> Self {
+    fn new(name: ChunkName, found: Result<Result<&[u8], Lost>, Box<Search>>, read: &[u8]) -> Self {
         match found {
             Ok(Ok(bytes)) => match range_within(read, bytes) {
                 Some(range) if read.len() > SHORT_BYTES_MAX as usize => Self::Here(range),
                 _ => Self::Copied(bytes.to_vec()),
             },
             Ok(Err(why)) => Self::Lost(why),
-            Err(search) => Self::Elsewhere(search),
+            Err(search) => Self::Elsewhere(Part::new(name, search)),
         }
     }
 }
@@ -90,7 +105,7 @@ impl Context {
     /// The bytes of a chunk, or why there are none; an error is what must be read first.
     pub(crate) fn find_chunk<'a>(
         &'a self,
-        chunk: ChunkName,
+        name: ChunkName,
         key: Key<'_>,
         evidence: Option<Evidence<'a>>,
     ) -> Result<Result<&'a [u8], Lost>, Box<Search>> {
@@ -102,7 +117,7 @@ impl Context {
             Lookup::Read(search) => Err(search),
             Lookup::Miss => Ok(Err(lost())),
             Lookup::Hit(hit) => match hit.record.body() {
-                Body::Inline(bytes) if bytes.len() == chunk.bytes as usize => Ok(Ok(bytes)),
+                Body::Inline(bytes) if bytes.len() == name.bytes as usize => Ok(Ok(bytes)),
                 _ => Ok(Err(lost())),
             },
         }
@@ -120,40 +135,38 @@ impl Context {
         self.reads.hand_over(&read);
         let ChunkRead { connection, slot, plan, parts } = chunks;
         let mut found = Vec::with_capacity(parts.len());
-        for (chunk, mut search) in parts {
-            let mut name = [0; 12];
-            let key = self.session.chunk_key(chunk.item, chunk.index, &mut name);
-            let part = search.plan();
+        for Part { name, plan: part, mut lookup } in parts {
+            let mut scratch = [0; 12];
+            let key = self.session.chunk_key(name.item, name.index, &mut scratch);
             let start = (part.offset - plan.offset) as usize;
             let range = start..start + part.bytes as usize;
             let bytes = match &result {
                 Ok(()) => Ok(&mut read[range.clone()]),
                 Err(error) => Err(error.kind().into()),
             };
-            let is_found = match search.take_part(&self.session, key, bytes) {
-                Taken::Known => {
-                    let evidence = search.evidence_in(&read[range]);
-                    Found::new(self.find_chunk(chunk, key, Some(evidence)), &read)
+            let is_found = match lookup.take_part(&self.session, key, bytes) {
+                Some(plan) => Found::Elsewhere(Part { name, plan, lookup }),
+                None => {
+                    let evidence = lookup.evidence_in(&read[range]);
+                    Found::new(name, self.find_chunk(name, key, evidence), &read)
                 }
-                Taken::Moved(()) => Found::new(self.find_chunk(chunk, key, None), &[]),
-                Taken::Read(()) => Found::Elsewhere(search),
             };
             // Copied from DRAM, and lost meanwhile.
             let is_lost = matches!(is_found, Found::Copied(_)) && !self.session.is_intact();
-            found.push((chunk, if is_lost { Found::Lost(Lost::Gone) } else { is_found }));
+            found.push((name, if is_lost { Found::Lost(Lost::Gone) } else { is_found }));
         }
         let read = Arc::new(read);
-        for (chunk, found) in found {
+        for (name, found) in found {
             let piece = match found {
                 Found::Here(range) => Ok(Piece::Read(Arc::clone(&read), range)),
                 Found::Copied(bytes) => Ok(Piece::Copied(bytes)),
                 Found::Lost(why) => Err(why),
-                Found::Elsewhere(search) => {
-                    self.read_chunks(ChunkRead::new(connection, slot, chunk, search));
+                Found::Elsewhere(part) => {
+                    self.read_chunks(ChunkRead::new(connection, slot, part));
                     continue;
                 }
             };
-            outcomes.push((chunk, piece));
+            outcomes.push((name, piece));
         }
     }
 }

@@ -14,7 +14,8 @@ use crate::stats::latency::Latency;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use terrace_cache::{Key, Search, Session};
+use terrace_cache::{Key, ReadPlan, Search, Session};
+use terrace_runtime::flash_lookup::FlashLookup;
 use terrace_runtime::limits::Limits;
 use terrace_runtime::reads::Reads;
 
@@ -144,8 +145,13 @@ impl Context {
     /// Reads what `search` asks for; `operation` goes on when that is there.
     #[inline]
     pub(crate) fn read_for(&mut self, mut operation: Box<Pending>, search: Box<Search>) -> Id {
-        let plan = search.plan();
-        operation.search = Some(search);
+        let plan = operation.lookup.begin(search);
+        self.read(operation, plan)
+    }
+
+    /// Reads `plan` for `operation`.
+    #[inline]
+    pub(crate) fn read(&mut self, operation: Box<Pending>, plan: ReadPlan) -> Id {
         let id = self.pending.insert(Job::Operation(operation));
         self.reads.submit(plan, id);
         id
@@ -155,7 +161,7 @@ impl Context {
     pub(crate) fn spare(&mut self, mut operation: Box<Pending>) {
         if self.spare.len() < SPARE_MAX {
             operation.work = Work::Read(ReadKind::MetaValue);
-            operation.search = None;
+            operation.lookup = FlashLookup::default();
             self.spare.push(operation);
         }
     }

@@ -12,9 +12,10 @@ use crate::commands::keys::{self, ReadKind};
 use crate::commands::lookup;
 use crate::stats::latency::Command;
 use std::time::Instant;
-use terrace_cache::{Evidence, Key, Manifest, NewValue, Search, Session};
+use terrace_cache::{Key, Manifest, NewValue, Session};
 use terrace_protocol::binary::Status;
 use terrace_protocol::reply;
+use terrace_runtime::flash_lookup::FlashLookup;
 
 /// Who is to be tried again after a while.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +49,8 @@ pub(crate) struct Pending {
     /// What watchers are told of it.
     pub(crate) about: About,
     pub(crate) began: Instant,
-    /// What is being read, or was; `None` before the first read.
-    pub(crate) search: Option<Box<Search>>,
+    /// What is being read, or was.
+    pub(crate) lookup: FlashLookup,
 }
 
 /// What there is to do with the key; an owned copy of the request.
@@ -110,7 +111,7 @@ impl Pending {
                 command: Command::default(),
                 about: About::default(),
                 began,
-                search: None,
+                lookup: FlashLookup::default(),
             }
         };
         match spare {
@@ -148,11 +149,7 @@ impl Pending {
     /// Notes what there is of the key before the work is done, see [`Self::execute`].
     pub(crate) fn look(&mut self, executor: &Executor<'_>) {
         let key = self.key(executor.session);
-        self.about.seen = Seen::of(executor.session, key, executor.now, self.evidence());
-    }
-
-    fn evidence(&self) -> Option<Evidence<'_>> {
-        self.search.as_ref()?.evidence()
+        self.about.seen = Seen::of(executor.session, key, executor.now, self.lookup.evidence());
     }
 
     /// Does the work with what was read for it, if anything.
@@ -163,7 +160,7 @@ impl Pending {
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
         let key = self.key(executor.session);
-        let evidence = self.evidence();
+        let evidence = self.lookup.evidence();
         let executed = match &self.work {
             Work::Read(kind) => keys::execute(*kind, executor, key, evidence, reply)?,
             Work::Request { bytes, chunks } => {

@@ -2,7 +2,7 @@
 
 use super::{Connection, STREAM_BYTES_MAX};
 use crate::commands::listing::Next;
-use crate::server::chunks::{ChunkRead, Outcome};
+use crate::server::chunks::{ChunkRead, Outcome, Part};
 use crate::server::context::Context;
 use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
@@ -66,26 +66,27 @@ impl Connection {
         let mut begun = std::mem::take(&mut cx.begun);
         self.replies.begin_chunks(room, together, &mut begun);
         let mut read: Option<ChunkRead> = None;
-        for (slot, chunk) in begun.drain(..) {
-            let mut name = [0; 12];
-            let key = cx.session.chunk_key(chunk.item, chunk.index, &mut name);
-            let piece = match cx.find_chunk(chunk, key, None) {
+        for (slot, name) in begun.drain(..) {
+            let mut scratch = [0; 12];
+            let key = cx.session.chunk_key(name.item, name.index, &mut scratch);
+            let piece = match cx.find_chunk(name, key, None) {
                 Ok(found) => found.map(|bytes| Piece::Copied(bytes.to_vec())).and_then(|piece| {
                     // Else it was lost while it was copied.
                     cx.session.is_intact().then_some(piece).ok_or(Lost::Gone)
                 }),
                 Err(search) => {
-                    if let Some(full) = read.take_if(|read| !read.reaches(slot, search.plan())) {
+                    let part = Part::new(name, search);
+                    if let Some(full) = read.take_if(|read| !read.reaches(slot, part.plan)) {
                         cx.read_chunks(full);
                     }
                     match &mut read {
-                        Some(read) => read.join(chunk, search),
-                        None => read = Some(ChunkRead::new(id, slot, chunk, search)),
+                        Some(read) => read.join(part),
+                        None => read = Some(ChunkRead::new(id, slot, part)),
                     }
                     continue;
                 }
             };
-            self.put_chunk((id, slot), (chunk, piece), cx);
+            self.put_chunk((id, slot), (name, piece), cx);
         }
         if let Some(read) = read {
             cx.read_chunks(read);
@@ -98,11 +99,11 @@ impl Connection {
     pub(crate) fn put_chunk(
         &mut self,
         place: (Id, SlotId),
-        (chunk, piece): Outcome,
+        (name, piece): Outcome,
         cx: &mut Context,
     ) {
         let Some(stream) = self.replies.stream(place.1) else { return };
-        if stream.put(chunk.number, piece) {
+        if stream.put(name.number, piece) {
             let work = Work::Forget(stream.manifest().clone());
             let key = (stream.key(&cx.session), false);
             self.conflicts.add(stream.hash());

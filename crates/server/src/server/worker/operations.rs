@@ -9,7 +9,7 @@ use crate::server::pending::{Answer, Job, Pending, Waiter};
 use crate::server::slab::{Id, Slab};
 use std::io;
 use std::time::Instant;
-use terrace_cache::Taken;
+use terrace_runtime::flash_lookup::Next;
 use terrace_runtime::reads::{Finished, TIMED_TOGETHER};
 use tracing::warn;
 
@@ -66,10 +66,8 @@ impl Worker {
     /// finished.
     fn look_ahead_at(&mut self, from: usize) {
         for read in self.finished.range(from..) {
-            if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.token)
-                && let Some(search) = &operation.search
-            {
-                self.cx.session.prefetch_check(search, operation.hash, &read.buffer);
+            if let Some(Job::Operation(operation)) = self.cx.pending.get_mut(read.token) {
+                operation.lookup.prefetch(&self.cx.session, operation.hash, &read.buffer);
             }
         }
     }
@@ -93,21 +91,15 @@ impl Worker {
             Some(Job::Chunks(chunks)) => return self.finish_chunks(*chunks, read),
             None => return cx.reads.release(read.buffer),
         };
-        let Some(mut search) = operation.search.take() else { return };
         let key = cx.session.key_of_hash(&operation.key, operation.hash);
-        let taken = search.take(&cx.session, key, (read.buffer, read.result));
-        operation.search = Some(search);
-        match taken {
-            Taken::Known => self.resume(operation),
-            Taken::Moved(buffer) => {
-                cx.reads.release(buffer);
+        match operation.lookup.take(&cx.session, key, (read.buffer, read.result)) {
+            Next::Call(spare) => {
+                spare.into_iter().for_each(|buffer| cx.reads.release(buffer));
                 self.resume(operation);
             }
-            Taken::Read(buffer) => {
-                cx.reads.release(buffer);
-                if let Some(search) = operation.search.take() {
-                    cx.read_for(operation, search);
-                }
+            Next::Read(plan, spare) => {
+                cx.reads.release(spare);
+                cx.read(operation, plan);
             }
         }
     }
@@ -165,8 +157,7 @@ impl Worker {
 
     /// Gives back the buffer of what was read for an operation.
     fn release_read(&mut self, operation: &mut Pending) {
-        let buffer = operation.search.as_mut().and_then(|search| search.take_buffer());
-        buffer.into_iter().for_each(|buffer| self.cx.reads.release(buffer));
+        operation.lookup.end().into_iter().for_each(|buffer| self.cx.reads.release(buffer));
     }
 
     /// What it depends on may not be back yet, and it has waited for long enough.
@@ -184,9 +175,9 @@ impl Worker {
     /// Hands a result to the connection that asked, if it is still there.
     fn deliver(&mut self, operation: &Pending, answer: Answer) {
         let is_request = !matches!(answer, Answer::Forgotten);
-        if is_request && let Some(search) = &operation.search {
-            let (tier, took) = (search.plan().tier, self.cx.moment() - operation.began);
-            self.cx.stats.latency.record_command(operation.command, tier, took);
+        if is_request && let Some(read) = operation.lookup.plan() {
+            let took = self.cx.moment() - operation.began;
+            self.cx.stats.latency.record_command(operation.command, read.tier, took);
         }
         if let Some(connection) = self.connections.get_mut(operation.connection) {
             if is_request && self.cx.shared.looks_at_commands() {
