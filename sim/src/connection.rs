@@ -6,11 +6,12 @@ use crate::oracle::{Content, State, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use terrace_cache::{
-    Access, Body, Cache, Change, Chunks, ItemId, Key, Lookup, Manifest, Pin, ReadPlan, Run, Search,
+    Access, Body, Cache, Change, Chunks, Key, Lookup, Manifest, Pin, ReadPlan, Run, Search,
     Session, Update,
 };
 use terrace_device::sim::SimQueue;
 use terrace_device::{AlignedBuf, Done, Drive, Read, ReadQueue};
+use terrace_runtime::chunks::{Chunk, Cursor, Upload};
 use terrace_runtime::flash_lookup::{FlashLookup, Next};
 
 /// A hung read comes back after so many steps at most.
@@ -43,7 +44,7 @@ struct Work {
 
 enum Phase {
     /// Chunks are stored before their manifest.
-    Upload(Run),
+    Upload(Upload),
     Main(Option<Manifest>),
     /// Chunks are read behind their manifest.
     Chunks(Box<Download>),
@@ -52,8 +53,7 @@ enum Phase {
 struct Download {
     version: Rc<Version>,
     _pin: Pin,
-    run: usize,
-    chunk: u32,
+    next: Cursor,
     /// Bytes that were compared.
     offset: usize,
 }
@@ -238,11 +238,7 @@ impl Connection {
 impl Work {
     fn new(operation: Operation, session: &Session, cx: &Context) -> Self {
         let phase = match operation.needs_upload(cx) {
-            true => {
-                let chunk_bytes = cx.inline_bytes_max as u32;
-                let item = session.begin_item();
-                Phase::Upload(Run { item, chunks: 0, chunk_bytes, last_bytes: 0 })
-            }
+            true => Phase::Upload(Upload::begin(session, cx.inline_bytes_max as u32)),
             false => Phase::Main(None),
         };
         Self {
@@ -256,13 +252,11 @@ impl Work {
     }
 
     fn key<'k>(&self, session: &Session, bytes: &'k [u8; 8], name: &'k mut [u8; 12]) -> Key<'k> {
-        match &self.phase {
-            Phase::Chunks(download) => {
-                let (item, chunk) = download.current();
-                session.chunk_key(item, chunk, name)
-            }
-            _ => session.key(bytes),
-        }
+        let chunk = match &self.phase {
+            Phase::Chunks(download) => download.chunk(),
+            _ => None,
+        };
+        chunk.map_or_else(|| session.key(bytes), |chunk| chunk.key(session, name))
     }
 
     fn step(
@@ -280,27 +274,24 @@ impl Work {
     }
 
     fn upload(&mut self, session: &Session, cx: &mut Context) -> Progress {
-        let Phase::Upload(run) = &mut self.phase else { return Progress::Finished };
+        let Phase::Upload(upload) = &mut self.phase else { return Progress::Finished };
+        let run = upload.run();
         let start = run.chunks as usize * run.chunk_bytes as usize;
         let value = &self.operation.value;
         if start >= value.len() {
-            self.phase = Phase::Main(Some(Manifest { runs: vec![*run] }));
+            self.phase = Phase::Main(Some(Manifest { runs: vec![run] }));
             return Progress::GoesOn;
         }
         let chunk = &value[start..value.len().min(start + run.chunk_bytes as usize)];
-        let stored = session.store_chunk(run.item, run.chunks, chunk, cx.now);
+        let stored = upload.store(session, chunk, cx.now);
         if cx.crash.has_struck() {
             return Progress::Crashed;
         }
         match stored {
-            Update::Done { .. } => {
-                run.chunks += 1;
-                run.last_bytes = chunk.len() as u32;
-                Progress::GoesOn
-            }
+            Update::Done { .. } => Progress::GoesOn,
             Update::Wait | Update::Recovering => Progress::Waits,
             Update::Full | Update::Read(_) => {
-                session.discard_chunks(run.item, run.chunks);
+                upload.discard(session);
                 self.refused(cx)
             }
         }
@@ -364,7 +355,7 @@ impl Work {
             self.broken(cx, &version, may_be, "before the header");
             return Progress::Finished;
         }
-        let download = Download { version, _pin: pin, run: 0, chunk: 0, offset: 0 };
+        let download = Download { version, _pin: pin, next: Cursor::default(), offset: 0 };
         self.phase = Phase::Chunks(Box::new(download));
         Progress::GoesOn
     }
@@ -383,13 +374,9 @@ impl Work {
         let Content::Chunked(manifest, expected) = &download.version.content else {
             return Progress::Finished;
         };
-        let Some(run) = manifest.runs.get(download.run) else {
-            return Progress::Finished;
-        };
+        let Some(chunk) = download.next.chunk(manifest) else { return Progress::Finished };
         let mut name = [0; 12];
-        let key = session.chunk_key(run.item, download.chunk, &mut name);
-        let is_last = download.chunk + 1 == run.chunks;
-        let bytes = if is_last { run.last_bytes } else { run.chunk_bytes } as usize;
+        let key = chunk.key(session, &mut name);
         let found = session.get(key, cx.now, Access::Use, self.lookup.evidence());
         let id = self.operation.key;
         match found {
@@ -402,7 +389,8 @@ impl Work {
                 return Progress::Finished;
             }
             Lookup::Hit(hit) => {
-                let expected = expected.get(download.offset..download.offset + bytes);
+                let expected =
+                    expected.get(download.offset..download.offset + chunk.bytes as usize);
                 let is_it = matches!(hit.record.body(), Body::Inline(b) if Some(b) == expected);
                 if !is_it {
                     cx.fail(id, format!("get: key {id}: a chunk holds something else"));
@@ -411,9 +399,10 @@ impl Work {
             }
         }
         let Phase::Chunks(download) = &mut self.phase else { return Progress::Finished };
-        download.offset += bytes;
-        (download.run, download.chunk) =
-            if is_last { (download.run + 1, 0) } else { (download.run, download.chunk + 1) };
+        download.offset += chunk.bytes as usize;
+        if let Content::Chunked(manifest, _) = &download.version.content {
+            download.next.advance(manifest);
+        }
         Progress::GoesOn
     }
 
@@ -512,13 +501,11 @@ impl Work {
 }
 
 impl Download {
-    fn current(&self) -> (ItemId, u32) {
+    /// The chunk that is read next.
+    fn chunk(&self) -> Option<Chunk> {
         match &self.version.content {
-            Content::Chunked(manifest, _) => match manifest.runs.get(self.run) {
-                Some(run) => (run.item, self.chunk),
-                None => (ItemId(0), 0),
-            },
-            Content::Inline(_) => (ItemId(0), 0),
+            Content::Chunked(manifest, _) => self.next.chunk(manifest),
+            Content::Inline(_) => None,
         }
     }
 }

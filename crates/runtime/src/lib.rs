@@ -12,10 +12,11 @@
 //!
 //! # Servers
 //!
-//! A server that runs requests of its own uses what a [`Lane`] consists of: [`flash_lookup`] and [`reads::Reads`]; and
-//! [`in_background`] and [`state`].
+//! A server that runs requests of its own uses what a [`Lane`] consists of: [`flash_lookup`], [`chunks`] and
+//! [`reads::Reads`]; and [`in_background`] and [`state`].
 
 mod background;
+pub mod chunks;
 pub mod created;
 mod error;
 pub mod flash_lookup;

@@ -26,11 +26,16 @@ impl Limits {
             item_bytes_max: cache.item_bytes_max(),
         }
     }
+
+    /// Bytes per chunk of a value.
+    pub fn chunk_bytes(&self, value_bytes: u64) -> u32 {
+        even_chunks(value_bytes, self.chunk_bytes_max as u64) as u32
+    }
 }
 
 /// Bytes per chunk of a value, at most `most`. No more chunks than it takes, and all of them about as long: a short one
 /// at the end would lie in a page, away from the rest, and cost a read of its own.
-pub fn even_chunks(value_bytes: u64, most: u64) -> u64 {
+fn even_chunks(value_bytes: u64, most: u64) -> u64 {
     let chunks = value_bytes.div_ceil(most).max(1);
     value_bytes.div_ceil(chunks).max(1)
 }

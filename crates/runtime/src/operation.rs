@@ -1,12 +1,13 @@
 //! What is done with one key, as a machine that is stepped until it is done: by a thread that blocks, or by a lane.
 
+use crate::chunks::{Cursor, Upload};
 use crate::flash_lookup::{FlashLookup, Next};
-use crate::limits::{Limits, even_chunks};
+use crate::limits::Limits;
 use std::borrow::Cow;
 use std::io;
 use terrace_cache::{
-    Access, Body, Change, Chunks, Hit, ItemId, Lookup, Manifest, NewRecord, NewValue, Pin,
-    ReadPlan, Run, Search, Session, Update,
+    Access, Body, Change, Chunks, Hit, Lookup, Manifest, NewRecord, NewValue, Pin, ReadPlan,
+    Search, Session, Update,
 };
 use terrace_device::AlignedBuf;
 
@@ -78,10 +79,10 @@ enum Stage {
     Record,
     /// At the chunks of a large value.
     Loading(Box<Loading>),
-    /// Chunks are being stored, of which `run` has those that are.
-    Uploading(Run),
+    /// Chunks are being stored.
+    Uploading(Upload),
     /// All chunks are stored, and the record is next.
-    Publishing(Run),
+    Publishing(Upload),
 }
 
 /// A large value on its way out.
@@ -90,9 +91,8 @@ struct Loading {
     /// Keeps the chunks where they are.
     _pin: Pin,
     cas: u64,
-    /// Which run of the manifest, and which chunk of it, comes next.
-    run: usize,
-    chunk: u32,
+    /// The chunk that comes next.
+    next: Cursor,
     bytes: Vec<u8>,
 }
 
@@ -129,12 +129,13 @@ impl<'v> Task<'v> {
         read: (AlignedBuf, io::Result<()>),
     ) -> Option<ReadPlan> {
         let mut name = [0; 12];
-        let key = match &self.stage {
-            Stage::Loading(loading) => {
-                let (item, chunk) = loading.next();
-                session.chunk_key(item, chunk, &mut name)
-            }
-            _ => session.key_of_hash(&self.key, self.hash),
+        let chunk = match &self.stage {
+            Stage::Loading(loading) => loading.next.chunk(&loading.manifest),
+            _ => None,
+        };
+        let key = match &chunk {
+            Some(chunk) => chunk.key(session, &mut name),
+            None => session.key_of_hash(&self.key, self.hash),
         };
         match self.lookup.take(session, key, read) {
             Next::Call(spare) => {
@@ -168,8 +169,8 @@ impl<'v> Task<'v> {
     /// Gives back what was stored of a value that will not be published.
     pub(crate) fn abandon(&mut self, session: &Session) {
         let stage = std::mem::replace(&mut self.stage, Stage::Record);
-        if let Stage::Uploading(run) | Stage::Publishing(run) = stage {
-            session.discard_chunks(run.item, run.chunks);
+        if let Stage::Uploading(upload) | Stage::Publishing(upload) = stage {
+            upload.discard(session);
         }
     }
 
@@ -207,38 +208,31 @@ impl<'v> Task<'v> {
         }
         self.end_lookup();
         let bytes = Vec::with_capacity(manifest.bytes() as usize);
-        let (run, chunk) = (0, 0);
-        let loading = Loading { manifest, _pin: pin, cas, run, chunk, bytes };
+        let loading = Loading { manifest, _pin: pin, cas, next: Cursor::default(), bytes };
         self.stage = Stage::Loading(Box::new(loading));
         self.load(session, now)
     }
 
     fn load(&mut self, session: &Session, now: u32) -> Step<Found> {
         let Stage::Loading(loading) = &mut self.stage else { return Step::Done(Found::Nothing) };
-        while loading.run < loading.manifest.runs.len() {
+        while let Some(chunk) = loading.next.chunk(&loading.manifest) {
             let mut name = [0; 12];
-            let (item, chunk) = loading.next();
-            let key = session.chunk_key(item, chunk, &mut name);
-            match session.get(key, now, Access::Use, self.lookup.evidence()) {
-                Lookup::Read(search) => return self.begin(search),
-                Lookup::Hit(hit) => match hit.record.body() {
-                    Body::Inline(bytes) => loading.bytes.extend_from_slice(bytes),
-                    Body::Chunked(_) => return Step::Done(Found::Nothing),
-                },
+            let key = chunk.key(session, &mut name);
+            match chunk.find(session, key, now, self.lookup.evidence()) {
+                Err(search) => return self.begin(search),
+                Ok(Some(bytes)) => loading.bytes.extend_from_slice(bytes),
                 // It was evicted in between: the value is not whole any more.
-                Lookup::Miss => return Step::Done(Found::Nothing),
+                Ok(None) => return Step::Done(Found::Nothing),
             }
             if !session.is_intact() {
                 return Step::Done(Found::Nothing);
             }
-            loading.advance();
+            loading.next.advance(&loading.manifest);
             self.spare = self.lookup.end().or(self.spare.take());
         }
-        let is_whole = loading.bytes.len() as u64 == loading.manifest.bytes();
         let bytes = std::mem::take(&mut loading.bytes);
         let cas = loading.cas;
         Step::Done(match &mut self.want {
-            _ if !is_whole => Found::Nothing,
             Want::Look(look) => {
                 look(&bytes);
                 Found::Looked
@@ -252,11 +246,12 @@ impl<'v> Task<'v> {
             return Step::Done(Found::Nothing);
         };
         if matches!(self.stage, Stage::Record) && value.len() > limits.inline_bytes_max {
-            self.stage = Stage::Uploading(begin_run(session, value.len() as u64, limits));
+            let chunk_bytes = limits.chunk_bytes(value.len() as u64);
+            self.stage = Stage::Uploading(Upload::begin(session, chunk_bytes));
         }
-        if let Stage::Uploading(run) = &mut self.stage {
-            match upload(session, run, value, now) {
-                Update::Done { .. } => self.stage = Stage::Publishing(*run),
+        if let Stage::Uploading(upload) = &mut self.stage {
+            match upload.store_rest(session, value, now) {
+                Update::Done { .. } => self.stage = Stage::Publishing(*upload),
                 Update::Wait | Update::Recovering => return Step::Wait,
                 Update::Full | Update::Read(_) => {
                     self.abandon(session);
@@ -265,7 +260,7 @@ impl<'v> Task<'v> {
             }
         }
         let manifest = match &self.stage {
-            Stage::Publishing(run) => Some(Manifest { runs: vec![*run] }),
+            Stage::Publishing(upload) => Some(Manifest { runs: vec![upload.run()] }),
             _ => None,
         };
         let new = NewRecord {
@@ -333,38 +328,4 @@ impl When {
             Self::Absent => hit.is_none(),
         }
     }
-}
-
-impl Loading {
-    /// The chunk that comes next.
-    fn next(&self) -> (ItemId, u32) {
-        (self.manifest.runs[self.run].item, self.chunk)
-    }
-
-    fn advance(&mut self) {
-        self.chunk += 1;
-        while self.manifest.runs.get(self.run).is_some_and(|run| self.chunk >= run.chunks) {
-            (self.run, self.chunk) = (self.run + 1, 0);
-        }
-    }
-}
-
-/// A run without a chunk yet.
-fn begin_run(session: &Session, value_bytes: u64, limits: Limits) -> Run {
-    let chunk_bytes = even_chunks(value_bytes, limits.chunk_bytes_max as u64) as u32;
-    Run { item: session.begin_item(), chunks: 0, chunk_bytes, last_bytes: 0 }
-}
-
-/// Stores the chunks that are left.
-fn upload(session: &Session, run: &mut Run, value: &[u8], now: u32) -> Update {
-    let chunk_bytes = run.chunk_bytes as usize;
-    for chunk in value.chunks(chunk_bytes).skip(run.chunks as usize) {
-        match session.store_chunk(run.item, run.chunks, chunk, now) {
-            Update::Done { .. } => {
-                (run.chunks, run.last_bytes) = (run.chunks + 1, chunk.len() as u32);
-            }
-            other => return other,
-        }
-    }
-    Update::Done { cas: 0 }
 }

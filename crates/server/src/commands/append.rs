@@ -6,6 +6,7 @@ use super::store::{Mode, Store, Stored};
 use terrace_cache::{
     Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
 };
+use terrace_runtime::chunks::Upload;
 
 /// An item has so many runs at most: each append to it writes a manifest of 20 bytes for each of them.
 const RUNS_MAX: usize = 1024;
@@ -67,9 +68,9 @@ pub(crate) fn into_chunks(
     };
     runs.retain(|run| run.chunks > 0);
     let manifest = Manifest { runs };
-    let too_many =
-        manifest.runs.len() > RUNS_MAX || manifest.encoded_bytes() > executor.inline_bytes_max;
-    if too_many || manifest.bytes() > executor.item_bytes_max {
+    let too_many = manifest.runs.len() > RUNS_MAX
+        || manifest.encoded_bytes() > executor.limits.inline_bytes_max;
+    if too_many || manifest.bytes() > executor.limits.item_bytes_max {
         return Ok(Stored::Refused);
     }
     let mut is_same = false;
@@ -108,7 +109,8 @@ fn join(
     let at = if mode == Mode::Prepend { 0 } else { present.len().checked_sub(1)? };
     let run = *present.get(at)?;
     // So many that an item of any size may consist of lines, and few bytes are copied for each.
-    let bytes_max = (executor.item_bytes_max / JOINED_SHARE).min(executor.chunk_bytes_max as u64);
+    let bytes_max =
+        (executor.limits.item_bytes_max / JOINED_SHARE).min(executor.limits.chunk_bytes_max as u64);
     if run.chunks != 1 || run.bytes() + added.len() as u64 > bytes_max {
         return None;
     }
@@ -126,27 +128,15 @@ fn join(
 impl Unpublished<'_> {
     /// Stores `value` as chunks; `None` if there is no room and nothing may be evicted.
     fn store(&mut self, value: &[u8]) -> Result<Option<Run>, Unfinished> {
-        let Executor { session, now, .. } = *self.executor;
-        let chunk_bytes = self.executor.chunk_bytes(value.len() as u64);
-        let item = session.begin_item();
-        let mut run = Run { item, chunks: 0, chunk_bytes: chunk_bytes as u32, last_bytes: 0 };
-        for (index, chunk) in (0..).zip(value.chunks(chunk_bytes)) {
-            match session.store_chunk(item, index, chunk, now) {
-                Update::Done { .. } => {
-                    run.chunks = index + 1;
-                    run.last_bytes = chunk.len() as u32;
-                }
-                other => {
-                    self.runs.push(run);
-                    return match other {
-                        Update::Full => Ok(None),
-                        _ => Err(Unfinished::Wait),
-                    };
-                }
-            }
+        let Executor { session, limits, now, .. } = *self.executor;
+        let mut upload = Upload::begin(session, limits.chunk_bytes(value.len() as u64));
+        let update = upload.store_rest(session, value, now);
+        self.runs.push(upload.run());
+        match update {
+            Update::Done { .. } => Ok(Some(upload.run())),
+            Update::Full => Ok(None),
+            _ => Err(Unfinished::Wait),
         }
-        self.runs.push(run);
-        Ok(Some(run))
     }
 }
 

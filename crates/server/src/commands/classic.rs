@@ -28,7 +28,7 @@ pub(crate) fn store(
         Verb::Prepend => (Mode::Prepend, None),
         Verb::Cas(cas) => (Mode::Set, Some(cas)),
     };
-    if u64::from(request.value_bytes) > executor.item_bytes_max {
+    if u64::from(request.value_bytes) > executor.limits.item_bytes_max {
         let replaces = mode == Mode::Set && compare.is_none();
         storage::refuse_too_large(executor, key, replaces, evidence)?;
         return replied(out, request.noreply, reply::TOO_LARGE);

@@ -4,7 +4,7 @@ use crate::server::shared::Shared;
 use crate::stats::counters::Counters;
 use std::time::Duration;
 use terrace_cache::{Search, Session};
-use terrace_runtime::limits::even_chunks;
+use terrace_runtime::limits::Limits;
 
 /// One worker's means to execute commands, at one moment.
 #[derive(Clone, Copy)]
@@ -16,19 +16,7 @@ pub(crate) struct Executor<'w> {
     pub(crate) worker: usize,
     /// Unix time in seconds.
     pub(crate) now: u32,
-    /// Longer values are chunked.
-    pub(crate) inline_bytes_max: usize,
-    /// Bytes per chunk, at most.
-    pub(crate) chunk_bytes_max: usize,
-    /// Longer values are refused.
-    pub(crate) item_bytes_max: u64,
-}
-
-impl Executor<'_> {
-    /// Bytes per chunk of a value.
-    pub(crate) fn chunk_bytes(&self, value_bytes: u64) -> usize {
-        even_chunks(value_bytes, self.chunk_bytes_max as u64) as usize
-    }
+    pub(crate) limits: Limits,
 }
 
 /// Why an operation has no result yet. It changed nothing and wrote nothing.

@@ -162,14 +162,14 @@ fn stores<'v>(store: &Store<'v>, expiry: Expiry, stale: Option<bool>) -> (Change
 fn extend<'v>(executor: &Executor<'_>, store: &Store<'v>, hit: Hit<'v>) -> (Change<'v>, Decision) {
     let old = hit.record;
     let total = old.value_bytes() + value_bytes(store.value);
-    if total > executor.item_bytes_max {
+    if total > executor.limits.item_bytes_max {
         // The item stays, and so says memcached.
         return (Change::Keep, Decision::Not(Stored::Refused));
     }
     let (Body::Inline(present), NewValue::Inline(added, _)) = (old.body(), store.value) else {
         return (Change::Keep, Decision::Outgrows);
     };
-    if total > executor.inline_bytes_max as u64 {
+    if total > executor.limits.inline_bytes_max as u64 {
         return (Change::Keep, Decision::Outgrows);
     }
     let (head, tail) = match store.mode {

@@ -9,7 +9,7 @@ use super::stream::{ChunkName, Lost, Piece};
 use crate::commands::lookup;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{Access, Body, Evidence, Key, Lookup, ReadPlan, Search};
+use terrace_cache::{Evidence, Key, ReadPlan, Search};
 use terrace_device::AlignedBuf;
 use terrace_runtime::flash_lookup::FlashLookup;
 
@@ -113,14 +113,8 @@ impl Context {
             true => Lost::Unreadable,
             false => Lost::Gone,
         };
-        match self.session.get(key, self.now, Access::Use, evidence) {
-            Lookup::Read(search) => Err(search),
-            Lookup::Miss => Ok(Err(lost())),
-            Lookup::Hit(hit) => match hit.record.body() {
-                Body::Inline(bytes) if bytes.len() == name.bytes as usize => Ok(Ok(bytes)),
-                _ => Ok(Err(lost())),
-            },
-        }
+        let found = name.chunk.find(&self.session, key, self.now, evidence)?;
+        Ok(found.ok_or_else(lost))
     }
 
     /// Takes the chunks out of what was read for them. Those that turn out to lie elsewhere are read
@@ -137,7 +131,7 @@ impl Context {
         let mut found = Vec::with_capacity(parts.len());
         for Part { name, plan: part, mut lookup } in parts {
             let mut scratch = [0; 12];
-            let key = self.session.chunk_key(name.item, name.index, &mut scratch);
+            let key = name.chunk.key(&self.session, &mut scratch);
             let start = (part.offset - plan.offset) as usize;
             let range = start..start + part.bytes as usize;
             let bytes = match &result {

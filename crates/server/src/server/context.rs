@@ -77,16 +77,13 @@ pub(crate) struct Held {
 
 impl Context {
     pub(crate) fn executor(&self) -> Executor<'_> {
-        let Limits { inline_bytes_max, chunk_bytes_max, item_bytes_max } = self.limits;
         Executor {
             session: &self.session,
             shared: &self.shared,
             worker: self.worker,
             counters: &self.stats.counters,
             now: self.now,
-            inline_bytes_max,
-            chunk_bytes_max,
-            item_bytes_max,
+            limits: self.limits,
         }
     }
 

@@ -371,7 +371,7 @@ impl Connection {
         if !self.replies.is_settled() {
             return Err(Stop::Blocked);
         }
-        let upload = Upload::begin(&cx.executor(), (key.bytes(), line), block);
+        let upload = Upload::begin(&cx.executor(), (key, line), block);
         self.mode = Mode::Upload(Box::new(upload));
         Ok(())
     }

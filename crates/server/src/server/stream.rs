@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
-use terrace_cache::{ItemId, Key, Manifest, Pin, Run, Session};
+use terrace_cache::{Key, Manifest, Pin, Run, Session};
 use terrace_device::AlignedBuf;
+use terrace_runtime::chunks::{Chunk, Cursor};
 
 /// Shorter values, such as all that memcached takes unless told otherwise, are sent when all of their
 /// chunks are there, as far as there is memory: so one whose chunk is evicted just then is still a miss.
@@ -20,11 +21,7 @@ pub(crate) type Slices<'s> = ArrayVec<IoSlice<'s>, 32>;
 /// One chunk of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkName {
-    pub(crate) item: ItemId,
-    /// Index within its upload.
-    pub(crate) index: u32,
-    /// Its length.
-    pub(crate) bytes: u32,
+    pub(crate) chunk: Chunk,
     /// Its place in the whole value, counted by [`Stream`].
     pub(crate) number: u64,
 }
@@ -93,8 +90,8 @@ pub(crate) struct Stream {
     is_held: bool,
     /// The number of a chunk that is gone; nothing is said of that before the item is removed.
     lost: Option<u64>,
-    /// Index of the run, and within it of the chunk, that is to be looked up next.
-    next: (usize, u32),
+    /// The chunk that is to be looked up next.
+    next: Cursor,
     /// Number of the part at the front of `window`.
     sent: u64,
     /// Bytes of that part that were sent.
@@ -119,7 +116,7 @@ impl Stream {
             has_head: !head.is_empty(),
             miss,
             lost: None,
-            next: (0, 0),
+            next: Cursor::default(),
             sent: 0,
             sent_bytes: 0,
             window: VecDeque::new(),
@@ -162,27 +159,23 @@ impl Stream {
         room: usize,
         together: u32,
     ) -> Option<ChunkName> {
-        let run = *self.manifest.runs.get(self.next.0)?;
-        let index = self.next.1;
-        let may = !index.is_multiple_of(together)
-            || bytes_together(&run, index, together) <= room
-            || must && self.window.is_empty();
+        let chunk = self.next.chunk(&self.manifest)?;
+        let may = !chunk.index.is_multiple_of(together)
+            || must && self.window.is_empty()
+            || bytes_together(self.next.run(&self.manifest)?, chunk.index, together) <= room;
         if !may {
             return None;
         }
-        let is_last = index + 1 >= run.chunks;
-        let bytes = if is_last { run.last_bytes } else { run.chunk_bytes };
         let number = self.sent + self.window.len() as u64;
-        let name = ChunkName { item: run.item, index, bytes, number };
-        self.next = if is_last { (self.next.0 + 1, 0) } else { (self.next.0, index + 1) };
-        self.push(Part::Reading(bytes as usize));
+        self.next.advance(&self.manifest);
+        self.push(Part::Reading(chunk.bytes as usize));
         self.end_if_begun();
-        Some(name)
+        Some(ChunkName { chunk, number })
     }
 
     /// Behind the last chunk stands the end, so that both are sent at once.
     fn end_if_begun(&mut self) {
-        if self.next.0 < self.manifest.runs.len() || self.has_end {
+        if self.next != Cursor::end(&self.manifest) || self.has_end {
             return;
         }
         self.has_end = true;
@@ -243,7 +236,7 @@ impl Stream {
         self.sent += self.window.len() as u64;
         self.window.clear();
         self.bytes = 0;
-        self.next = (self.manifest.runs.len(), 0);
+        self.next = Cursor::end(&self.manifest);
         self.terminator = b"";
         self.has_end = true;
         self.is_held = false;
@@ -321,11 +314,7 @@ impl Stream {
             self.bytes -= self.window.pop_back().map_or(0, |part| part.bytes());
         }
         for _ in 0..chunks {
-            let (run, index) = self.next;
-            self.next = match index {
-                0 => (run - 1, self.manifest.runs[run - 1].chunks.max(1) - 1),
-                _ => (run, index - 1),
-            };
+            self.next.retreat(&self.manifest);
         }
     }
 
@@ -363,7 +352,7 @@ fn bytes_together(run: &Run, index: u32, together: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_cache::CHUNKS_TOGETHER;
+    use terrace_cache::{CHUNKS_TOGETHER, ItemId};
 
     fn manifest() -> Manifest {
         let run = |item, chunks, last_bytes| Run {
@@ -425,7 +414,8 @@ mod tests {
             assert_eq!(output, b"VA 11\r\n");
             assert!(begin(&mut stream, false, 0).is_empty(), "others come first");
             let first = begin(&mut stream, true, 0);
-            let parts: Vec<_> = first.iter().map(|n| (n.item.0, n.index, n.bytes)).collect();
+            let parts: Vec<_> =
+                first.iter().map(|n| (n.chunk.item.0, n.chunk.index, n.chunk.bytes)).collect();
             assert_eq!(parts, [(7, 0, 2), (7, 1, 1)]);
             stream.put(first[1].number, copied(b"c"));
             assert!(!stream.can_go_on() && begin(&mut stream, true, 0).is_empty());
@@ -449,7 +439,7 @@ mod tests {
 
     /// The chunk of each name, of the value of [`manifest`].
     fn chunk(name: &ChunkName) -> &'static [u8] {
-        match (name.item.0, name.index) {
+        match (name.chunk.item.0, name.chunk.index) {
             (7, 0) => b"ab",
             (7, 1) => b"c",
             (_, index) => &b"defghijk"[2 * index as usize..][..2],
@@ -524,7 +514,7 @@ mod tests {
         for (at, chunk) in chunks.iter().enumerate() {
             send(&mut stream, 100, &mut output);
             assert!(output.is_empty() && !stream.can_go_on(), "{at}");
-            stream.put(chunk.number, copied(&b"abcdefghijk"[..chunk.bytes as usize]));
+            stream.put(chunk.number, copied(&b"abcdefghijk"[..chunk.chunk.bytes as usize]));
         }
         assert!(stream.can_go_on());
         send(&mut stream, 3, &mut output);

@@ -6,15 +6,17 @@ use super::pending::Work;
 use super::slab::Id;
 use crate::commands::executor::Executor;
 use crate::commands::keyed;
-use terrace_cache::{Manifest, NewValue, Run, Update};
+use terrace_cache::{Key, Manifest, NewValue, Update};
 use terrace_protocol::DataBlock;
+use terrace_runtime::chunks;
 
 /// What was stored so far.
 pub(crate) struct Upload {
     key: Box<[u8]>,
+    hash: u64,
     /// The request's line, as it was received.
     line: Box<[u8]>,
-    run: Run,
+    chunks: chunks::Upload,
     /// Bytes of the value that are not stored yet.
     left: u64,
     /// What must stand behind the value.
@@ -39,14 +41,14 @@ impl Upload {
     /// `block` is the value to come.
     pub(crate) fn begin(
         executor: &Executor<'_>,
-        (key, line): (&[u8], &[u8]),
+        (key, line): (Key<'_>, &[u8]),
         block: DataBlock,
     ) -> Self {
-        let item = executor.session.begin_item();
         let DataBlock { value_bytes, terminator } = block;
-        let chunk_bytes = executor.chunk_bytes(value_bytes.into()) as u32;
-        let run = Run { item, chunks: 0, chunk_bytes, last_bytes: 0 };
-        Self { key: key.into(), line: line.into(), run, left: value_bytes.into(), terminator }
+        let chunk_bytes = executor.limits.chunk_bytes(value_bytes.into());
+        let chunks = chunks::Upload::begin(executor.session, chunk_bytes);
+        let (hash, key, line) = (key.hash(), key.bytes().into(), line.into());
+        Self { key, hash, line, chunks, left: value_bytes.into(), terminator }
     }
 
     /// Stores the next chunk from the front of `input`.
@@ -54,13 +56,10 @@ impl Upload {
         if self.left == 0 {
             return Next::Complete;
         }
-        let bytes = self.left.min(u64::from(self.run.chunk_bytes)) as usize;
+        let bytes = self.left.min(u64::from(self.chunks.run().chunk_bytes)) as usize;
         let Some(chunk) = input.get(..bytes) else { return Next::Needs(bytes) };
-        let Run { item, chunks, .. } = self.run;
-        match executor.session.store_chunk(item, chunks, chunk, executor.now) {
+        match self.chunks.store(executor.session, chunk, executor.now) {
             Update::Done { .. } => {
-                self.run.chunks += 1;
-                self.run.last_bytes = bytes as u32;
                 self.left -= bytes as u64;
                 Next::Stored(bytes)
             }
@@ -71,7 +70,7 @@ impl Upload {
 
     /// Gives the room back.
     pub(crate) fn discard(&self, executor: &Executor<'_>) {
-        executor.session.discard_chunks(self.run.item, self.run.chunks);
+        self.chunks.discard(executor.session);
     }
 }
 
@@ -99,7 +98,7 @@ impl Connection {
         let Mode::Upload(upload) = std::mem::replace(&mut self.mode, Mode::Requests) else {
             return Ok(());
         };
-        let key = cx.session.key(&upload.key);
+        let key = cx.session.key_of_hash(&upload.key, upload.hash);
         if let Err(stop) = self.refuse_line(&upload.line, key, id, cx) {
             self.mode = Mode::Upload(upload);
             return Err(stop);
@@ -136,8 +135,8 @@ impl Connection {
     }
 
     fn publish(&mut self, upload: &Upload, id: Id, cx: &mut Context) -> Result<(), Stop> {
-        let key = cx.session.key(&upload.key);
-        let manifest = Manifest { runs: vec![upload.run] };
+        let key = cx.session.key_of_hash(&upload.key, upload.hash);
+        let manifest = Manifest { runs: vec![upload.chunks.run()] };
         self.begin(
             cx,
             id,

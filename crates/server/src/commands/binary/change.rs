@@ -24,7 +24,7 @@ pub(super) fn store(
         Verb::Append => (Mode::Append, Status::NotStored),
         Verb::Prepend => (Mode::Prepend, Status::NotStored),
     };
-    if u64::from(request.value_bytes) > executor.item_bytes_max {
+    if u64::from(request.value_bytes) > executor.limits.item_bytes_max {
         storage::refuse_too_large(executor, key, mode == Mode::Set, evidence)?;
         return Ok(Ended::Failed(Status::TooLarge));
     }

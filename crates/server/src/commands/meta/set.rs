@@ -18,7 +18,7 @@ pub(super) fn execute(
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
-    if value_bytes > executor.item_bytes_max {
+    if value_bytes > executor.limits.item_bytes_max {
         store::refuse_too_large(executor, key, true, evidence)?;
         out.extend_from_slice(reply::TOO_LARGE);
         return Ok(Executed::Replied);

@@ -68,7 +68,7 @@ impl Connection {
         let mut read: Option<ChunkRead> = None;
         for (slot, name) in begun.drain(..) {
             let mut scratch = [0; 12];
-            let key = cx.session.chunk_key(name.item, name.index, &mut scratch);
+            let key = name.chunk.key(&cx.session, &mut scratch);
             let piece = match cx.find_chunk(name, key, None) {
                 Ok(found) => found.map(|bytes| Piece::Copied(bytes.to_vec())).and_then(|piece| {
                     // Else it was lost while it was copied.

@@ -68,9 +68,9 @@ impl Replies {
             let Slot::Stream(stream) = slot else { continue };
             // Or it would never come to its end.
             let must = at == 0;
-            while let Some(chunk) = stream.begin_next(must, room, together) {
-                room = room.saturating_sub(chunk.bytes as usize);
-                begun.push((SlotId(self.front + at as u64), chunk));
+            while let Some(name) = stream.begin_next(must, room, together) {
+                room = room.saturating_sub(name.chunk.bytes as usize);
+                begun.push((SlotId(self.front + at as u64), name));
             }
             if !stream.has_begun_all() {
                 if must && !stream.is_reading() {
