@@ -5,12 +5,14 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::opening::now;
 use crate::options::Options;
+use crate::reads::DEADLINE_CHECK;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{mem, process};
-use terrace_cache::{Cache, Session};
-use terrace_device::{AlignedBuf, Drive};
+use terrace_cache::{Cache, ReadPlan, Session};
+use terrace_device::{AlignedBuf, Done, Drive, Engine, Read, ReadQueue, WorkerQueue};
 
 /// How long a clean close may take; the next start is as after a crash then.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +39,40 @@ pub(crate) struct Inner {
 /// What one thread blocks with.
 pub(crate) struct Worker {
     pub(crate) session: Session,
-    pub(crate) buffer: Option<AlignedBuf>,
+    /// Reads by a thread of each drive, since a ring would belong to one thread that blocks.
+    queue: WorkerQueue,
+    /// For the next read.
+    spare: Option<AlignedBuf>,
+}
+
+impl Worker {
+    /// Reads, and waits until the drive has answered or is waited for no more.
+    ///
+    /// # Errors
+    /// There is no waiting.
+    pub(crate) fn read(
+        &mut self,
+        plan: ReadPlan,
+        now: impl Fn() -> u32,
+    ) -> io::Result<(AlignedBuf, io::Result<()>)> {
+        self.session.park();
+        let ReadPlan { tier: device, offset, bytes } = plan;
+        let buf = buffer_of(self.spare.take(), bytes as usize);
+        self.queue.submit(Read { device, offset, buf, token: 0 });
+        let mut done = Vec::new();
+        loop {
+            self.queue.wait(&mut done, DEADLINE_CHECK)?;
+            if let Some(Done { buf, result, .. }) = done.pop() {
+                return Ok((buf, result));
+            }
+            self.queue.give_up_late(now());
+        }
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn release(&mut self, buffer: Option<AlignedBuf>) {
+        self.spare = buffer.or(self.spare.take());
+    }
 }
 
 impl Inner {
@@ -99,7 +134,14 @@ impl Inner {
         if let Some(worker) = self.idle().pop() {
             return Ok(worker);
         }
-        Ok(Worker { session: self.session()?, buffer: None })
+        let queue = WorkerQueue::open_within(&self.drives, Engine::Pool, 1, 0)?;
+        Ok(Worker { session: self.session()?, queue, spare: None })
+    }
+
+    /// Takes a worker back, for the next thread that blocks.
+    pub(crate) fn return_worker(&self, mut worker: Worker) {
+        worker.session.park();
+        self.idle().push(worker);
     }
 
     pub(crate) fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
@@ -126,12 +168,13 @@ impl Drop for Inner {
         } else {
             // The threads are not in this process; joining them would wait for ever.
             mem::forget(self.background.take());
+            mem::forget(mem::take(self.idle.get_mut().unwrap_or_else(PoisonError::into_inner)));
         }
     }
 }
 
 /// A buffer of `bytes` bytes: `spare`, if that is long enough.
-pub(crate) fn buffer_of(spare: Option<AlignedBuf>, bytes: usize) -> AlignedBuf {
+fn buffer_of(spare: Option<AlignedBuf>, bytes: usize) -> AlignedBuf {
     match spare.filter(|buffer| buffer.capacity() >= bytes) {
         Some(mut buffer) => {
             buffer.set_len(bytes);

@@ -2,8 +2,8 @@
 //!
 //! # Threads
 //!
-//! [`Store::open`] starts threads for background work (sealing, reclaim, eviction, expiry). They end when the last
-//! [`Store`] and [`Lane`] is dropped.
+//! [`Store::open`] starts threads for background work (sealing, reclaim, eviction, expiry). As many threads of each drive
+//! as there ever were blocking calls at once read for these. They end when the last [`Store`] and [`Lane`] is dropped.
 //!
 //! # Fork
 //!

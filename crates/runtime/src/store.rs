@@ -2,7 +2,7 @@
 
 use crate::background::Background;
 use crate::error::{Error, OpenError};
-use crate::inner::{Inner, Worker, buffer_of, check_key};
+use crate::inner::{Inner, Worker, check_key};
 use crate::lane::Lane;
 use crate::opening::{self, Opened};
 use crate::operation::{Found, Step, Task, Want, When};
@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use terrace_cache::ReadPlan;
 
 /// Where buffers are full, background work has room again in about this time.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -60,7 +61,8 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The value of a key, if there is one. Blocks while a drive is read.
+    /// The value of a key, if there is one. Blocks while a drive is read, at most for [`terrace_device::DEADLINE`]: what
+    /// a drive does not answer is a miss.
     ///
     /// # Errors
     /// See [`Error`]. A page that a drive can't read is a miss, and no error.
@@ -214,28 +216,42 @@ impl Store {
         let mut worker = inner.take_worker()?;
         let mut task = Task::new(&worker.session, Cow::Borrowed(key), want);
         let found = loop {
-            let Worker { session, buffer } = &mut worker;
-            let step = task.step(session, inner.now(), inner.limits);
-            *buffer = task.take_spare().or(buffer.take());
+            let step = task.step(&worker.session, inner.now(), inner.limits);
+            worker.release(task.take_spare());
             match step {
-                Step::Done(found) => break found,
+                Step::Done(found) => break Ok(found),
                 Step::Wait => {
-                    session.park();
+                    worker.session.park();
                     thread::sleep(PAUSE);
                 }
                 Step::Read(plan) => {
-                    let mut next = Some(plan);
-                    while let Some(plan) = next {
-                        let mut bytes = buffer_of(buffer.take(), plan.bytes as usize);
-                        let result = inner.drives[plan.tier].read_at(plan.offset, &mut bytes);
-                        next = task.take(session, (bytes, result));
-                        *buffer = task.take_spare().or(buffer.take());
+                    if let Err(error) = read_for(&mut task, &mut worker, plan, inner) {
+                        break Err(error.into());
                     }
                 }
             }
         };
-        worker.session.park();
-        inner.idle().push(worker);
-        Ok(found)
+        task.abandon(&worker.session);
+        inner.return_worker(worker);
+        found
     }
 }
+
+/// Reads what a task asks for, until it can be gone on with.
+fn read_for(
+    task: &mut Task<'_>,
+    worker: &mut Worker,
+    plan: ReadPlan,
+    inner: &Inner,
+) -> io::Result<()> {
+    let mut next = Some(plan);
+    while let Some(plan) = next {
+        let read = worker.read(plan, || inner.now())?;
+        next = task.take(&worker.session, read);
+        worker.release(task.take_spare());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
