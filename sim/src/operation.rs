@@ -210,20 +210,13 @@ fn put<'v>(operation: &'v Operation, upload: Option<&'v Manifest>) -> (Change<'v
         }
     };
     let (client_flags, expires) = (operation.client_flags, operation.expires);
-    let new = NewRecord { value, client_flags, expires, cas: None, stale: false, win_sent: false };
+    let new = NewRecord { client_flags, ..NewRecord::new(value, expires) };
     let after = Version { content, client_flags, expires, cas: 0, is_hollow: false };
     (Change::Store(new), Some(Some(Rc::new(after))))
 }
 
 fn kept<'v>(old: &Record<'v>, value: NewValue<'v>) -> NewRecord<'v> {
-    NewRecord {
-        value,
-        client_flags: old.client_flags,
-        expires: old.expires,
-        cas: None,
-        stale: false,
-        win_sent: false,
-    }
+    NewRecord { client_flags: old.client_flags, ..NewRecord::new(value, old.expires) }
 }
 
 fn extend<'v>(

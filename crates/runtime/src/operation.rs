@@ -263,14 +263,8 @@ impl<'v> Task<'v> {
             Stage::Publishing(upload) => Some(Manifest { runs: vec![upload.run()] }),
             _ => None,
         };
-        let new = NewRecord {
-            value: manifest.as_ref().map_or(NewValue::Inline(value, &[]), NewValue::Chunked),
-            client_flags: 0,
-            expires: *expires,
-            cas: None,
-            stale: false,
-            win_sent: false,
-        };
+        let value = manifest.as_ref().map_or(NewValue::Inline(value, &[]), NewValue::Chunked);
+        let new = NewRecord::new(value, *expires);
         let mut is_met = true;
         let key = session.key_of_hash(&self.key, self.hash);
         let decide = |hit: Option<Hit<'_>>| {

@@ -226,6 +226,13 @@ pub struct NewRecord<'a> {
     pub win_sent: bool,
 }
 
+impl<'a> NewRecord<'a> {
+    /// One without client flags and marks, with the next CAS number.
+    pub fn new(value: NewValue<'a>, expires: u32) -> Self {
+        Self { value, client_flags: 0, expires, cas: None, stale: false, win_sent: false }
+    }
+}
+
 /// The value of a [`NewRecord`].
 #[derive(Clone, Copy, Debug)]
 pub enum NewValue<'a> {

@@ -245,14 +245,7 @@ impl Session {
     pub fn store_chunk(&self, item: ItemId, index: u32, bytes: &[u8], now: u32) -> Update {
         let mut name = [0; 12];
         let key = self.chunk_key(item, index, &mut name);
-        let new = NewRecord {
-            value: NewValue::Inline(bytes, &[]),
-            client_flags: 0,
-            expires: 0,
-            cas: Some(0),
-            stale: false,
-            win_sent: false,
-        };
+        let new = NewRecord { cas: Some(0), ..NewRecord::new(NewValue::Inline(bytes, &[]), 0) };
         self.change(key, now, (Known::NeverStored, true), |_| Change::Store(new))
     }
 }

@@ -68,14 +68,7 @@ pub(crate) fn calculate(
         let value = NewValue::Inline(place.set(number), &[]);
         Change::Store(match hit {
             Some(hit) => NewRecord { expires, ..super::kept(&hit.record, value, arith.assign) },
-            None => NewRecord {
-                value,
-                client_flags: 0,
-                expires,
-                cas: arith.assign,
-                stale: false,
-                win_sent: false,
-            },
+            None => NewRecord { cas: arith.assign, ..NewRecord::new(value, expires) },
         })
     });
     match update {

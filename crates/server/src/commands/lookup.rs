@@ -266,13 +266,7 @@ fn change<'v>(seen: &Seen<'v>, expiry: Expiry, place: &'v mut Option<Manifest>) 
 
 fn vivify<'v>(expiry: Expiry, assign: Option<u64>) -> Change<'v> {
     let Expiry::At(expires) = expiry else { return Change::Keep };
-    Change::Store(NewRecord {
-        value: NewValue::Inline(&[], &[]),
-        client_flags: 0,
-        expires,
-        cas: assign,
-        stale: false,
-        // Whoever creates it wins: others are told so.
-        win_sent: true,
-    })
+    // Whoever creates it wins: others are told so.
+    let new = NewRecord::new(NewValue::Inline(&[], &[]), expires);
+    Change::Store(NewRecord { cas: assign, win_sent: true, ..new })
 }
