@@ -1,11 +1,9 @@
 //! Appending where the result is too long for one piece: the old value and the added one become, or
 //! are, chunks, and a manifest that names them all takes the record's place.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Executor, Keyed, Unfinished};
 use super::store::{Mode, Store, Stored};
-use terrace_cache::{
-    Access, Body, Change, Evidence, Key, Lookup, Manifest, NewValue, Record, Run, Update,
-};
+use terrace_cache::{Access, Body, Change, Lookup, Manifest, NewValue, Record, Run, Update};
 use terrace_runtime::chunks::Upload;
 
 /// An item has so many runs at most: each append to it writes a manifest of 20 bytes for each of them.
@@ -29,19 +27,14 @@ impl Drop for Unpublished<'_> {
 
 /// Does what `store` asks for with a record that it makes longer than one piece. Whatever comes in
 /// between, or is not ready, is answered by `Wait`: the operation starts over.
-pub(crate) fn into_chunks(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    store: &Store<'_>,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Stored, Unfinished> {
-    let hit = match executor.session.get(key, executor.now, Access::Peek, evidence) {
+pub(crate) fn into_chunks(on: &Keyed<'_>, store: &Store<'_>) -> Result<Stored, Unfinished> {
+    let hit = match on.get(Access::Peek) {
         Lookup::Hit(hit) => hit,
         Lookup::Read(search) => return Err(Unfinished::Read(search)),
         Lookup::Miss => return Err(Unfinished::Wait),
     };
     let seen = hit.record;
-    let mut unpublished = Unpublished { executor, runs: Vec::new() };
+    let mut unpublished = Unpublished { executor: on, runs: Vec::new() };
     let mut present = match seen.body() {
         Body::Chunked(manifest) => manifest.runs,
         Body::Inline(value) => match unpublished.store(value)? {
@@ -52,8 +45,8 @@ pub(crate) fn into_chunks(
     let added = match store.value {
         NewValue::Chunked(manifest) => manifest.runs.clone(),
         NewValue::Inline(value, _) => {
-            let joined = join(executor, store.mode, &mut present, value);
-            if !executor.session.is_intact() {
+            let joined = join(on, store.mode, &mut present, value);
+            if !on.session.is_intact() {
                 return Err(Unfinished::Wait);
             }
             match unpublished.store(joined.as_deref().unwrap_or(value))? {
@@ -68,32 +61,30 @@ pub(crate) fn into_chunks(
     };
     runs.retain(|run| run.chunks > 0);
     let manifest = Manifest { runs };
-    let too_many = manifest.runs.len() > RUNS_MAX
-        || manifest.encoded_bytes() > executor.limits.inline_bytes_max;
-    if too_many || manifest.bytes() > executor.limits.item_bytes_max {
+    let too_many =
+        manifest.runs.len() > RUNS_MAX || manifest.encoded_bytes() > on.limits.inline_bytes_max;
+    if too_many || manifest.bytes() > on.limits.item_bytes_max {
         return Ok(Stored::Refused);
     }
     let mut is_same = false;
-    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
-        match hit.filter(|hit| is_unchanged(&seen, &hit.record)) {
-            None => Change::Keep,
-            Some(hit) => {
-                is_same = true;
-                let value = NewValue::Chunked(&manifest);
-                Change::Store(super::extended(&hit.record, value, store.assign))
-            }
+    let update = on.update(false, |hit| match hit.filter(|hit| is_unchanged(&seen, &hit.record)) {
+        None => Change::Keep,
+        Some(hit) => {
+            is_same = true;
+            let value = NewValue::Chunked(&manifest);
+            Change::Store(super::extended(&hit.record, value, store.assign))
         }
     });
     match update {
-        Update::Done { cas } if is_same => {
+        Ok(Some(cas)) if is_same => {
             // Only what is empty was left out.
             unpublished.runs.retain(|run| run.chunks == 0);
-            executor.session.use_chunks(&manifest, executor.now);
+            on.session.use_chunks(&manifest, on.now);
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
-        Update::Full => Ok(Stored::NoMemory),
-        Update::Read(search) => Err(Unfinished::Read(search)),
-        Update::Done { .. } | Update::Wait | Update::Recovering => Err(Unfinished::Wait),
+        Ok(None) => Ok(Stored::NoMemory),
+        Err(Unfinished::Read(search)) => Err(Unfinished::Read(search)),
+        Ok(Some(_)) | Err(_) => Err(Unfinished::Wait),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What `incr`, `decr` and `ma` do to a record.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Executor, Keyed, Unfinished};
 use super::expiry::Expiry;
 use super::number::Digits;
-use terrace_cache::{Body, Change, Evidence, Hit, Key, NewRecord, NewValue, Update};
+use terrace_cache::{Body, Change, Hit, NewRecord, NewValue};
 
 /// One calculation.
 #[derive(Clone, Copy, Debug)]
@@ -38,17 +38,12 @@ pub(crate) enum Calculated {
     NoMemory,
 }
 
-pub(crate) fn calculate(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    arith: &Arith,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Calculated, Unfinished> {
+pub(crate) fn calculate(on: &Keyed<'_>, arith: &Arith) -> Result<Calculated, Unfinished> {
     let mut outcome = Calculated::NotFound;
     let mut is_created = false;
     let mut digits = Digits::default();
     let place = &mut digits;
-    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+    let update = on.update(false, |hit| {
         is_created = hit.is_none();
         let (number, expiry) = match decide(arith, hit) {
             Ok(decided) => decided,
@@ -59,7 +54,7 @@ pub(crate) fn calculate(
         };
         let expires = match expiry {
             Expiry::At(expires) => expires,
-            Expiry::Already => executor.now,
+            Expiry::Already => on.now,
         };
         outcome = Calculated::Stored { number, cas: 0, expires };
         if expiry == Expiry::Already {
@@ -70,19 +65,13 @@ pub(crate) fn calculate(
             Some(hit) => NewRecord { expires, ..super::kept(&hit.record, value, arith.assign) },
             None => NewRecord { cas: arith.assign, ..NewRecord::new(value, expires) },
         })
-    });
-    match update {
-        Update::Done { cas: new } => {
-            if let Calculated::Stored { cas, .. } = &mut outcome {
-                *cas = new;
-            }
-        }
-        Update::Read(search) => return Err(Unfinished::Read(search)),
-        Update::Wait => return Err(Unfinished::Wait),
-        Update::Recovering => return Err(Unfinished::Recovering),
-        Update::Full => outcome = Calculated::NoMemory,
+    })?;
+    match (update, &mut outcome) {
+        (Some(new), Calculated::Stored { cas, .. }) => *cas = new,
+        (Some(_), _) => {}
+        (None, outcome) => *outcome = Calculated::NoMemory,
     }
-    count(executor, arith, outcome, is_created);
+    count(on, arith, outcome, is_created);
     Ok(outcome)
 }
 

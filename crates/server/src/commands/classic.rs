@@ -2,22 +2,20 @@
 
 use super::arith::{self as calculation, Arith, Calculated};
 use super::delete::{self as deletion, Delete, Deleted};
-use super::executor::{Executor, Unfinished};
+use super::executor::{Keyed, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
 use super::lookup::{self, Outcome};
 use super::store::{self as storage, Mode, Store, Stored};
-use terrace_cache::{Evidence, Key, NewValue};
+use terrace_cache::NewValue;
 use terrace_protocol::{Verb, reply};
 
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
 
 pub(crate) fn store(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &terrace_protocol::Store<'_>,
-    key: Key<'_>,
     value: NewValue<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let (mode, compare) = match request.verb {
@@ -28,22 +26,22 @@ pub(crate) fn store(
         Verb::Prepend => (Mode::Prepend, None),
         Verb::Cas(cas) => (Mode::Set, Some(cas)),
     };
-    if u64::from(request.value_bytes) > executor.limits.item_bytes_max {
+    if u64::from(request.value_bytes) > on.limits.item_bytes_max {
         let replaces = mode == Mode::Set && compare.is_none();
-        storage::refuse_too_large(executor, key, replaces, evidence)?;
+        storage::refuse(on, replaces, &on.counters.store_too_large)?;
         return replied(out, request.noreply, reply::TOO_LARGE);
     }
     let store = Store {
         mode,
         value,
         client_flags: request.client_flags,
-        expiry: Expiry::new(request.exptime, executor.now),
+        expiry: Expiry::new(request.exptime, on.now),
         compare,
         assign: None,
         invalidate: false,
         vivify: None,
     };
-    let text = match storage::store(executor, key, &store, evidence)? {
+    let text = match storage::store(on, &store)? {
         Stored::Done { .. } => reply::STORED,
         Stored::Refused => reply::NOT_STORED,
         Stored::Exists => reply::EXISTS,
@@ -54,13 +52,11 @@ pub(crate) fn store(
 }
 
 pub(crate) fn delete(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &terrace_protocol::Delete<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let text = match deletion::delete(executor, key, &Delete::default(), evidence)? {
+    let text = match deletion::delete(on, &Delete::default())? {
         Deleted::Done => reply::DELETED,
         Deleted::NotFound | Deleted::Exists => reply::NOT_FOUND,
         Deleted::NotStored => OUT_OF_MEMORY,
@@ -69,10 +65,8 @@ pub(crate) fn delete(
 }
 
 pub(crate) fn arith(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &terrace_protocol::Arith<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let arith = Arith {
@@ -83,7 +77,7 @@ pub(crate) fn arith(
         create: None,
         expiry: None,
     };
-    let text = match calculation::calculate(executor, key, &arith, evidence)? {
+    let text = match calculation::calculate(on, &arith)? {
         Calculated::Stored { number, .. } => {
             if !request.noreply {
                 reply::put_number(out, number);
@@ -99,14 +93,12 @@ pub(crate) fn arith(
 }
 
 pub(crate) fn touch(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &terrace_protocol::Touch<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let expiry = Expiry::new(request.exptime, executor.now);
-    let text = match lookup::touch(executor, key, expiry, evidence, |_| {})? {
+    let expiry = Expiry::new(request.exptime, on.now);
+    let text = match lookup::touch(on, expiry, |_| {})? {
         Outcome::Found => reply::TOUCHED,
         Outcome::Missing | Outcome::Created { .. } => reply::NOT_FOUND,
         Outcome::NoMemory => OUT_OF_MEMORY,

@@ -1,8 +1,8 @@
 //! What `delete` and `md` do to a record.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Keyed, Unfinished};
 use super::expiry::Expiry;
-use terrace_cache::{Change, Evidence, Hit, Key, Manifest, NewRecord, NewValue, Update};
+use terrace_cache::{Change, Hit, Manifest, NewRecord, NewValue};
 
 /// One deletion.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,16 +30,11 @@ pub(crate) enum Deleted {
     NotStored,
 }
 
-pub(crate) fn delete(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    delete: &Delete,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Deleted, Unfinished> {
+pub(crate) fn delete(on: &Keyed<'_>, delete: &Delete) -> Result<Deleted, Unfinished> {
     let mut outcome = Deleted::NotFound;
     let mut manifest = None;
     let place = &mut manifest;
-    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+    let update = on.update(false, |hit| {
         // A record that is still to be recovered must not come back either.
         let Some(hit) = hit else { return Change::Remove };
         if delete.compare.is_some_and(|cas| cas != hit.record.cas) {
@@ -48,18 +43,14 @@ pub(crate) fn delete(
         }
         outcome = Deleted::Done;
         change(delete, hit, place)
-    });
-    match update {
-        Update::Done { .. } => {}
-        Update::Read(search) => return Err(Unfinished::Read(search)),
-        Update::Wait => return Err(Unfinished::Wait),
-        Update::Recovering => return Err(Unfinished::Recovering),
-        Update::Full => outcome = Deleted::NotStored,
+    })?;
+    if update.is_none() {
+        outcome = Deleted::NotStored;
     }
     match outcome {
         // As in memcached what was marked as stale is no deletion.
-        Deleted::Done if !delete.invalidate => executor.counters.delete_hits.add(1),
-        Deleted::NotFound => executor.counters.delete_misses.add(1),
+        Deleted::Done if !delete.invalidate => on.counters.delete_hits.add(1),
+        Deleted::NotFound => on.counters.delete_misses.add(1),
         Deleted::Done | Deleted::Exists | Deleted::NotStored => {}
     }
     Ok(outcome)

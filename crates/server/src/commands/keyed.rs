@@ -1,8 +1,8 @@
 //! Requests for one key.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Keyed, Unfinished};
 use super::{binary, classic, meta, store};
-use terrace_cache::{Evidence, Key, Manifest, NewValue, Pin, Session};
+use terrace_cache::{Manifest, NewValue, Pin, Session};
 use terrace_protocol::binary::Status;
 use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb, reply};
 
@@ -76,10 +76,8 @@ pub(crate) fn is_write(request: &Request<'_>) -> bool {
 /// Says that there is no room for the value of a request that was kept as it was received. What it
 /// was to replace is gone then, as with a value that is refused at once.
 pub(crate) fn refuse_for_memory(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     bytes: &[u8],
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let Parse::Request { request, .. } = Parser::default().parse(bytes) else {
@@ -91,7 +89,7 @@ pub(crate) fn refuse_for_memory(
         Request::Binary(request) => binary::is_set(request),
         _ => false,
     };
-    store::refuse_for_memory(executor, key, replaces, evidence)?;
+    store::refuse(on, replaces, &on.counters.store_no_memory)?;
     match &request {
         Request::Binary(request) => binary::out_of_memory(request, out),
         Request::Store(store) if store.noreply => {}
@@ -127,11 +125,9 @@ pub(crate) fn refuse_bad_block(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Executes a request that was kept as it was received.
 pub(crate) fn execute_bytes(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     bytes: &[u8],
-    key: Key<'_>,
     chunks: Option<NewValue<'_>>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let Parse::Request { request, consumed } = Parser::default().parse(bytes) else {
@@ -141,25 +137,23 @@ pub(crate) fn execute_bytes(
     let data = &bytes[consumed..];
     let terminator = request.data_block().map_or(&b""[..], |block| block.terminator);
     let inline = NewValue::Inline(data.strip_suffix(terminator).unwrap_or(data), &[]);
-    execute(executor, &request, key, chunks.unwrap_or(inline), evidence, out)
+    execute(on, &request, chunks.unwrap_or(inline), out)
 }
 
 /// Executes a request; `value` is that of a store.
 pub(crate) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &Request<'_>,
-    key: Key<'_>,
     value: NewValue<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     match request {
-        Request::Meta(request) => meta::execute(executor, request, key, value, evidence, out),
-        Request::Store(store) => classic::store(executor, store, key, value, evidence, out),
-        Request::Delete(delete) => classic::delete(executor, delete, key, evidence, out),
-        Request::Arith(arith) => classic::arith(executor, arith, key, evidence, out),
-        Request::Touch(touch) => classic::touch(executor, touch, key, evidence, out),
-        Request::Binary(request) => binary::execute(executor, request, key, value, evidence, out),
+        Request::Meta(request) => meta::execute(on, request, value, out),
+        Request::Store(store) => classic::store(on, store, value, out),
+        Request::Delete(delete) => classic::delete(on, delete, out),
+        Request::Arith(arith) => classic::arith(on, arith, out),
+        Request::Touch(touch) => classic::touch(on, touch, out),
+        Request::Binary(request) => binary::execute(on, request, value, out),
         Request::Keys(_) | Request::MetaNoop | Request::Admin(_) => Ok(Executed::Replied),
     }
 }

@@ -1,12 +1,12 @@
 //! `get`, `gets`, `gat`, `gats`, the plainest `mg`, and GET of the binary protocol: one key at a time. Reading a
 //! record to send its value.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Executor, Keyed, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
 use super::lookup::{self, Effects, Outcome};
 use super::{binary, meta};
-use terrace_cache::{Access, Body, Evidence, Key, Record};
+use terrace_cache::{Access, Body, Record};
 use terrace_protocol::binary::Echo;
 use terrace_protocol::{KeysKind, reply};
 
@@ -32,30 +32,20 @@ impl ReadKind {
 #[inline]
 pub(crate) fn execute(
     kind: ReadKind,
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
+    on: &Keyed<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     match kind {
-        ReadKind::Classic(kind) => classic(kind, executor, key, evidence, out),
-        ReadKind::MetaValue => meta::get_value(executor, key, evidence, out),
-        ReadKind::Binary(echo) => binary::plain_get(executor, echo, key, evidence, out),
+        ReadKind::Classic(kind) => classic(kind, on, out),
+        ReadKind::MetaValue => meta::get_value(on, out),
+        ReadKind::Binary(echo) => binary::plain_get(on, echo, out),
     }
 }
 
 /// Reads one key of a line; writes nothing if there is no record.
-fn classic(
-    kind: KeysKind,
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
-    out: &mut Vec<u8>,
-) -> Result<Executed, Unfinished> {
-    let touch = kind.touch.map(|exptime| Expiry::new(exptime, executor.now));
-    let fetched = fetch(executor, key, touch, evidence, out, |record, out| {
-        write(executor, kind, record, out)
-    })?;
+fn classic(kind: KeysKind, on: &Keyed<'_>, out: &mut Vec<u8>) -> Result<Executed, Unfinished> {
+    let touch = kind.touch.map(|exptime| Expiry::new(exptime, on.now));
+    let fetched = fetch(on, touch, out, |record, out| write(on, kind, record, out))?;
     Ok(fetched.unwrap_or(Executed::Replied))
 }
 
@@ -63,40 +53,32 @@ fn classic(
 /// if there is no record: then nothing was written.
 #[inline]
 pub(crate) fn fetch(
-    executor: &Executor<'_>,
-    key: Key<'_>,
+    on: &Keyed<'_>,
     touch: Option<Expiry>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
 ) -> Result<Option<Executed>, Unfinished> {
     match touch {
-        None => read(executor, key, evidence, out, write),
-        Some(expiry) => read_and_touch(executor, key, expiry, evidence, out, write),
+        None => read(on, out, write),
+        Some(expiry) => read_and_touch(on, expiry, out, write),
     }
 }
 
 #[inline]
 fn read(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
+    on: &Keyed<'_>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
 ) -> Result<Option<Executed>, Unfinished> {
-    let hit = lookup::read(executor, key, Access::Use, evidence)?;
-    let counters = executor.counters;
+    let hit = lookup::read(on, Access::Use)?;
+    let counters = on.counters;
     let Some(hit) = hit else {
-        counters.cmd_get.add(1);
-        counters.get_misses.add(1);
-        if lookup::is_lost(evidence) {
-            counters.miss_from_extstore.add(1);
-        }
+        lookup::count_miss(on);
         return Ok(None);
     };
     let before = out.len();
     let executed = write(&hit.record, out);
-    let executed = lookup::if_whole(executor, key, evidence, executed, (out, before))?;
+    let executed = lookup::if_whole(on, executed, (out, before))?;
     counters.cmd_get.add(1);
     if executed.is_none() {
         counters.get_misses.add(1);
@@ -110,24 +92,20 @@ fn read(
 }
 
 fn read_and_touch(
-    executor: &Executor<'_>,
-    key: Key<'_>,
+    on: &Keyed<'_>,
     expiry: Expiry,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> Executed,
 ) -> Result<Option<Executed>, Unfinished> {
     let effects = Effects { touch: Some(expiry), ..Effects::default() };
     let before = out.len();
     let mut written = None;
-    let result = lookup::with_effects(executor, key, &effects, evidence, |seen| {
+    let result = lookup::with_effects(on, &effects, |seen| {
         written = Some(write(&seen.record, out));
     });
     let sent = result.and_then(|outcome| match (outcome, written) {
         // Without memory it is not touched, and who asked for that is not told that it was.
-        (Outcome::Found, Some(executed)) => {
-            lookup::if_whole(executor, key, evidence, executed, (out, before))
-        }
+        (Outcome::Found, Some(executed)) => lookup::if_whole(on, executed, (out, before)),
         _ => Ok(None),
     });
     if !matches!(sent, Ok(Some(_))) {
@@ -135,7 +113,7 @@ fn read_and_touch(
     }
     let executed = sent?;
     // As in memcached it is no get.
-    let counters = executor.counters;
+    let counters = on.counters;
     counters.cmd_touch.add(1);
     if executed.is_some() {
         counters.touch_hits.add(1);

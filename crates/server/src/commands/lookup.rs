@@ -1,12 +1,11 @@
 //! Reading a record, with what a read may change: its expiry, its marks, and, where it is missing,
 //! its existence.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Keyed, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::{Executed, LargeValue};
 use terrace_cache::{
-    Access, Body, Change, Chunks, Evidence, Hit, Key, Lookup, Manifest, NewRecord, NewValue,
-    Record, Update,
+    Access, Body, Change, Chunks, Evidence, Hit, Lookup, Manifest, NewRecord, NewValue, Record,
 };
 
 /// What a read may change.
@@ -63,16 +62,20 @@ pub(crate) struct Seen<'a> {
 
 /// Reads a record that nothing is done to; `None` if there is none.
 #[inline(always)]
-pub(crate) fn read<'a>(
-    executor: &Executor<'a>,
-    key: Key<'_>,
-    access: Access,
-    evidence: Option<Evidence<'a>>,
-) -> Result<Option<Hit<'a>>, Unfinished> {
-    match executor.session.get(key, executor.now, access, evidence) {
+pub(crate) fn read<'a>(on: &Keyed<'a>, access: Access) -> Result<Option<Hit<'a>>, Unfinished> {
+    match on.get(access) {
         Lookup::Hit(hit) => Ok(Some(hit)),
         Lookup::Miss => Ok(None),
         Lookup::Read(search) => Err(Unfinished::Read(search)),
+    }
+}
+
+/// Counts a get that found nothing.
+pub(crate) fn count_miss(on: &Keyed<'_>) {
+    on.counters.cmd_get.add(1);
+    on.counters.get_misses.add(1);
+    if is_lost(on.evidence) {
+        on.counters.miss_from_extstore.add(1);
     }
 }
 
@@ -87,20 +90,18 @@ pub(crate) fn is_lost(evidence: Option<Evidence<'_>>) -> bool {
 /// not be back yet after a start is missed, and stays.
 #[inline(always)]
 pub(crate) fn if_whole(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
+    on: &Keyed<'_>,
     executed: Executed,
     (out, before): (&mut Vec<u8>, usize),
 ) -> Result<Option<Executed>, Unfinished> {
-    if !executor.session.is_intact() {
+    if !on.session.is_intact() {
         // The record was lost while it was copied.
         out.truncate(before);
         return Ok(None);
     }
     let is_whole = match &executed {
         Executed::Replied => return Ok(Some(executed)),
-        Executed::Streams(large) => has_chunks(executor, key, evidence, large),
+        Executed::Streams(large) => has_chunks(on, large),
     };
     if !matches!(is_whole, Ok(true)) {
         out.truncate(before);
@@ -110,38 +111,30 @@ pub(crate) fn if_whole(
 
 #[inline(never)]
 fn has_chunks(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
+    on: &Keyed<'_>,
     LargeValue { manifest, pin, .. }: &LargeValue,
 ) -> Result<bool, Unfinished> {
-    let look = |pin| executor.session.look_for_chunks(manifest, pin);
+    let look = |pin| on.session.look_for_chunks(manifest, pin);
     match pin.as_ref().map_or(Chunks::Gone, look) {
         Chunks::There => Ok(true),
         Chunks::Recovering => Ok(false),
-        Chunks::Gone if forget(executor, key, manifest, evidence)? => Ok(false),
+        Chunks::Gone if forget(on, manifest)? => Ok(false),
         Chunks::Gone => Err(Unfinished::Wait),
     }
 }
 
 /// Removes a large item of which a chunk is lost, so that no later request finds what one has missed. Says whether
 /// it was still the key's.
-pub(crate) fn forget(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    manifest: &Manifest,
-    evidence: Option<Evidence<'_>>,
-) -> Result<bool, Unfinished> {
+pub(crate) fn forget(on: &Keyed<'_>, manifest: &Manifest) -> Result<bool, Unfinished> {
     let is_it = |hit: &Hit<'_>| matches!(hit.record.body(), Body::Chunked(m) if m == *manifest);
     let mut is_lost = false;
-    let update = executor.session.update(key, executor.now, evidence, false, |hit| {
+    let update = on.update(false, |hit| {
         is_lost = hit.as_ref().is_some_and(is_it);
         if is_lost { Change::Remove } else { Change::Keep }
     });
     match update {
-        Update::Read(search) => Err(Unfinished::Read(search)),
-        Update::Wait => Err(Unfinished::Wait),
-        Update::Done { .. } | Update::Full | Update::Recovering => Ok(is_lost),
+        Ok(_) | Err(Unfinished::Recovering) => Ok(is_lost),
+        Err(why) => Err(why),
     }
 }
 
@@ -162,17 +155,15 @@ pub(crate) enum Outcome {
 /// Reads a record and changes it as asked. `see` is shown a record that was found; what it writes
 /// counts only if this returns `Ok`.
 pub(crate) fn with_effects(
-    executor: &Executor<'_>,
-    key: Key<'_>,
+    on: &Keyed<'_>,
     effects: &Effects,
-    evidence: Option<Evidence<'_>>,
     see: impl FnOnce(&Seen<'_>),
 ) -> Result<Outcome, Unfinished> {
-    let now = executor.now;
+    let now = on.now;
     let mut outcome = Outcome::Missing;
     let mut manifest: Option<Manifest> = None;
     let place = &mut manifest;
-    let update = executor.session.update(key, now, evidence, false, |hit| match hit {
+    let update = on.update(false, |hit| match hit {
         Some(hit) => {
             outcome = Outcome::Found;
             let (seen, expiry) = look(effects, &hit, now);
@@ -192,21 +183,20 @@ pub(crate) fn with_effects(
         },
     });
     match (update, &mut outcome) {
-        (Update::Done { cas: new }, Outcome::Created { cas, .. }) => *cas = new,
-        (Update::Done { .. }, _) => {}
-        (Update::Read(search), _) => return Err(Unfinished::Read(search)),
-        (Update::Wait, _) => return Err(Unfinished::Wait),
+        (Ok(Some(new)), Outcome::Created { cas, .. }) => *cas = new,
+        (Ok(Some(_)), _) => {}
+        (Ok(None), outcome) => *outcome = Outcome::NoMemory,
         // Who only reads may miss it.
-        (Update::Recovering, _) if effects.touch.is_none() && effects.vivify.is_none() => {}
-        (Update::Recovering, _) => return Err(Unfinished::Recovering),
-        (Update::Full, outcome) => *outcome = Outcome::NoMemory,
+        (Err(Unfinished::Recovering), _) if effects.touch.is_none() && effects.vivify.is_none() => {
+        }
+        (Err(why), _) => return Err(why),
     }
     if outcome == Outcome::Found && !effects.leaves_no_trace {
         // After what `see` was shown, which is how it was before.
-        if let Lookup::Hit(hit) = executor.session.get(key, now, Access::Use, evidence)
+        if let Lookup::Hit(hit) = on.get(Access::Use)
             && let Body::Chunked(manifest) = hit.record.body()
         {
-            executor.session.use_chunks(&manifest, now);
+            on.session.use_chunks(&manifest, now);
         }
     }
     Ok(outcome)
@@ -215,15 +205,13 @@ pub(crate) fn with_effects(
 /// Gives a record a new expiry. `see` is shown the record; what it writes counts only if this
 /// returns `Ok`.
 pub(crate) fn touch(
-    executor: &Executor<'_>,
-    key: Key<'_>,
+    on: &Keyed<'_>,
     expiry: Expiry,
-    evidence: Option<Evidence<'_>>,
     see: impl FnOnce(&Seen<'_>),
 ) -> Result<Outcome, Unfinished> {
     let effects = Effects { touch: Some(expiry), ..Effects::default() };
-    let outcome = with_effects(executor, key, &effects, evidence, see)?;
-    let counters = executor.counters;
+    let outcome = with_effects(on, &effects, see)?;
+    let counters = on.counters;
     counters.cmd_touch.add(1);
     match outcome {
         Outcome::Found => counters.touch_hits.add(1),

@@ -1,8 +1,9 @@
 //! What `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms` do to a record.
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Executor, Keyed, Unfinished};
 use super::expiry::Expiry;
-use terrace_cache::{Body, Change, Evidence, Hit, Key, Manifest, NewRecord, NewValue, Run, Update};
+use crate::stats::counters::Counter;
+use terrace_cache::{Body, Change, Hit, Manifest, NewRecord, NewValue, Run};
 
 /// Under which condition, and how, a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,43 +62,33 @@ enum Decision {
 }
 
 /// Stores, or says why not.
-pub(crate) fn store(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    store: &Store<'_>,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Stored, Unfinished> {
+pub(crate) fn store(on: &Keyed<'_>, store: &Store<'_>) -> Result<Stored, Unfinished> {
     let is_blind = store.mode == Mode::Set && store.compare.is_none();
     let mut decision = Decision::Not(Stored::Refused);
-    let update = executor.session.update(key, executor.now, evidence, is_blind, |hit| {
+    let update = on.update(is_blind, |hit| {
         let change;
-        (change, decision) = decide(executor, store, hit);
+        (change, decision) = decide(on, store, hit);
         change
-    });
+    })?;
     let mut is_kept = true;
     let stored = match (update, decision) {
-        (Update::Read(search), _) => return Err(Unfinished::Read(search)),
-        (Update::Wait, _) => return Err(Unfinished::Wait),
-        (Update::Recovering, _) => return Err(Unfinished::Recovering),
-        (Update::Full, _) => {
+        (None, _) => {
             if is_blind {
-                forget(executor, key, evidence)?;
+                forget(on)?;
             }
             Stored::NoMemory
         }
-        (Update::Done { .. }, Decision::Not(reason)) => reason,
-        (Update::Done { .. }, Decision::Outgrows) => {
-            super::append::into_chunks(executor, key, store, evidence)?
-        }
-        (Update::Done { cas }, Decision::Stores { value_bytes, is_kept: kept }) => {
+        (Some(_), Decision::Not(reason)) => reason,
+        (Some(_), Decision::Outgrows) => super::append::into_chunks(on, store)?,
+        (Some(cas), Decision::Stores { value_bytes, is_kept: kept }) => {
             is_kept = kept;
             Stored::Done { cas, value_bytes }
         }
     };
-    count(executor, store, stored);
+    count(on, store, stored);
     let is_in_use = is_kept && matches!(stored, Stored::Done { .. });
     if let (NewValue::Chunked(manifest), false) = (store.value, is_in_use) {
-        let discard = |run: &Run| executor.session.discard_chunks(run.item, run.chunks);
+        let discard = |run: &Run| on.session.discard_chunks(run.item, run.chunks);
         manifest.runs.iter().for_each(discard);
     }
     Ok(stored)
@@ -204,44 +195,20 @@ fn count(executor: &Executor<'_>, store: &Store<'_>, stored: Stored) {
     }
 }
 
-/// Refuses a value that is too long, which was to replace the present one if `replaces` says so.
-pub(crate) fn refuse_too_large(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    replaces: bool,
-    evidence: Option<Evidence<'_>>,
-) -> Result<(), Unfinished> {
+/// Refuses a value, which was to replace the present one if `replaces` says so, and counts that.
+pub(crate) fn refuse(on: &Keyed<'_>, replaces: bool, counter: &Counter) -> Result<(), Unfinished> {
     if replaces {
-        forget(executor, key, evidence)?;
+        forget(on)?;
     }
-    executor.counters.store_too_large.add(1);
-    Ok(())
-}
-
-/// Refuses a value that there was no room for after a part of it had been stored.
-pub(crate) fn refuse_for_memory(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    replaces: bool,
-    evidence: Option<Evidence<'_>>,
-) -> Result<(), Unfinished> {
-    if replaces {
-        forget(executor, key, evidence)?;
-    }
-    executor.counters.store_no_memory.add(1);
+    counter.add(1);
     Ok(())
 }
 
 /// What a refused `set` would have replaced must not stay, or the client would go on reading what it
 /// meant to overwrite. Blind as that is, what is to go may have to be looked for.
-fn forget(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
-) -> Result<(), Unfinished> {
-    match executor.session.update(key, executor.now, evidence, true, |_| Change::Remove) {
-        Update::Read(search) => Err(Unfinished::Read(search)),
-        Update::Wait => Err(Unfinished::Wait),
-        Update::Done { .. } | Update::Full | Update::Recovering => Ok(()),
+fn forget(on: &Keyed<'_>) -> Result<(), Unfinished> {
+    match on.update(true, |_| Change::Remove) {
+        Ok(_) | Err(Unfinished::Recovering) => Ok(()),
+        Err(why) => Err(why),
     }
 }

@@ -3,7 +3,6 @@
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use crate::auth::sasl::{MECHANISMS, Step};
-use crate::commands::admin::After;
 use crate::commands::binary::admin;
 use terrace_protocol::binary::{Refused, Response, Sasl, Status};
 use terrace_protocol::{BinaryCommand, BinaryRequest, Request};
@@ -38,7 +37,10 @@ impl Connection {
             BinaryCommand::Noop => {
                 self.replies.append(|out| request.echo.put(out, &Response::default()));
             }
-            _ => return self.process_binary_admin(request, cx),
+            _ => {
+                return self
+                    .process_admin(cx, |executor, out| admin::execute(executor, request, out));
+            }
         }
         Ok(())
     }
@@ -83,25 +85,6 @@ impl Connection {
         };
         let response = Response { value: value.as_bytes(), ..Response::default() };
         self.replies.append(|out| request.echo.put_with(out, status, &response));
-        Ok(())
-    }
-
-    /// Executes what concerns the server, once everything before it is finished.
-    fn process_binary_admin(
-        &mut self,
-        request: &BinaryRequest<'_>,
-        cx: &mut Context,
-    ) -> Result<(), Stop> {
-        if !self.replies.is_settled() {
-            return Err(Stop::Blocked);
-        }
-        let executor = cx.executor();
-        match self.replies.append(|out| admin::execute(&executor, request, out)) {
-            After::GoOn => {}
-            After::Close => self.is_closing = true,
-            After::List(listing) => self.replies.reserve_listing(listing),
-            After::Watch(watcher) => self.watcher = Some(watcher),
-        }
         Ok(())
     }
 }

@@ -186,7 +186,7 @@ impl Connection {
             cx,
             id,
             (key, kind.is_write()),
-            |executor, out| keys::execute(kind, executor, key, None, out),
+            |on, out| keys::execute(kind, on, out),
             || Work::Read(kind),
         )
     }

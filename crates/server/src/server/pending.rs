@@ -6,7 +6,7 @@ use super::chunks::ChunkRead;
 use super::replies::SlotId;
 use super::slab::Id;
 use super::watch::Seen;
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Executor, Keyed, Unfinished};
 use crate::commands::keyed::{self, Executed, LargeValue};
 use crate::commands::keys::{self, ReadKind};
 use crate::commands::lookup;
@@ -156,22 +156,19 @@ impl Pending {
     #[inline]
     pub(crate) fn execute(
         &self,
-        executor: &Executor<'_>,
+        executor: Executor<'_>,
         reply: &mut Vec<u8>,
     ) -> Result<Answer, Unfinished> {
         let key = self.key(executor.session);
-        let evidence = self.lookup.evidence();
+        let on = &Keyed { executor, key, evidence: self.lookup.evidence() };
         let executed = match &self.work {
-            Work::Read(kind) => keys::execute(*kind, executor, key, evidence, reply)?,
+            Work::Read(kind) => keys::execute(*kind, on, reply)?,
             Work::Request { bytes, chunks } => {
-                let chunks = chunks.as_ref().map(NewValue::Chunked);
-                keyed::execute_bytes(executor, bytes, key, chunks, evidence, reply)?
+                keyed::execute_bytes(on, bytes, chunks.as_ref().map(NewValue::Chunked), reply)?
             }
-            Work::Refusal(bytes) => {
-                keyed::refuse_for_memory(executor, bytes, key, evidence, reply)?
-            }
+            Work::Refusal(bytes) => keyed::refuse_for_memory(on, bytes, reply)?,
             Work::Forget(manifest) => {
-                lookup::forget(executor, key, manifest, evidence)?;
+                lookup::forget(on, manifest)?;
                 return Ok(Answer::Forgotten);
             }
         };

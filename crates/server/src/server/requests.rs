@@ -8,11 +8,12 @@ use super::pending::Work;
 use super::slab::Id;
 use super::upload::Upload;
 use crate::commands::admin::{self, After};
+use crate::commands::executor::Executor;
 use crate::commands::keyed;
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
 use terrace_cache::{Intent, Key, NewValue};
-use terrace_protocol::{Admin, DataBlock, Parse, Parser, Reject, Request, reply};
+use terrace_protocol::{DataBlock, Parse, Parser, Reject, Request, reply};
 
 /// A request of a batch.
 struct Parcel<'i> {
@@ -259,7 +260,7 @@ impl Connection {
                 self.replies.append(|out| out.extend_from_slice(reply::META_NOOP));
             }
             Parse::Request { request: Request::Admin(admin), .. } => {
-                self.process_admin(admin, cx)?;
+                self.process_admin(cx, |executor, out| admin::execute(executor, admin, out))?;
             }
             Parse::Request { request: Request::Binary(request), .. }
                 if request.key().is_none() || !self.sasl.admits(request) =>
@@ -319,9 +320,9 @@ impl Connection {
             cx,
             id,
             (key, keyed::is_write(request)),
-            |executor, out| {
+            |on, out| {
                 let value = NewValue::Inline(value, &[]);
-                keyed::execute(executor, request, key, value, None, out)
+                keyed::execute(on, request, value, out)
             },
             || Work::request(parcel.bytes, None),
         )
@@ -329,12 +330,15 @@ impl Connection {
 
     /// Executes what is no matter of one key, once everything before it is finished.
     #[inline(never)]
-    fn process_admin(&mut self, admin: &Admin<'_>, cx: &mut Context) -> Result<(), Stop> {
+    pub(super) fn process_admin(
+        &mut self,
+        cx: &Context,
+        execute: impl FnOnce(&Executor<'_>, &mut Vec<u8>) -> After,
+    ) -> Result<(), Stop> {
         if !self.replies.is_settled() {
             return Err(Stop::Blocked);
         }
-        let executor = cx.executor();
-        match self.replies.append(|out| admin::execute(&executor, admin, out)) {
+        match self.replies.append(|out| execute(&cx.executor(), out)) {
             After::GoOn => {}
             After::Close => self.is_closing = true,
             After::List(listing) => self.replies.reserve_listing(listing),
@@ -360,9 +364,7 @@ impl Connection {
                 cx,
                 id,
                 (key, true),
-                |executor, out| {
-                    keyed::execute(executor, request, key, NewValue::Inline(&[], &[]), None, out)
-                },
+                |on, out| keyed::execute(on, request, NewValue::Inline(&[], &[]), out),
                 || Work::request(line, None),
             )?;
             self.mode = Mode::Swallow(block.bytes());

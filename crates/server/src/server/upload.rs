@@ -141,9 +141,9 @@ impl Connection {
             cx,
             id,
             (key, true),
-            |executor, out| {
+            |on, out| {
                 let chunks = Some(NewValue::Chunked(&manifest));
-                keyed::execute_bytes(executor, &upload.line, key, chunks, None, out)
+                keyed::execute_bytes(on, &upload.line, chunks, out)
             },
             || Work::request(&upload.line, Some(manifest.clone())),
         )

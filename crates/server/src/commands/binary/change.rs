@@ -3,19 +3,17 @@
 use super::Ended;
 use crate::commands::arith::{self as calculation, Arith, Calculated};
 use crate::commands::delete::{self as deletion, Delete, Deleted};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Keyed, Unfinished};
 use crate::commands::expiry::Expiry;
 use crate::commands::store::{self as storage, Mode, Store, Stored};
-use terrace_cache::{Evidence, Key, NewValue};
+use terrace_cache::NewValue;
 use terrace_protocol::Verb;
 use terrace_protocol::binary::{self, Status};
 
 pub(super) fn store(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &binary::Store<'_>,
-    key: Key<'_>,
     value: NewValue<'_>,
-    evidence: Option<Evidence<'_>>,
 ) -> Result<Ended, Unfinished> {
     let (mode, refused) = match request.verb {
         Verb::Set | Verb::Cas(_) => (Mode::Set, Status::NotStored),
@@ -24,8 +22,8 @@ pub(super) fn store(
         Verb::Append => (Mode::Append, Status::NotStored),
         Verb::Prepend => (Mode::Prepend, Status::NotStored),
     };
-    if u64::from(request.value_bytes) > executor.limits.item_bytes_max {
-        storage::refuse_too_large(executor, key, mode == Mode::Set, evidence)?;
+    if u64::from(request.value_bytes) > on.limits.item_bytes_max {
+        storage::refuse(on, mode == Mode::Set, &on.counters.store_too_large)?;
         return Ok(Ended::Failed(Status::TooLarge));
     }
     let store = Store {
@@ -36,13 +34,13 @@ pub(super) fn store(
         },
         value,
         client_flags: request.client_flags,
-        expiry: Expiry::unsigned(request.exptime, executor.now),
+        expiry: Expiry::unsigned(request.exptime, on.now),
         compare: request.compare,
         assign: None,
         invalidate: false,
         vivify: None,
     };
-    Ok(match storage::store(executor, key, &store, evidence)? {
+    Ok(match storage::store(on, &store)? {
         Stored::Done { cas, .. } => Ended::Done { cas, number: None },
         Stored::Refused => Ended::Failed(refused),
         Stored::Exists => Ended::Failed(Status::Exists),
@@ -51,14 +49,9 @@ pub(super) fn store(
     })
 }
 
-pub(super) fn delete(
-    executor: &Executor<'_>,
-    compare: Option<u64>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Ended, Unfinished> {
+pub(super) fn delete(on: &Keyed<'_>, compare: Option<u64>) -> Result<Ended, Unfinished> {
     let delete = Delete { compare, ..Delete::default() };
-    Ok(match deletion::delete(executor, key, &delete, evidence)? {
+    Ok(match deletion::delete(on, &delete)? {
         Deleted::Done => Ended::Done { cas: 0, number: None },
         Deleted::NotFound => Ended::Failed(Status::NotFound),
         Deleted::Exists => Ended::Failed(Status::Exists),
@@ -66,13 +59,8 @@ pub(super) fn delete(
     })
 }
 
-pub(super) fn arith(
-    executor: &Executor<'_>,
-    request: &binary::Arith<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
-) -> Result<Ended, Unfinished> {
-    let expiry = |exptime| Expiry::unsigned(exptime, executor.now);
+pub(super) fn arith(on: &Keyed<'_>, request: &binary::Arith<'_>) -> Result<Ended, Unfinished> {
+    let expiry = |exptime| Expiry::unsigned(exptime, on.now);
     let arith = Arith {
         increments: request.increments,
         delta: request.delta,
@@ -81,7 +69,7 @@ pub(super) fn arith(
         create: request.create.map(|(initial, exptime)| (initial, expiry(exptime))),
         expiry: None,
     };
-    Ok(match calculation::calculate(executor, key, &arith, evidence)? {
+    Ok(match calculation::calculate(on, &arith)? {
         Calculated::Stored { number, cas, .. } => Ended::Done { cas, number: Some(number) },
         Calculated::NotFound => Ended::Failed(Status::NotFound),
         Calculated::NotNumeric => Ended::Failed(Status::NotNumeric),

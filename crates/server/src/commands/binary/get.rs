@@ -1,40 +1,36 @@
 //! GET, GETK, GAT, GATK, TOUCH.
 
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Executor, Keyed, Unfinished};
 use crate::commands::expiry::Expiry;
 use crate::commands::keyed::Executed;
 use crate::commands::keys;
 use crate::commands::lookup::{self, Outcome};
-use terrace_cache::{Body, Evidence, Key, Record};
+use terrace_cache::{Body, Record};
 use terrace_protocol::BinaryRequest;
 use terrace_protocol::binary::{Echo, Get, Response, Status};
 
 /// GET, which is asked for most.
 #[inline]
 pub(crate) fn plain_get(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     echo: Echo,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let plain = Get { key: b"", with_key: false, touch: None };
-    get(executor, (echo, false), &plain, key, evidence, out)
+    get(on, (echo, false), &plain, out)
 }
 
 /// Of `asker` what its response repeats, and whether it is a quiet request.
 #[inline]
 pub(super) fn get(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     asker: (Echo, bool),
     get: &Get<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let touch = get.touch.map(|exptime| Expiry::unsigned(exptime, executor.now));
-    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(executor, asker, get, record, out);
-    if let Some(executed) = keys::fetch(executor, key, touch, evidence, out, write)? {
+    let touch = get.touch.map(|exptime| Expiry::unsigned(exptime, on.now));
+    let write = |record: &Record<'_>, out: &mut Vec<u8>| write(on, asker, get, record, out);
+    if let Some(executed) = keys::fetch(on, touch, out, write)? {
         return Ok(executed);
     }
     write_miss(asker, get, out);
@@ -83,16 +79,14 @@ fn write_miss((echo, quiet): (Echo, bool), get: &Get<'_>, out: &mut Vec<u8>) {
 }
 
 pub(super) fn touch(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &BinaryRequest<'_>,
     exptime: u32,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let expiry = Expiry::unsigned(exptime, executor.now);
+    let expiry = Expiry::unsigned(exptime, on.now);
     let mut seen = None;
-    let outcome = lookup::touch(executor, key, expiry, evidence, |record| {
+    let outcome = lookup::touch(on, expiry, |record| {
         seen = Some((record.record.client_flags, record.record.cas));
     })?;
     match (outcome, seen) {

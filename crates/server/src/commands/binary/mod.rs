@@ -6,31 +6,29 @@ mod get;
 
 pub(crate) use get::plain_get;
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Keyed, Unfinished};
 use super::keyed::Executed;
-use terrace_cache::{Evidence, Key, NewValue};
+use terrace_cache::NewValue;
 use terrace_protocol::binary::{Response, Status};
 use terrace_protocol::{BinaryCommand, BinaryRequest, Verb};
 
 /// Executes a request for one key; `value` is that of a store.
 pub(crate) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &BinaryRequest<'_>,
-    key: Key<'_>,
     value: NewValue<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let ended = match &request.command {
         BinaryCommand::Get(get) => {
-            return get::get(executor, (request.echo, request.quiet), get, key, evidence, out);
+            return get::get(on, (request.echo, request.quiet), get, out);
         }
         BinaryCommand::Touch { exptime, .. } => {
-            return get::touch(executor, request, *exptime, key, evidence, out);
+            return get::touch(on, request, *exptime, out);
         }
-        BinaryCommand::Store(store) => change::store(executor, store, key, value, evidence)?,
-        BinaryCommand::Delete { compare, .. } => change::delete(executor, *compare, key, evidence)?,
-        BinaryCommand::Arith(arith) => change::arith(executor, arith, key, evidence)?,
+        BinaryCommand::Store(store) => change::store(on, store, value)?,
+        BinaryCommand::Delete { compare, .. } => change::delete(on, *compare)?,
+        BinaryCommand::Arith(arith) => change::arith(on, arith)?,
         _ => return Ok(Executed::Replied),
     };
     match ended {

@@ -2,18 +2,16 @@
 
 use super::{created_expiry, expiry, operand, write_code, write_flags, write_time_left};
 use crate::commands::arith::{self, Arith, Calculated};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Executor, Keyed, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::commands::number::Digits;
-use terrace_cache::{Evidence, Key};
+
 use terrace_protocol::reply::{self, MetaReply};
 use terrace_protocol::{MetaMode, MetaRequest};
 
 pub(super) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
@@ -22,13 +20,13 @@ pub(super) fn execute(
         delta: flags.delta,
         compare: operand(flags, b'C', flags.compare),
         assign: operand(flags, b'E', flags.assign),
-        create: created_expiry(executor, flags).map(|expiry| (flags.initial, expiry)),
-        expiry: expiry(executor, flags, b'T', flags.exptime),
+        create: created_expiry(on, flags).map(|expiry| (flags.initial, expiry)),
+        expiry: expiry(on, flags, b'T', flags.exptime),
     };
-    match arith::calculate(executor, key, &arith, evidence)? {
+    match arith::calculate(on, &arith)? {
         Calculated::Stored { .. } if flags.has(b'q') => {}
         Calculated::Stored { number, cas, expires } => {
-            write(executor, request, number, (cas, expires), out);
+            write(on, request, number, (cas, expires), out);
         }
         Calculated::NotFound => write_code(out, b"NF", request),
         Calculated::Exists => write_code(out, b"EX", request),

@@ -1,27 +1,25 @@
 //! `me`.
 
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Keyed, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::commands::lookup;
 use std::io::Write;
-use terrace_cache::{Access, Evidence, Key};
+use terrace_cache::Access;
 use terrace_protocol::{MetaRequest, reply};
 
 pub(super) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let Some(hit) = lookup::read(executor, key, Access::Peek, evidence)? else {
+    let Some(hit) = lookup::read(on, Access::Peek)? else {
         out.extend_from_slice(reply::META_MISS);
         return Ok(Executed::Replied);
     };
     let record = hit.record;
     let left = match record.expires {
         0 => -1,
-        expires => i64::from(expires) - i64::from(executor.now),
+        expires => i64::from(expires) - i64::from(on.now),
     };
     let fetched = if hit.fetched { "yes" } else { "no" };
     let size = record.key.len() as u64 + record.value_bytes();

@@ -2,16 +2,14 @@
 
 use super::{expiry, operand, write_code};
 use crate::commands::delete::{self, Delete, Deleted};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Keyed, Unfinished};
 use crate::commands::keyed::Executed;
-use terrace_cache::{Evidence, Key};
+
 use terrace_protocol::MetaRequest;
 
 pub(super) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
@@ -20,15 +18,15 @@ pub(super) fn execute(
         assign: operand(flags, b'E', flags.assign),
         invalidate: flags.has(b'I'),
         empty: operand(flags, b'x', flags.client_flags),
-        expiry: expiry(executor, flags, b'T', flags.exptime),
+        expiry: expiry(on, flags, b'T', flags.exptime),
     };
-    let code = match delete::delete(executor, key, &delete, evidence)? {
+    let code = match delete::delete(on, &delete)? {
         Deleted::Done if flags.has(b'q') => return Ok(Executed::Replied),
         Deleted::Done => b"HD",
         Deleted::NotFound => b"NF",
         Deleted::Exists => {
             // As in memcached; the binary protocol does not count it.
-            executor.counters.delete_misses.add(1);
+            on.counters.delete_misses.add(1);
             b"EX"
         }
         Deleted::NotStored => b"NS",

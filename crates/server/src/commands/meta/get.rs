@@ -1,10 +1,10 @@
 //! `mg`.
 
 use super::{created_expiry, expiry, is_behind, operand, write_code, write_flags, write_time_left};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Executor, Keyed, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::commands::lookup::{self, Effects, Outcome, Recache, Seen};
-use terrace_cache::{Access, Body, Evidence, Hit, Key};
+use terrace_cache::{Access, Body, Hit};
 use terrace_protocol::reply::{self, MetaReply};
 use terrace_protocol::{MetaFlags, MetaRequest};
 
@@ -14,74 +14,70 @@ pub(crate) fn changes(flags: &MetaFlags<'_>) -> bool {
 }
 
 pub(super) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     if changes(&request.flags) {
-        return with_effects(executor, request, key, None, evidence, out);
+        return with_effects(on, request, None, out);
     }
     let access = if request.flags.has(b'u') { Access::Peek } else { Access::Use };
-    let Some(hit) = lookup::read(executor, key, access, evidence)? else {
-        return Ok(missing(executor, request, evidence, out));
+    let Some(hit) = lookup::read(on, access)? else {
+        return Ok(missing(on, request, out));
     };
     if hit.record.stale && !hit.record.win_sent {
         // The first to see it so wins the right to renew it, which is noted in the record.
         let before = Some((hit.fetched, hit.idle_seconds));
-        return with_effects(executor, request, key, before, evidence, out);
+        return with_effects(on, request, before, out);
     }
     let Hit { record, fetched, idle_seconds, from_dram } = hit;
     let seen = Seen { record, expires: record.expires, fetched, idle_seconds, won: false };
     let before = out.len();
-    let executed = write(executor, request, &seen, out);
-    let Some(executed) = lookup::if_whole(executor, key, evidence, executed, (out, before))? else {
-        return Ok(missing(executor, request, evidence, out));
+    let executed = write(on, request, &seen, out);
+    let Some(executed) = lookup::if_whole(on, executed, (out, before))? else {
+        return Ok(missing(on, request, out));
     };
-    found(executor, request, from_dram);
+    found(on, request, from_dram);
     Ok(executed)
 }
 
 fn with_effects(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
     before: Option<(bool, u32)>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
     let mut effects = Effects {
-        touch: expiry(executor, flags, b'T', flags.exptime),
-        vivify: created_expiry(executor, flags),
+        touch: expiry(on, flags, b'T', flags.exptime),
+        vivify: created_expiry(on, flags),
         assign: operand(flags, b'E', flags.assign),
         can_win: true,
         leaves_no_trace: flags.has(b'u'),
-        recache: expiry(executor, flags, b'R', flags.recache)
+        recache: expiry(on, flags, b'R', flags.recache)
             .map(|expiry| Recache::new(expiry, is_behind(flags, b'R', b'T'))),
         before,
     };
     let before = out.len();
-    let (mut outcome, mut written) = see(executor, request, key, &effects, evidence, out)?;
+    let (mut outcome, mut written) = see(on, request, &effects, out)?;
     if outcome == Outcome::NoMemory && effects.touch.is_none() && effects.vivify.is_none() {
         // Nothing can be noted in the record: nobody wins, and it is read all the same.
         effects.can_win = false;
-        (outcome, written) = see(executor, request, key, &effects, evidence, out)?;
+        (outcome, written) = see(on, request, &effects, out)?;
     }
     match (outcome, written) {
         (Outcome::Found, Some(executed)) => {
             let place = (&mut *out, before);
-            if let Some(executed) = lookup::if_whole(executor, key, evidence, executed, place)? {
-                found(executor, request, evidence.is_none());
+            if let Some(executed) = lookup::if_whole(on, executed, place)? {
+                found(on, request, on.evidence.is_none());
                 return Ok(executed);
             }
         }
         (Outcome::Created { cas, expires }, _) => {
-            write_created(executor, request, (cas, expires), out);
+            write_created(on, request, (cas, expires), out);
             // memcached finds what it has just created.
-            executor.counters.cmd_get.add(1);
-            executor.counters.get_hits.add(1);
+            on.counters.cmd_get.add(1);
+            on.counters.get_hits.add(1);
             return Ok(Executed::Replied);
         }
         (Outcome::NoMemory, _) => {
@@ -90,22 +86,20 @@ fn with_effects(
         }
         _ => {}
     }
-    Ok(missing(executor, request, evidence, out))
+    Ok(missing(on, request, out))
 }
 
 /// Reads a record with its effects; what was written of it stays only if they took place.
 fn see(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
     effects: &Effects,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<(Outcome, Option<Executed>), Unfinished> {
     let before = out.len();
     let mut written = None;
-    let result = lookup::with_effects(executor, key, effects, evidence, |seen| {
-        written = Some(write(executor, request, seen, out));
+    let result = lookup::with_effects(on, effects, |seen| {
+        written = Some(write(on, request, seen, out));
     });
     if !matches!(result, Ok(Outcome::Found)) {
         out.truncate(before);
@@ -193,13 +187,8 @@ fn write_created(
     }
 }
 
-fn missing(
-    executor: &Executor<'_>,
-    request: &MetaRequest<'_>,
-    evidence: Option<Evidence<'_>>,
-    out: &mut Vec<u8>,
-) -> Executed {
-    count_miss(executor, evidence);
+fn missing(on: &Keyed<'_>, request: &MetaRequest<'_>, out: &mut Vec<u8>) -> Executed {
+    lookup::count_miss(on);
     write_miss(request, out);
     Executed::Replied
 }
@@ -222,14 +211,5 @@ fn found(executor: &Executor<'_>, request: &MetaRequest<'_>, from_dram: bool) {
     } else {
         counters.cmd_get.add(1);
         counters.get_hits.add(1);
-    }
-}
-
-fn count_miss(executor: &Executor<'_>, evidence: Option<Evidence<'_>>) {
-    let counters = executor.counters;
-    counters.cmd_get.add(1);
-    counters.get_misses.add(1);
-    if lookup::is_lost(evidence) {
-        counters.miss_from_extstore.add(1);
     }
 }

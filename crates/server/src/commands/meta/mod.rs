@@ -6,46 +6,39 @@ mod delete;
 pub(crate) mod get;
 mod set;
 
-use super::executor::{Executor, Unfinished};
+use super::executor::{Executor, Keyed, Unfinished};
 use super::expiry::Expiry;
 use super::keyed::Executed;
-use terrace_cache::{Evidence, Key, NewValue};
+use terrace_cache::NewValue;
 use terrace_protocol::reply::MetaReply;
 use terrace_protocol::{MetaCommand, MetaFlags, MetaRequest};
 
 /// Executes a meta command; `value` is that of a store.
 pub(crate) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
     value: NewValue<'_>,
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let executed = match request.command {
-        MetaCommand::Get => get::execute(executor, request, key, evidence, out)?,
+        MetaCommand::Get => get::execute(on, request, out)?,
         MetaCommand::Set { value_bytes } => {
-            set::execute(executor, request, key, (value, value_bytes.into()), evidence, out)?
+            set::execute(on, request, (value, value_bytes.into()), out)?
         }
-        MetaCommand::Delete => delete::execute(executor, request, key, evidence, out)?,
-        MetaCommand::Arith => arith::execute(executor, request, key, evidence, out)?,
-        MetaCommand::Debug => debug::execute(executor, request, key, evidence, out)?,
+        MetaCommand::Delete => delete::execute(on, request, out)?,
+        MetaCommand::Arith => arith::execute(on, request, out)?,
+        MetaCommand::Debug => debug::execute(on, request, out)?,
     };
-    executor.counters.cmd_meta.add(1);
+    on.counters.cmd_meta.add(1);
     Ok(executed)
 }
 
 /// Executes `mg <key> v`.
 #[inline(never)]
-pub(crate) fn get_value(
-    executor: &Executor<'_>,
-    key: Key<'_>,
-    evidence: Option<Evidence<'_>>,
-    out: &mut Vec<u8>,
-) -> Result<Executed, Unfinished> {
-    let request = MetaRequest::of_value(key.bytes());
-    let executed = get::execute(executor, &request, key, evidence, out)?;
-    executor.counters.cmd_meta.add(1);
+pub(crate) fn get_value(on: &Keyed<'_>, out: &mut Vec<u8>) -> Result<Executed, Unfinished> {
+    let request = MetaRequest::of_value(on.key.bytes());
+    let executed = get::execute(on, &request, out)?;
+    on.counters.cmd_meta.add(1);
     Ok(executed)
 }
 

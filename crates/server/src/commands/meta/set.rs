@@ -1,25 +1,23 @@
 //! `ms`.
 
 use super::{expiry, operand, write_flags};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Keyed, Unfinished};
 use crate::commands::expiry::Expiry;
 use crate::commands::keyed::Executed;
 use crate::commands::store::{self, Mode, Store, Stored};
-use terrace_cache::{Evidence, Key, NewValue};
+use terrace_cache::NewValue;
 use terrace_protocol::reply::{self, MetaReply};
 use terrace_protocol::{MetaMode, MetaRequest};
 
 pub(super) fn execute(
-    executor: &Executor<'_>,
+    on: &Keyed<'_>,
     request: &MetaRequest<'_>,
-    key: Key<'_>,
     (value, value_bytes): (NewValue<'_>, u64),
-    evidence: Option<Evidence<'_>>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
     let flags = &request.flags;
-    if value_bytes > executor.limits.item_bytes_max {
-        store::refuse_too_large(executor, key, true, evidence)?;
+    if value_bytes > on.limits.item_bytes_max {
+        store::refuse(on, true, &on.counters.store_too_large)?;
         out.extend_from_slice(reply::TOO_LARGE);
         return Ok(Executed::Replied);
     }
@@ -33,13 +31,13 @@ pub(super) fn execute(
         },
         value,
         client_flags: flags.client_flags,
-        expiry: expiry(executor, flags, b'T', flags.exptime).unwrap_or(Expiry::At(0)),
+        expiry: expiry(on, flags, b'T', flags.exptime).unwrap_or(Expiry::At(0)),
         compare: operand(flags, b'C', flags.compare),
         assign: operand(flags, b'E', flags.assign),
         invalidate: flags.has(b'I'),
-        vivify: expiry(executor, flags, b'N', flags.vivify),
+        vivify: expiry(on, flags, b'N', flags.vivify),
     };
-    let stored = store::store(executor, key, &store, evidence)?;
+    let stored = store::store(on, &store)?;
     let (code, cas, value_bytes) = match stored {
         Stored::Done { cas, value_bytes } => (b"HD", cas, value_bytes),
         Stored::Refused => (b"NS", 0, value_bytes),

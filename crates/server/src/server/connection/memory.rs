@@ -91,7 +91,7 @@ impl Connection {
             cx,
             id,
             (key, true),
-            |executor, out| keyed::refuse_for_memory(executor, line, key, None, out),
+            |on, out| keyed::refuse_for_memory(on, line, out),
             || Work::Refusal(line.into()),
         )
     }

@@ -1,7 +1,7 @@
 //! What a request does: at once, or when its drive has answered.
 
 use super::{Connection, Stop};
-use crate::commands::executor::{Executor, Unfinished};
+use crate::commands::executor::{Keyed, Unfinished};
 use crate::commands::keyed::Executed;
 use crate::server::buffers::Runs;
 use crate::server::context::Context;
@@ -21,7 +21,7 @@ impl Connection {
         cx: &mut Context,
         id: Id,
         (key, is_write): (Key<'_>, bool),
-        run: impl FnOnce(&Executor<'_>, &mut Vec<u8>) -> Result<Executed, Unfinished>,
+        run: impl FnOnce(&Keyed<'_>, &mut Vec<u8>) -> Result<Executed, Unfinished>,
         work: impl FnOnce() -> Work,
     ) -> Result<(), Stop> {
         if self.conflicts.holds_back(key.hash(), is_write) {
@@ -34,7 +34,7 @@ impl Connection {
         let since = cx.stats.latency.sample();
         let out = self.replies.open();
         let before = out.len();
-        let result = run(&cx.executor(), out);
+        let result = run(&Keyed { executor: cx.executor(), key, evidence: None }, out);
         if is_looked_at && result.is_ok() {
             let reply = &out[before..];
             cx.shared.tell_command(self.socket.number(), self.about, key.bytes(), reply);

@@ -131,7 +131,7 @@ impl Worker {
         if self.cx.shared.looks_at_commands() {
             operation.look(&self.cx.executor());
         }
-        let result = operation.execute(&self.cx.executor(), &mut self.reply);
+        let result = operation.execute(self.cx.executor(), &mut self.reply);
         let is_late = operation.began.elapsed() >= RECOVERY_PATIENCE;
         if matches!(result, Err(Unfinished::Recovering)) && is_late {
             self.release_read(&mut operation);
