@@ -93,6 +93,8 @@ pub(crate) enum Mode {
 
 /// A connection and what it is in the middle of.
 pub(crate) struct Connection {
+    /// Its worker's name for it.
+    pub(super) id: Id,
     socket: Socket,
     /// Events are told to it.
     pub(super) watcher: Option<Arc<Watcher>>,
@@ -151,8 +153,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Begins to talk with `client`.
-    pub(crate) fn new(socket: Socket, client: Arc<Client>, settings: &Settings) -> Self {
+    pub(crate) fn new(id: Id, socket: Socket, client: Arc<Client>, settings: &Settings) -> Self {
         Self {
+            id,
             socket,
             input: Input::default(),
             replies: Replies::default(),
@@ -209,21 +212,21 @@ impl Connection {
 
     /// Executes what was received, within limits, and sends what there is to send.
     #[inline(never)]
-    pub(crate) fn turn(&mut self, id: Id, cx: &mut Context) -> Turn {
+    pub(crate) fn turn(&mut self, cx: &mut Context) -> Turn {
         if cx.is_tight() && self.must_wait_for_client() {
-            self.do_with_little(id, cx);
+            self.do_with_little(cx);
             return Turn::Idle;
         }
         if !self.replies.has_memory() {
             self.replies.give_memory(cx.buffers.take());
         }
         // An error of the socket ends it: nobody is left to be told.
-        let turn = if self.has_failed { None } else { self.advance(id, cx).ok() };
+        let turn = if self.has_failed { None } else { self.advance(cx).ok() };
         self.has_failed = turn.is_none();
         let turn = turn.unwrap_or(Turn::Close);
         if self.watcher.is_some() && !self.is_listed {
             self.is_listed = true;
-            cx.watching.push(id);
+            cx.watching.push(self.id);
         }
         self.client.note(self.state(), self.replies.waiting(), cx.now);
         if self.input.is_empty() && self.input.capacity() > 0 {
@@ -234,7 +237,7 @@ impl Connection {
         }
         match cx.is_tight() {
             false => self.account(cx),
-            true => self.do_with_little(id, cx),
+            true => self.do_with_little(cx),
         }
         turn
     }
@@ -266,8 +269,8 @@ impl Connection {
         cx.hold(std::mem::replace(&mut self.held, held), held);
     }
 
-    fn advance(&mut self, id: Id, cx: &mut Context) -> io::Result<Turn> {
-        let stop = self.execute_received(id, cx)?;
+    fn advance(&mut self, cx: &mut Context) -> io::Result<Turn> {
+        let stop = self.execute_received(cx)?;
         let was_full = stop == Stop::Blocked && self.is_full(cx);
         self.awaits_listing = false;
         let mut has_more_to_stream = false;
@@ -282,7 +285,7 @@ impl Connection {
             if !std::mem::replace(&mut self.is_long, true) {
                 return Ok(Turn::More);
             }
-            self.read_ahead(id, cx);
+            self.read_ahead(cx);
         }
         if stop == Stop::Yield && self.gathers_replies() {
             cx.stats.counters.conn_yields.add(1);
@@ -290,7 +293,7 @@ impl Connection {
         }
         self.yields = 0;
         let may_hold = !self.replies.is_settled() || self.held_since.is_some();
-        if may_hold && matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(id, cx) {
+        if may_hold && matches!(stop, Stop::Starved | Stop::Blocked) && self.holds_replies(cx) {
             return Ok(Turn::Idle);
         }
         // An answer must not reach the client before what it acknowledges is safe.
@@ -308,7 +311,7 @@ impl Connection {
             if self.is_broken {
                 return Ok(Turn::Close);
             }
-            has_finished = self.go_on_with_streams(is_sent, id, cx);
+            has_finished = self.go_on_with_streams(is_sent, cx);
             has_more_to_stream |= self.replies.has_ready_stream();
         }
         if is_sent && self.is_over(stop) {
@@ -353,7 +356,7 @@ impl Connection {
     /// Whether what could be sent waits a moment for the replies behind it, as it does in memcached: to send
     /// each of them alone takes the kernel longer than all of them take us. What was found in DRAM waits only
     /// while the worker has something else to do.
-    fn holds_replies(&mut self, id: Id, cx: &mut Context) -> bool {
+    fn holds_replies(&mut self, cx: &mut Context) -> bool {
         let may_hold = !std::mem::take(&mut self.is_released)
             && (1..SEND_BYTES).contains(&self.replies.sendable())
             && !self.replies.is_settled()
@@ -364,7 +367,11 @@ impl Connection {
             None if may_hold => {
                 let now = Instant::now();
                 self.held_since = Some(now);
-                cx.held.push_back(Held { id, since: now, has_prompt: self.replies.has_prompt() });
+                cx.held.push_back(Held {
+                    id: self.id,
+                    since: now,
+                    has_prompt: self.replies.has_prompt(),
+                });
                 true
             }
             _ => {
@@ -381,7 +388,7 @@ impl Connection {
     }
 
     /// Executes what was received, and receives more.
-    fn execute_received(&mut self, id: Id, cx: &mut Context) -> io::Result<Stop> {
+    fn execute_received(&mut self, cx: &mut Context) -> io::Result<Stop> {
         let most = cx.shared.settings.requests_per_event;
         let (mut budget, mut receives) = (most, 0);
         let stop = loop {
@@ -390,11 +397,11 @@ impl Connection {
                 self.is_readable && self.needed == 0 && self.input.is_empty() && !self.is_held(cx);
             let stop = match has_nothing {
                 true => Stop::Starved,
-                false => self.process(id, cx, &mut budget),
+                false => self.process(cx, &mut budget),
             };
             match stop {
-                Stop::Starved if self.needed > 0 && self.lacks_memory(id, cx) => {
-                    match self.refuse_value(id, cx) {
+                Stop::Starved if self.needed > 0 && self.lacks_memory(cx) => {
+                    match self.refuse_value(cx) {
                         Ok(()) => {}
                         Err(stop) => break stop,
                     }
@@ -477,7 +484,7 @@ impl Connection {
     }
 
     /// Cleans up; the socket closes itself.
-    pub(crate) fn close(mut self, id: Id, cx: &mut Context, is_idle: bool) {
+    pub(crate) fn close(mut self, cx: &mut Context, is_idle: bool) {
         if !self.is_datagram() {
             cx.shared.clients.remove(self.number());
             let reason = match is_idle {
@@ -492,7 +499,7 @@ impl Connection {
             self.socket.close();
         }
         cx.hold(self.held, 0);
-        cx.let_in.take_if(|let_in| *let_in == id);
+        cx.let_in.take_if(|let_in| *let_in == self.id);
         self.note_streamed(0, cx);
         if let Mode::Upload(upload) = &self.mode {
             upload.discard(&cx.executor());

@@ -6,7 +6,6 @@
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use super::pending::Work;
-use super::slab::Id;
 use crate::commands::keys::{self, ReadKind};
 use crate::stats::latency::Command;
 use arrayvec::ArrayVec;
@@ -37,7 +36,6 @@ impl Connection {
     pub(super) fn process_gets(
         &mut self,
         input: &[u8],
-        id: Id,
         cx: &mut Context,
         budget: &mut u32,
     ) -> (usize, Result<(), Stop>) {
@@ -65,12 +63,12 @@ impl Connection {
         self.command = Command::Get;
         let (read, result) = match form {
             PlainGet::Classic => {
-                self.read_keys(|_| ReadKind::Classic(KeysKind::GET), &batch, reply::END, id, cx)
+                self.read_keys(|_| ReadKind::Classic(KeysKind::GET), &batch, reply::END, cx)
             }
-            PlainGet::Meta => self.read_keys(|_| ReadKind::MetaValue, &batch, b"", id, cx),
+            PlainGet::Meta => self.read_keys(|_| ReadKind::MetaValue, &batch, b"", cx),
             PlainGet::Binary => {
                 let kind = |at: usize| ReadKind::Binary(Echo::of(&input[at..]));
-                self.read_keys(kind, &batch, b"", id, cx)
+                self.read_keys(kind, &batch, b"", cx)
             }
         };
         // No more than the limit, see above.
@@ -85,11 +83,10 @@ impl Connection {
         keys: &Keys<'_>,
         first: Option<Key<'_>>,
         bytes: &[u8],
-        id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
         if let (Some(key), true) = (first, keys.is_single) {
-            self.read_key(ReadKind::Classic(keys.kind), key, id, cx)?;
+            self.read_key(ReadKind::Classic(keys.kind), key, cx)?;
             self.replies.append(|out| out.extend_from_slice(reply::END));
             return Ok(bytes.len());
         }
@@ -106,12 +103,11 @@ impl Connection {
     pub(super) fn process_keys(
         &mut self,
         left: KeysLeft,
-        id: Id,
         cx: &mut Context,
         budget: &mut u32,
     ) -> Result<(), Stop> {
         let input = std::mem::take(&mut self.input);
-        let (consumed, result) = self.read_text(&input.unread()[..left.text], left, id, cx);
+        let (consumed, result) = self.read_text(&input.unread()[..left.text], left, cx);
         self.input = input;
         self.input.consume(consumed);
         *budget = budget.saturating_sub(1);
@@ -123,7 +119,6 @@ impl Connection {
         &mut self,
         text: &[u8],
         left: KeysLeft,
-        id: Id,
         cx: &mut Context,
     ) -> (usize, Result<(), Stop>) {
         let mut batch = Batch::new();
@@ -133,7 +128,7 @@ impl Connection {
         {
             batch.push((cx.session.key(word), text.len() - words.rest().len()));
         }
-        let (read, result) = self.read_keys(|_| ReadKind::Classic(left.kind), &batch, b"", id, cx);
+        let (read, result) = self.read_keys(|_| ReadKind::Classic(left.kind), &batch, b"", cx);
         let mut consumed = taken(&batch[..read]);
         self.mode = Mode::Keys(KeysLeft { text: left.text - consumed, ..left });
         if result.is_ok() && !batch.is_full() {
@@ -154,7 +149,6 @@ impl Connection {
         kind: impl Fn(usize) -> ReadKind,
         batch: &Batch<'_>,
         end: &[u8],
-        id: Id,
         cx: &mut Context,
     ) -> (usize, Result<(), Stop>) {
         if batch.len() > 1 {
@@ -165,7 +159,7 @@ impl Connection {
                 return (read, Err(Stop::Blocked));
             }
             let begin = read.checked_sub(1).map_or(0, |before| batch[before].1);
-            if let Err(stop) = self.read_key(kind(begin), *key, id, cx) {
+            if let Err(stop) = self.read_key(kind(begin), *key, cx) {
                 return (read, Err(stop));
             }
             if !end.is_empty() {
@@ -175,16 +169,9 @@ impl Connection {
         (batch.len(), Ok(()))
     }
 
-    fn read_key(
-        &mut self,
-        kind: ReadKind,
-        key: Key<'_>,
-        id: Id,
-        cx: &mut Context,
-    ) -> Result<(), Stop> {
+    fn read_key(&mut self, kind: ReadKind, key: Key<'_>, cx: &mut Context) -> Result<(), Stop> {
         self.begin(
             cx,
-            id,
             (key, kind.is_write()),
             |on, out| keys::execute(kind, on, out),
             || Work::Read(kind),

@@ -5,7 +5,6 @@ use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use super::keys::BATCH;
 use super::pending::Work;
-use super::slab::Id;
 use super::upload::Upload;
 use crate::commands::admin::{self, After};
 use crate::commands::executor::Executor;
@@ -48,7 +47,7 @@ type Batch<'i> = ArrayVec<Parcel<'i>, BATCH>;
 
 impl Connection {
     /// Executes what was received, until something is missing.
-    pub(super) fn process(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Stop {
+    pub(super) fn process(&mut self, cx: &mut Context, budget: &mut u32) -> Stop {
         loop {
             if self.is_held(cx) {
                 return Stop::Blocked;
@@ -58,9 +57,9 @@ impl Connection {
             }
             let step = match self.mode {
                 Mode::Login => self.process_login(cx, budget),
-                Mode::Requests => self.process_batch(id, cx, budget),
-                Mode::Keys(left) => self.process_keys(left, id, cx, budget),
-                Mode::Upload(_) => self.process_upload(id, cx),
+                Mode::Requests => self.process_batch(cx, budget),
+                Mode::Keys(left) => self.process_keys(left, cx, budget),
+                Mode::Upload(_) => self.process_upload(cx),
                 Mode::Swallow(bytes) => self.swallow(bytes),
             };
             if let Err(stop) = step {
@@ -70,16 +69,16 @@ impl Connection {
     }
 
     /// Parses a few requests, asks for what their lookups begin with, and executes them.
-    fn process_batch(&mut self, id: Id, cx: &mut Context, budget: &mut u32) -> Result<(), Stop> {
+    fn process_batch(&mut self, cx: &mut Context, budget: &mut u32) -> Result<(), Stop> {
         if self.input.is_empty() {
             self.needed = 0;
             return Err(Stop::Starved);
         }
         // Taken out while its bytes are looked at, since executing changes the connection.
         let input = std::mem::take(&mut self.input);
-        let (mut consumed, mut result) = self.process_gets(input.unread(), id, cx, budget);
+        let (mut consumed, mut result) = self.process_gets(input.unread(), cx, budget);
         if consumed == 0 && result.is_ok() {
-            (consumed, result) = self.process_parcels(input.unread(), id, cx, budget);
+            (consumed, result) = self.process_parcels(input.unread(), cx, budget);
         }
         self.input = input;
         self.input.consume(consumed);
@@ -103,7 +102,6 @@ impl Connection {
     fn process_parcels(
         &mut self,
         input: &[u8],
-        id: Id,
         cx: &mut Context,
         budget: &mut u32,
     ) -> (usize, Result<(), Stop>) {
@@ -114,7 +112,7 @@ impl Connection {
         if is_last || *budget == 1 || first.bytes.len() == input.len() {
             // There is nothing to be asked of memory meanwhile, nor anything to be kept for later.
             let key = first.key().map(|key| cx.session.key(key));
-            return match self.process_one(&first, key, id, cx) {
+            return match self.process_one(&first, key, cx) {
                 Ok(bytes) => {
                     *budget -= 1;
                     (bytes, Ok(()))
@@ -133,7 +131,7 @@ impl Connection {
             if self.is_held(cx) {
                 return (consumed, Err(Stop::Blocked));
             }
-            match self.process_one(parcel, *key, id, cx) {
+            match self.process_one(parcel, *key, cx) {
                 Ok(bytes) => consumed += bytes,
                 Err(stop) => return (consumed, Err(stop)),
             }
@@ -203,7 +201,6 @@ impl Connection {
         &mut self,
         parcel: &Parcel<'_>,
         key: Option<Key<'_>>,
-        id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
         let before = std::mem::replace(&mut self.parser, parcel.parser);
@@ -211,8 +208,8 @@ impl Connection {
             self.command = Command::of(request);
         }
         let taken = match cx.shared.looks_at_commands() {
-            false => self.execute_one(parcel, key, id, cx),
-            true => self.execute_watched(parcel, key, id, cx),
+            false => self.execute_one(parcel, key, cx),
+            true => self.execute_watched(parcel, key, cx),
         };
         if taken.is_err() {
             // It is parsed again.
@@ -227,7 +224,6 @@ impl Connection {
         &mut self,
         parcel: &Parcel<'_>,
         key: Option<Key<'_>>,
-        id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
         if let Parse::Request { request, .. } = &parcel.parse {
@@ -235,7 +231,7 @@ impl Connection {
         }
         // Who begins to watch by it need not hear of it.
         let is_watched = cx.shared.watchers.are_there();
-        let taken = self.execute_one(parcel, key, id, cx)?;
+        let taken = self.execute_one(parcel, key, cx)?;
         if is_watched {
             self.tell_line(parcel, cx);
         }
@@ -246,7 +242,6 @@ impl Connection {
         &mut self,
         parcel: &Parcel<'_>,
         key: Option<Key<'_>>,
-        id: Id,
         cx: &mut Context,
     ) -> Result<usize, Stop> {
         match &parcel.parse {
@@ -254,7 +249,7 @@ impl Connection {
             Parse::NeedMore => return Err(Stop::Starved),
             Parse::Reject(reject) => self.refuse(reject),
             Parse::Request { request: Request::Keys(keys), .. } => {
-                return self.begin_keys(keys, key, parcel.bytes, id, cx);
+                return self.begin_keys(keys, key, parcel.bytes, cx);
             }
             Parse::Request { request: Request::MetaNoop, .. } => {
                 self.replies.append(|out| out.extend_from_slice(reply::META_NOOP));
@@ -269,7 +264,7 @@ impl Connection {
             }
             Parse::Request { request, .. } => {
                 let Some(key) = key else { return Ok(parcel.bytes.len()) };
-                self.process_keyed(request, key, parcel, id, cx)?;
+                self.process_keyed(request, key, parcel, cx)?;
             }
         }
         Ok(parcel.bytes.len())
@@ -300,13 +295,12 @@ impl Connection {
         request: &Request<'_>,
         key: Key<'_>,
         parcel: &Parcel<'_>,
-        id: Id,
         cx: &mut Context,
     ) -> Result<(), Stop> {
         let mut value = &parcel.bytes[parcel.data..];
         if let Some(block) = request.data_block() {
             if block.value_bytes as usize > cx.limits.inline_bytes_max {
-                return self.begin_upload(request, key, (parcel.bytes, block), id, cx);
+                return self.begin_upload(request, key, (parcel.bytes, block), cx);
             }
             match value.strip_suffix(block.terminator) {
                 Some(block) => value = block,
@@ -318,7 +312,6 @@ impl Connection {
         }
         self.begin(
             cx,
-            id,
             (key, keyed::is_write(request)),
             |on, out| {
                 let value = NewValue::Inline(value, &[]);
@@ -355,14 +348,12 @@ impl Connection {
         request: &Request<'_>,
         key: Key<'_>,
         (line, block): (&[u8], DataBlock),
-        id: Id,
         cx: &mut Context,
     ) -> Result<(), Stop> {
         if u64::from(block.value_bytes) > cx.limits.item_bytes_max {
             // Answers that it is too large, and removes what it was to replace.
             self.begin(
                 cx,
-                id,
                 (key, true),
                 |on, out| keyed::execute(on, request, NewValue::Inline(&[], &[]), out),
                 || Work::request(line, None),

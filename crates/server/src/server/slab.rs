@@ -47,14 +47,21 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn insert(&mut self, value: T) -> Id {
+        self.insert_with(|_| value)
+    }
+
+    /// Inserts what knows its own id.
+    pub(crate) fn insert_with(&mut self, make: impl FnOnce(Id) -> T) -> Id {
         if let Some(place) = self.vacant.pop() {
             let place = place as usize;
             let entry = &mut self.entries[place];
-            entry.value = Some(value);
-            return Id::new(place, entry.generation);
+            let id = Id::new(place, entry.generation);
+            entry.value = Some(make(id));
+            return id;
         }
-        self.entries.push(Entry { generation: 0, value: Some(value) });
-        Id::new(self.entries.len() - 1, 0)
+        let id = Id::new(self.entries.len(), 0);
+        self.entries.push(Entry { generation: 0, value: Some(make(id)) });
+        id
     }
 
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {

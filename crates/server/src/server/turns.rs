@@ -22,11 +22,11 @@ pub(crate) struct Turns {
 impl Turns {
     /// Lists a connection, unless it is.
     #[inline]
-    pub(crate) fn add(&mut self, connection: &mut Connection, id: Id) {
+    pub(crate) fn add(&mut self, connection: &mut Connection) {
         if !connection.is_ready {
             connection.is_ready = true;
             let list = if connection.is_long { &mut self.long } else { &mut self.short };
-            list.push_back(id);
+            list.push_back(connection.id);
         }
     }
 

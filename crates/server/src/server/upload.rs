@@ -3,7 +3,6 @@
 use super::connection::{Connection, Mode, Stop};
 use super::context::Context;
 use super::pending::Work;
-use super::slab::Id;
 use crate::commands::executor::Executor;
 use crate::commands::keyed;
 use terrace_cache::{Key, Manifest, NewValue, Update};
@@ -76,7 +75,7 @@ impl Upload {
 
 impl Connection {
     /// Takes the next part of a large value.
-    pub(super) fn process_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    pub(super) fn process_upload(&mut self, cx: &mut Context) -> Result<(), Stop> {
         let Mode::Upload(upload) = &mut self.mode else { return Ok(()) };
         match upload.advance(&cx.executor(), self.input.unread()) {
             Next::Stored(bytes) => {
@@ -88,18 +87,18 @@ impl Connection {
                 Err(Stop::Starved)
             }
             Next::Wait => Err(Stop::Wait),
-            Next::Full => self.refuse_upload(id, cx),
-            Next::Complete => self.finish_upload(id, cx),
+            Next::Full => self.refuse_upload(cx),
+            Next::Complete => self.finish_upload(cx),
         }
     }
 
     /// Refuses a value that there is no room for, whose rest is still to come.
-    pub(super) fn refuse_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    pub(super) fn refuse_upload(&mut self, cx: &mut Context) -> Result<(), Stop> {
         let Mode::Upload(upload) = std::mem::replace(&mut self.mode, Mode::Requests) else {
             return Ok(());
         };
         let key = cx.session.key_of_hash(&upload.key, upload.hash);
-        if let Err(stop) = self.refuse_line(&upload.line, key, id, cx) {
+        if let Err(stop) = self.refuse_line(&upload.line, key, cx) {
             self.mode = Mode::Upload(upload);
             return Err(stop);
         }
@@ -110,7 +109,7 @@ impl Connection {
     }
 
     /// Checks the end of the value, and publishes it.
-    fn finish_upload(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    fn finish_upload(&mut self, cx: &mut Context) -> Result<(), Stop> {
         let Mode::Upload(upload) = &self.mode else { return Ok(()) };
         let terminator = upload.terminator;
         let Some(end) = self.input.unread().get(..terminator.len()) else {
@@ -122,7 +121,7 @@ impl Connection {
             return Ok(());
         };
         if is_whole {
-            if let Err(stop) = self.publish(&upload, id, cx) {
+            if let Err(stop) = self.publish(&upload, cx) {
                 self.mode = Mode::Upload(upload);
                 return Err(stop);
             }
@@ -134,12 +133,11 @@ impl Connection {
         Ok(())
     }
 
-    fn publish(&mut self, upload: &Upload, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    fn publish(&mut self, upload: &Upload, cx: &mut Context) -> Result<(), Stop> {
         let key = cx.session.key_of_hash(&upload.key, upload.hash);
         let manifest = Manifest { runs: vec![upload.chunks.run()] };
         self.begin(
             cx,
-            id,
             (key, true),
             |on, out| {
                 let chunks = Some(NewValue::Chunked(&manifest));

@@ -216,7 +216,7 @@ impl Worker {
             if let Some(connection) = self.connections.get_mut(held.id)
                 && connection.release()
             {
-                self.ready.add(connection, held.id);
+                self.ready.add(connection);
             }
         }
         if has_slack {
@@ -234,7 +234,7 @@ impl Worker {
             if let Some(connection) = self.connections.get_mut(id)
                 && connection.held_since == Some(since)
             {
-                self.ready.add(connection, id);
+                self.ready.add(connection);
             }
         }
     }
@@ -261,7 +261,7 @@ impl Worker {
                         self.close(id, false);
                     } else {
                         connection.note(ready);
-                        self.ready.add(connection, id);
+                        self.ready.add(connection);
                     }
                 }
             }
@@ -314,9 +314,9 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.is_ready = false;
         self.cx.moment = None;
-        match connection.turn(id, &mut self.cx) {
+        match connection.turn(&mut self.cx) {
             Turn::Idle => {}
-            Turn::More => self.ready.add(connection, id),
+            Turn::More => self.ready.add(connection),
             Turn::Wait => {
                 self.cx.waiting.push(Waiter::Connection(id));
                 self.wait_for_buffers();

@@ -7,7 +7,6 @@ use crate::server::connection_memory::{CONNECTION_BYTES, IDLE_MIN_S, WORTH_CLOSI
 use crate::server::context::Context;
 use crate::server::input::BUFFER_BYTES;
 use crate::server::pending::Work;
-use crate::server::slab::Id;
 use crate::stats::latency::Command;
 use terrace_cache::Key;
 use terrace_protocol::Parse;
@@ -23,12 +22,12 @@ impl Connection {
 
     /// Keeps no memory that it can do without.
     #[cold]
-    pub(crate) fn do_with_little(&mut self, id: Id, cx: &mut Context) {
+    pub(crate) fn do_with_little(&mut self, cx: &mut Context) {
         self.input.shrink();
         self.replies.shrink();
         self.note_streamed(self.replies.stream_bytes(), cx);
         self.account(cx);
-        if cx.let_in == Some(id) && !self.is_within_value() {
+        if cx.let_in == Some(self.id) && !self.is_within_value() {
             cx.let_in = None;
         }
     }
@@ -45,16 +44,16 @@ impl Connection {
 
     /// Whether the value at the front of the input needs memory that there is not. What fits into a buffer of the usual
     /// length has it.
-    pub(super) fn lacks_memory(&self, id: Id, cx: &mut Context) -> bool {
+    pub(super) fn lacks_memory(&self, cx: &mut Context) -> bool {
         let more = self.needed.saturating_sub(self.input.capacity());
-        cx.is_tight() && self.needed > BUFFER_BYTES && more > 0 && !cx.lets_in(id, more)
+        cx.is_tight() && self.needed > BUFFER_BYTES && more > 0 && !cx.lets_in(self.id, more)
     }
 
     /// Refuses the value at the front of the input, of which a part is still to come: that is skipped.
     #[cold]
-    pub(super) fn refuse_value(&mut self, id: Id, cx: &mut Context) -> Result<(), Stop> {
+    pub(super) fn refuse_value(&mut self, cx: &mut Context) -> Result<(), Stop> {
         if matches!(self.mode, Mode::Upload(_)) {
-            return self.refuse_upload(id, cx);
+            return self.refuse_upload(cx);
         }
         let mut parser = self.parser;
         let input = std::mem::take(&mut self.input);
@@ -63,7 +62,7 @@ impl Connection {
                 self.command = Command::of(&request);
                 request.data_block().zip(keyed::key_of(&request)).map(|(block, key)| {
                     let (line, key) = (&input.unread()[..consumed], cx.session.key(key));
-                    self.refuse_line(line, key, id, cx).map(|()| (consumed, block.bytes()))
+                    self.refuse_line(line, key, cx).map(|()| (consumed, block.bytes()))
                 })
             }
             Parse::NeedMore | Parse::Reject(_) => None,
@@ -84,12 +83,10 @@ impl Connection {
         &mut self,
         line: &[u8],
         key: Key<'_>,
-        id: Id,
         cx: &mut Context,
     ) -> Result<(), Stop> {
         self.begin(
             cx,
-            id,
             (key, true),
             |on, out| keyed::refuse_for_memory(on, line, out),
             || Work::Refusal(line.into()),

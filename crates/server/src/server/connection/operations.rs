@@ -7,7 +7,6 @@ use crate::server::buffers::Runs;
 use crate::server::context::Context;
 use crate::server::pending::{Answer, Pending, Work};
 use crate::server::replies::Expected;
-use crate::server::slab::Id;
 use crate::server::stream::Stream;
 use terrace_cache::{Key, Search};
 use terrace_protocol::reply;
@@ -19,7 +18,6 @@ impl Connection {
     pub(in crate::server) fn begin(
         &mut self,
         cx: &mut Context,
-        id: Id,
         (key, is_write): (Key<'_>, bool),
         run: impl FnOnce(&Keyed<'_>, &mut Vec<u8>) -> Result<Executed, Unfinished>,
         work: impl FnOnce() -> Work,
@@ -61,11 +59,11 @@ impl Connection {
                 Err(Stop::Blocked)
             }
             Err(Unfinished::Read(search)) => {
-                self.wait_for(Some(search), work(), (key, is_write), id, cx);
+                self.wait_for(Some(search), work(), (key, is_write), cx);
                 Ok(())
             }
             Err(Unfinished::Recovering) => {
-                self.wait_for(None, work(), (key, is_write), id, cx);
+                self.wait_for(None, work(), (key, is_write), cx);
                 Ok(())
             }
         }
@@ -78,7 +76,6 @@ impl Connection {
         search: Option<Box<Search>>,
         work: Work,
         (key, is_write): (Key<'_>, bool),
-        id: Id,
         cx: &mut Context,
     ) {
         let expected = Expected {
@@ -89,7 +86,7 @@ impl Connection {
         let slot = self.replies.reserve(expected);
         self.conflicts.add(key.hash());
         let mut operation =
-            Pending::new(cx.spare.pop(), (id, slot), (key, is_write), work, cx.moment());
+            Pending::new(cx.spare.pop(), (self.id, slot), (key, is_write), work, cx.moment());
         operation.command = self.command;
         operation.about = self.about;
         match search {

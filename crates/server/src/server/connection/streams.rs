@@ -6,7 +6,6 @@ use crate::server::chunks::{ChunkRead, Outcome, Part};
 use crate::server::context::Context;
 use crate::server::pending::{Pending, Work};
 use crate::server::replies::SlotId;
-use crate::server::slab::Id;
 use crate::server::stream::{Lost, Piece};
 use terrace_cache::CHUNKS_TOGETHER;
 
@@ -58,7 +57,7 @@ impl Connection {
 
     /// Looks chunks of large items up, as far ahead as there is room, and has those read that lie on a
     /// drive.
-    pub(super) fn read_ahead(&mut self, id: Id, cx: &mut Context) {
+    pub(super) fn read_ahead(&mut self, cx: &mut Context) {
         let own = AHEAD_BYTES_MAX.saturating_sub(self.replies.stream_bytes());
         let room = cx.room_for_streams().min(own).min(TURN_BYTES_MAX);
         // Those of an item that are read together are too many where memory is short.
@@ -81,12 +80,12 @@ impl Connection {
                     }
                     match &mut read {
                         Some(read) => read.join(part),
-                        None => read = Some(ChunkRead::new(id, slot, part)),
+                        None => read = Some(ChunkRead::new(self.id, slot, part)),
                     }
                     continue;
                 }
             };
-            self.put_chunk((id, slot), (name, piece), cx);
+            self.put_chunk(slot, (name, piece), cx);
         }
         if let Some(read) = read {
             cx.read_chunks(read);
@@ -96,30 +95,20 @@ impl Connection {
 
     /// Puts a chunk in its place. An item of which one is gone is removed before the client hears of it, as it is
     /// where that is noticed at the first look: what was missed must not be found again.
-    pub(crate) fn put_chunk(
-        &mut self,
-        place: (Id, SlotId),
-        (name, piece): Outcome,
-        cx: &mut Context,
-    ) {
-        let Some(stream) = self.replies.stream(place.1) else { return };
+    pub(crate) fn put_chunk(&mut self, slot: SlotId, (name, piece): Outcome, cx: &mut Context) {
+        let Some(stream) = self.replies.stream(slot) else { return };
         if stream.put(name.number, piece) {
             let work = Work::Forget(stream.manifest().clone());
             let key = (stream.key(&cx.session), false);
             self.conflicts.add(stream.hash());
             let began = cx.moment();
-            cx.lost.push(Pending::new(cx.spare.pop(), place, key, work, began));
+            cx.lost.push(Pending::new(cx.spare.pop(), (self.id, slot), key, work, began));
         }
     }
 
     /// After large items, or parts of them, were sent: their keys may be changed, and their memory used,
     /// for what comes next if the client takes it. `true` if one was sent to its end.
-    pub(super) fn go_on_with_streams(
-        &mut self,
-        takes_more: bool,
-        id: Id,
-        cx: &mut Context,
-    ) -> bool {
+    pub(super) fn go_on_with_streams(&mut self, takes_more: bool, cx: &mut Context) -> bool {
         let mut has_finished = false;
         for hash in self.replies.take_finished() {
             self.conflicts.remove_stream(hash);
@@ -128,7 +117,7 @@ impl Connection {
         self.note_streamed(self.replies.stream_bytes(), cx);
         // While memory is tight the next turn looks up what it sends.
         if takes_more && !cx.is_tight() {
-            self.read_ahead(id, cx);
+            self.read_ahead(cx);
             self.note_streamed(self.replies.stream_bytes(), cx);
         }
         has_finished

@@ -26,8 +26,8 @@ impl Worker {
             };
             let client = self.cx.shared.clients.add(socket.fd(), entry, self.cx.now);
             self.cx.shared.watchers.tell_opened(socket.fd().as_raw_fd(), &client);
-            let connection = Connection::new(socket, client, &self.cx.shared.settings);
-            let id = self.connections.insert(connection);
+            let new = |id| Connection::new(id, socket, client, &self.cx.shared.settings);
+            let id = self.connections.insert_with(new);
             let Some(connection) = self.connections.get_mut(id) else { continue };
             connection.account(&mut self.cx);
             if let Err(error) = self.poll.add(connection.socket(), id.to_u64()) {
@@ -45,7 +45,7 @@ impl Worker {
         cx.watching.retain(|&id| {
             let connection = connections.get_mut(id);
             connection.is_some_and(|connection| {
-                ready.add(connection, id);
+                ready.add(connection);
                 true
             })
         });
@@ -66,11 +66,11 @@ impl Worker {
             let entry = Arc::clone(datagram.port().entry());
             let socket = Socket::Datagram(Box::new(datagram));
             let client = Arc::new(Client::new(socket.fd(), entry, self.cx.now));
-            let mut connection = Connection::new(socket, client, &self.cx.shared.settings);
-            connection.note(Ready { number: 0, readable: true, hung_up: true, broke: false });
-            let id = self.connections.insert(connection);
+            let new = |id| Connection::new(id, socket, client, &self.cx.shared.settings);
+            let id = self.connections.insert_with(new);
             if let Some(connection) = self.connections.get_mut(id) {
-                self.ready.add(connection, id);
+                connection.note(Ready { number: 0, readable: true, hung_up: true, broke: false });
+                self.ready.add(connection);
             }
         }
     }
@@ -80,11 +80,11 @@ impl Worker {
         if let Some(connection) = self.connections.remove(id) {
             if connection.is_datagram() {
                 self.udp.answered();
-                connection.close(id, &mut self.cx, is_idle);
+                connection.close(&mut self.cx, is_idle);
                 return;
             }
             self.cx.shared.log(2, || format!("<{} connection closed", connection.number()));
-            connection.close(id, &mut self.cx, is_idle);
+            connection.close(&mut self.cx, is_idle);
             self.cx.shared.closed_connection();
         }
     }
@@ -98,7 +98,7 @@ impl Worker {
         let mut idle = Vec::new();
         for id in self.connections.ids().collect::<Vec<_>>() {
             let Some(connection) = self.connections.get_mut(id) else { continue };
-            connection.do_with_little(id, &mut self.cx);
+            connection.do_with_little(&mut self.cx);
             idle.extend(connection.idle_since(self.cx.now).map(|since| (since, id)));
         }
         idle.sort_unstable_by_key(|(since, _)| *since);

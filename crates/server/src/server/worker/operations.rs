@@ -110,9 +110,9 @@ impl Worker {
         self.cx.take_chunks(chunks, read.buffer, read.result, &mut outcomes);
         if let Some(connection) = self.connections.get_mut(id) {
             for outcome in outcomes.drain(..) {
-                connection.put_chunk((id, slot), outcome, &mut self.cx);
+                connection.put_chunk(slot, outcome, &mut self.cx);
             }
-            self.ready.add(connection, id);
+            self.ready.add(connection);
         }
         outcomes.clear();
         self.outcomes = outcomes;
@@ -185,7 +185,7 @@ impl Worker {
                 self.cx.shared.tell_command(number, about, &operation.key, &self.reply);
             }
             connection.complete(operation, answer, &mut self.reply, &mut self.cx.runs);
-            self.ready.add(connection, operation.connection);
+            self.ready.add(connection);
         }
     }
 
@@ -220,7 +220,7 @@ impl Worker {
                 Waiter::Connection(id) => {
                     if let Some(connection) = self.connections.get_mut(id) {
                         connection.stop_waiting();
-                        self.ready.add(connection, id);
+                        self.ready.add(connection);
                     }
                 }
                 Waiter::Throttled(id) => self.answer_failure(id),
@@ -232,7 +232,7 @@ impl Worker {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if self.cx.shared.failures.may_answer(Instant::now()) {
             connection.may_answer_failure();
-            self.ready.add(connection, id);
+            self.ready.add(connection);
         } else {
             self.wait_for_throttle(id);
         }
