@@ -14,6 +14,9 @@ use std::{mem, process};
 use terrace_cache::{Cache, ReadPlan, Session};
 use terrace_device::{AlignedBuf, Done, Drive, Engine, Read, ReadQueue, WorkerQueue};
 
+/// Where buffers are full, background work has room again in about this time.
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
+
 /// How long a clean close may take; the next start is as after a crash then.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,7 @@
 //! Operations of a thread that must not block.
 
 use crate::error::Error;
-use crate::inner::{Inner, check_key};
+use crate::inner::{Inner, PAUSE, check_key};
 use crate::operation::{Found, Step, Task, Want, When};
 use crate::reads::{DEADLINE_CHECK, Finished, Reads};
 use crate::set::Set;
@@ -16,8 +16,6 @@ use terrace_device::Engine;
 
 /// The part of the memory for reads that a lane takes: 2 MiB.
 const SHARE: u32 = 8;
-/// An operation that found buffers full is tried again after this time.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a lane is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,16 +101,7 @@ pub struct Lane {
 /// An operation that did not end yet.
 struct Running {
     token: u64,
-    kind: Kind,
     task: Task<'static>,
-}
-
-/// Which outcome it has.
-#[derive(Clone, Copy)]
-enum Kind {
-    Get,
-    Set,
-    Remove,
 }
 
 impl Lane {
@@ -200,12 +189,12 @@ impl Lane {
 
     fn begin(&mut self, operation: Operation, token: u64) -> Result<u64, Error> {
         self.inner.check_process()?;
-        let (kind, key, want) = match operation {
-            Operation::Get(key) => (Kind::Get, key, Want::Get),
-            Operation::Remove(key) => (Kind::Remove, key, Want::Remove(When::Always)),
+        let (key, want) = match operation {
+            Operation::Get(key) => (key, Want::Get),
+            Operation::Remove(key) => (key, Want::Remove(When::Always)),
             Operation::Set { key, value, how } => {
                 self.inner.check_value(value.len())?;
-                (Kind::Set, key, how.want(Cow::Owned(value), self.inner.now()))
+                (key, how.want(Cow::Owned(value), self.inner.now()))
             }
         };
         check_key(&key)?;
@@ -213,7 +202,7 @@ impl Lane {
         let number = self.next_number;
         self.next_number += 1;
         self.by_hash.entry(task.hash()).or_default().push_back(number);
-        self.running.insert(number, Running { token, kind, task });
+        self.running.insert(number, Running { token, task });
         Ok(number)
     }
 
@@ -238,7 +227,7 @@ impl Lane {
                 Step::Read(plan) => return self.reads.submit(plan, number),
                 Step::Done(found) => {
                     let hash = running.task.hash();
-                    let outcome = running.kind.outcome(found);
+                    let outcome = outcome(running.task.want(), found);
                     self.ended.push(Done { token: running.token, outcome });
                     self.running.remove(&number);
                     let behind = self.by_hash.get_mut(&hash);
@@ -279,16 +268,14 @@ impl Lane {
     }
 }
 
-impl Kind {
-    fn outcome(self, found: Found) -> Result<Outcome, Error> {
-        Ok(match (self, found) {
-            (_, Found::Full) => return Err(Error::Full),
-            (Self::Get, Found::Value { bytes, .. }) => Outcome::Value(Some(bytes)),
-            (Self::Get, _) => Outcome::Value(None),
-            (Self::Set, found) => Outcome::Set(matches!(found, Found::Stored)),
-            (Self::Remove, found) => Outcome::Removed(matches!(found, Found::Removed)),
-        })
-    }
+fn outcome(want: &Want<'_>, found: Found) -> Result<Outcome, Error> {
+    Ok(match (want, found) {
+        (_, Found::Full) => return Err(Error::Full),
+        (Want::Set { .. }, found) => Outcome::Set(matches!(found, Found::Stored)),
+        (Want::Remove(_), found) => Outcome::Removed(matches!(found, Found::Removed)),
+        (_, Found::Value { bytes, .. }) => Outcome::Value(Some(bytes)),
+        _ => Outcome::Value(None),
+    })
 }
 
 impl Drop for Lane {

@@ -108,6 +108,10 @@ impl<'v> Task<'v> {
         self.hash
     }
 
+    pub(crate) fn want(&self) -> &Want<'v> {
+        &self.want
+    }
+
     /// Goes on as far as it can. A buffer may be had from [`Task::take_spare`] then.
     pub(crate) fn step(&mut self, session: &Session, now: u32, limits: Limits) -> Step<Found> {
         let step = match &self.want {

@@ -2,7 +2,7 @@
 
 use crate::background::Background;
 use crate::error::{Error, OpenError};
-use crate::inner::{Inner, Worker, check_key};
+use crate::inner::{Inner, PAUSE, Worker, check_key};
 use crate::lane::Lane;
 use crate::opening::{self, Opened};
 use crate::operation::{Found, Step, Task, Want, When};
@@ -12,11 +12,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 use terrace_cache::ReadPlan;
-
-/// Where buffers are full, background work has room again in about this time.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A store of keys and values in DRAM and on drives. Cheap to clone; all clones are one store, which is closed when the
 /// last of them and of its lanes is dropped.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::opening::in_background;
 use std::sync::{Condvar, Mutex, mpsc};
+use std::time::{Duration, Instant};
 use terrace_cache::{Cache, Config, Durability, Tier};
 use terrace_device::sim::{Operation, SimDevice};
 use terrace_device::{Drive, Engine, ErrorClass};
@@ -72,8 +73,8 @@ fn drive_that_answers_nothing_costs_the_deadline_and_is_then_a_miss() {
     thread.join().unwrap();
     assert!(sim.errors().of(ErrorClass::Unresponsive) > 0);
     gate.set(false);
-    let end = std::time::Instant::now() + Duration::from_secs(60);
-    while store.get(&key).unwrap().is_none() && std::time::Instant::now() < end {
+    let end = Instant::now() + Duration::from_secs(60);
+    while store.get(&key).unwrap().is_none() && Instant::now() < end {
         thread::sleep(PAUSE);
     }
     assert_eq!(store.get(&key).unwrap().as_deref(), Some(&value[..]));
