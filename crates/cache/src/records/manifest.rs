@@ -64,6 +64,11 @@ impl Manifest {
         self.runs.iter().fold(0, |sum, run| sum.saturating_add(run.bytes()))
     }
 
+    /// The upload and the index of each chunk, in the order of the value's bytes.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = (ItemId, u32)> {
+        self.runs.iter().flat_map(|run| (0..run.chunks).map(|index| (run.item, index)))
+    }
+
     /// Bytes of the value of the record that holds this manifest.
     pub fn encoded_bytes(&self) -> usize {
         self.runs.len() * RUN_BYTES

@@ -363,15 +363,8 @@ impl Session {
             return Chunks::Gone;
         }
         let mut name = [0; 12];
-        for run in &manifest.runs {
-            for index in 0..run.chunks {
-                let found = self.look_for_chunk(&self.chunk_key(run.item, index, &mut name));
-                if found != Chunks::There {
-                    return found;
-                }
-            }
-        }
-        Chunks::There
+        let look = |(item, index)| self.look_for_chunk(&self.chunk_key(item, index, &mut name));
+        manifest.chunks().map(look).find(|found| *found != Chunks::There).unwrap_or(Chunks::There)
     }
 
     fn look_for_chunk(&self, key: &Key<'_>) -> Chunks {
@@ -398,11 +391,9 @@ impl Session {
             return;
         }
         let mut name = [0; 12];
-        for run in &manifest.runs {
-            for index in 0..run.chunks {
-                let key = self.chunk_key(run.item, index, &mut name);
-                self.get_in_dram(&key, self.shard(&key), now, Access::Use);
-            }
+        for (item, index) in manifest.chunks() {
+            let key = self.chunk_key(item, index, &mut name);
+            self.get_in_dram(&key, self.shard(&key), now, Access::Use);
         }
     }
 
