@@ -37,6 +37,11 @@ pub(crate) struct Claimed {
     pub(crate) notes: Vec<String>,
 }
 
+/// Where devices are; a file that is made there takes memory.
+const DEVICES: &str = "/dev";
+/// But this one is for files.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 impl Claimed {
     pub(crate) fn take(
         path: &Path,
@@ -105,6 +110,9 @@ impl Claim<'_> {
                 options.open(self.path).map(|file| (file, false)).map_err(|e| self.why_not(e))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if self.path.starts_with(DEVICES) && !self.path.starts_with(SHARED_MEMORY) {
+                    return Err(OpenError::NotThere(self.path.to_owned()));
+                }
                 if size.is_none() {
                     return Err(OpenError::NoSize(self.path.to_owned()));
                 }

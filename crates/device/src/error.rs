@@ -16,6 +16,9 @@ pub enum OpenError {
     /// A directory on the way does not exist.
     #[error("{} can't be created: make its directory first", .0.display())]
     NoParent(PathBuf),
+    /// A device that is not connected: nothing is created among devices.
+    #[error("{} is not there: connect the drive, or name another path", .0.display())]
+    NotThere(PathBuf),
     /// A symbolic link to what is not there.
     #[error("{} is a link to a file that is not there: make that file or remove the link", .0.display())]
     LeadsNowhere(PathBuf),
@@ -86,4 +89,18 @@ pub enum OpenError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// Whether the drive, or the file system that it lies on, may be missing for a while.
+    pub fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            Self::NotThere(_)
+                | Self::NoParent(_)
+                | Self::LeadsNowhere(_)
+                | Self::NoSize(_)
+                | Self::Io { .. }
+        )
+    }
 }

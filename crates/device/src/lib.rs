@@ -5,6 +5,7 @@
 //! through a [`WorkerQueue`] of their own, which hands batches to the kernel and reports completions.
 //! **An operation owns its buffer until its completion.**
 
+mod absent;
 mod buffer;
 mod claim;
 mod deadline;
@@ -28,6 +29,7 @@ mod thread_reads;
 mod wear;
 mod worker_queue;
 
+pub use absent::AbsentDrive;
 pub use buffer::AlignedBuf;
 pub use deadline::DeadlineDrive;
 pub use depth::Depth;
