@@ -1,6 +1,7 @@
 //! Crashes: at a moment drawn beforehand, inside an operation or background work, what would be left
 //! is copied. The run goes on to the end of the call that it is in, and is then abandoned.
 
+use crate::members::WitnessFile;
 use crate::random::Random;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -18,10 +19,18 @@ pub(crate) enum Blow {
     Stop { reboots: bool, state_is_lost: bool },
 }
 
+/// What a machine has besides its drives.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    pub(crate) state: Arc<StateFile>,
+    pub(crate) witness: Arc<WitnessFile>,
+}
+
 /// What is left.
 pub(crate) struct Remains {
     pub(crate) devices: Vec<SimDevice>,
     pub(crate) state: Arc<StateFile>,
+    pub(crate) witness: Arc<WitnessFile>,
     /// The crash point.
     pub(crate) moment: &'static str,
 }
@@ -65,11 +74,11 @@ impl CrashPlan {
     }
 
     /// Passes a crash point.
-    pub(crate) fn pass(&self, moment: &'static str, devices: &[Arc<SimDevice>], state: &StateFile) {
+    pub(crate) fn pass(&self, moment: &'static str, devices: &[Arc<SimDevice>], kept: &Kept) {
         let left = self.countdown.get();
         self.countdown.set(left.saturating_sub(1));
         if left == 1 {
-            self.strike(moment, devices, state);
+            self.strike(moment, devices, kept);
         }
     }
 
@@ -78,7 +87,7 @@ impl CrashPlan {
         &self,
         moment: &'static str,
         devices: &[Arc<SimDevice>],
-        state: &StateFile,
+        Kept { state, witness }: &Kept,
     ) {
         let (power, state_is_lost) = match self.blow.get() {
             Blow::Process { state_is_lost } | Blow::Stop { state_is_lost, reboots: false } => {
@@ -101,7 +110,8 @@ impl CrashPlan {
             false => state.snapshot(),
         };
         let Ok(state) = state else { return };
-        *self.remains.borrow_mut() = Some(Remains { devices, state: Arc::new(state), moment });
+        let (state, witness) = (Arc::new(state), witness.copy());
+        *self.remains.borrow_mut() = Some(Remains { devices, state, witness, moment });
         self.has_struck.set(true);
     }
 

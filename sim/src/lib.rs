@@ -10,6 +10,7 @@ mod connection;
 mod context;
 mod crash;
 mod fault;
+mod members;
 mod operation;
 mod oracle;
 mod random;
@@ -32,6 +33,8 @@ pub struct Options {
     pub is_ladder: bool,
     /// Whether drives answer nothing for a while, now and then.
     pub falls_silent: bool,
+    /// Whether drives come and go between runs of the cache, in every run that has any.
+    pub moves_drives: bool,
 }
 
 /// What went wrong.

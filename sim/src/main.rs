@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         Ok(arguments) => simulate(&arguments),
         Err(why) => {
             eprintln!(
-                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--threads N] [--trace] [--twice] [--ladder] [--silent]"
+                "{why}\nusage: sim [--seed N | --from N] [--seeds N] [--seconds N] [--failures N] [--threads N] [--trace] [--twice] [--ladder] [--silent] [--members]"
             );
             ExitCode::from(2)
         }
@@ -84,6 +84,7 @@ fn arguments() -> Result<Arguments, String> {
             "--trace" => parsed.options.prints = true,
             "--ladder" => parsed.options.is_ladder = true,
             "--silent" => parsed.options.falls_silent = true,
+            "--members" => parsed.options.moves_drives = true,
             "--twice" => parsed.checks_repetition = true,
             other => return Err(format!("{other}: unknown")),
         }

@@ -246,6 +246,11 @@ impl Oracle {
         }
     }
 
+    /// A drive may have gone with the record of any key.
+    pub(crate) fn after_a_lost_drive(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.now.push(None));
+    }
+
     /// Keys whose record must be there, as far as promises go.
     pub(crate) fn live(&self, now: u32) -> impl Iterator<Item = u32> {
         let is_live =

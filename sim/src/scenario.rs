@@ -22,6 +22,10 @@ pub(crate) struct Trouble {
     pub(crate) state_loss: bool,
     /// Drives come back with what they held at an earlier start.
     pub(crate) old_drives: bool,
+    /// Drives are added, replaced, left out and put back between runs, in any order.
+    pub(crate) moves: bool,
+    /// The roster of the drives is kept outside of them, too.
+    pub(crate) has_witness: bool,
 }
 
 /// Everything about a run but the order of events.
@@ -81,7 +85,7 @@ pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
 const OVERHEAD: u64 = 48;
 
 impl Scenario {
-    pub(crate) fn draw(random: &mut Random, is_ladder: bool) -> Self {
+    pub(crate) fn draw(random: &mut Random, is_ladder: bool, moves: bool) -> Self {
         let shards = random.pick(&[1u32, 1, 2, 2, 4]);
         let segment_bytes = random.pick(&[16u32 << 10, 32 << 10, 32 << 10, 64 << 10]);
         let tiers = random.pick(&[0, 1, 1, 1, 1, 1, 1, 1, 2]);
@@ -151,7 +155,31 @@ impl Scenario {
         scenario.trouble = scenario.trouble(random, strict);
         // Numbers of their own, so that whatever else a seed decides stays as it is without them.
         scenario.draw_policy(&mut Random::new(scenario.hash_seed));
+        scenario.draw_moves(&mut Random::new(scenario.hash_seed.rotate_left(17)), moves);
         scenario
+    }
+
+    /// Whether drives come and go; then there may be several, and each has room for everything where that is promised.
+    fn draw_moves(&mut self, own: &mut Random, always: bool) {
+        if self.tiers.is_empty() || self.has_budget() || !(always || own.one_in(6)) {
+            return;
+        }
+        self.trouble.moves = true;
+        self.trouble.has_witness = own.percent(50);
+        // Which of several old ones is there is not told apart.
+        self.trouble.old_drives = false;
+        self.trouble.crashes = self.trouble.crashes.max(own.within(2, 8));
+        let drives = own.within(2, 4) as usize;
+        let logs = drives.saturating_sub(self.tiers.len()) as u64 * (256 << 10);
+        self.memory_bytes += logs;
+        let before: u64 = self.tiers.iter().copied().map(u64::from).sum();
+        self.tiers = (0..drives).map(|at| self.tiers[at % self.tiers.len()]).collect();
+        self.budgets = vec![None; drives];
+        let least = self.tiers.iter().copied().min().unwrap_or(0);
+        if self.ample {
+            // What the smallest drive has room for.
+            self.keys = (u64::from(self.keys) * u64::from(least) / before.max(1)).max(8) as u32;
+        }
     }
 
     /// WritePolicies, lives, background threads, the log's slots, how full tiers may be, and budgets for some of them: from a
@@ -200,6 +228,8 @@ impl Scenario {
             power,
             state_loss: random.percent(15),
             // Nor can anybody tell that all that is left is what there was some time ago.
+            moves: false,
+            has_witness: false,
             old_drives: has_tiers
                 && !power
                 && (!strict || self.tiers.len() > 1)

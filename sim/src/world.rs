@@ -2,12 +2,13 @@
 
 use crate::connection::{Connection, key_bytes};
 use crate::context::Context;
-use crate::crash::{Blow, CrashPlan, Remains};
+use crate::crash::{Blow, CrashPlan, Kept, Remains};
 use crate::fault;
+use crate::members::{Expected, Members, WitnessFile, new_drive};
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::rest::{answer_all, rest};
-use crate::scenario::{SEGMENTS_AT, Scenario};
+use crate::scenario::Scenario;
 use crate::thrift::Thrift;
 use crate::trace::Trace;
 use crate::value::Values;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use terrace_cache::{
-    Access, Cache, Config, Lookup, OpenError, Session, StateFile, Tier, set_crash_hook,
+    Access, Cache, Config, Lookup, OpenError, Session, StateFile, Tier, Witness, set_crash_hook,
 };
 use terrace_device::Drive;
 use terrace_device::sim::{Crash, SimDevice};
@@ -32,7 +33,8 @@ pub(crate) struct Life {
 
 pub(crate) struct World {
     cx: Context,
-    state: Arc<StateFile>,
+    kept: Kept,
+    members: Members,
     boot: u8,
     crashes_left: u64,
     /// Another opening is made of the same things.
@@ -44,21 +46,27 @@ pub(crate) struct World {
     is_unused: bool,
 }
 
+/// Keys whose records a cache held when it ended.
+#[derive(Default)]
+struct Held {
+    keys: Vec<u32>,
+    /// So many of these may be gone with a drive.
+    may_be_gone: u64,
+}
+
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> std::io::Result<Self> {
         let mut random = Random::new(seed);
-        let mut scenario = Scenario::draw(&mut random, options.is_ladder);
+        let mut scenario = Scenario::draw(&mut random, options.is_ladder, options.moves_drives);
         // Strict mode waits for drives.
         scenario.trouble.silence = options.falls_silent && !scenario.is_strict();
         if options.prints {
             println!("{scenario:#?}");
         }
-        let devices = scenario.tiers.iter().map(|&segments| {
-            let bytes = SEGMENTS_AT + u64::from(segments) * u64::from(scenario.segment_bytes);
-            let cache = scenario.drive_cache_bytes;
-            Arc::new(SimDevice::with_blocks(bytes, scenario.block_bytes, cache, random.next()))
-        });
+        let drives = 0..scenario.tiers.len();
+        let devices = drives.map(|unit| Arc::new(new_drive(&scenario, unit, &mut random)));
         let devices = devices.collect();
+        let members = Members::new(&scenario);
         let oracle = Oracle::new(scenario.keys, scenario.is_strict());
         let cx = Context {
             oracle,
@@ -83,10 +91,14 @@ impl World {
         };
         let crashes_left = cx.scenario.trouble.crashes;
         let thrift = Thrift::new(&cx.scenario, cx.now);
-        let state = Arc::new(StateFile::volatile()?);
+        let kept = Kept {
+            state: Arc::new(StateFile::volatile()?),
+            witness: Arc::new(WitnessFile::default()),
+        };
         Ok(Self {
             cx,
-            state,
+            kept,
+            members,
             boot: 1,
             crashes_left,
             life: None,
@@ -129,8 +141,11 @@ impl World {
             is_below,
         };
         config.tiers = self.cx.devices.iter().map(tier).collect();
-        config.state = Some(Arc::clone(&self.state));
+        config.state = Some(Arc::clone(&self.kept.state));
         config.boot = [self.boot; 16];
+        if self.members.has_witness {
+            config.witness = Some(Arc::clone(&self.kept.witness) as Arc<dyn Witness>);
+        }
         config
     }
 
@@ -147,12 +162,24 @@ impl World {
             }
             Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
         };
-        if !self.cx.crash.has_struck() {
+        let is_first = self.is_unused;
+        let expected = self.members.expected();
+        if self.cx.crash.has_struck() {
+            self.members.die_in_a_start();
+        } else {
+            self.members.serve();
             self.is_unused = false;
             // Opening leaves nothing that a power loss could undo.
             self.cx.oracle.all_is_durable();
         }
-        let is_cold = !cache.notes().is_empty();
+        let is_cold = cache.is_cold() && !is_first;
+        let moves = self.cx.scenario.trouble.moves;
+        // A drive that failed may have been put out of the roster.
+        let is_certain = moves && !is_first && !self.cx.is_hurt();
+        if is_certain && expected == Expected::Cold && !is_cold {
+            self.cx.fail(0, "drives that may be out of date are believed".to_owned());
+        }
+        let is_warm = is_warm && (!moves || expected == Expected::Warm);
         if is_cold {
             self.cx.tally.cold_starts += 1;
             // What was stopped cleanly before the set was made anew can't be told from a drive of another machine.
@@ -209,11 +236,11 @@ impl World {
         let countdown = 1 + cx.random.below(1 << bits);
         cx.crash.plan(blow, countdown, &mut cx.random);
         let (plan, devices) = (Rc::clone(&cx.crash), cx.devices.clone());
-        let state = Arc::clone(&self.state);
+        let kept = self.kept.clone();
         if matches!(blow, Blow::Stop { .. }) {
             return set_crash_hook(None);
         }
-        set_crash_hook(Some(Box::new(move |moment| plan.pass(moment, &devices, &state))));
+        set_crash_hook(Some(Box::new(move |moment| plan.pass(moment, &devices, &kept))));
     }
 
     /// Somebody's turn.
@@ -308,14 +335,16 @@ impl World {
             };
             cx.crash.plan(blow, 0, &mut cx.random);
         }
-        cx.crash.strike("after a stop", &cx.devices, &self.state);
+        cx.crash.strike("after a stop", &cx.devices, &self.kept);
     }
 
     /// What is left becomes the next run of the cache.
     fn restart(&mut self) {
         let blow = self.cx.crash.blow();
         set_crash_hook(None);
-        let Some(Remains { devices, state, moment }) = self.cx.crash.take() else { return };
+        let Some(Remains { devices, state, witness, moment }) = self.cx.crash.take() else {
+            return;
+        };
         let zombie = self.life.take();
         if let Some(life) = &zombie {
             self.thrift.end_run(&life.cache);
@@ -330,14 +359,11 @@ impl World {
         cx.is_hurt();
         let is_strict = cx.scenario.is_strict();
         let has_tiers = !cx.devices.is_empty();
-        // A start that died while it told the drives of itself: had it found nothing, there is nothing yet; and
-        // without the state nobody can tell a drive that it had not come to from one that was away.
-        let is_half_started = moment == "superblocks: one is written";
+        // A start that died while it put its roster in force: had it found nothing, there is nothing yet.
+        let is_half_started = moment.starts_with("roster: ");
         let found_nothing = cx.tally.crashes == 1
             || self.is_unused
-            || zombie.as_ref().is_none_or(|life| !life.cache.notes().is_empty());
-        let is_on_its_own =
-            blow != (Blow::Process { state_is_lost: false }) && cx.devices.len() > 1;
+            || zombie.as_ref().is_none_or(|life| life.cache.is_cold());
         // Whether all of it is back; whether it may not start cold.
         let (all, is_warm) = match blow {
             Blow::Process { state_is_lost: false } => (true, true),
@@ -346,10 +372,12 @@ impl World {
             Blow::Stop { reboots: false, state_is_lost: false } => (true, true),
             Blow::Stop { .. } => (has_tiers, has_tiers),
         };
-        let held = match (&zombie, all) {
-            (Some(life), true) => held(&life.cache, cx),
-            _ => Vec::new(),
-        };
+        let mut held = Held::default();
+        let mut on_tiers = Vec::new();
+        if let (Some(life), true) = (&zombie, all) {
+            held.keys = held_by(&life.cache, cx);
+            on_tiers = life.cache.stats().tiers.iter().map(|tier| tier.records).collect();
+        }
         drop(zombie);
         if !all {
             cx.oracle.after_power_loss();
@@ -360,7 +388,7 @@ impl World {
             cx.oracle.forget_cas();
         }
         cx.devices = devices.into_iter().map(Arc::new).collect();
-        self.state = state;
+        self.kept = Kept { state, witness };
         let rebooted = matches!(blow, Blow::Power { .. } | Blow::Stop { reboots: true, .. });
         self.boot = self.boot.wrapping_add(rebooted.into());
         // What a clock was set back from is known to the state alone.
@@ -372,7 +400,10 @@ impl World {
         if !is_half_started {
             self.change_drives(blow);
         }
-        let is_warm = is_warm && !(is_half_started && (found_nothing || is_on_its_own));
+        let is_warm = is_warm && !(is_half_started && found_nothing);
+        if self.cx.scenario.trouble.moves {
+            self.move_drives(&mut held, &on_tiers);
+        }
         let cx = &mut self.cx;
         // The clock was set meanwhile.
         match cx.random.below(4) {
@@ -415,8 +446,33 @@ impl World {
         }
     }
 
+    /// Drives come and go. `on_tiers`: records on each that was there.
+    fn move_drives(&mut self, held: &mut Held, on_tiers: &[u64]) {
+        let cx = &mut self.cx;
+        let before = self.members.present.clone();
+        let devices = std::mem::take(&mut cx.devices);
+        cx.devices = self.members.change(devices, &cx.scenario, &mut cx.random);
+        let present = &self.members.present;
+        let units = present.iter().fold(0, |units, unit| units * 10 + *unit as u64 + 1);
+        cx.note("drives are", units, 0);
+        let expected = self.members.expected();
+        if expected == Expected::Warm && self.members.are_all_there() {
+            return;
+        }
+        cx.oracle.after_a_lost_drive();
+        cx.has_lost = true;
+        let is_there = |unit: &usize| present.contains(unit) && self.members.is_member(*unit);
+        let kept = before.iter().zip(on_tiers).filter(|(unit, _)| is_there(unit));
+        let kept: u64 = kept.map(|(_, records)| records).sum();
+        // So is what lay in DRAM only: it may have been on the way to a drive that is gone.
+        held.may_be_gone = match expected {
+            Expected::Warm => (held.keys.len() as u64).saturating_sub(kept),
+            _ => u64::MAX,
+        };
+    }
+
     /// Recovers without a request in between, and compares everything with what there was.
-    fn recover_at_once(&mut self, held: &[u32]) {
+    fn recover_at_once(&mut self, held: &Held) {
         let Some(life) = &mut self.life else { return };
         let cx = &mut self.cx;
         while life.cache.recover() && !cx.crash.has_struck() {}
@@ -427,7 +483,7 @@ impl World {
         }
         let session = life.cache.session();
         let mut back = 0;
-        for &key in held {
+        for &key in &held.keys {
             match peek(&session, cx, key) {
                 Some(true) => back += 1,
                 Some(false) => {
@@ -441,7 +497,7 @@ impl World {
             }
         }
         if !cx.is_hurt() {
-            let all = held.len() as u64;
+            let all = (held.keys.len() as u64).saturating_sub(held.may_be_gone);
             cx.tally.held += all;
             cx.tally.back += back;
             // When full, keys of equal name push each other out of the index, and a copy in DRAM may be
@@ -452,7 +508,8 @@ impl World {
                 _ => 0,
             };
             if back * 1000 < all * needed {
-                let lost = held.iter().copied().find(|&key| peek(&session, cx, key) == Some(false));
+                let lost =
+                    held.keys.iter().copied().find(|&key| peek(&session, cx, key) == Some(false));
                 let key = lost.unwrap_or(0);
                 cx.fail(key, format!("{back} of {all} records are back; key {key} is not"));
             }
@@ -511,7 +568,7 @@ fn flush(life: &mut Life, cx: &mut Context) {
 }
 
 /// The keys whose records a cache holds, out of those that it should.
-fn held(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
+fn held_by(cache: &Arc<Cache>, cx: &mut Context) -> Vec<u32> {
     if cx.is_hurt() || cx.is_recovering {
         return Vec::new();
     }

@@ -63,6 +63,7 @@ mod tiers;
 
 pub use config::error::OpenError;
 pub use config::note::{Note, display_bytes, display_count};
+pub use config::witness::Witness;
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
 pub use engine::limit::LimitError;
 pub use facade::cache::Cache;
@@ -77,7 +78,7 @@ pub use records::manifest::{ItemId, Manifest, Run};
 pub use records::record::{Body, NewRecord, NewValue, Record};
 #[doc(hidden)]
 pub use recovery::media::read_media;
-pub use recovery::mount::{FIRST_PAGE, is_foreign, is_member, set_of};
+pub use recovery::mount::{is_foreign, is_member, set_of};
 pub use recovery::sizing::{RECORD_BYTES_REFUSED, RECORD_BYTES_WARNED};
 pub use request::ahead::Intent;
 pub use request::chunks::Pin;

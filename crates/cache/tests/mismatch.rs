@@ -16,7 +16,13 @@ fn what_does_not_fit_starts_cold_or_not_at_all() {
     machine.client.settle();
     machine.stop_cleanly();
     let remains = machine.remains();
+    // One whole superblock is enough.
     remains.device.tamper(|bytes| bytes[100] ^= 1);
+    let half = machine.again(remains.copy());
+    half.recover();
+    assert!((0..3000).all(|n| half.client.get(&key(n)).is_some()));
+    let machine = half;
+    remains.device.tamper(|bytes| bytes[4196] ^= 1);
     let mut refusing = config();
     refusing.on_mismatch = OnMismatch::Refuse;
     let device = Arc::clone(&remains.device) as Arc<dyn Drive>;

@@ -140,7 +140,7 @@ fn chunks_that_are_sealed_during_a_search_are_found() {
     let mut config = config();
     config.tuning.shards = Some(4);
     let mut machine = Machine::new(config);
-    begin_uploads(&mut machine.client, 60);
+    begin_uploads(&mut machine.client, 30);
     machine = machine.crash();
     machine.recover();
     let client = &mut machine.client;

@@ -13,7 +13,8 @@
 //! # Servers
 //!
 //! A server that runs requests of its own uses what a [`Lane`] consists of: [`flash_lookup`], [`chunks`] and
-//! [`reads::Reads`]; and [`in_background`] and [`state`].
+//! [`reads::Reads`]; and [`in_background`], [`state`] and
+//! [`roster`].
 
 mod background;
 pub mod chunks;
@@ -27,6 +28,7 @@ mod opening;
 mod operation;
 mod options;
 pub mod reads;
+pub mod roster;
 mod set;
 pub mod state;
 mod store;

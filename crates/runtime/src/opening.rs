@@ -3,12 +3,13 @@
 use crate::created::Created;
 use crate::error::OpenError;
 use crate::options::Options;
+use crate::roster::RosterFile;
 use crate::state::{self, Chosen, Wanted};
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
-use terrace_cache::{Cache, Config, Durability, Tier};
+use terrace_cache::{Cache, Config, Durability, Tier, Witness};
 use terrace_device::{DEADLINE, DeadlineDrive, Drive, Engine, FileDevice};
 
 /// What a store is made of.
@@ -38,7 +39,9 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
         config.tiers.push(make(timed.map_err(system)?));
         drives.push(device);
     }
-    let state = open_state(options, &drives, &mut created)?;
+    let witness = options.roster.as_deref().map(|file| Arc::new(RosterFile::new(file)) as _);
+    config.witness = witness;
+    let state = open_state(options, &drives, config.witness.as_deref(), &mut created)?;
     if let Some(state) = &state {
         (config.state, config.boot) = (state.file.clone(), state.boot);
     }
@@ -56,10 +59,12 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
 fn open_state(
     options: &Options,
     drives: &[Arc<dyn Drive>],
+    witness: Option<&dyn Witness>,
     created: &mut Created,
 ) -> Result<Option<Chosen>, OpenError> {
     let Some(folder) = options.state_dir.as_deref() else { return Ok(None) };
-    let wanted = Wanted { folder: Some(folder), memory_bytes: options.memory_bytes, drives };
+    let memory_bytes = options.memory_bytes;
+    let wanted = Wanted { folder: Some(folder), memory_bytes, drives, witness };
     let chosen = state::open(&wanted, created)?;
     match chosen.reason_against {
         Some(why) => Err(OpenError::NoState { why }),

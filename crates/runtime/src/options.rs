@@ -18,6 +18,7 @@ pub struct Options {
     pub(crate) memory_bytes: u64,
     pub(crate) drives: Vec<Drive>,
     pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) roster: Option<PathBuf>,
     pub(crate) value_bytes_max: u64,
     pub(crate) lanes_max: usize,
     pub(crate) background_threads: usize,
@@ -39,6 +40,7 @@ impl Options {
             memory_bytes: 64 << 20,
             drives: Vec::new(),
             state_dir: None,
+            roster: None,
             value_bytes_max: 1 << 20,
             lanes_max: 64,
             background_threads: 2,
@@ -53,8 +55,8 @@ impl Options {
     }
 
     /// Adds a file, which is made if it is not there, or a block device, of which `bytes` are used. Drives are used
-    /// together; what they hold is found again by the next [`Store::open`](crate::Store::open) with the same drives in
-    /// the same order.
+    /// together; what they hold is found again by the next [`Store::open`](crate::Store::open) with these drives, in any
+    /// order and under any path, and with more than half of them; see [`Options::roster`].
     pub fn drive(mut self, path: impl AsRef<Path>, bytes: u64) -> Self {
         let path = path.as_ref().to_owned();
         self.drives.push(Drive { path, bytes: Some(bytes), is_below: false });
@@ -76,6 +78,13 @@ impl Options {
     /// calls [`terrace_cache::replace_lost`].
     pub fn state(mut self, folder: impl AsRef<Path>) -> Self {
         self.state_dir = Some(folder.as_ref().to_owned());
+        self
+    }
+
+    /// Keeps in this file which drives belong together. With it each drive is found again by itself, whichever drives are
+    /// missing. The file must lie in a folder that is there, and outlive a loss of power.
+    pub fn roster(mut self, file: impl AsRef<Path>) -> Self {
+        self.roster = Some(file.as_ref().to_owned());
         self
     }
 

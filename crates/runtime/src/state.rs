@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_cache::{RETIRED, StateFile, StateOwner, is_in_memory};
+use terrace_cache::{RETIRED, StateFile, StateOwner, Witness, is_in_memory};
 use terrace_device::Drive;
 
 /// The tmpfs that every Linux has.
@@ -41,6 +41,8 @@ pub struct Wanted<'a> {
     pub memory_bytes: u64,
     /// The drives of the cache.
     pub drives: &'a [Arc<dyn Drive>],
+    /// Of [`terrace_cache::Config::witness`].
+    pub witness: Option<&'a dyn Witness>,
 }
 
 /// The state, and what its owner should know of it.
@@ -97,7 +99,8 @@ pub fn open(wanted: &Wanted<'_>, created: &mut Created) -> Result<Chosen, StateE
     let folder = wanted.folder.unwrap_or(Path::new(TMPFS));
     let set = match wanted.drives.is_empty() {
         true => Some(StateOwner::NO_TIERS),
-        false => terrace_cache::set_of(wanted.drives),
+        // What can't be read here can't be read by the cache either, which says why.
+        false => terrace_cache::set_of(wanted.drives, wanted.witness).unwrap_or(None),
     };
     let Found { left, orphans } = find(folder, set);
     chosen.orphans = orphans;

@@ -9,7 +9,7 @@ mod words;
 
 use startup::daemon::{self, Side};
 use startup::pid_file::PidFile;
-use startup::{Failure, banner, limits, port_file, state, tiers, user};
+use startup::{Failure, banner, limits, port_file, roster, state, tiers, user};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -18,7 +18,7 @@ use terrace::server::{self, Listener, Signals};
 use terrace::settings::{self, Invocation, Print, Settings, TierSpec};
 use terrace::tls;
 use terrace::{log, say};
-use terrace_cache::{Cache, Config, Note, OpenError, Tier, WriteRate};
+use terrace_cache::{Cache, Config, Note, Tier, Witness, WriteRate};
 use terrace_device::Drive;
 use terrace_runtime::created::Created;
 use terrace_runtime::state::Chosen;
@@ -105,9 +105,11 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     let admin = Admin::bind(settings, admin_connections).map_err(Failure::system)?;
     let mut created = Created::default();
     let tiers = tiers::open(settings, background_threads(settings), &mut created)?;
-    let (state, state_lines) = state::open(settings, &tiers.devices, &mut created)?;
+    let (witness, roster_line) = roster::open(settings).unzip();
+    let (state, state_lines) =
+        state::open(settings, &tiers.devices, witness.as_deref(), &mut created)?;
     server::survive_lost_state().map_err(|error| Failure::system(format!("SIGBUS: {error}")))?;
-    let opened = open_cache(settings, &tiers.in_background, &state);
+    let opened = open_cache(settings, &tiers.in_background, &state, witness);
     if state.may_be_needed() {
         created.keep_with_older(settings.tiers.iter().map(|tier| tier.path.as_path()));
     }
@@ -118,7 +120,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     port_file::write(&listeners)?;
     let pid_file = settings.pid_file.as_deref().map(PidFile::write);
 
-    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state_lines);
+    let lines = settings.notes.iter().chain(&tiers.lines).chain(&state_lines).chain(&roster_line);
     log::notes(lines.chain(&cache.describe()).chain(cache.notes()));
     log::notes(&banner::new_tiers(settings, &cache));
     log::notes([&banner::limits(settings, &cache), &banner::memory(settings)]);
@@ -159,12 +161,14 @@ fn open_cache(
     settings: &Settings,
     devices: &[Arc<dyn Drive>],
     chosen: &Chosen,
+    witness: Option<Arc<dyn Witness>>,
 ) -> Result<Arc<Cache>, Failure> {
     let memory_bytes = settings.memory_shares().cache;
     let config = Config {
         huge_pages: settings.huge_pages,
         state: chosen.file.clone(),
         boot: chosen.boot,
+        witness,
         durability: settings.durability,
         on_mismatch: settings.on_mismatch,
         tiers: tiers(settings, devices),
@@ -183,14 +187,7 @@ fn open_cache(
         },
         ..Config::new(memory_bytes)
     };
-    let failure = |error| match error {
-        OpenError::Order { order, .. } => Failure::system(format!(
-            "the tiers are in another order than in their set; nothing was written; give the tiers in the order of their \
-             set: {}",
-            startup::tiers::in_order(&settings.tiers, &order)
-        )),
-        error => state::failure(chosen.path.as_deref(), error),
-    };
+    let failure = |error| state::failure(chosen.path.as_deref(), error);
     log::notes(&Cache::inspect(&config).map_err(failure)?);
     Cache::open(config).map_err(failure)
 }

@@ -14,14 +14,6 @@ pub enum OpenError {
     /// The tiers can't be recovered, and the operator wants no cold start then.
     #[error("{0}; wipe the tiers, or start with --on-mismatch cold")]
     Mismatch(String),
-    /// The tiers are all members of one set, and given in another order than theirs; nothing was written.
-    #[error("the tiers are in another order than in their set; give them as {}", labels.join(", "))]
-    Order {
-        /// Positions of the given tiers in the order of their set.
-        order: Vec<usize>,
-        /// Labels of the devices in that order.
-        labels: Vec<String>,
-    },
     /// A device holds something that is not Terrace's; it was not written.
     #[error("{device}: holds data that Terrace did not write; give an empty file or wipe it first")]
     Foreign {
@@ -36,6 +28,9 @@ pub enum OpenError {
         /// The error of the device.
         source: io::Error,
     },
+    /// The witness can't be read or written. Without it tiers that were away could be believed later.
+    #[error("the roster can't be kept: {0}")]
+    Witness(#[source] io::Error),
     /// No address space, or no random seed.
     #[error("the system refused memory or randomness: {0}")]
     System(#[from] io::Error),

@@ -2,7 +2,9 @@
 
 pub(crate) mod error;
 pub(crate) mod note;
+pub(crate) mod witness;
 
+use crate::config::witness::Witness;
 use crate::state::StateFile;
 use std::sync::Arc;
 use terrace_device::Drive;
@@ -41,8 +43,8 @@ pub enum Durability {
     Power,
 }
 
-/// What to do with tiers that cannot be recovered: of another version or set, incomplete, resized, or
-/// not stopped cleanly before a reboot.
+/// What to do at a start that erases what another start might bring back: tiers of another version or set, too few of a
+/// set, or a state that is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMismatch {
     /// Start empty and report why, see [`crate::Cache::notes`].
@@ -100,6 +102,8 @@ pub struct Config {
     pub state: Option<Arc<StateFile>>,
     /// The kernel's boot id.
     pub boot: [u8; 16],
+    /// See [`Witness`]; `None` for none.
+    pub witness: Option<Arc<dyn Witness>>,
     /// See [`Durability`].
     pub durability: Durability,
     /// See [`OnMismatch`].
@@ -132,6 +136,7 @@ impl Config {
             full_write_policy: WritePolicy::default(),
             state: None,
             boot: [0; 16],
+            witness: None,
             durability: Durability::default(),
             on_mismatch: OnMismatch::default(),
             evict: true,

@@ -1,88 +1,93 @@
 //! Durability: superblocks, and logs that are durable before a change is acknowledged.
 
 use crate::config::error::OpenError;
-use crate::engine::Engine;
+use crate::engine::{Engine, roster, superblocks};
 use crate::log::TombstoneLog;
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
-use crate::segments::layout::Superblock;
-use crate::shard::Shard;
-use crate::state::{Field, LogField};
-use crate::tiers::slots::TierStore;
-use crate::tiers::superblock;
+use crate::state::Field;
+use crate::tiers::superblock::device_error;
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// Writes the present superblocks to all tiers.
+/// Writes the present superblocks to all members.
 pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), OpenError> {
-    (0..engine.shared.slots().tiers().len()).try_for_each(|tier| {
-        write_superblock(engine, tier, clean)?;
+    let roster = lock(engine.current_roster()).roster().clone();
+    for tier in members(engine) {
+        let device = engine.shared.slots().tiers()[tier].device().as_ref();
+        let written = superblocks::write(engine, tier, &roster, clean);
+        written.map_err(|source| device_error(device, source))?;
         crash_point("superblocks: one is written");
-        Ok(())
-    })
-}
-
-fn write_superblock(engine: &Engine, tier: usize, clean: bool) -> Result<(), OpenError> {
-    let get = |field| engine.field(field).map_or(0, |word| word.load(Ordering::Relaxed));
-    let next_cas = engine.shards.iter().map(Shard::next_cas_peek);
-    let device = engine.shared.slots().tiers()[tier].device().as_ref();
-    let mut superblock = Superblock {
-        next_seq: engine.next_seq.load(Ordering::Relaxed),
-        next_item: engine.next_item.load(Ordering::Relaxed),
-        next_cas: next_cas.max().unwrap_or(0),
-        clock: get(Field::Clock) as u32,
-        flush_due: get(Field::FlushDue) as u32,
-        log_pages: engine.shared.logs()[tier].field(LogField::Spilled).load(Ordering::Relaxed),
-        balance: engine.shared.admission().ledger().balance(tier),
-        tier: tier as u16,
-        segments: engine.shared.slots().tiers()[tier].segments(),
-        ..engine.set
-    };
-    // After the state was read, which may be lost meanwhile.
-    let is_sound = !has_failed_log(engine);
-    let is_durable = engine.has_durable_logs.load(Ordering::Relaxed);
-    superblock.clean = clean && is_sound;
-    superblock.strict = engine.is_strict && is_durable && is_sound;
-    // A drive that fails this flush may have dropped pages of the log.
-    superblock::write(device, &superblock, || {
-        engine.shared.logs()[tier].flush(engine.shared.slots())
-    })
-}
-
-/// Writes the superblocks while the cache is open. The log of a failed tier fails; in strict mode the superblocks then
-/// mark all logs as unusable, and nothing more is written.
-pub(crate) fn write_while_open(engine: &Engine) -> io::Result<()> {
-    let failed = engine.shared.slots().tiers().iter().map(TierStore::has_failed);
-    let logs = engine.shared.logs().iter().zip(failed);
-    logs.filter(|(_, failed)| *failed).for_each(|(log, _)| log.fail());
-    distrust_failed_logs(engine);
-    match engine.is_distrusted.load(Ordering::Acquire) {
-        true => Ok(()),
-        false => write_superblocks(engine, false).map_err(io::Error::other),
     }
+    Ok(())
 }
 
+/// The tiers that are in the roster.
+fn members(engine: &Engine) -> impl Iterator<Item = usize> {
+    (0..engine.members().len()).filter(|&tier| !engine.member(tier).is_out())
+}
+
+/// Writes the superblocks while the cache is open. The log of a failed tier fails; in strict mode nothing on that tier
+/// is believed after a power loss then.
+pub(crate) fn write_while_open(engine: &Engine) -> io::Result<()> {
+    for (tier, store) in engine.shared.slots().tiers().iter().enumerate() {
+        if store.has_failed() {
+            engine.shared.logs()[tier].fail();
+        }
+    }
+    distrust_failed_logs(engine);
+    let roster = lock(engine.current_roster()).roster().clone();
+    for tier in members(engine).filter(|&tier| !engine.member(tier).is_distrusted()) {
+        superblocks::write(engine, tier, &roster, false)?;
+        crash_point("superblocks: one is written");
+    }
+    Ok(())
+}
+
+/// Whether a member's log failed, so that the next start does not believe it.
 pub(crate) fn has_failed_log(engine: &Engine) -> bool {
     engine.shared.logs().iter().any(TombstoneLog::has_failed)
 }
 
-/// In strict mode a failed log must not be used after a power loss: no change is acknowledged before a superblock marks
-/// the logs as unusable. One superblock is enough, since all must agree at the next start; the drive of the failed log
-/// may refuse its own.
+/// In strict mode a failed log must not be used after a power loss: no change is acknowledged before the member's own
+/// superblock says so, or, where its drive refuses that, the roster of the other members.
 pub(crate) fn distrust_failed_logs(engine: &Engine) {
-    if engine.is_strict && has_failed_log(engine) && !engine.is_distrusted.load(Ordering::Relaxed) {
-        let tiers = 0..engine.shared.slots().tiers().len();
-        let written = tiers.filter(|&tier| write_superblock(engine, tier, false).is_ok()).count();
-        engine.is_distrusted.store(written > 0, Ordering::Release);
+    if !engine.is_strict || !has_failed_log(engine) {
+        return;
+    }
+    for (tier, log) in engine.shared.logs().iter().enumerate() {
+        if !log.has_failed() || engine.member(tier).is_distrusted() {
+            continue;
+        }
+        let roster = lock(engine.current_roster()).roster().clone();
+        // Both superblocks of the member, so that none is left that says something else.
+        let mut writes = (0..2).map(|_| superblocks::write(engine, tier, &roster, false));
+        if writes.all(|written| written.is_ok()) {
+            engine.member(tier).distrust();
+        } else {
+            expel(engine, tier);
+        }
+    }
+}
+
+/// Has a member leave the roster; it is distrusted once the roster without it is in force.
+fn expel(engine: &Engine, tier: usize) {
+    if members(engine).all(|member| member == tier) && engine.witness().is_none() {
+        return;
+    }
+    engine.member(tier).leave();
+    let nonce = engine.next_seq.load(Ordering::Relaxed).rotate_left(32) ^ engine.set.seed;
+    if roster::renew(engine, nonce).is_ok() {
+        engine.member(tier).distrust();
     }
 }
 
 /// With [`Durability::Power`](crate::Durability::Power): makes all words of the logs outlive a power loss, unless
-/// superblocks mark the logs as unusable after one.
+/// superblocks or the roster mark a log as unusable after one.
 pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
-    for log in engine.shared.logs() {
+    for (tier, log) in engine.shared.logs().iter().enumerate() {
         match log.has_failed() {
-            true if engine.is_distrusted.load(Ordering::Acquire) => {}
+            true if engine.member(tier).is_distrusted() => {}
             true => return Err(io::Error::other("the tombstone log can't be written")),
             false => log.make_durable(engine.shared.slots())?,
         }
@@ -94,27 +99,38 @@ pub(crate) fn make_durable(engine: &Engine) -> io::Result<()> {
 /// directories may be from before a run that was not strict.
 pub(crate) fn write_strict(engine: &Engine) -> Result<(), OpenError> {
     let mut written = lock(&engine.strict_written);
-    if !*written && !has_failed_log(engine) {
-        engine.has_durable_logs.store(true, Ordering::Relaxed);
-        write_superblocks(engine, false)?;
-        *written = true;
+    if *written {
+        return Ok(());
     }
+    let sound = |tier: &usize| !engine.shared.logs()[*tier].has_failed();
+    members(engine).filter(sound).for_each(|tier| engine.member(tier).note_durable_log());
+    write_superblocks(engine, false)?;
+    *written = true;
     Ok(())
 }
 
-/// Makes everything durable and marks the superblocks as clean.
+/// Makes everything durable and marks the superblocks as clean, each of those whose log holds everything. Returns
+/// whether that is every member that did not fail before.
 pub(crate) fn write_clean(engine: &Engine) -> bool {
-    let logs = engine.shared.logs().iter();
-    let durable = logs.map(|log| log.make_durable(engine.shared.slots())).all(|done| done.is_ok());
+    let slots = engine.shared.slots();
+    let had_failed: Vec<_> = engine.shared.logs().iter().map(TombstoneLog::has_failed).collect();
+    let durable: Vec<_> =
+        engine.shared.logs().iter().map(|log| log.make_durable(slots).is_ok()).collect();
     let now = engine.field(Field::Clock).map_or(0, |clock| clock.load(Ordering::Relaxed) as u32);
-    engine.shared.admission().ledger().observe(
-        engine.shared.slots(),
-        engine.shared.counters().tiers(),
-        now,
-    );
-    engine.has_durable_logs.fetch_or(durable, Ordering::Relaxed);
-    let sound = || !has_failed_log(engine);
-    durable && sound() && write_superblocks(engine, true).is_ok() && sound()
+    engine.shared.admission().ledger().observe(slots, engine.shared.counters().tiers(), now);
+    let roster = lock(engine.current_roster()).roster().clone();
+    let mut is_clean = members(engine).any(|tier| durable[tier]) || !engine.has_tiers();
+    for tier in members(engine).filter(|&tier| !had_failed[tier]) {
+        if durable[tier] {
+            engine.member(tier).note_durable_log();
+        }
+        // Both superblocks, so that a damaged one costs nothing.
+        let mut writes = (0..2).map(|_| superblocks::write(engine, tier, &roster, durable[tier]));
+        let is_written = writes.all(|written| written.is_ok());
+        is_clean &= durable[tier] && is_written && !engine.shared.logs()[tier].has_failed();
+        crash_point("superblocks: one is written");
+    }
+    is_clean
 }
 
 /// In strict mode: makes the logs durable, so that no slot is reused before its tier has the word that frees it.

@@ -7,27 +7,32 @@ pub(crate) mod durability;
 pub(crate) mod fullness;
 pub(crate) mod limit;
 pub(crate) mod lost;
+pub(crate) mod members;
 pub(crate) mod recovering;
+pub(crate) mod roster;
+mod superblocks;
 
 use crate::config::note::Note;
+use crate::config::witness::Witness;
 use crate::config::{Config, Durability, Tuning};
 use crate::dram::heat::Origin;
 use crate::dram::lane::Lane;
 use crate::dram::memory::Place;
 use crate::dram::table::DramTable;
+use crate::engine::members::{Current, Member, Membership};
 use crate::engine::recovering::Recovery;
 use crate::index::sealed::SealedIndex;
 use crate::platform::getters::getters;
 use crate::records::garbage::GarbageChunks;
 use crate::records::key::Hasher;
-use crate::segments::layout::Superblock;
 use crate::segments::segment::SegmentTable;
 use crate::shard::{Locked, Shard};
 use crate::shared::Shared;
 use crate::shared::geometry::Geometry;
 use crate::state::Field;
-use std::sync::Mutex;
+use crate::tiers::superblock::Superblock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The parts of a new engine.
 pub(crate) struct Parts {
@@ -42,8 +47,7 @@ pub(crate) struct Parts {
     pub(crate) fixed_bytes: u64,
     /// See [`Engine::filling_mebibytes`].
     pub(crate) filling_mebibytes: Option<u64>,
-    /// All changes that earlier runs acknowledged are in the logs on the tiers, as their directories list them.
-    pub(crate) has_durable_logs: bool,
+    pub(crate) membership: Membership,
 }
 
 /// The state of an open cache.
@@ -60,11 +64,12 @@ pub(crate) struct Engine {
     with_cas: bool,
     /// See [`Durability::Power`].
     is_strict: bool,
-    /// The superblocks mark the logs as unusable after a power loss.
-    is_distrusted: AtomicBool,
-    /// In strict mode: the logs on the tiers hold all changes that were ever acknowledged.
-    has_durable_logs: AtomicBool,
-    /// Whether the superblocks mark them as complete.
+    /// One for each tier.
+    members: Box<[Member]>,
+    current_roster: Mutex<Current>,
+    witness: Option<Arc<dyn Witness>>,
+    is_cold: bool,
+    /// In strict mode: whether the superblocks mark the logs as complete.
     strict_written: Mutex<bool>,
     /// In strict mode: the time of the next flush in all superblocks; `None` if they may differ.
     due_written: Mutex<Option<u32>>,
@@ -107,6 +112,10 @@ getters! {
         recovery: &Recovery,
         geometry: &Geometry,
         evicts: bool,
+        is_cold: bool,
+        members: &[Member],
+        current_roster: &Mutex<Current>,
+        set: &Superblock,
         shards: &[Shard],
         shared: &Shared,
     }
@@ -132,6 +141,8 @@ impl Engine {
             AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
         };
         let now = |field| kept(field, 0).into_inner() as u32;
+        let (members, current, witness, is_cold) = parts.membership.take();
+        let is_durable = members.iter().all(Member::has_durable_log);
         let (clock_floor, flush_due) = (now(Field::Clock), now(Field::FlushDue));
         let next_seq = kept(Field::NextSeq, set.next_seq);
         let next_item = kept(Field::NextItem, set.next_item);
@@ -145,9 +156,11 @@ impl Engine {
             memory_bytes_max: config.memory_bytes_max.max(config.memory_bytes),
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
-            is_distrusted: AtomicBool::new(false),
-            has_durable_logs: AtomicBool::new(parts.has_durable_logs),
-            strict_written: Mutex::new(parts.has_durable_logs),
+            members,
+            current_roster: Mutex::new(current),
+            witness,
+            is_cold,
+            strict_written: Mutex::new(is_durable),
             due_written: Mutex::new(Some(flush_due)),
             next_seq,
             next_item,
@@ -208,8 +221,13 @@ impl Engine {
         self.shared.budget().limit() / 100 * u64::from(self.tuning.index_percent)
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.set.epoch
+    /// A tier as a member of the set.
+    pub(crate) fn member(&self, tier: usize) -> &Member {
+        &self.members[tier]
+    }
+
+    pub(crate) fn witness(&self) -> Option<&dyn Witness> {
+        self.witness.as_deref()
     }
 
     /// Replaces a shard's index by a recovered one.

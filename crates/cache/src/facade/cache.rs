@@ -61,6 +61,11 @@ impl Cache {
         self.engine.recovery().waiting().load(Ordering::Acquire)
     }
 
+    /// Whether nothing of an earlier run was believed, so that the cache began empty.
+    pub fn is_cold(&self) -> bool {
+        self.engine.is_cold()
+    }
+
     /// Lines for the log at start: what was found, and why it could not be used.
     pub fn notes(&self) -> &[Note] {
         self.engine.notes()

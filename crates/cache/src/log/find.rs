@@ -12,18 +12,18 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::{AlignedBuf, Drive};
 
-/// The tier of a set on which a log is searched.
+/// The tier on which a log is searched.
 pub(crate) struct Place<'d> {
     pub(super) device: &'d dyn Drive,
     pub(super) tier: usize,
-    pub(super) set: u64,
+    pub(super) key: u64,
     pub(super) segment_bytes: u32,
 }
 
 impl<'d> Place<'d> {
-    /// Of tier number `tier` of a set.
-    pub(crate) fn new(device: &'d dyn Drive, tier: usize, set: u64, segment_bytes: u32) -> Self {
-        Self { device, tier, set, segment_bytes }
+    /// Of tier number `tier`, with what its pages are marked with.
+    pub(crate) fn new(device: &'d dyn Drive, tier: usize, key: u64, segment_bytes: u32) -> Self {
+        Self { device, tier, key, segment_bytes }
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn find_log(
     state: &State,
     pages: Option<u64>,
 ) -> Result<Found, String> {
-    let directory = newest_directory(place.device, place.set).map_err(|why| unreadable(&why))?;
+    let directory = newest_directory(place.device, place.key).map_err(|why| unreadable(&why))?;
     let directory = directory.ok_or("the tombstone log's directory is lost")?;
     let per_slot = u64::from(place.segment_bytes) / PAGE as u64;
     if per_slot == 0 || !directory.tail.is_multiple_of(per_slot) {
@@ -120,7 +120,7 @@ impl Reader<'_> {
             self.read_run(page).map_err(|why| unreadable(&why))?;
         }
         let at = (page - self.held.start) as usize * PAGE;
-        Ok(page::decode(&self.run[at..at + PAGE], self.place.set, page))
+        Ok(page::decode(&self.run[at..at + PAGE], self.place.key, page))
     }
 
     /// Reads pages from `page` on, at most to the end of its slot.
@@ -153,16 +153,16 @@ fn unreadable(why: &io::Error) -> String {
     format!("the tombstone log can't be read: {why}")
 }
 
-/// The newest directory of the set on a tier; `None` if there is none.
+/// The newest directory with this key on a tier; `None` if there is none.
 ///
 /// # Errors
 /// They can't be read.
-pub(crate) fn newest_directory(device: &dyn Drive, set: u64) -> io::Result<Option<Directory>> {
+pub(crate) fn newest_directory(device: &dyn Drive, key: u64) -> io::Result<Option<Directory>> {
     let mut newest: Option<Directory> = None;
     for offset in Directory::offsets() {
         let mut bytes = AlignedBuf::zeroed(DIRECTORY_BYTES);
         device.read_at(offset, &mut bytes)?;
-        let found = Directory::decode(&bytes).filter(|directory| directory.set == set);
+        let found = Directory::decode(&bytes).filter(|directory| directory.key == key);
         newest = newest.into_iter().chain(found).max_by_key(|directory| directory.generation);
     }
     Ok(newest)

@@ -53,7 +53,8 @@ const COMMITTED: u32 = 1 << 31;
 /// One tier's log.
 pub(crate) struct TombstoneLog {
     tier: u16,
-    set: u64,
+    /// What its pages and directories are marked with: those of other members say nothing here.
+    key: u64,
     /// Its words must outlive a power loss.
     is_strict: bool,
     state: Arc<State>,
@@ -98,15 +99,16 @@ pub(crate) struct Seat {
 }
 
 impl TombstoneLog {
-    /// The log of a tier of `slots` slots, as the state has it; `is_strict` with [`Durability::Power`].
+    /// The log of a tier of `slots` slots, as the state has it. Its pages are marked with `key`; `is_strict` with
+    /// [`Durability::Power`].
     ///
     /// [`Durability::Power`]: crate::Durability::Power
-    pub(crate) fn new(state: Arc<State>, tier: u16, set: u64, slots: u32, is_strict: bool) -> Self {
+    pub(crate) fn new(state: Arc<State>, tier: u16, key: u64, slots: u32, is_strict: bool) -> Self {
         let buffer = AlignedBuf::zeroed(page::PAGE * PAGES_PER_WRITE as usize);
         let [tombstones] = Striped::over(state.layout().shards());
         let log = Self {
             tier,
-            set,
+            key,
             is_strict,
             state,
             reusable: AtomicU64::new(0),
@@ -329,11 +331,11 @@ impl TombstoneLog {
                 return Ok(worked);
             }
             writer.buffer.set_len((to - from) as usize * page::PAGE);
-            let (mut link, set) = (writer.link, self.set);
+            let (mut link, key) = (writer.link, self.key);
             let durable = self.durable.load(Ordering::Acquire) / PAGE_WORDS;
             for (page, bytes) in (from..to).zip(writer.buffer.chunks_exact_mut(page::PAGE)) {
                 let words = self.state.log_page(self.tier.into(), page);
-                let header = page::Header { set, page, link, durable };
+                let header = page::Header { key, page, link, durable };
                 link = page::encode(words, header, bytes);
             }
             let offset = self.offset_of(from, slots);
@@ -431,7 +433,7 @@ impl TombstoneLog {
     fn write_directory(&self, writer: &mut Writer, slots: &Slots) -> io::Result<()> {
         writer.generation += 1;
         let directory = page::Directory {
-            set: self.set,
+            key: self.key,
             generation: writer.generation,
             tail: self.get(LogField::Tail),
             link: writer.tail_link,
@@ -506,7 +508,7 @@ impl TombstoneLog {
         slots.read_log(self.tier, self.offset_of(page, slots), &mut bytes)?;
         (page..end)
             .zip(bytes.chunks_exact(page::PAGE))
-            .map(|(page, bytes)| page::decode(bytes, self.set, page).ok_or_else(damaged))
+            .map(|(page, bytes)| page::decode(bytes, self.key, page).ok_or_else(damaged))
             .collect()
     }
 }

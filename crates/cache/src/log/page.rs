@@ -1,9 +1,9 @@
 //! Pages of the tombstone log on a tier, and the directory of the slots that they lie in. Little-endian.
 //!
 //! ```text
-//! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 set u64
+//! page       0 crc32c of [8..), seeded with the page's number u32  4 "KLOG"  8 key u64
 //!            16 number of the page u64  24 link u32  28 not durable u32  32 508 words u64
-//! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 set u64  24 generation u64
+//! directory  0 "TRCKLOG\0"  8 version u32  12 crc32c of [16..) u32  16 key u64  24 generation u64
 //!            32 first page u64  40 slots u32  44 link of the first page u32  64 slots, two in 5 bytes
 //! ```
 //!
@@ -29,7 +29,7 @@ const MAGIC: &[u8; 4] = b"KLOG";
 /// The header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(super) set: u64,
+    pub(super) key: u64,
     pub(super) page: u64,
     /// The checksum of the page ahead; 0 if there is none, or none that counts.
     pub(super) link: u32,
@@ -55,7 +55,7 @@ impl Page {
 /// Writes a page of the ring into `out`; returns its checksum. Waits for words with positions that were taken, but that
 /// are not stored yet: their threads hold no lock that this one needs.
 pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32 {
-    put_u64(out, 8, header.set);
+    put_u64(out, 8, header.key);
     put_u64(out, 16, header.page);
     put_u32(out, 24, header.link);
     let not_durable = header.page.saturating_sub(header.durable);
@@ -75,16 +75,16 @@ pub(crate) fn encode(words: &[AtomicU64], header: Header, out: &mut [u8]) -> u32
     crc
 }
 
-/// Decodes page number `page` of the set; `None` if the bytes are no such page.
-pub(crate) fn decode(bytes: &[u8], set: u64, page: u64) -> Option<Page> {
+/// Decodes page number `page` of the log with this key; `None` if the bytes are no such page.
+pub(crate) fn decode(bytes: &[u8], key: u64, page: u64) -> Option<Page> {
     let fits = bytes.len() == PAGE
         && &bytes[4..8] == MAGIC
         && u32_at(bytes, 0) == checksum(page as u32, &bytes[8..])
-        && u64_at(bytes, 8) == set
+        && u64_at(bytes, 8) == key
         && u64_at(bytes, 16) == page;
     fits.then(|| Page {
         header: Header {
-            set,
+            key,
             page,
             link: u32_at(bytes, 24),
             durable: page.saturating_sub(u32_at(bytes, 28).into()),
@@ -116,8 +116,8 @@ const _: () = assert!(DIRECTORY_HEADER + LOG_SLOTS_MAX / 2 * PAIR_BYTES <= DIREC
 /// Where the log lies on its tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Directory {
-    pub(super) set: u64,
-    /// Counts the directories of the set.
+    pub(super) key: u64,
+    /// Counts the directories of the log.
     pub(super) generation: u64,
     /// The first page that counts, which is the first one of the first slot.
     pub(super) tail: u64,
@@ -142,7 +142,7 @@ impl Directory {
         out.fill(0);
         out[..8].copy_from_slice(DIRECTORY_MAGIC);
         put_u32(out, 8, VERSION);
-        put_u64(out, 16, self.set);
+        put_u64(out, 16, self.key);
         put_u64(out, 24, self.generation);
         put_u64(out, 32, self.tail);
         put_u32(out, 40, self.slots.len() as u32);
@@ -164,7 +164,7 @@ impl Directory {
         let slots = u32_at(bytes, 40) as usize;
         let fits = fits && slots <= LOG_SLOTS_MAX && u64_at(bytes, 32) <= PAGES_MAX;
         fits.then(|| Self {
-            set: u64_at(bytes, 16),
+            key: u64_at(bytes, 16),
             generation: u64_at(bytes, 24),
             tail: u64_at(bytes, 32),
             link: u32_at(bytes, 44),
@@ -194,7 +194,7 @@ mod tests {
     fn undamaged_pages_and_directories_round_trip() {
         let words: Vec<AtomicU64> = (0..512).map(|n| AtomicU64::new(n + 1)).collect();
         let mut page = vec![0; PAGE];
-        let header = Header { set: 7, page: 9, link: 3, durable: 4 };
+        let header = Header { key: 7, page: 9, link: 3, durable: 4 };
         let checksum = encode(&words, header, &mut page);
         let read = decode(&page, 7, 9).unwrap();
         assert_eq!((read.words[507], read.header, read.checksum), (512, header, checksum));
@@ -204,7 +204,7 @@ mod tests {
         page[100] ^= 1;
         assert_eq!(decode(&page, 7, 9), None);
 
-        let directory = Directory { set: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 6] };
+        let directory = Directory { key: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 6] };
         let mut image = vec![0; DIRECTORY_BYTES];
         directory.encode(&mut image);
         assert_eq!(Directory::decode(&image), Some(directory));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn directory_has_room_for_the_most_slots_of_a_log() {
         let slots: Vec<u32> = (0..LOG_SLOTS_MAX as u32 - 1).map(|n| word::SLOTS_MAX - n).collect();
-        let directory = Directory { set: 1, generation: 2, tail: 64, link: 3, slots };
+        let directory = Directory { key: 1, generation: 2, tail: 64, link: 3, slots };
         let mut image = vec![0; DIRECTORY_BYTES];
         directory.encode(&mut image);
         assert_eq!(Directory::decode(&image), Some(directory));
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn directory_of_the_previous_format_is_read() {
         let directory =
-            Directory { set: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 70_000, 6] };
+            Directory { key: 1, generation: 2, tail: 64, link: 3, slots: vec![5, 70_000, 6] };
         let mut image = vec![0; DIRECTORY_BYTES];
         directory.encode(&mut image);
         put_u32(&mut image, 8, PAIRED_SINCE - 1);

@@ -75,6 +75,11 @@ impl Replay {
         Self { tombstones: vec![0; count], ..Self::default() }
     }
 
+    /// The highest number of a segment that counts.
+    pub(crate) fn highest_number(&self) -> Option<u16> {
+        self.segments.values().map(|logged| logged.seat.number).max()
+    }
+
     /// Keeps the segments, by slot, for which `keeps` returns `true`.
     pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u32, &Logged) -> bool) {
         self.segments.retain(|&slot, logged| keeps(slot, logged));

@@ -4,7 +4,7 @@
 use bytemuck::Zeroable;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -162,7 +162,7 @@ pub(crate) unsafe fn zeros_at(base: *mut u8, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The front of a file, mapped shared, as words.
+/// A part of a file, mapped shared, as words.
 pub(crate) struct SharedMap {
     base: NonNull<AtomicU64>,
     words: usize,
@@ -175,12 +175,14 @@ unsafe impl Send for SharedMap {}
 unsafe impl Sync for SharedMap {}
 
 impl SharedMap {
-    /// Maps the first `bytes` of a file that is at least as long. If another process truncates it, words become zeros
-    /// and `loss` shows it, see [`replace_lost`].
-    pub(crate) fn new(file: BorrowedFd<'_>, bytes: usize, loss: Loss) -> io::Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+    /// Maps this part of a file that is at least as long; it begins with a page. If another process truncates the
+    /// file, words become zeros and `loss` shows it, see [`replace_lost`].
+    pub(crate) fn new(file: BorrowedFd<'_>, part: Range<usize>, loss: Loss) -> io::Result<Self> {
+        let (access, bytes, at) =
+            (ProtFlags::READ | ProtFlags::WRITE, part.len(), part.start as u64);
         // SAFETY: a fresh mapping overlaps nothing.
-        let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
+        let base =
+            unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, at) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let watch = Watch::over(base.cast(), bytes, loss);
         Ok(Self { base, words: bytes / size_of::<AtomicU64>(), watch })
@@ -302,7 +304,7 @@ mod tests {
         let page = rustix::param::page_size();
         rustix::fs::ftruncate(&file, 3 * page as u64).unwrap();
         let loss = Loss::new();
-        let map = SharedMap::new(std::os::fd::AsFd::as_fd(&file), 3 * page, loss).unwrap();
+        let map = SharedMap::new(std::os::fd::AsFd::as_fd(&file), 0..3 * page, loss).unwrap();
         let words = map.words();
         words.iter().for_each(|word| word.store(7, Ordering::Relaxed));
         let start = words.as_ptr().addr();

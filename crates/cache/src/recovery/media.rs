@@ -6,11 +6,12 @@ use crate::records::key::Key;
 use crate::records::manifest::Manifest;
 use crate::records::record::Record;
 use crate::segments::layout;
-use crate::segments::layout::{FOOTER_HEADER, FirstPage, Footer, PAGE, put_u32};
+use crate::segments::layout::{FOOTER_HEADER, Footer, PAGE, put_u32};
 use crate::segments::look::{Sight, look};
 use crate::segments::page::{check_page, put_checksums};
 use crate::segments::pages::PageRange;
 use crate::segments::segment::{Place, Sealed};
+use crate::tiers::superblock::{FirstPage, Superblock};
 
 /// Parses `bytes` with every parser for the contents of a drive, as they are and with a correct checksum, which random
 /// changes would else never get past. Returns the number of parsers that accepted them.
@@ -26,7 +27,7 @@ fn first_page(bytes: &[u8]) -> bool {
     let mut page = padded(bytes, PAGE);
     let crc = layout::checksum(0, &page[16..]);
     put_u32(&mut page, 12, crc);
-    matches!(layout::Superblock::decode(&page), FirstPage::Ours(_))
+    matches!(Superblock::decode(&page), FirstPage::Ours(_))
 }
 
 /// The footer is searched at the end.

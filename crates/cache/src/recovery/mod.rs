@@ -2,7 +2,7 @@
 //! brings it back.
 
 pub(crate) mod media;
-mod members;
+mod membership;
 pub(crate) mod mount;
 pub(crate) mod recover;
 pub(crate) mod sizing;

@@ -1,40 +1,51 @@
-//! Inspects the tiers before the cache is laid out: the set that they belong to, and whether they can be trusted.
+//! Inspects the tiers before the cache is laid out: the set that they belong to, and which of them can be believed.
 
 use crate::config::error::OpenError;
-use crate::config::note::Note;
-use crate::config::{Config, Durability, OnMismatch, Tuning};
+use crate::config::note::{Note, display_bytes};
+use crate::config::witness::Witness;
+use crate::config::{Config, OnMismatch, Tuning};
 use crate::platform::random::Random;
-use crate::recovery::members;
-use crate::segments::layout::{FirstPage, PAGE, Superblock, VERSION, VERSION_MIN};
+use crate::recovery::membership::{Given, Judged, Reason, Verdict, judge, set_of as set_of_most};
+use crate::segments::layout::{PAGE, VERSION, VERSION_MIN};
 use crate::shared::geometry::Geometry;
-use crate::tiers::slots::segments_on;
-use crate::tiers::superblock::device_error;
+use crate::state::Header;
+use crate::state::standing::Standing;
+use crate::tiers::roster::{MEMBERS_MAX, Roster};
+use crate::tiers::superblock::{self, FirstPage, FirstPages, Owner, Superblock, Written};
+use std::io;
 use std::sync::Arc;
-use terrace_device::{AlignedBuf, Drive};
+use terrace_device::Drive;
 
-/// Bytes of a tier's first page.
-pub const FIRST_PAGE: usize = PAGE;
+/// A tier as a start takes it.
+pub(crate) enum Seat {
+    /// Its device can't be read: it is given up from the beginning.
+    Absent(io::Error),
+    /// It is formatted, for this reason, as the member of this id.
+    Empty(Reason, u64),
+    /// What it held is believed.
+    Holder(Box<Superblock>),
+}
 
 /// The findings about the tiers.
 pub(crate) struct Mount {
     pub(super) geometry: Geometry,
     /// The superblock fields that all tiers have in common from now on.
     common: Superblock,
-    /// The common superblock of a set that may be trusted.
-    pub(super) found: Option<Superblock>,
-    /// The oldest and the newest epoch of the superblocks of such a set.
-    pub(super) epochs: (u64, u64),
-    /// If these differ: a message about a tier that is behind, unless the state explains it.
-    pub(super) missed: Option<String>,
-    /// The length of each tier's log in such a set.
-    log_pages: Vec<u64>,
-    /// The balance of each tier's write budget, whether the set may be trusted or not.
+    /// One for each tier.
+    pub(super) seats: Vec<Seat>,
+    /// The roster that was in force last.
+    pub(super) last: Option<Roster>,
+    /// The newest generation of rosters that was seen.
+    pub(super) generation: u64,
+    /// The superblocks that each tier has.
+    pub(super) written: Vec<Written>,
+    /// The balance of each tier's write budget, whether it is believed or not.
     pub(super) balances: Vec<i64>,
     /// The random numbers of this opening.
     pub(super) random: Random,
     /// Lines for the log.
     pub(super) notes: Vec<Note>,
-    /// If the tiers do not fit: a warning of what the start erases.
+    /// What the start erases, before it does.
     pub(super) cost: Option<Note>,
 }
 
@@ -44,133 +55,175 @@ impl Mount {
         self.cost
     }
 
-    /// Reads the first page of every tier; writes nothing.
+    /// Reads the first pages of every tier; writes nothing.
     pub(crate) fn inspect(config: &Config) -> Result<Self, OpenError> {
-        let mut notes = Vec::new();
-        let pages: Vec<_> = config.tiers.iter().map(|t| first_page(t.device.as_ref())).collect();
-        let pages = pages.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let epochs = pages.iter().map(epoch_of);
-        let epochs = (epochs.clone().min().unwrap_or(0), epochs.max().unwrap_or(0));
-        let epoch = epochs.1 + 1;
-        let behind = pages.iter().position(|page| epoch_of(page) < epochs.1);
-        let missed = behind.map(|at| {
-            let label = config.tiers[at].device.label();
-            format!("{label}: belongs to another set of tiers, or missed a start of it")
-        });
-        let balances = pages.iter().map(balance_of).collect();
-        let mut random = Random::new(config.tuning.seed, epoch)?;
-        if let Some(order) = members::right_order(&pages) {
-            let label = |at: usize| config.tiers[at].device.label().to_owned();
-            let labels = order.iter().map(|&at| label(at)).collect();
-            return Err(OpenError::Order { order, labels });
+        if config.tiers.len() > MEMBERS_MAX {
+            let count = config.tiers.len();
+            return Err(OpenError::Config(format!("{count} tiers; give at most {MEMBERS_MAX}")));
         }
-        let mut cost = None;
-        let mut give_up = |why: String| {
-            refuse_if_asked(config, &why)?;
-            cost = members::cost(config, &pages, &why);
-            notes.push(cold(&why));
-            Ok::<_, OpenError>(None)
-        };
-        let warm = match common(config, &pages) {
-            Ok(None) => None,
-            Ok(Some(found)) => match Geometry::derive(&found.adjust(config)) {
-                Ok(geometry) => Some((found, geometry)),
-                Err(why) => give_up(why.to_string())?,
-            },
-            Err(why) => give_up(why)?,
-        };
-        let boot = boot_words(config.boot);
-        let strict = config.durability == Durability::Power;
-        let fresh = |random: &mut Random| {
-            let geometry = Geometry::derive(config)?;
-            let seed = config.tuning.seed.unwrap_or_else(|| random.next());
-            let superblock = Superblock {
-                version: VERSION,
-                set: random.next() | 1,
-                seed,
-                segment_bytes: geometry.segment_bytes(),
-                segments: 0,
-                shards: geometry.shards() as u16,
-                tier: 0,
-                tiers: config.tiers.len() as u16,
-                epoch,
-                boot,
-                clean: false,
-                strict,
-                fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15) as u8,
-                // Far from the sequences of an earlier set on these tiers.
-                next_seq: (random.next() >> 24) + 1,
-                next_cas: 0,
-                clock: 0,
-                flush_due: 0,
-                log_pages: 0,
-                next_item: random.next(),
-                balance: 0,
-            };
-            Ok::<_, OpenError>((geometry, superblock))
-        };
-        let (geometry, common, found, log_pages) = match warm {
-            None => {
-                let (geometry, common) = fresh(&mut random)?;
-                (geometry, common, None, Vec::new())
+        let given = given(config)?;
+        let balances = given.iter().map(balance_of).collect();
+        let mut written: Vec<_> = given.iter().map(written_on).collect();
+        let witness = witnessed(config.witness.as_deref()).map_err(OpenError::Witness)?;
+        let set = witness.as_ref().map(|(set, _)| *set).or_else(|| set_of_most(&given));
+        let state = header_of_set(config, set)?.map(|header| header.standing());
+        let Judged { set, last, generation, verdicts } =
+            judge(given, set, state, witness.as_ref().map(|(_, roster)| roster));
+        let missing = missing(config, last.as_ref());
+        let mut random = Random::new(config.tuning.seed, salt(config, generation))?;
+        let mut verdicts = verdicts;
+        sort_out_sizes(config, &mut verdicts);
+        let mut found = common_of(&verdicts);
+        let mut geometry = None;
+        if let Some(found_ones) = &found {
+            match Geometry::derive(&found_ones.adjust(config)) {
+                Ok(fits) => geometry = Some(fits),
+                Err(why) => {
+                    let reason = Reason::Log(why.to_string());
+                    let holders = verdicts.iter_mut().filter(|v| matches!(v, Verdict::Holder(_)));
+                    holders.for_each(|verdict| *verdict = Verdict::Empty(reason.clone()));
+                    found = None;
+                }
             }
-            Some((found, geometry)) => {
-                let common =
-                    Superblock { version: VERSION, epoch, boot, strict, clean: false, ..found };
-                let log_pages = pages.iter().map(|page| match page {
-                    FirstPage::Ours(superblock) => superblock.log_pages,
-                    _ => 0,
-                });
-                (geometry, common, Some(found), log_pages.collect())
+        }
+        refuse_unknown(config, &mut verdicts, last.as_ref())?;
+        refuse_if_asked(config, &verdicts, missing)?;
+        let geometry = geometry.map_or_else(|| Geometry::derive(config), Ok)?;
+        let common = match &found {
+            Some(found) => {
+                Superblock { version: VERSION, boot: boot_words(config.boot), ..found.clone() }
             }
+            None => new_set(config, &geometry, set, &mut random),
         };
-        Ok(Self {
+        for (verdict, written) in verdicts.iter().zip(&mut written) {
+            if let Verdict::Holder(page) = verdict {
+                written.keep(page);
+            }
+        }
+        let mut mount = Self {
             geometry,
             common,
-            found,
-            epochs,
-            missed,
-            log_pages,
+            seats: Vec::new(),
+            last,
+            generation,
+            written,
             balances,
             random,
-            notes,
-            cost,
+            notes: Vec::new(),
+            cost: cost(config, &verdicts),
+        };
+        if missing > 0 && found.is_some() {
+            mount.notes.push(Note::Warning(match missing {
+                1 => "a tier that the cache ran with last is not given; its records are gone".into(),
+                _ => format!(
+                    "{missing} tiers that the cache ran with last are not given; their records are gone"
+                ),
+            }));
+        }
+        for verdict in verdicts {
+            let seat = match verdict {
+                Verdict::Absent(error) => Seat::Absent(error),
+                Verdict::Empty(reason) => Seat::Empty(reason, mount.random.next()),
+                Verdict::Holder(page) => Seat::Holder(page),
+            };
+            mount.seats.push(seat);
+        }
+        Ok(mount)
+    }
+
+    /// Whether anything that the tiers held is believed.
+    pub(crate) fn has_holders(&self) -> bool {
+        self.holders().next().is_some()
+    }
+
+    /// The tiers that are believed, by number.
+    pub(super) fn holders(&self) -> impl Iterator<Item = (usize, &Superblock)> {
+        self.seats.iter().enumerate().filter_map(|(tier, seat)| match seat {
+            Seat::Holder(page) => Some((tier, &**page)),
+            _ => None,
         })
     }
 
-    /// Gives up the found set, unless the operator wants no cold start: a new set begins.
-    pub(crate) fn go_cold(&mut self, config: &Config, why: &str) -> Result<(), OpenError> {
-        refuse_if_asked(config, why)?;
-        self.notes.push(cold(why));
-        self.begin_anew();
+    /// No longer believes a tier, unless the operator wants no start then.
+    pub(super) fn empty(
+        &mut self,
+        config: &Config,
+        tier: usize,
+        reason: Reason,
+    ) -> Result<(), OpenError> {
+        let label = config.tiers[tier].device.label();
+        if reason.is_avoidable() && config.on_mismatch == OnMismatch::Refuse {
+            return Err(OpenError::Mismatch(format!("{label}: {reason}")));
+        }
+        let member = self.random.next();
+        self.seats[tier] = Seat::Empty(reason, member);
         Ok(())
     }
 
-    /// As [`Mount::go_cold`] where no other start could do better: the operator can't refuse it.
-    pub(crate) fn give_up(&mut self, why: &str) {
-        self.notes.push(Note::Warning(format!("COLD START: {why}; what the tiers held is gone")));
-        self.begin_anew();
+    /// The member that each tier is from now on.
+    pub(super) fn members(&mut self) -> Vec<u64> {
+        let random = &mut self.random;
+        let id = |seat: &Seat| match seat {
+            Seat::Absent(_) => random.next(),
+            Seat::Empty(_, member) => *member,
+            Seat::Holder(page) => page.owner.member(),
+        };
+        self.seats.iter().map(id).collect()
     }
 
-    fn begin_anew(&mut self) {
-        self.found = None;
-        self.common.set = self.random.next() | 1;
-        self.common.next_seq = (self.random.next() >> 24) + 1;
-        self.common.next_item = self.random.next();
-        self.common.flush_due = 0;
-    }
-
-    /// Pages of a tier's log, as of a clean stop.
-    pub(crate) fn pages_of(&self, tier: usize) -> Option<u64> {
-        self.log_pages.get(tier).copied()
+    /// What the pages of a tier's log are marked with.
+    pub(super) fn log_key(&self, tier: usize) -> u64 {
+        match &self.seats[tier] {
+            Seat::Absent(_) => 0,
+            Seat::Empty(_, member) => *member,
+            Seat::Holder(page) => page.owner.log_key(),
+        }
     }
 
     pub(crate) fn set(&self) -> &Superblock {
         &self.common
     }
+
+    /// Begins with nothing: numbers far from those of earlier runs.
+    pub(super) fn begin_anew(&mut self) {
+        self.common.next_seq = (self.random.next() >> 24) + 1;
+        self.common.next_item = self.random.next();
+        self.common.flush_due = 0;
+    }
+
+    /// Lines for the log about tiers that start empty although they may have held something.
+    pub(super) fn note_losses(&mut self, config: &Config) {
+        let label = |tier: usize| config.tiers[tier].device.label();
+        let losses = self.seats.iter().enumerate().filter_map(|(tier, seat)| match seat {
+            Seat::Empty(Reason::New, _) | Seat::Holder(_) => None,
+            Seat::Empty(reason, _) => Some(format!("{}: {reason}", label(tier))),
+            Seat::Absent(error) => Some(format!("{}: {error}; its records are gone", label(tier))),
+        });
+        let losses = losses.collect::<Vec<_>>();
+        if self.has_holders() {
+            let note =
+                |loss| Note::Warning(format!("{loss}; this tier starts empty, the others do not"));
+            self.notes.extend(losses.into_iter().map(note));
+        } else if let Some(first) = losses.first() {
+            let could_be_kept =
+                |seat: &Seat| matches!(seat, Seat::Empty(reason, _) if reason.is_avoidable());
+            let advice = match self.seats.iter().any(could_be_kept) {
+                true => "; with --on-mismatch refuse the next start leaves them as they are",
+                false => "",
+            };
+            self.notes.push(Note::Warning(format!(
+                "COLD START: {first}; what the tiers held is gone{advice}"
+            )));
+        }
+    }
 }
 
 impl Superblock {
+    /// Whether this program reads its format.
+    pub(super) fn is_readable(&self) -> bool {
+        (VERSION_MIN..=VERSION).contains(&self.version)
+    }
+
     /// The configuration, with the sizes of the set.
     fn adjust(&self, config: &Config) -> Config {
         let tuning = Tuning {
@@ -182,17 +235,180 @@ impl Superblock {
     }
 }
 
-fn cold(why: &str) -> Note {
-    Note::Warning(format!(
-        "COLD START: {why}; what the tiers held is gone; with --on-mismatch refuse the next start leaves them as they are"
-    ))
+/// The first pages of all tiers.
+fn given(config: &Config) -> Result<Vec<Given>, OpenError> {
+    let mut all = Vec::new();
+    for tier in &config.tiers {
+        let device = tier.device.as_ref();
+        all.push(match superblock::read(device) {
+            Ok(FirstPages::Foreign) => {
+                return Err(OpenError::Foreign { device: device.label().to_owned() });
+            }
+            Ok(pages) => Given::Pages(pages),
+            Err(error) => Given::Absent(error),
+        });
+    }
+    Ok(all)
 }
 
-pub(crate) fn refuse_if_asked(config: &Config, why: &str) -> Result<(), OpenError> {
-    match config.on_mismatch {
-        OnMismatch::Cold => Ok(()),
-        OnMismatch::Refuse => Err(OpenError::Mismatch(why.to_owned())),
+/// Has starts with other drives draw other random numbers, where a seed is given.
+fn salt(config: &Config, generation: u64) -> u64 {
+    let labels = config.tiers.iter().flat_map(|tier| tier.device.label().bytes());
+    labels.fold(generation, |salt, byte| (salt ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The set and the roster that the witness has.
+fn witnessed(witness: Option<&dyn Witness>) -> io::Result<Option<(u64, Roster)>> {
+    let bytes = witness.map_or(Ok(None), Witness::read)?;
+    Ok(bytes.and_then(|bytes| Roster::decode(&bytes)))
+}
+
+/// The first page of the set's state, if it is of this boot.
+fn header_of_set(config: &Config, set: Option<u64>) -> io::Result<Option<Header>> {
+    match (&config.state, set) {
+        (Some(file), Some(set)) => file.header_of_set(set, boot_words(config.boot)),
+        _ => Ok(None),
     }
+}
+
+/// Tiers of other sizes than the first one that is believed can't be used with it.
+fn sort_out_sizes(config: &Config, verdicts: &mut [Verdict]) {
+    let bits = config.tuning.fingerprint_bits.clamp(1, 15);
+    let mut first: Option<Superblock> = None;
+    for verdict in verdicts {
+        let Verdict::Holder(page) = verdict else { continue };
+        let is_sound = page.segment_bytes > 0
+            && page.segment_bytes.is_multiple_of(PAGE as u32)
+            && page.shards.is_power_of_two();
+        if !is_sound || u32::from(page.fingerprint_bits) != bits {
+            *verdict = Verdict::Empty(Reason::OtherSizes);
+            continue;
+        }
+        let first = first.get_or_insert_with(|| (**page).clone());
+        let sizes = |page: &Superblock| (page.segment_bytes, page.shards, page.seed);
+        if sizes(first) != sizes(page) {
+            *verdict = Verdict::Empty(Reason::OtherSizes);
+        }
+    }
+}
+
+/// What the believed superblocks have in common: of numbers that must not be used again, the largest.
+fn common_of(verdicts: &[Verdict]) -> Option<Superblock> {
+    let holders = verdicts.iter().filter_map(|verdict| match verdict {
+        Verdict::Holder(page) => Some(&**page),
+        _ => None,
+    });
+    holders.cloned().reduce(|common, page| Superblock {
+        next_seq: common.next_seq.max(page.next_seq),
+        next_cas: common.next_cas.max(page.next_cas),
+        next_item: common.next_item.max(page.next_item),
+        clock: common.clock.max(page.clock),
+        flush_due: match (common.flush_due, page.flush_due) {
+            (0, due) | (due, 0) => due,
+            (a, b) => a.min(b),
+        },
+        ..common
+    })
+}
+
+/// The common fields of tiers of which none is believed.
+fn new_set(
+    config: &Config,
+    geometry: &Geometry,
+    set: Option<u64>,
+    random: &mut Random,
+) -> Superblock {
+    let seed = config.tuning.seed.unwrap_or_else(|| random.next());
+    Superblock {
+        version: VERSION,
+        set: set.unwrap_or_else(|| random.next() | 1),
+        seed,
+        segment_bytes: geometry.segment_bytes(),
+        segments: 0,
+        shards: geometry.shards() as u16,
+        boot: boot_words(config.boot),
+        clean: false,
+        strict: false,
+        fingerprint_bits: config.tuning.fingerprint_bits.clamp(1, 15) as u8,
+        // Far from the sequences of an earlier set on these tiers.
+        next_seq: (random.next() >> 24) + 1,
+        next_cas: 0,
+        clock: 0,
+        flush_due: 0,
+        log_pages: 0,
+        next_item: random.next(),
+        balance: 0,
+        owner: Owner::default(),
+        roster: Roster::new(Standing::default(), false, [].into()),
+    }
+}
+
+/// Members of the last roster that no tier can be, since fewer tiers are given: a new one may replace a drive.
+fn missing(config: &Config, last: Option<&Roster>) -> usize {
+    last.map_or(0, |last| last.members().len().saturating_sub(config.tiers.len()))
+}
+
+/// Refuses a start with a device that can't be read, unless it may be a member that is missing: else it is a mistake.
+fn refuse_unknown(
+    config: &Config,
+    verdicts: &mut [Verdict],
+    last: Option<&Roster>,
+) -> Result<(), OpenError> {
+    let there = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Holder(_))).count();
+    let missing = last.map_or(0, |last| last.members().len().saturating_sub(there));
+    let absent = verdicts.iter_mut().enumerate().filter_map(|(tier, verdict)| match verdict {
+        Verdict::Absent(error) => Some((tier, error)),
+        _ => None,
+    });
+    match absent.collect::<Vec<_>>() {
+        absent if absent.len() <= missing && there > 0 => Ok(()),
+        mut absent => match absent.first_mut() {
+            Some((tier, error)) => {
+                let error = std::mem::replace(*error, io::ErrorKind::Other.into());
+                Err(superblock::device_error(config.tiers[*tier].device.as_ref(), error))
+            }
+            None => Ok(()),
+        },
+    }
+}
+
+/// Refuses the start if the operator wants that, and another start could keep more.
+fn refuse_if_asked(config: &Config, verdicts: &[Verdict], missing: usize) -> Result<(), OpenError> {
+    if config.on_mismatch == OnMismatch::Cold {
+        return Ok(());
+    }
+    for (verdict, tier) in verdicts.iter().zip(&config.tiers) {
+        if let Verdict::Empty(reason) = verdict
+            && reason.is_avoidable()
+        {
+            return Err(OpenError::Mismatch(format!("{}: {reason}", tier.device.label())));
+        }
+    }
+    match missing {
+        0 => Ok(()),
+        _ => Err(OpenError::Mismatch(format!(
+            "tiers that the cache ran with last are not given ({missing}), and would be empty when they come back; give \
+             them"
+        ))),
+    }
+}
+
+/// A warning of what the start erases; `None` if that is nothing.
+fn cost(config: &Config, verdicts: &[Verdict]) -> Option<Note> {
+    let is_erased = |verdict: &Verdict| match verdict {
+        Verdict::Empty(reason) => !matches!(reason, Reason::New | Reason::Damaged),
+        _ => false,
+    };
+    let erased = verdicts.iter().zip(&config.tiers).filter(|(verdict, _)| is_erased(verdict));
+    let erased: Vec<_> = erased.collect();
+    let (Verdict::Empty(reason), first) = erased.first()? else { return None };
+    let bytes = erased.iter().map(|(_, tier)| tier.device.geometry().bytes).sum();
+    let whose = match erased.len() {
+        1 => "1 tier holds".to_owned(),
+        count => format!("{count} tiers hold"),
+    };
+    let (label, bytes) = (first.device.label(), display_bytes(bytes));
+    Some(Note::Warning(format!("{label}: {reason}; this start erases what {whose}, up to {bytes}")))
 }
 
 pub(crate) fn boot_words(boot: [u8; 16]) -> [u64; 2] {
@@ -205,110 +421,48 @@ pub fn is_foreign(page: &[u8]) -> bool {
     Superblock::decode(page) == FirstPage::Foreign
 }
 
-/// Whether the first page of a tier is that of a member of a set.
-pub fn is_member(page: &[u8; FIRST_PAGE]) -> bool {
-    matches!(Superblock::decode(page), FirstPage::Ours(_))
+/// Whether a device was a member of a set, as far as it can be read.
+pub fn is_member(device: &dyn Drive) -> bool {
+    matches!(superblock::read(device), Ok(FirstPages::Ours(_)))
 }
 
-/// The set that tiers are of, as the first one says that is of any: what their state is found by. `None` if all are new.
-pub fn set_of(devices: &[Arc<dyn Drive>]) -> Option<u64> {
-    devices.iter().find_map(|device| match first_page(device.as_ref()) {
-        Ok(FirstPage::Ours(page)) => Some(page.set),
-        _ => None,
-    })
-}
-
-fn first_page(device: &dyn Drive) -> Result<FirstPage, OpenError> {
-    let mut page = AlignedBuf::zeroed(PAGE);
-    device.read_at(0, &mut page).map_err(|source| device_error(device, source))?;
-    match Superblock::decode(&page) {
-        FirstPage::Foreign => Err(OpenError::Foreign { device: device.label().to_owned() }),
-        page => Ok(page),
+/// The set that a start goes on with: that of the witness; without one that of most of the tiers, and of several the
+/// first one. The state is found by it. `None` if all is new.
+///
+/// # Errors
+/// The witness can't be read.
+pub fn set_of(
+    devices: &[Arc<dyn Drive>],
+    witness: Option<&dyn Witness>,
+) -> io::Result<Option<u64>> {
+    if let Some((set, _)) = witnessed(witness)? {
+        return Ok(Some(set));
     }
+    let given = devices.iter().map(|device| match superblock::read(device.as_ref()) {
+        Ok(pages) => Given::Pages(pages),
+        Err(error) => Given::Absent(error),
+    });
+    Ok(set_of_most(&given.collect::<Vec<_>>()))
 }
 
-fn epoch_of(page: &FirstPage) -> u64 {
-    match page {
-        FirstPage::Ours(superblock) => superblock.epoch,
+fn balance_of(given: &Given) -> i64 {
+    match given {
+        Given::Pages(FirstPages::Ours(pages)) => pages[0].balance,
         _ => 0,
     }
 }
 
-fn balance_of(page: &FirstPage) -> i64 {
-    match page {
-        FirstPage::Ours(superblock) => superblock.balance,
-        _ => 0,
+fn written_on(given: &Given) -> Written {
+    match given {
+        Given::Pages(FirstPages::Ours(pages)) => Written::of(pages),
+        _ => Written::NONE,
     }
 }
 
 /// The formats that this program reads, for a message.
-fn formats_read() -> String {
+pub(super) fn formats_read() -> String {
     match VERSION_MIN {
         VERSION => format!("format {VERSION}"),
         oldest => format!("formats {oldest} to {VERSION}"),
     }
-}
-
-/// The superblock fields that all tiers share, if they are one complete set; `None` if they are all new.
-fn common(config: &Config, pages: &[FirstPage]) -> Result<Option<Superblock>, String> {
-    if pages.iter().all(|page| *page == FirstPage::Blank) {
-        return Ok(None);
-    }
-    let mut first: Option<Superblock> = None;
-    // One tier that denies it decides for all: the flag of a drive that failed may be out of date.
-    let (mut strict, mut clean) = (true, true);
-    for (at, (page, tier)) in pages.iter().zip(&config.tiers).enumerate() {
-        let label = tier.device.label();
-        let superblock = match page {
-            FirstPage::Ours(superblock) => superblock,
-            FirstPage::Damaged => {
-                return Err(format!("{label}: its superblock is damaged; check the drive"));
-            }
-            _ => {
-                return Err(format!(
-                    "{label}: is new, the other tiers are not; give the tier that was there before"
-                ));
-            }
-        };
-        let first = *first.get_or_insert(*superblock);
-        if !(VERSION_MIN..=VERSION).contains(&superblock.version) {
-            return Err(format!(
-                "{label}: was written in format {}, and this program reads {}; start the version that wrote it to keep \
-                 what it holds",
-                superblock.version,
-                formats_read()
-            ));
-        }
-        if superblock.set != first.set {
-            return Err(format!(
-                "{label}: belongs to another set of tiers; give the tiers of one set"
-            ));
-        }
-        if usize::from(superblock.tiers) != config.tiers.len() {
-            return Err(format!(
-                "{label}: is one of {} tiers, and {} are given; give all of them",
-                superblock.tiers,
-                config.tiers.len()
-            ));
-        }
-        if usize::from(superblock.tier) != at {
-            return Err(format!("{label}: is given twice, and another tier of its set is not"));
-        }
-        if superblock.segment_bytes == 0
-            || !superblock.segment_bytes.is_multiple_of(PAGE as u32)
-            || superblock.segments != segments_on(tier.device.as_ref(), superblock.segment_bytes)
-        {
-            return Err(format!(
-                "{label}: has another size than when it was written; give the size that it had"
-            ));
-        }
-        if u32::from(superblock.fingerprint_bits) != config.tuning.fingerprint_bits.clamp(1, 15)
-            || !superblock.shards.is_power_of_two()
-        {
-            return Err(format!("{label}: was made with other index sizes"));
-        }
-        strict &= superblock.strict;
-        clean &= superblock.clean;
-    }
-    Ok(first.map(|first| Superblock { strict, clean, ..first }))
 }

@@ -7,24 +7,28 @@ use crate::background::scheduler;
 use crate::config::error::OpenError;
 use crate::config::{Config, Durability, OnMismatch};
 use crate::dram::memory::Arena;
-use crate::engine::{Engine, Parts, durability};
+use crate::engine::members::{Member, Membership};
+use crate::engine::{Engine, Parts, durability, roster};
 use crate::log::TombstoneLog;
 use crate::log::find::{Place, find_log, newest_directory};
 use crate::log::replay::{Replay, commit_abroad, read_log};
+use crate::platform::random::Random;
 use crate::records::key::Hasher;
-use crate::recovery::mount::{Mount, boot_words, refuse_if_asked};
+use crate::recovery::membership::Reason;
+use crate::recovery::mount::{Mount, Seat, boot_words};
 use crate::recovery::sizing::SKETCH_SHARE;
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::recovery::{recover, sizing};
-use crate::segments::layout::{PACKED_MAX, Superblock};
+use crate::segments::layout::PACKED_MAX;
 use crate::shard::Shard;
 use crate::shared::geometry::Geometry;
 use crate::shared::{Media, Shared, Sizes};
-use crate::state::{Field, Header, Identity, LogField, State, StateFile, StateOwner};
+use crate::state::{Field, Identity, LogField, State, StateFile, StateOwner};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
 use crate::tiers::ledger::{Carried, Ledger};
 use crate::tiers::slots::Slots;
+use crate::tiers::superblock::device_error;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,7 +54,7 @@ pub(crate) fn inspect(config: &Config) -> Result<Mount, OpenError> {
         OpenError::TooLittleMemory => sizing::explain(config),
         error => error,
     })?;
-    if mount.found.is_none() {
+    if !mount.has_holders() {
         sizing::check(config, &mount.geometry)?;
     }
     Ok(mount)
@@ -59,182 +63,137 @@ pub(crate) fn inspect(config: &Config) -> Result<Mount, OpenError> {
 /// Opens everything and begins recovery.
 pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
     let mut mount = inspect(config)?;
+    let set = if config.tiers.is_empty() { StateOwner::NO_TIERS } else { mount.set().set };
     let layout = layout(config, &mount.geometry);
-    let identity = |mount: &Mount| {
-        let set = if config.tiers.is_empty() { StateOwner::NO_TIERS } else { mount.set().set };
-        Identity::new(set, boot_words(config.boot), layout)
-    };
+    let identity = Identity::new(set, boot_words(config.boot), layout);
     let file = match &config.state {
         Some(file) => Some(Arc::clone(file)),
         None if config.tiers.is_empty() => None,
         None => Some(Arc::new(StateFile::volatile()?)),
     };
-    let mut past = Past::Cold;
-    let mut state = None;
-    if let Some(file) = file {
-        let wanted = identity(&mount);
-        let of_past = identity_of_past(config, &mount, &file, wanted)?;
-        let (opened, is_kept) = match State::kept(&file, &of_past)? {
-            Some(kept) => (kept, true),
-            None => {
-                let header = file.header_of_set(&wanted)?;
-                let is_ahead = |header: Header| header.is_ahead_of(mount.epochs);
-                match mount.found.is_some() && header.is_some_and(is_ahead) {
-                    true => mount.go_cold(config, &why_behind(&mount))?,
-                    false => refuse_before_erasing(config, &mount, &wanted)?,
-                }
-                (State::anew(file, &identity(&mount))?, false)
-            }
-        };
-        let (opened, found) = judge(config, &mut mount, opened, is_kept, &identity)?;
-        past = found;
-        state = Some(Arc::new(opened));
-    }
-    assemble(config, mount, state, past)
-}
-
-/// Refuses a start without the right state before it erases the present one.
-fn refuse_before_erasing(
-    config: &Config,
-    mount: &Mount,
-    identity: &Identity,
-) -> Result<(), OpenError> {
-    let Some(found) = mount.found.filter(|_| config.on_mismatch == OnMismatch::Refuse) else {
-        return Ok(());
-    };
-    let why = match cold_without_state(config, mount, &found) {
-        Some(Doubt::Lost(_)) => None,
-        Some(Doubt::Mismatch(why)) => Some(why),
-        None => {
-            // For the replay of the logs, not for records.
-            let layout = identity.layout().with_blocks(0, identity.layout().block_bytes());
-            let file = Arc::new(StateFile::volatile()?);
-            let state = State::anew(file, &identity.with_layout(layout))?;
-            find_logs(config, mount, &state, found.clean).err()
-        }
-    };
-    why.map_or(Ok(()), |why| refuse_if_asked(config, &why))
-}
-
-/// The message about tiers that are older than the state.
-fn why_behind(mount: &Mount) -> String {
-    let older = "the tiers hold an older content than the state; give the tiers of the last run";
-    mount.missed.clone().unwrap_or_else(|| older.to_owned())
-}
-
-/// Decides what can be trusted, and prepares the state for it.
-fn judge(
-    config: &Config,
-    mount: &mut Mount,
-    state: State,
-    is_kept: bool,
-    identity: &dyn Fn(&Mount) -> Identity,
-) -> Result<(State, Past), OpenError> {
-    // Tiers that were open since, with another state, are newer than this one.
-    let is_ready = is_kept
-        && state.field(Field::Ready).load(Ordering::Acquire) == 1
-        && mount.epochs.1 <= state.field(Field::Epoch).load(Ordering::Relaxed);
-    if config.tiers.is_empty() {
-        if is_ready {
-            return Ok((state, Past::Process));
-        }
-        let state = if is_kept { state.erase(&identity(mount))? } else { state };
-        return Ok((begin_anew(mount, state), Past::Cold));
-    }
-    let Some(found) = mount.found else {
-        let state = if is_kept { state.erase(&identity(mount))? } else { state };
-        return Ok((begin_anew(mount, state), Past::Cold));
-    };
-    if is_ready {
-        let failed = |tier| state.log_field(tier, LogField::Failed).load(Ordering::Relaxed) != 0;
-        match (0..config.tiers.len()).find(|&tier| failed(tier)) {
-            None if !state.header().is_ahead_of(mount.epochs) => {
-                // All tiers have at least the oldest epoch; this start may crash before they have its own.
-                state.field(Field::EpochOfAll).store(mount.epochs.0, Ordering::Relaxed);
-                return Ok((state, Past::Process));
-            }
-            None => mount.go_cold(config, &why_behind(mount))?,
-            Some(tier) => {
-                let label = config.tiers[tier].device.label();
-                mount.go_cold(
-                    config,
-                    &format!("{label}: did not take the tombstone log before; replace the drive"),
-                )?;
-            }
-        }
-    } else if let Some(doubt) = cold_without_state(config, mount, &found) {
-        match doubt {
-            Doubt::Lost(why) => mount.give_up(why),
-            Doubt::Mismatch(why) => mount.go_cold(config, &why)?,
+    let Some(file) = file else { return assemble(config, mount, None, Past::Cold) };
+    let of_past = identity_of_past(config, &mount, &file, identity)?;
+    let kept = State::kept(&file, &of_past)?.filter(|state| is_usable(state, &mount));
+    if let Some(state) = kept {
+        if config.tiers.is_empty() || refuse_failed_logs(config, &mut mount, &state)? {
+            let state = assign(&mut mount, state)?;
+            return assemble(config, mount, Some(Arc::new(state)), Past::Process);
         }
     } else {
-        let state = if is_kept { state.erase(&identity(mount))? } else { state };
-        match find_logs(config, mount, &state, found.clean) {
-            Ok(seq) => {
-                let state = begin_anew(mount, state);
-                let (seq, cas) = if found.clean {
-                    (found.next_seq, found.next_cas)
-                } else {
-                    (seq + SEQ_LEAP, found.next_cas + CAS_LEAP * u64::from(found.shards))
-                };
-                state.field(Field::EpochOfAll).store(mount.epochs.1, Ordering::Relaxed);
-                state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
-                state.field(Field::FirstCas).store(cas, Ordering::Relaxed);
-                state.field(Field::Clock).store(found.clock.into(), Ordering::Relaxed);
-                state.field(Field::FlushDue).store(found.flush_due.into(), Ordering::Relaxed);
-                return Ok((state, Past::Tiers));
-            }
-            Err(why) => mount.go_cold(config, &why)?,
-        }
-        return Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold));
+        doubt_without_state(config, &mut mount)?;
     }
-    Ok((begin_anew(mount, state.erase(&identity(mount))?), Past::Cold))
+    refuse_before_erasing(config, &mut mount, &identity)?;
+    let state = assign(&mut mount, State::anew(file, &identity)?)?;
+    let past = from_tiers(config, &mut mount, &state)?;
+    assemble(config, mount, Some(Arc::new(state)), past)
 }
 
-/// Why the tiers can't be trusted.
-enum Doubt {
-    /// No other start could trust them: this one need not be refused.
-    Lost(&'static str),
-    Mismatch(String),
+/// Whether a state is complete and of the roster that was in force last.
+fn is_usable(state: &State, mount: &Mount) -> bool {
+    if state.field(Field::Ready).load(Ordering::Acquire) != 1 {
+        return false;
+    }
+    let last = mount.last.as_ref().map(|last| last.standing().roster());
+    mount.seats.is_empty()
+        || mount.has_holders() && last.is_some_and(|last| state.standing().holds(last))
 }
 
-/// Why the tiers can't be trusted without the state of their last run; `None` if they can.
-fn cold_without_state(config: &Config, mount: &Mount, found: &Superblock) -> Option<Doubt> {
-    if mount.missed.is_some() || found.has_complete_logs() {
-        return mount.missed.clone().map(Doubt::Mismatch);
+/// Gives each tier its area of the state. Areas of members that are not here stay until the next roster is in force.
+fn assign(mount: &mut Mount, mut state: State) -> Result<State, OpenError> {
+    let members = mount.members();
+    let kept = mount.last.as_ref().map(|last| Arc::clone(last.members()));
+    state.assign(&members, kept.as_deref().unwrap_or_default())?;
+    Ok(state)
+}
+
+/// No longer believes tiers whose logs failed while the state was in use; returns whether any other is left.
+fn refuse_failed_logs(
+    config: &Config,
+    mount: &mut Mount,
+    state: &State,
+) -> Result<bool, OpenError> {
+    let failed =
+        |member| state.field_of(member, LogField::Failed).is_some_and(|failed| failed != 0);
+    let holders = mount.holders().filter(|(_, page)| failed(page.owner.member()));
+    for tier in holders.map(|(tier, _)| tier).collect::<Vec<_>>() {
+        mount.empty(config, tier, Reason::LogFailed)?;
     }
-    Some(match boot_words(config.boot) == found.boot {
-        true => Doubt::Mismatch(
-            "the state of the last run is missing (see --state), or too large for this -m; stop the server by SIGTERM before \
-             its state or its machine goes"
-                .to_owned(),
-        ),
-        false => Doubt::Lost(
-            "the machine was restarted without a clean stop; stop the server by SIGTERM before, or write --durability strict",
-        ),
-    })
+    Ok(mount.has_holders())
+}
+
+/// Without the state, believes only tiers whose logs are complete on the tiers.
+fn doubt_without_state(config: &Config, mount: &mut Mount) -> Result<(), OpenError> {
+    let boot = boot_words(config.boot);
+    let incomplete = mount.holders().filter(|(_, page)| !page.has_complete_log());
+    let incomplete: Vec<_> = incomplete.map(|(tier, page)| (tier, page.boot == boot)).collect();
+    for (tier, is_same_boot) in incomplete {
+        let reason = if is_same_boot { Reason::NoState } else { Reason::NotStopped };
+        mount.empty(config, tier, reason)?;
+    }
+    Ok(())
+}
+
+/// Refuses a start whose logs can't be found before it erases the present state.
+fn refuse_before_erasing(
+    config: &Config,
+    mount: &mut Mount,
+    identity: &Identity,
+) -> Result<(), OpenError> {
+    if config.on_mismatch == OnMismatch::Cold || !mount.has_holders() {
+        return Ok(());
+    }
+    // For the replay of the logs, not for records.
+    let layout = identity.layout().with_blocks(0, identity.layout().block_bytes());
+    let file = Arc::new(StateFile::volatile()?);
+    let state = assign(mount, State::anew(file, &identity.with_layout(layout))?)?;
+    find_logs(config, mount, &state).map(|_| ())
+}
+
+/// Prepares a new state from what the tiers say.
+fn from_tiers(config: &Config, mount: &mut Mount, state: &State) -> Result<Past, OpenError> {
+    let seq_max = find_logs(config, mount, state)?;
+    if !mount.has_holders() {
+        begin_anew(mount, state);
+        return Ok(Past::Cold);
+    }
+    let is_clean = mount.holders().all(|(_, page)| page.clean);
+    let set = mount.set().clone();
+    let seq = if is_clean { set.next_seq } else { set.next_seq.max(seq_max) + SEQ_LEAP };
+    let cas_leap = if is_clean { 0 } else { CAS_LEAP * u64::from(set.shards) };
+    begin_anew(mount, state);
+    state.field(Field::NextSeq).store(seq.max(1), Ordering::Relaxed);
+    state.field(Field::FirstCas).store(set.next_cas + cas_leap, Ordering::Relaxed);
+    state.field(Field::Clock).store(set.clock.into(), Ordering::Relaxed);
+    state.field(Field::FlushDue).store(set.flush_due.into(), Ordering::Relaxed);
+    Ok(Past::Tiers)
 }
 
 /// Fills a new state with its first numbers.
-fn begin_anew(mount: &mut Mount, state: State) -> State {
-    let set = *mount.set();
+fn begin_anew(mount: &mut Mount, state: &State) {
+    if !mount.has_holders() {
+        mount.begin_anew();
+    }
+    let set = mount.set();
     state.field(Field::NextSeq).store(set.next_seq.max(1), Ordering::Relaxed);
+    state.field(Field::Seed).store(set.seed, Ordering::Relaxed);
     // Item numbers begin anew at random, so that none is used twice whatever was lost.
     state.field(Field::NextItem).store(mount.random.next(), Ordering::Relaxed);
     state.field(Field::NextOrder).store(1, Ordering::Relaxed);
-    state.field(Field::Seed).store(set.seed, Ordering::Relaxed);
-    state
 }
 
-/// Finds each tier's log by its directory; returns the highest seal sequence in them.
-fn find_logs(config: &Config, mount: &Mount, state: &State, clean: bool) -> Result<u64, String> {
+/// Finds each believed tier's log by its directory, and no longer believes a tier without one; returns the highest seal
+/// sequence in the logs.
+fn find_logs(config: &Config, mount: &mut Mount, state: &State) -> Result<u64, OpenError> {
     let mut seq_max = 0;
-    for (at, tier) in config.tiers.iter().enumerate() {
-        let device = tier.device.as_ref();
-        let pages = clean.then(|| mount.pages_of(at)).flatten();
-        let (set, segment_bytes) = (mount.set().set, mount.geometry.segment_bytes());
-        let found = find_log(&Place::new(device, at, set, segment_bytes), state, pages);
-        seq_max = seq_max.max(found.map_err(|why| format!("{}: {why}", device.label()))?.seq_max());
+    let segment_bytes = mount.geometry.segment_bytes();
+    for tier in mount.holders().map(|(tier, _)| tier).collect::<Vec<_>>() {
+        let Seat::Holder(page) = &mount.seats[tier] else { continue };
+        let (key, pages) = (page.owner.log_key(), page.clean.then_some(page.log_pages));
+        let device = config.tiers[tier].device.as_ref();
+        match find_log(&Place::new(device, tier, key, segment_bytes), state, pages) {
+            Ok(found) => seq_max = seq_max.max(found.seq_max()),
+            Err(why) => mount.empty(config, tier, Reason::Log(why))?,
+        }
     }
     Ok(seq_max)
 }
@@ -247,17 +206,23 @@ fn readers_max(config: &Config) -> usize {
 fn assemble(
     config: &Config,
     mut mount: Mount,
-    state: Option<Arc<State>>,
-    past: Past,
+    mut state: Option<Arc<State>>,
+    mut past: Past,
 ) -> Result<Engine, OpenError> {
-    let geometry = mount.geometry;
-    let counters =
-        Arc::new(Counters::new(config.tiers.len(), geometry.shards(), readers_max(config)));
-    let logged = match logged(config, &mount, &state, &past, &counters) {
-        Ok(logged) => logged,
-        Err(why) => return start_over(config, mount, state, &why),
+    let counters = Counters::new(config.tiers.len(), mount.geometry.shards(), readers_max(config));
+    let counters = Arc::new(counters);
+    let Logged { slots, logs, mut replays } = loop {
+        if !mount.seats.is_empty() && !mount.has_holders() {
+            past = Past::Cold;
+        }
+        match logged(config, &mount, &state, &counters) {
+            Ok(logged) => break logged,
+            Err((tier, why)) => state = without(config, &mut mount, state, (tier, why))?,
+        }
     };
-    let Logged { slots, logs, replays } = logged;
+    mount.note_losses(config);
+    let mut geometry = mount.geometry;
+    geometry.make_room_for(replays.iter().filter_map(Replay::highest_number).max());
     let seed = match &state {
         Some(state) => state.field(Field::Seed).load(Ordering::Relaxed),
         None => mount.set().seed,
@@ -299,23 +264,68 @@ fn assemble(
     let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&shared, &shards, matches!(past, Past::Process));
-    let has_complete_logs = mount.found.is_some_and(|found| found.has_complete_logs());
+    let last = (mount.last.clone(), mount.generation);
+    let is_cold = matches!(past, Past::Cold);
+    let membership = Membership::new(members(&mount), last, config.witness.clone(), is_cold);
     let parts = Parts {
-        has_durable_logs: has_complete_logs && !matches!(past, Past::Cold),
+        membership,
         geometry,
         fixed_bytes: scheduler::bytes(config, &geometry, shared.slots().levels().count())
             + state_bytes(config, &shared),
         filling_mebibytes: config.least_mebibytes(sizing::RECORD_BYTES_WARNED),
         shared,
         shards,
-        set: *mount.set(),
+        set: mount.set().clone(),
         notes: mount.notes,
     };
     let mut engine = Engine::new(config, parts);
+    open(&engine, &past, &mut mount.random)?;
+    // What recovery changes in the state counts with this roster only.
+    for (tier, replay) in replays.iter_mut().enumerate() {
+        if engine.member(tier).is_out() {
+            *replay = Replay::default();
+        }
+    }
     if !matches!(past, Past::Cold) {
         recover::begin(&mut engine, replays);
     }
-    open(config, engine)
+    if config.durability == Durability::Power {
+        make_logs_durable(&engine)?;
+    }
+    Ok(engine)
+}
+
+/// The members that the tiers are.
+fn members(mount: &Mount) -> Box<[Member]> {
+    let member = |(tier, seat): (usize, &Seat)| match seat {
+        Seat::Absent(_) => Member::absent(),
+        Seat::Empty(_, id) => Member::new(*id, mount.written[tier]),
+        Seat::Holder(page) => Member::holder(page, mount.written[tier]),
+    };
+    mount.seats.iter().enumerate().map(member).collect()
+}
+
+/// No longer believes a tier whose log can't be read: it gets another id, and another area of the state.
+fn without(
+    config: &Config,
+    mount: &mut Mount,
+    state: Option<Arc<State>>,
+    (tier, why): (usize, String),
+) -> Result<Option<Arc<State>>, OpenError> {
+    mount.empty(config, tier, Reason::Log(why))?;
+    // Nothing else has it by now.
+    let Some(mut state) = state.and_then(Arc::into_inner) else { return Ok(None) };
+    let is_cold = !mount.has_holders();
+    if is_cold {
+        let set = mount.set().set;
+        let identity = Identity::new(set, boot_words(config.boot), *state.layout());
+        state = state.erase(&identity)?;
+    }
+    let state = assign(mount, state)?;
+    if is_cold {
+        begin_anew(mount, &state);
+    }
+    Ok(Some(Arc::new(state)))
 }
 
 /// The segment slots of the tiers, and their logs.
@@ -327,44 +337,55 @@ struct Logged {
     replays: Vec<Replay>,
 }
 
-/// Reads the logs if they are trusted. The error names the tier with an unreadable log; no other part holds the state
-/// then.
+/// Reads the logs of the tiers that are believed. The error names one whose log can't be read; no other part holds the
+/// state then.
 fn logged(
     config: &Config,
     mount: &Mount,
     state: &Option<Arc<State>>,
-    past: &Past,
     counters: &Arc<Counters>,
-) -> Result<Logged, String> {
+) -> Result<Logged, (usize, String)> {
     let make_slots = |used: &dyn Fn(usize) -> HashSet<u32>| {
         let segment_bytes = mount.geometry.segment_bytes();
-        Slots::new(&config.tiers, segment_bytes, Arc::clone(counters), used)
+        let slots = Slots::new(&config.tiers, segment_bytes, Arc::clone(counters), used);
+        for (seat, tier) in mount.seats.iter().zip(slots.tiers()) {
+            if let Seat::Absent(error) = seat {
+                tier.give_up(error);
+            }
+        }
+        slots
     };
     let slots = make_slots(&|_| HashSet::new());
-    let mut logs = Vec::new();
-    if let Some(state) = state {
-        for (at, tier) in slots.tiers().iter().enumerate() {
-            let set = mount.set().set;
-            let is_strict = config.durability == Durability::Power;
-            let log =
-                TombstoneLog::new(Arc::clone(state), at as u16, set, tier.segments(), is_strict);
-            logs.push(log.within(config.tuning.log_slots));
+    let (mut logs, mut replays) = (Vec::new(), Vec::new());
+    let Some(state) = state else { return Ok(Logged { slots, logs, replays }) };
+    for (tier, seat) in mount.seats.iter().enumerate() {
+        let is_strict = config.durability == Durability::Power;
+        // Segments and pages of the log may lie where a drive that has shrunk has no place any more.
+        let had = if let Seat::Holder(page) = seat { page.segments } else { 0 };
+        let places = slots.tiers()[tier].segments().max(had);
+        let key = mount.log_key(tier);
+        let log = TombstoneLog::new(Arc::clone(state), tier as u16, key, places, is_strict);
+        let log = log.within(config.tuning.log_slots);
+        let mut replay = Replay::default();
+        match seat {
+            Seat::Holder(_) => {
+                let failed = |why: std::io::Error| (tier, why.to_string());
+                let device = config.tiers[tier].device.as_ref();
+                let newest = newest_directory(device, key).map_err(failed)?;
+                newest.iter().for_each(|newest| log.continue_directory(newest));
+                replay = read_log(&log, &slots).map_err(failed)?;
+                log.mend_ring(&slots);
+            }
+            Seat::Empty(..) => {}
+            Seat::Absent(_) => log.fail(),
         }
+        logs.push(log);
+        replays.push(replay);
     }
-    if matches!(past, Past::Cold) {
-        return Ok(Logged { slots, logs, replays: Vec::new() });
-    }
-    let mut replays = Vec::new();
-    for (log, tier) in logs.iter().zip(&config.tiers) {
-        let device = tier.device.as_ref();
-        let failed = |why| format!("{}: {why}", device.label());
-        let newest = newest_directory(device, mount.set().set).map_err(failed)?;
-        newest.iter().for_each(|newest| log.continue_directory(newest));
-        replays.push(read_log(log, &slots).map_err(failed)?);
-        log.mend_ring(&slots);
-    }
-    if state.as_ref().is_some_and(|state| state.loss().is_any()) {
-        return Err("a part of the state was gone before it was read".to_owned());
+    if state.loss().is_any()
+        && let Some((tier, _)) = mount.holders().next()
+    {
+        return Err((tier, "a part of the state was gone before it was read".to_owned()));
     }
     commit_abroad(&mut replays);
     let used = |at: usize| {
@@ -392,7 +413,7 @@ fn arena(
 
 /// Bytes of DRAM for state, logs, sketch and ghost list; a part of [`Parts::fixed_bytes`].
 fn state_bytes(config: &Config, shared: &Shared) -> u64 {
-    let overhead = shared.state().as_ref().map_or(0, |state| state.layout().overhead());
+    let overhead = shared.state().as_ref().map_or(0, |state| state.overhead());
     let set_aside = if config.tiers.is_empty() {
         0
     } else {
@@ -407,34 +428,19 @@ fn state_bytes(config: &Config, shared: &Shared) -> u64 {
         + shared.admission().bytes()
 }
 
-/// Marks the state as in use, then opens the tiers, then records in the state that all of these have the new epoch.
-fn open(config: &Config, engine: Engine) -> Result<Engine, OpenError> {
-    if let Some(state) = engine.shared().state() {
-        state.field(Field::Epoch).store(engine.epoch(), Ordering::Relaxed);
-        state.field(Field::Ready).store(1, Ordering::Release);
+/// Marks the state as complete, and puts the roster of this start in force. A state of a cold start must not be used
+/// with the roster before.
+fn open(engine: &Engine, past: &Past, random: &mut Random) -> Result<(), OpenError> {
+    let Some(state) = engine.shared().state() else { return Ok(()) };
+    let make_ready = || state.field(Field::Ready).store(1, Ordering::Release);
+    if !matches!(past, Past::Cold) {
+        make_ready();
     }
-    open_tiers(config, &engine)?;
-    if let Some(state) = engine.shared().state() {
-        state.field(Field::EpochOfAll).store(engine.epoch(), Ordering::Release);
+    if engine.has_tiers() {
+        roster::renew(engine, random.next())?;
     }
-    Ok(engine)
-}
-
-/// Starts cold after a log could not be read: nothing can be trusted.
-fn start_over(
-    config: &Config,
-    mut mount: Mount,
-    state: Option<Arc<State>>,
-    why: &str,
-) -> Result<Engine, OpenError> {
-    mount.go_cold(config, why)?;
-    let Some(state) = state.and_then(Arc::into_inner) else {
-        return assemble(config, mount, None, Past::Cold);
-    };
-    let layout = *state.layout();
-    let identity = Identity::new(mount.set().set, boot_words(config.boot), layout);
-    let state = begin_anew(&mut mount, state.erase(&identity)?);
-    assemble(config, mount, Some(Arc::new(state)), Past::Cold)
+    make_ready();
+    Ok(())
 }
 
 /// The balances of the write budgets. If it is unknown what was written since a balance was stored, nothing is saved
@@ -445,7 +451,7 @@ fn carried(mount: &Mount, state: Option<&State>, past: &Past) -> Carried {
         state.log_field(tier, LogField::Balance).load(Ordering::Relaxed).cast_signed()
     };
     let stored = mount.balances.iter().copied();
-    let is_clean = mount.found.is_some_and(|found| found.clean);
+    let is_clean = mount.holders().all(|(_, page)| page.clean);
     match (past, state) {
         (Past::Process, Some(state)) => Carried::new(
             (0..mount.balances.len()).map(|tier| of_state(state, tier)).collect(),
@@ -476,20 +482,16 @@ fn restore_cas(shared: &Shared, shards: &[Shard], continues: bool) {
     shared.quiesce().leave(&mut reader);
 }
 
-/// Marks the cache as open in the superblocks, with its next numbers: after a power loss these must not be used again.
-/// The logs are marked as complete once they are durable.
-fn open_tiers(config: &Config, engine: &Engine) -> Result<(), OpenError> {
-    durability::write_superblocks(engine, false)?;
-    if config.durability != Durability::Power {
-        return Ok(());
-    }
-    for (log, tier) in engine.shared().logs().iter().zip(&config.tiers) {
+/// Has the superblocks say that the logs are complete after a power loss, once they are durable.
+fn make_logs_durable(engine: &Engine) -> Result<(), OpenError> {
+    for (log, tier) in engine.shared().logs().iter().zip(engine.shared().slots().tiers()) {
+        if tier.has_failed() {
+            continue;
+        }
         match log.make_durable(engine.shared().slots()) {
             // Background work makes room; no change is acknowledged before there is some.
             Err(full) if full.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
-            durable => durable.map_err(|source| {
-                crate::tiers::superblock::device_error(tier.device.as_ref(), source)
-            })?,
+            durable => durable.map_err(|source| device_error(tier.device().as_ref(), source))?,
         }
     }
     durability::write_strict(engine)

@@ -31,9 +31,8 @@ pub(crate) fn layout(config: &Config, geometry: &Geometry) -> Layout {
     layout.with_blocks(surviving.min(u32::MAX.into()) as u32, geometry.block_bytes())
 }
 
-/// The identity of the state to use: after a crash of a server with another `-m`, with the blocks of that one, if they
-/// leave memory for the rest. A state that is ahead of the tiers is used with any `-m`, since it shows that they must
-/// not be trusted.
+/// The identity of the state to use: after a crash of a server with another `-m` or other tiers, with the blocks and areas
+/// of that one, if the blocks leave memory for the rest.
 ///
 /// # Errors
 /// If the file can't be read.
@@ -43,14 +42,16 @@ pub(crate) fn identity_of_past(
     file: &StateFile,
     wanted: Identity,
 ) -> io::Result<Identity> {
-    let Some(found) = mount.found else { return Ok(wanted) };
+    let is_stopped = || mount.holders().all(|(_, page)| page.clean);
+    if !mount.has_holders() || is_stopped() {
+        return Ok(wanted);
+    }
     let most = config.memory_bytes / KEPT.1 * KEPT.0 / u64::from(wanted.layout().block_bytes());
-    let kept = file.header_of(&wanted)?.filter(|header| {
-        let outlived_a_crash = !found.clean && u64::from(header.blocks()) <= most;
-        outlived_a_crash || header.is_ahead_of(mount.epochs)
-    });
-    let blocks = kept.map_or(wanted.layout().blocks(), |header| header.blocks());
-    Ok(wanted.with_layout(wanted.layout().with_blocks(blocks, wanted.layout().block_bytes())))
+    let kept = file.header_of(&wanted)?.filter(|header| u64::from(header.blocks()) <= most);
+    Ok(kept.map_or(wanted, |header| {
+        let layout = wanted.layout().with_blocks(header.blocks(), wanted.layout().block_bytes());
+        wanted.with_layout(layout.with_tiers(header.tiers()))
+    }))
 }
 
 /// The uses of the surviving blocks.

@@ -1,7 +1,8 @@
-//! Formats on a tier: superblock, extent and footer; pages are in [`crate::segments::page`]. Numbers are little-endian.
+//! Formats on a tier: extent and footer; pages are in [`crate::segments::page`], superblocks in
+//! [`crate::tiers::superblock`]. Numbers are little-endian.
 //!
 //! ```text
-//! device   superblock (4 KiB) | two log directories at 16 and 32 KiB | from 64 KiB on: segment | segment | ...
+//! device   two superblocks (4 KiB each) | two log directories at 16 and 32 KiB | from 64 KiB on: segment | segment | ...
 //! segment  pages of small records in hash order | extents | unused | footer, right-aligned
 //! ```
 //!
@@ -25,14 +26,14 @@ pub(crate) const EXTENT_UNIT: usize = 64;
 pub(crate) const EXTENT_HEADER: usize = 16;
 /// The first segment begins here.
 pub(crate) const SEGMENTS_AT: u64 = 64 << 10;
-/// Version of everything in this file, of pages, of the log's directory and of the record encoding. 1 had one checksum
-/// per page, 2 a directory with 4 bytes for a slot. A build with `TERRACE_NEXT_FORMAT` in its environment calls the
-/// same format the next one, so that upgrade and rollback can be tested.
-pub(crate) const VERSION: u32 = if option_env!("TERRACE_NEXT_FORMAT").is_some() { 4 } else { 3 };
+/// Version of everything in this file, of superblocks, of pages, of the log's directory and of the record encoding. 1
+/// had one checksum per page, 2 a directory with 4 bytes for a slot, 3 no ids of members and no rosters. A build with
+/// `TERRACE_NEXT_FORMAT` in its environment calls the same format the next one, so that upgrade and rollback can be
+/// tested.
+pub(crate) const VERSION: u32 = if option_env!("TERRACE_NEXT_FORMAT").is_some() { 5 } else { 4 };
 /// The oldest version that can still be read.
 pub(crate) const VERSION_MIN: u32 = 2;
 
-const SUPERBLOCK_MAGIC: &[u8; 8] = b"TERRACE\0";
 const FOOTER_MAGIC: &[u8; 8] = b"TRCFOOT\0";
 
 /// Checksum (CRC-32C) of bytes, seeded with their position `at`, so that a misdirected write is noticed; or continued
@@ -42,127 +43,6 @@ pub(crate) fn checksum(at: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!at));
     digest.update(bytes);
     digest.finalize() as u32
-}
-
-/// The first page of a device, which makes it a tier of a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Superblock {
-    pub(crate) version: u32,
-    /// The set of tiers, opened together, that the device belongs to.
-    pub(crate) set: u64,
-    /// Seed of the key hash.
-    pub(crate) seed: u64,
-    pub(crate) segment_bytes: u32,
-    pub(crate) segments: u32,
-    pub(crate) shards: u16,
-    /// Position among the tiers.
-    pub(crate) tier: u16,
-    /// Number of tiers in the set.
-    pub(crate) tiers: u16,
-    /// Counts the openings of the set: a tier that missed one has an older epoch than the rest.
-    pub(crate) epoch: u64,
-    /// Kernel's boot id at the last opening.
-    pub(crate) boot: [u64; 2],
-    /// The tiers hold everything: set when the cache is closed, cleared before its first change.
-    pub(crate) clean: bool,
-    /// Tombstones are on the tier before a change is acknowledged.
-    pub(crate) strict: bool,
-    pub(crate) fingerprint_bits: u8,
-    /// The next seal sequence, as of a clean stop.
-    pub(crate) next_seq: u64,
-    /// A number above all CAS numbers in use, as of a clean stop.
-    pub(crate) next_cas: u64,
-    /// Latest time acted on, as of a clean stop; unix seconds.
-    pub(crate) clock: u32,
-    /// Unix seconds at which a `flush_all` is due; 0 for never.
-    pub(crate) flush_due: u32,
-    /// Pages written to the tombstone log so far, as of a clean stop.
-    pub(crate) log_pages: u64,
-    pub(crate) next_item: u64,
-    /// Bytes saved up of the write budget, negative when overdrawn; as of a clean stop.
-    pub(crate) balance: i64,
-}
-
-/// What a device's first page holds.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum FirstPage {
-    /// Nothing but zeros.
-    Blank,
-    /// A tier of this or another version.
-    Ours(Superblock),
-    /// Has the magic number of a tier, but not its checksum.
-    Damaged,
-    /// Any other data.
-    Foreign,
-}
-
-impl Superblock {
-    /// Whether the tier's log, as its directory lists it, holds all that was acknowledged.
-    pub(crate) fn has_complete_logs(&self) -> bool {
-        self.clean || self.strict
-    }
-
-    pub(crate) fn encode(&self, page: &mut [u8]) {
-        page.fill(0);
-        page[..8].copy_from_slice(SUPERBLOCK_MAGIC);
-        put_u32(page, 8, self.version);
-        put_u64(page, 16, self.set);
-        put_u64(page, 24, self.seed);
-        put_u32(page, 32, self.segment_bytes);
-        put_u32(page, 36, self.segments);
-        put_u16(page, 40, self.shards);
-        put_u16(page, 42, self.tier);
-        put_u16(page, 44, self.tiers);
-        put_u64(page, 48, self.epoch);
-        put_u64(page, 56, self.boot[0]);
-        put_u64(page, 64, self.boot[1]);
-        page[72] = u8::from(self.clean);
-        page[73] = u8::from(self.strict);
-        page[74] = self.fingerprint_bits;
-        put_u64(page, 80, self.next_seq);
-        put_u64(page, 88, self.next_cas);
-        put_u32(page, 96, self.clock);
-        put_u32(page, 100, self.flush_due);
-        put_u64(page, 104, self.log_pages);
-        put_u64(page, 112, self.next_item);
-        put_u64(page, 120, self.balance.cast_unsigned());
-        let crc = checksum(0, &page[16..]);
-        put_u32(page, 12, crc);
-    }
-
-    pub(crate) fn decode(page: &[u8]) -> FirstPage {
-        if page.iter().all(|&byte| byte == 0) {
-            return FirstPage::Blank;
-        }
-        if page.len() < PAGE || &page[..8] != SUPERBLOCK_MAGIC {
-            return FirstPage::Foreign;
-        }
-        if u32_at(page, 12) != checksum(0, &page[16..]) {
-            return FirstPage::Damaged;
-        }
-        FirstPage::Ours(Self {
-            version: u32_at(page, 8),
-            set: u64_at(page, 16),
-            seed: u64_at(page, 24),
-            segment_bytes: u32_at(page, 32),
-            segments: u32_at(page, 36),
-            shards: u16_at(page, 40),
-            tier: u16_at(page, 42),
-            tiers: u16_at(page, 44),
-            epoch: u64_at(page, 48),
-            boot: [u64_at(page, 56), u64_at(page, 64)],
-            clean: page[72] != 0,
-            strict: page[73] != 0,
-            fingerprint_bits: page[74],
-            next_seq: u64_at(page, 80),
-            next_cas: u64_at(page, 88),
-            clock: u32_at(page, 96),
-            flush_due: u32_at(page, 100),
-            log_pages: u64_at(page, 104),
-            next_item: u64_at(page, 112),
-            balance: u64_at(page, 120).cast_signed(),
-        })
-    }
 }
 
 /// Completes an extent (header and record, without padding); `at` is its first unit in the segment.
@@ -494,40 +374,6 @@ mod tests {
         assert_eq!(bytes(&[1, 2]), few + 100);
         assert_eq!(bytes(&[3]), many);
         assert_eq!(bytes(&[1, 2, 3, 4]), record_bytes);
-    }
-
-    #[test]
-    fn superblock_round_trips_and_damage_is_found() {
-        let superblock = Superblock {
-            version: VERSION,
-            set: 3,
-            seed: 4,
-            segment_bytes: 1 << 18,
-            segments: 4095,
-            shards: 16,
-            tier: 0,
-            tiers: 1,
-            epoch: 5,
-            boot: [6, 7],
-            clean: true,
-            strict: false,
-            fingerprint_bits: 15,
-            next_seq: 8,
-            next_cas: 9,
-            clock: 10,
-            flush_due: 11,
-            log_pages: 12,
-            next_item: 13,
-            balance: -14,
-        };
-        let mut page = vec![0; PAGE];
-        assert_eq!(Superblock::decode(&page), FirstPage::Blank);
-        superblock.encode(&mut page);
-        assert_eq!(Superblock::decode(&page), FirstPage::Ours(superblock));
-        page[100] ^= 1;
-        assert_eq!(Superblock::decode(&page), FirstPage::Damaged);
-        page[0] = b'x';
-        assert_eq!(Superblock::decode(&page), FirstPage::Foreign);
     }
 
     proptest! {

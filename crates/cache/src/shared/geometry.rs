@@ -124,6 +124,13 @@ impl Geometry {
         self.shards.trailing_zeros()
     }
 
+    /// Makes room in the segment tables for a segment of this number: with a tier less there would be fewer numbers, and
+    /// those of healthy segments must stay.
+    pub(crate) fn make_room_for(&mut self, highest: Option<u16>) {
+        let needed = highest.map_or(0, |number| usize::from(number) + 1);
+        self.segments_per_shard = self.segments_per_shard.max(needed.min(SEGMENTS_MAX as usize));
+    }
+
     /// The geometry with other shards and segments, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn with(self, shards: usize, segment_bytes: u32) -> Self {

@@ -143,6 +143,22 @@ impl StateFile {
         })
     }
 
+    /// Makes the file this long, if it is shorter, and reserves the space.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`] if the file system has no room for it.
+    pub(super) fn grow(&self, bytes: u64) -> io::Result<()> {
+        let had = self.bytes()?;
+        if had < bytes {
+            if room_beside(&self.file)? < bytes - had {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            ftruncate(&self.file, bytes)?;
+            self.reserve(had..bytes)?;
+        }
+        Ok(())
+    }
+
     /// Reserves again what an earlier process had returned of the file's space.
     pub(super) fn fill_holes(&self) -> io::Result<()> {
         let meta = self.file.metadata()?;

@@ -1,8 +1,11 @@
 //! The state: bytes that outlive the process, in a file that is mapped shared, on a tmpfs where there is room.
 //!
 //! ```text
-//! header (4 KiB) | next CAS number per shard | per tier: log state, log ring | block table | blocks
+//! header (4 KiB) | next CAS number per shard | areas: log state, log ring | block table | blocks | more areas
 //! ```
+//!
+//! Each member of the set has an area. A state that outlives its process keeps its blocks where they are, so that areas
+//! of members that join later lie behind them.
 //!
 //! After `kill -9` it holds every store that the processor had executed, in program order of each thread. So the order
 //! of stores is the protocol: a store must come after everything that it vouches for. After a power loss or a reboot,
@@ -10,10 +13,12 @@
 //! bytes never leave it.
 
 pub(crate) mod file;
+pub(crate) mod standing;
 
 use crate::platform::getters::getters;
 use crate::platform::mapped::{Loss, SharedMap};
 pub use crate::state::file::{RETIRED, StateFile, is_in_memory};
+use crate::state::standing::{RosterId, Standing, member_of_format_3};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -41,7 +46,7 @@ const TIER_WORDS: usize = 8 * PAGE_WORDS;
 pub struct StateOwner {
     /// The set of tiers, see [`crate::set_of`]; of a cache without tiers [`StateOwner::NO_TIERS`].
     pub set: u64,
-    /// Starts of that set, at least, when the state was last written.
+    /// The generation of the set's roster when the state was last written.
     pub epoch: u64,
 }
 
@@ -62,7 +67,7 @@ impl StateOwner {
         }
         let (words, _) = page.as_chunks::<8>();
         let word = |at: usize| u64::from_ne_bytes(words[at]);
-        let epoch = word(Field::Epoch as usize).max(word(Field::EpochOfAll as usize));
+        let epoch = word(Field::Epoch as usize).max(word(Field::EpochBefore as usize));
         Ok((word(0) == MAGIC).then_some(Self { set: word(1 + SET_AT), epoch }))
     }
 
@@ -93,26 +98,27 @@ impl StateFile {
         if self.bytes()? < PAGE as u64 {
             return Ok(None);
         }
-        SharedMap::new(self.fd(), PAGE, self.loss()).map(Some)
+        SharedMap::new(self.fd(), 0..PAGE, self.loss()).map(Some)
     }
 
-    /// The header of the state in this file; `None` if there is none with this identity, the number of blocks aside.
+    /// The header of the state in this file; `None` if there is none with this identity, the numbers of blocks and areas
+    /// aside.
     pub(crate) fn header_of(&self, identity: &Identity) -> io::Result<Option<Header>> {
         let Some(head) = self.head()? else { return Ok(None) };
         let header = Header::of(head.words());
-        let layout = Layout { blocks: header.blocks, ..identity.layout };
+        let layout = Layout { blocks: header.blocks, tiers: header.tiers, ..identity.layout };
         let is_of_it = is_headed(head.words(), &Identity { layout, ..*identity });
         Ok(is_of_it.then_some(header))
     }
 
     /// The header of the state in this file if it is of this set and boot, whatever its layout.
-    pub(crate) fn header_of_set(&self, identity: &Identity) -> io::Result<Option<Header>> {
+    pub(crate) fn header_of_set(&self, set: u64, boot: [u64; 2]) -> io::Result<Option<Header>> {
         let Some(head) = self.head()? else { return Ok(None) };
-        let (words, wanted) = (head.words(), identity.words());
-        let is_same = |at: usize| words[1 + at].load(Ordering::Relaxed) == wanted[at];
+        let words = head.words();
+        let is = |at: usize, value: u64| words[1 + at].load(Ordering::Relaxed) == value;
         let is_of_it = words[0].load(Ordering::Acquire) == MAGIC
-            && is_same(SET_AT)
-            && BOOT_AT.into_iter().all(is_same);
+            && is(SET_AT, set)
+            && BOOT_AT.zip(boot).all(|(at, value)| is(at, value));
         Ok(is_of_it.then(|| Header::of(words)))
     }
 }
@@ -121,6 +127,7 @@ impl StateFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     shards: usize,
+    /// Areas of tiers before the blocks.
     tiers: usize,
     /// Pages of 4 KiB in each tier's ring, where the log is before it goes to the tier.
     ring_pages: usize,
@@ -146,9 +153,9 @@ impl Layout {
         Self { blocks, block_bytes, ..self }
     }
 
-    /// Blocks of DRAM that outlive the process.
-    pub(crate) fn blocks(&self) -> u32 {
-        self.blocks
+    /// The layout with this many areas before the blocks.
+    pub(crate) fn with_tiers(self, tiers: usize) -> Self {
+        Self { tiers, ..self }
     }
 
     fn shard_words(&self) -> usize {
@@ -174,10 +181,11 @@ impl Layout {
     }
 }
 
-/// Words of an [`Identity`], and the indices of set, boot and number of blocks among them.
+/// Words of an [`Identity`], and the indices of set, boot, and numbers of areas and blocks among them.
 const IDENTITY_WORDS: usize = 9;
 const SET_AT: usize = 1;
 const BOOT_AT: Range<usize> = 2..4;
+const TIERS_AT: usize = 5;
 const BLOCKS_AT: usize = 7;
 
 /// The cache that the state belongs to, and the boot that it is valid for; compared as a whole.
@@ -240,46 +248,56 @@ pub(crate) enum Field {
     Seed,
     /// A number above all CAS numbers of earlier runs.
     FirstCas,
-    /// The epoch of the superblocks that this state goes with.
+    /// The generation of the roster that this state has; before format 4 an epoch.
     Epoch,
     /// 1 when the state is complete.
     Ready,
-    /// The epoch that all tiers have in their superblocks; 0 in states from before this field.
-    EpochOfAll,
+    /// The generation of the roster before; before format 4 the epoch that all tiers had, or 0.
+    EpochBefore,
+    /// The nonces of both; 0 in states from before format 4.
+    Nonce,
+    NonceBefore,
+    /// 1 if the roster is in force.
+    InForce,
+    /// Areas behind the blocks.
+    MoreAreas,
 }
 
 /// The first page of a state, whatever comes behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     blocks: u32,
-    epoch: u64,
-    epoch_of_all: u64,
+    tiers: usize,
+    standing: Standing,
 }
 
 getters! {
     Header {
         blocks: u32,
+        tiers: usize,
+        standing: Standing,
     }
 }
 
 impl Header {
     fn of(words: &[AtomicU64]) -> Self {
-        let [blocks, epoch, epoch_of_all] =
-            [1 + BLOCKS_AT, Field::Epoch as usize, Field::EpochOfAll as usize]
-                .map(|at| words[at].load(Ordering::Relaxed));
-        Self { blocks: blocks as u32, epoch, epoch_of_all }
+        let word = |at: usize| words[at].load(Ordering::Relaxed);
+        let standing = standing_of(words);
+        Self { blocks: word(1 + BLOCKS_AT) as u32, tiers: word(1 + TIERS_AT) as usize, standing }
     }
+}
 
-    /// Whether superblocks with epochs from `oldest` to `newest` are older than the epoch that all tiers had. A start
-    /// that crashed before it wrote all superblocks left some older ones, on tiers that lack nothing; a tier with a
-    /// superblock that is older still was away.
-    pub(crate) fn is_ahead_of(&self, (oldest, newest): (u64, u64)) -> bool {
-        let epoch_of_all = match self.epoch_of_all {
-            0 => newest.max(self.epoch.saturating_sub(1)),
-            epoch_of_all => epoch_of_all,
-        };
-        oldest < epoch_of_all
+/// The standing in the first page of a state.
+fn standing_of(words: &[AtomicU64]) -> Standing {
+    let word = |field: Field| words[field as usize].load(Ordering::Acquire);
+    let (epoch, before) = (word(Field::Epoch), word(Field::EpochBefore));
+    if word(Field::Nonce) == 0 {
+        let set = words[1 + SET_AT].load(Ordering::Relaxed);
+        return Standing::of_format_3(set, epoch, before == 0 || before >= epoch);
     }
+    let roster = RosterId::new(epoch, word(Field::Nonce));
+    let standing = Standing::proposed(roster, RosterId::new(before, word(Field::NonceBefore)));
+    if word(Field::InForce) == 1 { standing.put_in_force() } else { standing }
 }
 
 /// Words of a tier: of its log, and of its write budget.
@@ -295,13 +313,19 @@ pub(crate) enum LogField {
     Failed,
     /// Bytes saved up of the write budget as of [`Field::Clock`], signed.
     Balance,
+    /// The id of the member that has the area; 0 in an unused one, and in states from before format 4.
+    Member,
 }
 
 /// The mapped state.
 pub(crate) struct State {
     file: std::sync::Arc<StateFile>,
     map: SharedMap,
+    /// The areas behind the blocks.
+    more: Vec<SharedMap>,
     layout: Layout,
+    /// The area of each tier.
+    areas: Vec<usize>,
     /// Held while a loss is reconciled; must be locked before the locks of shards.
     loss_handling: Mutex<()>,
 }
@@ -312,15 +336,132 @@ impl State {
         file: &std::sync::Arc<StateFile>,
         identity: &Identity,
     ) -> io::Result<Option<Self>> {
-        if file.bytes()? != identity.layout.bytes() as u64 {
+        let bytes = file.bytes()?;
+        if bytes < identity.layout.bytes() as u64 {
             return Ok(None);
         }
-        let state = Self::map(file, identity.layout)?;
+        let mut state = Self::map(file, identity.layout)?;
         if !is_headed(state.map.words(), identity) {
             return Ok(None);
         }
+        let more = state.field(Field::MoreAreas).load(Ordering::Relaxed);
+        let more_bytes = more.saturating_mul(identity.layout.tier_words() as u64 * 8);
+        if bytes < (identity.layout.bytes() as u64).saturating_add(more_bytes) {
+            return Ok(None);
+        }
+        (0..more as usize).try_for_each(|_| state.map_one_more())?;
         file.fill_holes()?;
         Ok(Some(state))
+    }
+
+    /// Maps the next area behind the blocks.
+    fn map_one_more(&mut self) -> io::Result<()> {
+        let part = self.next_area();
+        self.more.push(SharedMap::new(self.file.fd(), part, self.file.loss())?);
+        Ok(())
+    }
+
+    /// Where the next area behind the blocks would lie in the file.
+    fn next_area(&self) -> Range<usize> {
+        let bytes = self.layout.tier_words() * 8;
+        let at = self.layout.bytes().next_multiple_of(PAGE) + self.more.len() * bytes;
+        at..at + bytes
+    }
+
+    /// Gives each tier the area of its member. A member without one gets an area that is of no member in `kept`, emptied;
+    /// where there is none, the file grows.
+    ///
+    /// # Errors
+    /// The file system is full.
+    pub(crate) fn assign(&mut self, members: &[u64], kept: &[u64]) -> io::Result<()> {
+        let count = self.layout.tiers + self.more.len();
+        let mut owners: Vec<_> = (0..count).map(|area| self.owner(area)).collect();
+        self.areas.clear();
+        for &member in members {
+            let own = owners.iter().position(|&owner| owner == member);
+            let unused = |owner: &u64| !kept.contains(owner) && !members.contains(owner);
+            let area = match own.or_else(|| owners.iter().position(unused)) {
+                Some(area) => area,
+                None => {
+                    self.add_area()?;
+                    owners.push(0);
+                    owners.len() - 1
+                }
+            };
+            if own.is_none() {
+                self.area(area).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            }
+            owners[area] = member;
+            self.area(area)[LogField::Member as usize].store(member, Ordering::Relaxed);
+            self.areas.push(area);
+        }
+        Ok(())
+    }
+
+    /// Adds an area behind the blocks, in two steps: its space is reserved, then it counts.
+    fn add_area(&mut self) -> io::Result<()> {
+        let part = self.next_area();
+        self.file.grow(part.end as u64)?;
+        self.map_one_more()?;
+        self.field(Field::MoreAreas).store(self.more.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// The member that has an area.
+    fn owner(&self, area: usize) -> u64 {
+        let owner = self.area(area)[LogField::Member as usize].load(Ordering::Relaxed);
+        let is_of_format_3 = self.field(Field::Nonce).load(Ordering::Relaxed) == 0;
+        match owner {
+            0 if is_of_format_3 && area < self.layout.tiers => {
+                let set = self.map.words()[1 + SET_AT].load(Ordering::Relaxed);
+                member_of_format_3(set, area)
+            }
+            owner => owner,
+        }
+    }
+
+    /// A word of a member's area; `None` if it has none.
+    pub(crate) fn field_of(&self, member: u64, field: LogField) -> Option<u64> {
+        let area =
+            (0..self.layout.tiers + self.more.len()).find(|&area| self.owner(area) == member)?;
+        Some(self.area(area)[field as usize].load(Ordering::Relaxed))
+    }
+
+    fn area(&self, area: usize) -> &[AtomicU64] {
+        if let Some(more) = area.checked_sub(self.layout.tiers) {
+            return self.more[more].words();
+        }
+        let at = PAGE_WORDS + self.layout.shard_words() + area * self.layout.tier_words();
+        &self.map.words()[at..at + self.layout.tier_words()]
+    }
+
+    /// The roster that the state has.
+    pub(crate) fn standing(&self) -> Standing {
+        standing_of(self.map.words())
+    }
+
+    /// Notes a roster that is proposed while the one in force is known, or is put in force. A crash between two of the
+    /// stores leaves a proposal that no other member has, and the roster in force.
+    pub(crate) fn set_standing(&self, standing: Standing) {
+        let set = |field, value| self.field(field).store(value, Ordering::Release);
+        let (roster, before) = (standing.roster(), standing.before());
+        let had = self.standing();
+        if had == standing {
+            return;
+        }
+        let is_of_format_3 = self.field(Field::Nonce).load(Ordering::Relaxed) == 0;
+        if !is_of_format_3 && had.roster() == standing.last_in_force() {
+            set(Field::InForce, 1);
+        }
+        if standing.is_in_force() && had.roster() == roster {
+            return;
+        }
+        set(Field::EpochBefore, before.generation());
+        set(Field::NonceBefore, before.nonce());
+        set(Field::InForce, 0);
+        set(Field::Nonce, roster.nonce());
+        set(Field::Epoch, roster.generation());
+        set(Field::InForce, standing.is_in_force().into());
     }
 
     /// Erases the file and maps it.
@@ -344,9 +485,10 @@ impl State {
     }
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
-        let map = SharedMap::new(file.fd(), layout.blocks_at(), file.loss())?;
-        let loss_handling = Mutex::default();
-        Ok(Self { file: std::sync::Arc::clone(file), map, layout, loss_handling })
+        let map = SharedMap::new(file.fd(), 0..layout.blocks_at(), file.loss())?;
+        let (file, loss_handling) = (std::sync::Arc::clone(file), Mutex::default());
+        let areas = (0..layout.tiers).collect();
+        Ok(Self { file, map, more: Vec::new(), layout, areas, loss_handling })
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -373,10 +515,6 @@ impl State {
         self.file.forget();
     }
 
-    pub(crate) fn header(&self) -> Header {
-        Header::of(self.map.words())
-    }
-
     pub(crate) fn field(&self, field: Field) -> &AtomicU64 {
         &self.map.words()[field as usize]
     }
@@ -387,8 +525,12 @@ impl State {
     }
 
     fn tier(&self, tier: usize) -> &[AtomicU64] {
-        let at = PAGE_WORDS + self.layout.shard_words() + tier * self.layout.tier_words();
-        &self.map.words()[at..at + self.layout.tier_words()]
+        self.area(self.areas[tier])
+    }
+
+    /// Bytes besides the blocks.
+    pub(crate) fn overhead(&self) -> u64 {
+        self.layout.overhead() + (self.more.len() * self.layout.tier_words() * 8) as u64
     }
 
     pub(crate) fn log_field(&self, tier: usize, field: LogField) -> &AtomicU64 {

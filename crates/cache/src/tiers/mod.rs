@@ -3,5 +3,6 @@
 pub(crate) mod admission;
 pub(crate) mod ladder;
 pub(crate) mod ledger;
+pub(crate) mod roster;
 pub(crate) mod slots;
 pub(crate) mod superblock;

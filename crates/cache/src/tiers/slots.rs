@@ -55,6 +55,12 @@ impl TierStore {
         self.failed.get().is_some()
     }
 
+    /// Gives it up after an error.
+    pub(crate) fn give_up(&self, error: &io::Error) {
+        let class = ErrorClass::of(error);
+        self.failed.get_or_init(|| DriveFailure { class, message: error.to_string() });
+    }
+
     /// Why it was given up, if it was.
     pub(crate) fn failure(&self) -> Option<&DriveFailure> {
         self.failed.get()
@@ -97,9 +103,7 @@ impl TierStore {
         }
         count(counters.write_errors());
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
-            let failure =
-                || DriveFailure { class: ErrorClass::of(error), message: error.to_string() };
-            self.failed.get_or_init(failure);
+            self.give_up(error);
         }
     }
 }

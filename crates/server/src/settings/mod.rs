@@ -118,6 +118,10 @@ pub struct Settings {
     pub state_dir: Option<PathBuf>,
     /// What comes back warm (`--durability`).
     pub durability: Durability,
+    /// The file that keeps which tiers belong together (`--roster`).
+    pub roster: Option<PathBuf>,
+    /// Seconds that a start waits for a tier that is not there (`--tier-wait`).
+    pub tier_wait_s: u32,
     /// What to do with tiers that can't be recovered (`--on-mismatch`).
     pub on_mismatch: OnMismatch,
     /// How long a stop may take to write everything out, in seconds (`--stop-timeout`).
@@ -199,6 +203,8 @@ impl Default for Settings {
             io_engine: IoEngine::Auto,
             log_format: LogFormat::Text,
             state_dir: None,
+            roster: None,
+            tier_wait_s: 10,
             durability: Durability::Process,
             on_mismatch: OnMismatch::Cold,
             stop_timeout_s: 25,

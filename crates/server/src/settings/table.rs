@@ -118,8 +118,10 @@ pub(crate) const FLAGS: &[Flag] = &[
 
     flag("", "tier", "KIND:PATH[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before", Tiers, Set(tier)),
     flag("", "state", "DIR", "/dev/shm", "where the file lies that makes a crash come back warm: a folder on a tmpfs", Tiers, Set(state_dir)),
+    flag("", "roster", "FILE", "", "keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set", Tiers, Set(roster)),
+    flag("", "tier-wait", "SECONDS", "10", "how long a start waits for a tier that is not there, before it goes on without", Tiers, Set(tier_wait)),
     flag("", "durability", "MODE", "process", "what comes back warm: process (any end of it) or strict (a power loss too; slower)", Tiers, Set(durability)),
-    flag("", "on-mismatch", "WHAT", "cold", "tiers that do not fit: cold erases what they hold, refuse does not start", Tiers, Set(on_mismatch)),
+    flag("", "on-mismatch", "WHAT", "cold", "where a start erases what another could keep: cold does it, refuse does not start", Tiers, Set(on_mismatch)),
     flag("", "write-budget", "RATE,...", "unlimited", "how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited", Tiers, Set(write_budget)),
     flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
     flag("", "write-policy", "NAME", "all-once", "what full tiers admit and reinsert: all-once, all-twice, reused-once, reused-none", Tiers, Set(write_policy)),
@@ -311,6 +313,14 @@ fn log_format(s: &mut Settings, text: &str) -> Result<(), String> {
 
 fn state_dir(s: &mut Settings, text: &str) -> Result<(), String> {
     set(&mut s.state_dir, Some(path(text)?))
+}
+
+fn roster(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.roster, Some(path(text)?))
+}
+
+fn tier_wait(s: &mut Settings, text: &str) -> Result<(), String> {
+    set(&mut s.tier_wait_s, size::number(text, 0..=3600, "the time to wait")?)
 }
 
 fn durability(s: &mut Settings, text: &str) -> Result<(), String> {

@@ -54,7 +54,7 @@ fn every_common_flag_lands_in_its_field() {
     let s = settings(
         "-p 0 -s /tmp/s -a 770 -c 10 -t 2 -I 2m -M -C -R 5 -b 7 -u nobody -P /p -d -r -k -L -A -F -X -W \
          -D / -f 1.1 -n 64 -U 0 --public-udp -B ascii -l 127.0.0.1:1,::1 --background-threads 3 --io-engine pool --log-format json --admin /a/s --admin-token-file /t --admin-host A.b. \
-         --state /s --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --write-policy reused-once --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
+         --state /s --roster /r --tier-wait 3 --durability strict --on-mismatch refuse --stop-timeout 3 --write-budget 1dwpd,unlimited --tier-full 70 --write-policy reused-once --tier ssd:/a:1g -o ext_path=/b:64m,idle_timeout=9,no_maxconns_fast,track_sizes,read_buf_mem_limit=3",
     );
     let info = |text: &str| Note::Info(text.into());
     let expected = Settings {
@@ -103,6 +103,8 @@ fn every_common_flag_lands_in_its_field() {
         io_engine: IoEngine::Pool,
         log_format: LogFormat::Json,
         state_dir: Some("/s".into()),
+        roster: Some("/r".into()),
+        tier_wait_s: 3,
         durability: Durability::Power,
         on_mismatch: OnMismatch::Refuse,
         stop_timeout_s: 3,

@@ -12,7 +12,15 @@ const NO_TIER: &str = "there is no --tier";
 
 const NEEDS: &[Needs] = &[
     (
-        &["write-budget", "tier-full", "write-policy", "background-threads", "io-engine"],
+        &[
+            "write-budget",
+            "tier-full",
+            "write-policy",
+            "background-threads",
+            "io-engine",
+            "roster",
+            "tier-wait",
+        ],
         NO_TIER,
         |s| !s.tiers.is_empty(),
     ),

@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod limits;
 pub(crate) mod pid_file;
 pub(crate) mod port_file;
+pub(crate) mod roster;
 pub(crate) mod state;
 pub(crate) mod tiers;
 pub(crate) mod user;

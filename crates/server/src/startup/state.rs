@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use terrace::settings::Settings;
-use terrace_cache::{Note, OpenError, display_bytes};
+use terrace_cache::{Note, OpenError, Witness, display_bytes};
 use terrace_device::Drive;
 use terrace_runtime::created::Created;
 use terrace_runtime::state::{self, Chosen, Orphan, Wanted};
@@ -14,10 +14,11 @@ use terrace_runtime::state::{self, Chosen, Orphan, Wanted};
 pub(crate) fn open(
     settings: &Settings,
     drives: &[Arc<dyn Drive>],
+    witness: Option<&dyn Witness>,
     created: &mut Created,
 ) -> Result<(Chosen, Vec<Note>), Failure> {
     let (folder, memory_bytes) = (settings.state_dir.as_deref(), settings.memory_shares().cache);
-    let chosen = state::open(&Wanted { folder, memory_bytes, drives }, created)
+    let chosen = state::open(&Wanted { folder, memory_bytes, drives, witness }, created)
         .map_err(|error| Failure::system(format!("--state: {error}")))?;
     let lines = lines(&chosen);
     Ok((chosen, lines))

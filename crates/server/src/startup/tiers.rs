@@ -2,15 +2,18 @@
 
 use super::Failure;
 use std::fs;
-use std::io::Read;
 use std::sync::Arc;
-use terrace::log;
-use terrace::settings::{IoEngine, OnMismatch, Settings, TierSpec, display_bytes};
-use terrace_cache::{FIRST_PAGE, Note, is_member};
-use terrace_device::{Drive, FileDevice, WorkerQueue};
+use std::thread;
+use std::time::{Duration, Instant};
+use terrace::settings::{IoEngine, Settings, TierSpec, display_bytes};
+use terrace_cache::Note;
+use terrace_device::{AbsentDrive, Drive, FileDevice, OpenError, WorkerQueue};
 use terrace_runtime::created::Created;
 use terrace_runtime::in_background;
-use tracing::info;
+use tracing::{info, warn};
+
+/// The pause between two looks for a drive that is not there.
+const TIER_NAP: Duration = Duration::from_millis(100);
 
 /// The opened drives and what the operator should know of each.
 pub(crate) struct Tiers {
@@ -27,33 +30,17 @@ pub(crate) fn open(
     created: &mut Created,
 ) -> Result<Tiers, Failure> {
     let mut tiers = Tiers { devices: Vec::new(), in_background: Vec::new(), lines: Vec::new() };
-    for spec in &settings.tiers {
-        let had = file_bytes(spec);
-        match settings.on_mismatch {
-            OnMismatch::Refuse => refuse_growth(spec, had)?,
-            OnMismatch::Cold => log::notes(&cost_of_growth(spec, had)),
-        }
-        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > had) {
-            let (path, bytes) = (spec.path.display(), display_bytes(bytes));
-            info!("tier {path}: reserving {bytes} of its file system");
-        }
-        let is_foreign = &terrace_cache::is_foreign;
-        let open = || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign);
-        let device = created.by(&spec.path, open).map_err(Failure::system)?;
-        let label = device.label().to_owned();
-        let size = display_bytes(device.geometry().bytes);
-        let below = if spec.is_below && !tiers.devices.is_empty() { ", below" } else { "" };
-        let mut note = |text: String| tiers.lines.push(Note::Info(format!("tier {label}: {text}")));
-        note(format!("ssd, {size}{below}"));
-        device.notes().iter().for_each(|text| note(text.clone()));
-        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes < had) {
-            let (had, unused) = (display_bytes(had), display_bytes(had - bytes));
-            note(format!("the file takes {had}, of which {unused} are not used"));
-        }
-        if let Some(depth) = spec.read_depth {
-            note(format!("profile: {depth} reads in flight to begin with"));
-        }
-        let device: Arc<dyn Drive> = Arc::new(device);
+    let had: Vec<_> = settings.tiers.iter().map(file_bytes).collect();
+    for ((spec, device), had) in settings.tiers.iter().zip(open_all(settings, created)?).zip(had) {
+        let is_below = spec.is_below && !tiers.devices.is_empty();
+        let device: Arc<dyn Drive> = match device {
+            Ok(device) => {
+                let notes = describe(spec, &device, had, is_below);
+                tiers.lines.extend(notes.into_iter().map(Note::Info));
+                Arc::new(device)
+            }
+            Err(absence) => Arc::new(absence),
+        };
         let timed =
             in_background(&device, settings.durability, background_threads, settings.io_engine)
                 .map_err(|error| Failure::system(format!("a thread for the drive: {error}")))?;
@@ -66,58 +53,81 @@ pub(crate) fn open(
     Ok(tiers)
 }
 
+/// Opens every drive. One that is not there is waited for, where others are of a set that it may be a member of; if it
+/// does not come, the start goes on without it.
+fn open_all(
+    settings: &Settings,
+    created: &mut Created,
+) -> Result<Vec<Result<FileDevice, AbsentDrive>>, Failure> {
+    let specs = &settings.tiers;
+    let open_first = |spec: &TierSpec| {
+        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > file_bytes(spec)) {
+            let (path, bytes) = (spec.path.display(), display_bytes(bytes));
+            info!("tier {path}: reserving {bytes} of its file system");
+        }
+        Some(open_one(spec, created))
+    };
+    let mut opened: Vec<_> = specs.iter().map(open_first).collect();
+    let is_absent = |opened: &Option<Result<_, OpenError>>| matches!(opened, Some(Err(error)) if error.is_absence());
+    let has_set = opened.iter().flatten().flatten().any(is_of_a_set);
+    let end = Instant::now() + Duration::from_secs(settings.tier_wait_s.into());
+    if has_set && let Some(at) = opened.iter().position(is_absent) {
+        if let (Some(Err(error)), path) = (&opened[at], specs[at].path.display()) {
+            let seconds = settings.tier_wait_s;
+            warn!("tier {path}: waiting up to {seconds} s for it (--tier-wait): {error}");
+        }
+        while opened.iter().any(is_absent) && Instant::now() < end {
+            thread::sleep(TIER_NAP);
+            for (opened, spec) in
+                opened.iter_mut().zip(specs).filter(|(opened, _)| is_absent(opened))
+            {
+                *opened = Some(open_one(spec, created));
+            }
+        }
+    }
+    let taken = |(opened, spec): (Option<Result<FileDevice, OpenError>>, &TierSpec)| match opened {
+        Some(Ok(device)) => Ok(Ok(device)),
+        Some(Err(error)) if has_set && error.is_absence() => {
+            let (path, error) = (spec.path.display().to_string(), error.to_string());
+            let reason = error.strip_prefix(&path).unwrap_or(&error);
+            Ok(Err(AbsentDrive::new(path, reason.trim_start_matches([':', ' ']).to_owned())))
+        }
+        Some(Err(error)) => Err(Failure::system(error)),
+        None => Err(Failure::system("a tier is missing")),
+    };
+    opened.into_iter().zip(specs).map(taken).collect()
+}
+
+fn open_one(spec: &TierSpec, created: &mut Created) -> Result<FileDevice, OpenError> {
+    let is_foreign = &terrace_cache::is_foreign;
+    created.by(&spec.path, || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign))
+}
+
+/// Whether a cache has used the drive.
+fn is_of_a_set(device: &FileDevice) -> bool {
+    terrace_cache::is_member(device)
+}
+
+/// What the operator should know of a drive; `had` are the bytes of its file before.
+fn describe(spec: &TierSpec, device: &FileDevice, had: u64, is_below: bool) -> Vec<String> {
+    let label = device.label();
+    let below = if is_below { ", below" } else { "" };
+    let size = display_bytes(device.geometry().bytes);
+    let mut notes = vec![format!("ssd, {size}{below}")];
+    notes.extend(device.notes().iter().cloned());
+    if let Some(bytes) = spec.bytes.filter(|&bytes| bytes < had) {
+        let (had, unused) = (display_bytes(had), display_bytes(had - bytes));
+        notes.push(format!("the file takes {had}, of which {unused} are not used"));
+    }
+    if let Some(depth) = spec.read_depth {
+        notes.push(format!("profile: {depth} reads in flight to begin with"));
+    }
+    notes.into_iter().map(|note| format!("tier {label}: {note}")).collect()
+}
+
 /// Bytes of the file before it is opened; 0 for a new one, and for a block device.
 fn file_bytes(spec: &TierSpec) -> u64 {
     fs::metadata(&spec.path).ok().filter(fs::Metadata::is_file).map_or(0, |file| file.len())
-}
-
-/// A longer file is no longer what it was when it was written, and could not be recovered.
-fn refuse_growth(spec: &TierSpec, had: u64) -> Result<(), Failure> {
-    match spec.bytes {
-        Some(bytes) if had > 0 && bytes > had => Err(Failure::system(format!(
-            "{}: has {}, {} are asked for, and --on-mismatch refuse leaves it as it is; leave the size out",
-            spec.path.display(),
-            display_bytes(had),
-            display_bytes(bytes)
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// The same as a warning, where what the file holds may go.
-fn cost_of_growth(spec: &TierSpec, had: u64) -> Option<Note> {
-    let bytes = spec.bytes.filter(|&bytes| bytes > had)?;
-    let mut page = [0; FIRST_PAGE];
-    fs::File::open(&spec.path).ok()?.read_exact(&mut page).ok()?;
-    is_member(&page).then(|| {
-        Note::Warning(format!(
-            "tier {}: grows from {} to {}; this start erases what the tiers hold; to keep that, leave the size out",
-            spec.path.display(),
-            display_bytes(had),
-            display_bytes(bytes)
-        ))
-    })
-}
-
-/// The flags that give the tiers in the order of their set: each with its size, and as far below as it was given, or its
-/// place was where else the first one would be below another.
-pub(crate) fn in_order(tiers: &[TierSpec], order: &[usize]) -> String {
-    let is_first_below = order.first().is_some_and(|&at| tiers[at].is_below);
-    let flag = |(place, &at): (usize, &usize)| {
-        let TierSpec { path, bytes, is_below, .. } = &tiers[at];
-        let size = bytes.map(|bytes| format!(":{}", size_flag(bytes))).unwrap_or_default();
-        let is_below = if is_first_below { tiers[place].is_below } else { *is_below };
-        let below = if is_below { ",below" } else { "" };
-        format!("--tier ssd:{}{size}{below}", path.display())
-    };
-    order.iter().enumerate().map(flag).collect::<Vec<_>>().join(" ")
-}
-
-/// A size as `--tier` takes it.
-fn size_flag(bytes: u64) -> String {
-    let units = [(30, "g"), (20, "m"), (10, "k")];
-    let unit = units.iter().find(|(bits, _)| bytes.is_multiple_of(1 << bits));
-    unit.map_or_else(|| bytes.to_string(), |(bits, name)| format!("{}{name}", bytes >> bits))
 }
 
 /// Tries the engine that the workers are going to use, and says which it is.
@@ -135,28 +145,5 @@ fn engine(wanted: IoEngine, devices: &[Arc<dyn Drive>]) -> Result<Note, Failure>
         Err(error) => Err(Failure::system(format!(
             "--io-engine {wanted}: {error}; write pool, or auto for whatever works"
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_flags_of_another_order_can_be_copied() {
-        let tier = |path: &str, bytes, is_below| TierSpec {
-            path: path.into(),
-            bytes,
-            read_depth: None,
-            is_below,
-        };
-        let [a, b] = [tier("/a", Some(400 << 30), false), tier("/b", Some(1000), false)];
-        assert_eq!(in_order(&[a.clone(), b], &[1, 0]), "--tier ssd:/b:1000 --tier ssd:/a:400g");
-        let below = |path| tier(path, None, true);
-        assert_eq!(
-            in_order(&[a.clone(), below("/b")], &[1, 0]),
-            "--tier ssd:/b --tier ssd:/a:400g,below"
-        );
-        assert_eq!(in_order(&[below("/b"), a], &[1, 0]), "--tier ssd:/a:400g --tier ssd:/b,below");
     }
 }
