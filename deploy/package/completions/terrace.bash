@@ -38,7 +38,7 @@ _terrace() {
 
     case "${cmd}" in
         terrace)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench convert"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -216,6 +216,25 @@ _terrace() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --roster)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --tier-wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --durability)
@@ -772,7 +791,7 @@ _terrace() {
             return 0
             ;;
         terrace__subcmd__serve)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -950,6 +969,25 @@ _terrace() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --roster)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --tier-wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --durability)

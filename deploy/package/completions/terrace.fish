@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_terrace_global_optspecs
-    string join \n p/port= l/listen= U/udp-port= public-udp Z/enable-ssl s/unix-socket= a/unix-mask= c/conn-limit= b/listen-backlog= B/protocol= R/max-reqs-per-event= Y/auth-file= S/enable-sasl sasl-passwords= m/memory-limit= M/disable-evictions I/max-item-size= C/disable-cas t/threads= k/lock-memory L/enable-largepages tier= state= durability= on-mismatch= write-budget= tier-full= write-policy= stop-timeout= background-threads= io-engine= A/enable-shutdown F/disable-flush-all X/disable-dumping D/prefix-delimiter= W/disable-watch u/user= d/daemon P/pidfile= r/enable-coredumps log-format= v/verbose admin= admin-token-file= admin-host= config= h/help V/version i/license f/slab-growth-factor= n/slab-min-size= e/memory-file= N/napi-ids= o/extended=
+    string join \n p/port= l/listen= U/udp-port= public-udp Z/enable-ssl s/unix-socket= a/unix-mask= c/conn-limit= b/listen-backlog= B/protocol= R/max-reqs-per-event= Y/auth-file= S/enable-sasl sasl-passwords= m/memory-limit= M/disable-evictions I/max-item-size= C/disable-cas t/threads= k/lock-memory L/enable-largepages tier= state= roster= tier-wait= durability= on-mismatch= write-budget= tier-full= write-policy= stop-timeout= background-threads= io-engine= A/enable-shutdown F/disable-flush-all X/disable-dumping D/prefix-delimiter= W/disable-watch u/user= d/daemon P/pidfile= r/enable-coredumps log-format= v/verbose admin= admin-token-file= admin-host= config= h/help V/version i/license f/slab-growth-factor= n/slab-min-size= e/memory-file= N/napi-ids= o/extended=
 end
 
 function __fish_terrace_needs_command
@@ -42,9 +42,11 @@ complete -c terrace -n "__fish_terrace_needs_command" -s I -l max-item-size -d '
 complete -c terrace -n "__fish_terrace_needs_command" -s t -l threads -d 'worker threads, 1 to 256 [4]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before [none]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l state -d 'where the file lies that makes a crash come back warm: a folder on a tmpfs [/dev/shm]' -r -f -a "(__fish_complete_directories)"
+complete -c terrace -n "__fish_terrace_needs_command" -l roster -d 'keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set' -r -F
+complete -c terrace -n "__fish_terrace_needs_command" -l tier-wait -d 'how long a start waits for a tier that is not there, before it goes on without [10]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l durability -d 'what comes back warm: process (any end of it) or strict (a power loss too; slower) [process]' -r -f -a "process\t''
 strict\t''"
-complete -c terrace -n "__fish_terrace_needs_command" -l on-mismatch -d 'tiers that do not fit: cold erases what they hold, refuse does not start [cold]' -r -f -a "cold\t''
+complete -c terrace -n "__fish_terrace_needs_command" -l on-mismatch -d 'where a start erases what another could keep: cold does it, refuse does not start [cold]' -r -f -a "cold\t''
 refuse\t''"
 complete -c terrace -n "__fish_terrace_needs_command" -l write-budget -d 'how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited [unlimited]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l tier-full -d 'a tier is full when records take so much of it; less holds less, and is written less [80]' -r
@@ -125,9 +127,11 @@ complete -c terrace -n "__fish_terrace_using_subcommand serve" -s I -l max-item-
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s t -l threads -d 'worker threads, 1 to 256 [4]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g; ,profile=FILE as probed; ,below: under those before [none]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l state -d 'where the file lies that makes a crash come back warm: a folder on a tmpfs [/dev/shm]' -r -f -a "(__fish_complete_directories)"
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l roster -d 'keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier-wait -d 'how long a start waits for a tier that is not there, before it goes on without [10]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l durability -d 'what comes back warm: process (any end of it) or strict (a power loss too; slower) [process]' -r -f -a "process\t''
 strict\t''"
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l on-mismatch -d 'tiers that do not fit: cold erases what they hold, refuse does not start [cold]' -r -f -a "cold\t''
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l on-mismatch -d 'where a start erases what another could keep: cold does it, refuse does not start [cold]' -r -f -a "cold\t''
 refuse\t''"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l write-budget -d 'how much each drive may be written, or each its own: 1dwpd, 40MB/s, unlimited [unlimited]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier-full -d 'a tier is full when records take so much of it; less holds less, and is written less [80]' -r
