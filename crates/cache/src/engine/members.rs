@@ -175,8 +175,16 @@ impl Membership {
         Self { members, last, generation, witness, is_cold }
     }
 
-    pub(super) fn take(self) -> (Box<[Member]>, Current, Option<Arc<dyn Witness>>, bool) {
+    pub(super) fn is_cold(&self) -> bool {
+        self.is_cold
+    }
+
+    pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.witness.clone()
+    }
+
+    pub(super) fn split(self) -> (Box<[Member]>, Current) {
         let current = Current::new(self.last, self.generation, self.is_cold);
-        (self.members, current, self.witness, self.is_cold)
+        (self.members, current)
     }
 }

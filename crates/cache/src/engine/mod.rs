@@ -141,7 +141,8 @@ impl Engine {
             AtomicU64::new(state.map_or(without, |s| s.field(field).load(Ordering::Relaxed)))
         };
         let now = |field| kept(field, 0).into_inner() as u32;
-        let (members, current, witness, is_cold) = parts.membership.take();
+        let (is_cold, witness) = (parts.membership.is_cold(), parts.membership.witness());
+        let (members, current) = parts.membership.split();
         let is_durable = members.iter().all(Member::has_durable_log);
         let (clock_floor, flush_due) = (now(Field::Clock), now(Field::FlushDue));
         let next_seq = kept(Field::NextSeq, set.next_seq);
