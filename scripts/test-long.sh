@@ -30,6 +30,7 @@ suite differential 900 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:
 # The same seeds every time, so that a change alone can fail; `make test-weekly` takes more, `make sim` looks for new ones.
 suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 8000
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 2000
+suite members 300 cargo run --quiet --release --package terrace-sim -- --members --from 100000 --seeds 4000
 suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 2000
 # Each takes a build; `make test-weekly` tries all of them.
 suite traps 600 sim/traps/run sim/traps/{delete-resurrection,suspended-names-decided-one-by-one}.patch

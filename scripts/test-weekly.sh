@@ -18,6 +18,7 @@ suite fio 600 env TERRACE_PROBE_FIO=1 \
     scripts/run-tests --release terrace-probe --test fio -- --nocapture
 suite simulator 3600 cargo run --quiet --release --package terrace-sim -- --from 200000 --seeds 60000
 suite ladder 1800 cargo run --quiet --release --package terrace-sim -- --ladder --from 200000 --seeds 10000
+suite members 1800 cargo run --quiet --release --package terrace-sim -- --members --from 200000 --seeds 20000
 suite silence 1800 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 200000 --seeds 10000
 suite traps 7200 sim/traps/run
 suite differential 7200 env TERRACE_DIFFERENTIAL_OPS=10000000 \

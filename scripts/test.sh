@@ -19,6 +19,7 @@ suite terrace-plan 300 scripts/run-tests terrace-plan --lib
 suite simulator 300 cargo run --quiet --release --package terrace-sim -- --seeds 1500
 suite traps-fit 60 sim/traps/run --fit
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --seeds 300
+suite members 200 cargo run --quiet --release --package terrace-sim -- --members --seeds 500
 suite silence 120 cargo run --quiet --release --package terrace-sim -- --silent --seeds 500
 suite models 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" \
     cargo test --quiet --package terrace-cache --lib loom_
