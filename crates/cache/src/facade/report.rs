@@ -2,7 +2,7 @@
 
 use crate::config::note::{Note, display_bytes, display_count};
 use crate::dram::lane::Lane;
-use crate::engine::{Engine, durability, limit};
+use crate::engine::{Engine, limit};
 use crate::facade::cache::Cache;
 use crate::recovery::sizing::{RECORD_BYTES_WARNED, records_in};
 use crate::segments::segment::SegmentTable;
@@ -89,9 +89,13 @@ impl Cache {
         })
     }
 
-    /// Whether what was changed since could not be kept, so that the next start will bring nothing back.
-    pub fn is_next_start_cold(&self) -> bool {
-        durability::has_failed_log(&self.engine)
+    /// The tiers, by label, that the next start will find empty: their logs, or the state, could not keep what was
+    /// changed.
+    pub fn tiers_empty_next(&self) -> impl Iterator<Item = &str> {
+        let shared = self.engine.shared();
+        let tiers = shared.slots().tiers().iter().zip(shared.logs());
+        let empty = tiers.filter(|(tier, log)| tier.has_failed() || log.has_failed());
+        empty.map(|(tier, _)| tier.device().label())
     }
 
     /// The write policy that each tier is in at present.

@@ -12,14 +12,14 @@ use tracing::{error, info};
 pub(super) struct HealthLog {
     /// By tier, how its drive was at the last call.
     drives: Vec<Health>,
-    is_next_start_cold: bool,
+    /// Tiers that the next start will find empty.
+    empty_next: Vec<String>,
     has_lost_state: bool,
 }
 
 impl HealthLog {
     /// Logs what has changed since the last call. Must be called several times a minute.
     pub(super) fn log(&mut self, cache: &Cache) {
-        let has_failed = cache.failures().next().is_some();
         let has_lost_state = cache.has_lost_state();
         if has_lost_state && !mem::replace(&mut self.has_lost_state, true) {
             error!(
@@ -28,12 +28,16 @@ impl HealthLog {
                  a folder that nothing else writes to (--state DIR)"
             );
         }
-        let is_cold = cache.is_next_start_cold() && !has_failed && !has_lost_state;
-        if is_cold && !mem::replace(&mut self.is_next_start_cold, true) {
-            error!(
-                "tombstone log: writing it failed; serving continues, the next start will be cold; check the \
-                 drives of the tiers"
-            );
+        // A tier that was given up has a line of its own.
+        let is_given_up = |label: &str| cache.failures().any(|(given_up, _)| given_up == label);
+        for label in cache.tiers_empty_next().filter(|_| !has_lost_state) {
+            if !is_given_up(label) && !self.empty_next.iter().any(|known| known == label) {
+                error!(
+                    "tier {label}: writing its tombstone log failed; serving continues, the next start will find the \
+                     tier empty; check the drive"
+                );
+                self.empty_next.push(label.to_owned());
+            }
         }
         for (tier, (label, now)) in cache.drive_health().enumerate() {
             if tier == self.drives.len() {

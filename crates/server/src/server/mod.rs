@@ -247,18 +247,22 @@ fn stop_cleanly(settings: &Settings, cache: &Cache, now: u32) {
     let patience = Duration::from_secs(settings.stop_timeout_s.into());
     let done = cache.close(now, &|| start.elapsed() < patience);
     let seconds = start.elapsed().as_secs_f32();
+    let empty: Vec<_> = cache.tiers_empty_next().collect();
     match done {
-        true => {
+        true if empty.is_empty() => {
             info!("stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too")
         }
-        false if let Some((label, _)) = cache.failures().next() => {
-            warn!("stopped after {seconds:.1} s; {label} took no writes: the next start is cold");
-        }
+        true => warn!(
+            "stopped cleanly in {seconds:.1} s: the next start is warm, after a reboot too, but for {}, which took no \
+             writes",
+            empty.join(", ")
+        ),
         false if cache.has_lost_state() => warn!(
             "stopped after {seconds:.1} s; the state was lost while it was in use: the next start is cold"
         ),
-        false if cache.is_next_start_cold() => warn!(
-            "stopped after {seconds:.1} s; writing the tombstone log failed: the next start is cold"
+        false if !empty.is_empty() => warn!(
+            "stopped after {seconds:.1} s; {} took no writes: the next start finds what it held gone",
+            empty.join(", ")
         ),
         false => warn!(
             "stopped after {seconds:.1} s with records left in DRAM: the next start is as after a \
