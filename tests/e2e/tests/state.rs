@@ -281,7 +281,7 @@ fn a_truncated_state_costs_what_was_in_dram_and_the_next_warm_start() {
         let server = start(&flags, &dir);
         let client = &mut server.client();
         assert_eq!((0..RECORDS).filter(|n| is_right(client, &format!("new{n}"), 300)).count(), 0);
-        let says_why = server.output().contains("COLD START: the state of the last run is missing");
+        let says_why = server.output().contains("the state of the last run is missing");
         assert!(says_why || !flags.contains("--tier"), "{what}: {}", server.output());
         let path = state_of(&server);
         drop(server);
