@@ -49,8 +49,14 @@ fn a_start_says_in_a_line_whether_it_is_warm() {
     let state = states.next().expect("a kill leaves it").expect("it can be listed");
     std::fs::remove_file(state.path()).expect("it is removed");
     let said = summaries(&start_in(TIER, dir).output());
-    let why = " WARN COLD START: the state of the last run is missing";
-    assert!(said.len() == 1 && said[0].contains(why) && said[0].contains("SIGTERM"), "{said:?}");
+    let why = "tier: the state of the last run is missing";
+    assert!(
+        said.len() == 1
+            && said[0].contains(" WARN COLD START: ")
+            && said[0].contains(why)
+            && said[0].contains("SIGTERM"),
+        "{said:?}"
+    );
 }
 
 #[test]
