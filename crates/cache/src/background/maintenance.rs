@@ -5,6 +5,7 @@ use crate::background::buffers::Relief;
 use crate::background::census::Walk;
 use crate::background::eviction::Compaction;
 use crate::background::expiry::Expiry;
+use crate::background::gain::Round;
 use crate::background::grow::{Growth, Pressure, Refused};
 use crate::background::pick::Wanted;
 use crate::background::reclaim::{Keeps, PutOff, Victim};
@@ -18,12 +19,7 @@ use crate::engine::{Engine, durability, fullness, limit, lost};
 use crate::platform::quiesce::{Guard, Reader};
 use crate::tiers::ladder::OUTPUTS_MAX;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
-
-/// A round over as many segments as a tier level has gains something if a 32nd of the level's capacity is stored there
-/// meanwhile.
-const ROUND_LETS_IN: u64 = 32;
 
 /// Whether a shard that has enough for a segment is sealed at once.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,44 +43,6 @@ enum Sealing {
 impl Sealing {
     fn of(worked: bool) -> Self {
         if worked { Sealing::Worked } else { Sealing::NotNow }
-    }
-}
-
-/// Segments reclaimed on a tier level since something was gained. Enough free slots alone are no gain: reinserted
-/// records may wait in DRAM, and take the same slots once they are sealed.
-#[derive(Clone, Copy, Default)]
-struct Round {
-    /// Segments reclaimed.
-    segments: u32,
-    /// Most live bytes so far, on the level and in the write buffers.
-    live: u64,
-    /// Bytes that had been stored on the level when the round began.
-    stored: u64,
-}
-
-impl Round {
-    /// Begins a new round if this one has gained something.
-    fn turn(&mut self, engine: &Engine, level: u16, is_enough: bool) {
-        let waiting = engine.shared().counters().fresh_bytes().load(Ordering::Relaxed);
-        let (live, stored) = (
-            fullness::live_bytes_on(engine, level) + waiting,
-            fullness::stored_bytes_on(engine, level),
-        );
-        self.live = self.live.max(live);
-        let has_died = !engine.evicts() && live + engine.seal_bytes() <= self.live;
-        // A client that sets without a pause takes each freed slot at once.
-        let has_let_in =
-            stored >= self.stored + engine.shared().slots().capacity_on(level) / ROUND_LETS_IN;
-        let has_gained = if self.is_over(engine, level) { is_enough } else { has_let_in };
-        if has_died || has_gained {
-            *self = Self { segments: 0, live, stored };
-        }
-    }
-
-    /// Long records leave gaps that no record fits into: without gain, reclaim would go on for ever after it has
-    /// reclaimed as many segments as there are.
-    fn is_over(&self, engine: &Engine, level: u16) -> bool {
-        self.segments > engine.shared().slots().total_on(level)
     }
 }
 
@@ -260,10 +218,10 @@ impl Maintenance {
         let is_fruitless = round.is_over(engine, level) || reclaim::is_packed(engine, level);
         if is_fruitless && !engine.recovery().is_done() {
             // Shards that are not recovered yet may have segments that free a slot.
-            round.segments = 0;
+            round.restart();
             return false;
         }
-        round.segments = round.segments.saturating_add(1);
+        round.count();
         if is_fruitless && slots.below(level).is_none() {
             if !engine.shared().counters().is_full() {
                 fullness::note_full(engine);

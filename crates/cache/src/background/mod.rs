@@ -9,6 +9,7 @@ pub(crate) mod drop_segment;
 pub(crate) mod eviction;
 pub(crate) mod expiry;
 pub(crate) mod footers;
+pub(crate) mod gain;
 pub(crate) mod grow;
 pub(crate) mod items;
 pub(crate) mod listing;
