@@ -10,6 +10,7 @@ mod connection;
 mod context;
 mod crash;
 mod fault;
+mod look;
 mod members;
 mod operation;
 mod oracle;
