@@ -77,7 +77,8 @@ impl Context {
         // Who is full takes places unread, long before anything is evicted.
         let is_full_soon = self.scenario.full_percent < FULL_PERCENT;
         let has_crashed = self.tally.crashes > 0 || self.is_recovering;
-        has_evicted || is_full_soon || has_crashed || self.is_hurt()
+        let has_removed = self.tally.removals > 0;
+        has_evicted || has_removed || is_full_soon || has_crashed || self.is_hurt()
     }
 
     /// Whether the cache, or one before it, may have let go of a record, or lost one to another of its name.

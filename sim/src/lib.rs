@@ -9,6 +9,7 @@
 mod connection;
 mod context;
 mod crash;
+mod drains;
 mod fault;
 mod look;
 mod members;
@@ -72,6 +73,8 @@ pub struct Tally {
     pub crashes: u64,
     /// Clean stops that came to their end.
     pub clean_stops: u64,
+    /// Tiers that were removed.
+    pub removals: u64,
     /// Starts that found nothing usable.
     pub cold_starts: u64,
     /// Records that were there when a process ended, and how many of them its successor had.
@@ -96,6 +99,7 @@ impl Tally {
             (&mut self.reads, other.reads),
             (&mut self.crashes, other.crashes),
             (&mut self.clean_stops, other.clean_stops),
+            (&mut self.removals, other.removals),
             (&mut self.cold_starts, other.cold_starts),
             (&mut self.held, other.held),
             (&mut self.back, other.back),

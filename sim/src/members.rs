@@ -109,6 +109,31 @@ impl Members {
         self.doubtful.push(Run { members, complete, before: self.newest_known() });
     }
 
+    /// The last run without the drive of one of its tiers.
+    fn without(&self, tier: usize) -> Run {
+        let unit = self.present[tier];
+        let without = |units: &BTreeSet<usize>| units - &BTreeSet::from([unit]);
+        let last = self.last();
+        Run {
+            members: without(&last.members),
+            complete: without(&last.complete),
+            before: self.runs.len() - 1,
+        }
+    }
+
+    /// A tier was removed: the others go on as another run.
+    pub(crate) fn remove(&mut self, tier: usize) {
+        self.runs.push(self.without(tier));
+        let run = self.runs.len() - 1;
+        let Self { units, runs, .. } = self;
+        runs[run].members.iter().for_each(|&unit| units[unit].run = run);
+    }
+
+    /// The run ended while a tier was removed.
+    pub(crate) fn die_in_a_removal(&mut self, tier: usize) {
+        self.doubtful.push(self.without(tier));
+    }
+
     /// Whether all members of the last run are there, whichever that was.
     pub(crate) fn are_all_there(&self) -> bool {
         let present = self.present_set();

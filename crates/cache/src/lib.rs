@@ -35,12 +35,13 @@
 //!
 //! 1. A partition of the background (`background::scheduler`): what one thread works with between two slices.
 //! 2. The pass of the search for chunks (`engine::census`).
-//! 3. `due_written`, then `strict_written` (`engine`): what the superblocks say.
-//! 4. The handling of a lost state (`state`).
-//! 5. A shard (`shard`): everything that its keys mean.
-//! 6. The chunks of items that are gone (`records::garbage`).
-//! 7. The writer of a tombstone log (`log`).
-//! 8. Lists under which nothing else is taken: free blocks, free segments, write budgets, the ghost list, memory that
+//! 3. `drains` (`engine`): which tiers take new records.
+//! 4. `due_written`, then `strict_written` (`engine`): what the superblocks say.
+//! 5. The handling of a lost state (`state`).
+//! 6. A shard (`shard`): everything that its keys mean.
+//! 7. The chunks of items that are gone (`records::garbage`).
+//! 8. The writer of a tombstone log (`log`).
+//! 9. Lists under which nothing else is taken: free blocks, free segments, write budgets, the ghost list, memory that
 //!    readers may still see, readers, buffers of recovery.
 
 mod background;
@@ -65,6 +66,7 @@ pub use config::error::OpenError;
 pub use config::note::{Note, display_bytes, display_count};
 pub use config::witness::Witness;
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
+pub use engine::drain::{DrainError, Remove, RemoveError};
 pub use engine::limit::LimitError;
 pub use facade::cache::Cache;
 pub use facade::dump::Dump;
@@ -88,5 +90,8 @@ pub use request::update::{Change, Update};
 pub use segments::segment::ReadPlan;
 pub use shared::observer::{Observer, Reclaim};
 pub use state::{RETIRED, StateFile, StateOwner, is_in_memory};
-pub use stats::{CacheStats, DriveErrors, DriveFailure, MemoryStats, SegmentStats, TierStats};
+pub use stats::{
+    CacheStats, DrainMode, DrainStats, DriveErrors, DriveFailure, MemoryStats, SegmentStats,
+    TierState, TierStats,
+};
 pub use terrace_policy::WritePolicy;

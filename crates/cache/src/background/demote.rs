@@ -22,7 +22,7 @@ use terrace_device::AlignedBuf;
 use terrace_policy::WritePolicy;
 
 /// Segments' worth of records that may go through DRAM once more because they fill no segment.
-const LEFTOVER_MAX: u64 = 2;
+pub(crate) const LEFTOVER_MAX: u64 = 2;
 /// Below this many segments the demoted records fill none; they are written nevertheless.
 const FEW: usize = 3;
 
@@ -207,7 +207,12 @@ impl<'e> Sorter<'e> {
 }
 
 /// Deals records out to new segments, so that each gets evenly distributed positions.
-fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>) -> Vec<Part<'b>> {
+pub(crate) fn deal<'b>(
+    items: &[Item<'b>],
+    tier: u16,
+    outputs: usize,
+    lists: &mut Lists<'b>,
+) -> Vec<Part<'b>> {
     let mut parts = lists.parts(tier, outputs);
     for (n, item) in items.iter().enumerate() {
         parts[n % outputs].items.push(*item);
@@ -216,7 +221,7 @@ fn deal<'b>(items: &[Item<'b>], tier: u16, outputs: usize, lists: &mut Lists<'b>
 }
 
 /// Bytes of segments that these records take on average, footers included.
-fn needed(items: &[Item<'_>]) -> u64 {
+pub(crate) fn needed(items: &[Item<'_>]) -> u64 {
     let (mut small, mut large, mut extents) = (0, 0, 0);
     for bytes in items.iter().map(|item| item.bytes().len()) {
         if bytes > PACKED_MAX {

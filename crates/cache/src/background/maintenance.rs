@@ -3,6 +3,7 @@
 use crate::background::admission::Sifted;
 use crate::background::buffers::Relief;
 use crate::background::census::Walk;
+use crate::background::drain::{Drains, Next};
 use crate::background::eviction::Compaction;
 use crate::background::expiry::Expiry;
 use crate::background::gain::Round;
@@ -14,8 +15,10 @@ use crate::background::relocate::Space;
 use crate::background::round::round;
 use crate::background::seal::Outcome;
 use crate::background::turn::Turn;
-use crate::background::{admission, buffers, chunks, demote, eviction, grow, merge, reclaim, seal};
-use crate::engine::{Engine, durability, fullness, limit, lost};
+use crate::background::{
+    self, admission, buffers, chunks, demote, eviction, grow, merge, reclaim, seal,
+};
+use crate::engine::{Engine, drain, durability, fullness, limit, lost};
 use crate::platform::quiesce::{Guard, Reader};
 use crate::tiers::ladder::OUTPUTS_MAX;
 use std::ops::Range;
@@ -76,6 +79,7 @@ pub(crate) struct Maintenance {
     /// Segments that are relocated at once, at most; 0 where there is no memory to compact segments.
     segments_max: usize,
     rounds: Vec<Round>,
+    drains: Drains,
     /// Deadlines of the drives are on.
     is_timing: bool,
 }
@@ -102,6 +106,7 @@ impl Maintenance {
             space: Space::new(segment_bytes),
             segments_max,
             rounds: Vec::new(),
+            drains: Drains::default(),
             is_timing: false,
             shards,
         }
@@ -135,6 +140,7 @@ impl Maintenance {
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.keep_logs_short(engine, guard, now);
+            worked |= self.drain_some(engine, guard, now);
             worked |= self.seal_next(engine, guard, now);
         }
         if is_first {
@@ -149,6 +155,7 @@ impl Maintenance {
 
     /// Work that is not divided by shards; must come before the rest.
     fn look_after_all(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        drain::keep_a_tier(engine);
         fullness::judge_fullness(engine);
         let collected = engine.shared().collect();
         let made_room = eviction::make_room(engine, guard, &mut self.compaction, now);
@@ -243,7 +250,7 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let mut levels = engine.shared().slots().levels().rev();
-        levels.any(|level| {
+        let has_taken_back = levels.any(|level| {
             let is_full = is_full(engine, level, false);
             // Where the index has no room, demoting live records would free none.
             let goes = is_full || fullness::may_drop(engine);
@@ -251,7 +258,37 @@ impl Maintenance {
             victim.is_some_and(|victim| {
                 self.take_back_one((level, is_full), engine, guard, victim, now)
             })
-        })
+        });
+        // What a shard has on tiers that are drained takes room in its index, too.
+        has_taken_back || {
+            let keeps = if fullness::may_drop(engine) { Keeps::Used } else { Keeps::All };
+            let victim = background::drain::oldest(engine, shards, keeps);
+            victim.is_some_and(|victim| self.take_back_one((0, false), engine, guard, victim, now))
+        }
+    }
+
+    /// Moves some records off a tier that is drained.
+    fn drain_some(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
+        match self.drains.next(engine, guard, self.shards.clone(), now) {
+            Next::Nothing => false,
+            Next::Move(victim, to) => {
+                let space = (&mut self.space, self.segments_max, &self.reader);
+                let moved = background::drain::move_away(
+                    space,
+                    engine,
+                    guard,
+                    (victim, to),
+                    &mut self.segment,
+                    now,
+                ) || self.take_back_one((0, false), engine, guard, victim, now);
+                self.drains.note(moved);
+                moved
+            }
+            Next::Reclaim(level, victim) => {
+                let is_full = victim.keeps != Keeps::All;
+                self.take_back_one((level, is_full), engine, guard, victim, now)
+            }
+        }
     }
 
     /// Reclaims a segment of a tier level, unless another partition has older ones; `is_crowded` if keeping live
@@ -284,8 +321,10 @@ impl Maintenance {
         now: u32,
     ) -> bool {
         let below = engine.shared().slots().below(level);
-        let is_alive = reclaim::is_alive(engine, victim);
         let tier = engine.shards()[victim.shard].segments().slot(victim.sealed.number).tier;
+        // No record is moved to another segment of a tier that is drained.
+        let is_drained = engine.shared().slots().tiers()[usize::from(tier)].drain().is_any();
+        let is_alive = reclaim::is_alive(engine, victim) && !is_drained;
         let space = (&mut self.space, self.segments_max, &self.reader);
         if let Some(below) = below.filter(|_| is_alive && is_full) {
             // If that is not possible now, sealed records are written to the level below meanwhile.

@@ -5,6 +5,7 @@ pub(crate) mod buffers;
 pub(crate) mod census;
 pub(crate) mod chunks;
 pub(crate) mod demote;
+pub(crate) mod drain;
 pub(crate) mod drop_segment;
 pub(crate) mod eviction;
 pub(crate) mod expiry;

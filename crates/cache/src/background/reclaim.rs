@@ -78,14 +78,15 @@ pub(crate) fn choose(
 
 /// The segments of some shards with slots on a level that can be freed, each with the number of its shard. The slot of
 /// a segment on a failed drive is no gain, and the segment may still be read; a segment on an unresponsive drive can't
-/// be reclaimed.
+/// be reclaimed, and those of a tier that is drained are moved away ([`crate::background::drain`]).
 pub(crate) fn segments_on(
     engine: &Engine,
     shards: Range<usize>,
     level: u16,
 ) -> impl Iterator<Item = (usize, Sealed)> {
     let tiers = engine.shared().slots().tiers().iter();
-    let is_gain: Vec<_> = tiers.map(|tier| tier.level() == level && tier.works()).collect();
+    let is_gain: Vec<_> =
+        tiers.map(|tier| tier.level() == level && tier.takes_segments()).collect();
     shards.flat_map(move |shard| {
         let segments = engine.shards()[shard].segments();
         let is_gain = is_gain.clone();
@@ -106,7 +107,8 @@ pub(crate) fn is_packed(engine: &Engine, level: u16) -> bool {
             let tier = shard.segments().slot(sealed.number).tier;
             &engine.shared().slots().tiers()[usize::from(tier)]
         };
-        let is_on_it = |sealed: &Sealed| tier(sealed).level() == level;
+        let is_on_it =
+            |sealed: &Sealed| tier(sealed).level() == level && !tier(sealed).drain().is_any();
         shard.segments().iter().filter(is_on_it).all(|sealed| {
             let segment_bytes = tier(&sealed).segment_bytes();
             let usage = shard.segments().usage(sealed.number);

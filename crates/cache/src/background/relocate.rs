@@ -430,7 +430,8 @@ impl<'e> Job<'e> {
         for Output { slot, footer, items } in outputs {
             let to = Sealed { number: footer.number(), seq: footer.seq() };
             let tier = engine.shared().counters().tier(slot.tier);
-            let moved = match slot.tier == self.tier() {
+            let level = |tier: u16| engine.shared().slots().tiers()[usize::from(tier)].level();
+            let moved = match level(slot.tier) <= level(self.tier()) {
                 true => &tier.reinserted_records(),
                 false => &tier.demoted_records(),
             };

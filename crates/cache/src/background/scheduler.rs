@@ -5,11 +5,12 @@
 //! nothing to do. The first partition also does the work that is not divided by shards.
 
 use crate::background::maintenance::Maintenance;
-use crate::background::merge;
 use crate::background::relocate::Item;
+use crate::background::{self, merge};
 use crate::config::Config;
 use crate::dram::lane::Lane;
-use crate::engine::Engine;
+use crate::engine::drain::{Remove, RemoveError};
+use crate::engine::{Engine, drain};
 use crate::platform::lock::{lock, try_lock};
 use crate::records::key::Name;
 use crate::shared::geometry::Geometry;
@@ -90,6 +91,24 @@ impl Scheduler {
             let part = &self.parts[first.wrapping_add(step) % self.parts.len()];
             try_lock(part).is_some_and(|mut part| part.slice(engine, now))
         })
+    }
+
+    /// Takes a tier out of the set, see [`drain::remove`].
+    pub(crate) fn remove_tier(
+        &self,
+        engine: &Engine,
+        tier: usize,
+        remove: Remove,
+    ) -> Result<(), RemoveError> {
+        // So that no segment is on its way to the tier, or from it.
+        let _parts: Vec<_> = self.parts.iter().map(lock).collect();
+        let quiesce = engine.shared().quiesce();
+        let mut reader = quiesce.join().ok_or(RemoveError::Busy)?;
+        let guard = quiesce.guard(&reader);
+        let free_all = || background::drain::free_all(engine, guard, tier);
+        let removed = drain::remove(engine, tier, remove, free_all);
+        quiesce.leave(&mut reader);
+        removed
     }
 
     /// Seals all fresh records, until `goes_on` returns `false`. Returns whether all of them are on the tiers.

@@ -46,7 +46,8 @@ pub(crate) fn write_while_open(engine: &Engine) -> io::Result<()> {
 
 /// Whether a member's log failed, so that the next start does not believe it.
 pub(crate) fn has_failed_log(engine: &Engine) -> bool {
-    engine.shared.logs().iter().any(TombstoneLog::has_failed)
+    let tiers = engine.shared.logs().iter().zip(engine.shared.slots().tiers());
+    tiers.filter(|(_, tier)| !tier.drain().is_removed()).any(|(log, _)| log.has_failed())
 }
 
 /// In strict mode a failed log must not be used after a power loss: no change is acknowledged before the member's own
@@ -75,11 +76,16 @@ fn expel(engine: &Engine, tier: usize) {
     if members(engine).all(|member| member == tier) && engine.witness().is_none() {
         return;
     }
+    let _ = leave(engine, tier);
+}
+
+/// Puts a roster without a member in force; from then on no start believes what the member holds.
+pub(super) fn leave(engine: &Engine, tier: usize) -> Result<(), OpenError> {
     engine.member(tier).leave();
     let nonce = engine.next_seq.load(Ordering::Relaxed).rotate_left(32) ^ engine.set.seed;
-    if roster::renew(engine, nonce).is_ok() {
-        engine.member(tier).distrust();
-    }
+    roster::renew(engine, nonce)?;
+    engine.member(tier).distrust();
+    Ok(())
 }
 
 /// With [`Durability::Power`](crate::Durability::Power): makes all words of the logs outlive a power loss, unless

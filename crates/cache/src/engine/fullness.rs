@@ -87,6 +87,13 @@ pub(crate) fn is_full_on(engine: &Engine, level: u16) -> bool {
     live * 100 >= engine.shared.slots().capacity_on(level) * u64::from(engine.full_percent)
 }
 
+/// Whether a tier level has room for this many bytes of live records more, beside all that wait in DRAM.
+pub(crate) fn has_room_on(engine: &Engine, level: u16, bytes: u64) -> bool {
+    let waiting = engine.shared.counters().fresh_bytes().load(Ordering::Relaxed);
+    let live = sum_on(engine, level, TierCounters::live_place_bytes) + waiting + bytes;
+    live * 100 < engine.shared.slots().capacity_on(level) * u64::from(engine.full_percent)
+}
+
 /// Whether live records take at least [`FULL_PERCENT`] of DRAM, without working tiers.
 pub(crate) fn is_dram_full(engine: &Engine) -> bool {
     let counters = engine.shared.counters();

@@ -80,6 +80,11 @@ impl Member {
         self.is_out.store(true, Ordering::Release);
     }
 
+    /// Takes back [`Member::leave`]: the roster without it did not come into force.
+    pub(crate) fn stay(&self) {
+        self.is_out.store(false, Ordering::Release);
+    }
+
     pub(crate) fn is_distrusted(&self) -> bool {
         self.is_distrusted.load(Ordering::Acquire)
     }

@@ -3,6 +3,7 @@
 
 pub(crate) mod census;
 pub(crate) mod chunks;
+pub(crate) mod drain;
 pub(crate) mod durability;
 pub(crate) mod fullness;
 pub(crate) mod limit;
@@ -69,6 +70,8 @@ pub(crate) struct Engine {
     current_roster: Mutex<Current>,
     witness: Option<Arc<dyn Witness>>,
     is_cold: bool,
+    /// Guards that a tier is left which new segments are written to.
+    drains: Mutex<()>,
     /// In strict mode: whether the superblocks mark the logs as complete.
     strict_written: Mutex<bool>,
     /// In strict mode: the time of the next flush in all superblocks; `None` if they may differ.
@@ -161,6 +164,7 @@ impl Engine {
             current_roster: Mutex::new(current),
             witness,
             is_cold,
+            drains: Mutex::default(),
             strict_written: Mutex::new(is_durable),
             due_written: Mutex::new(Some(flush_due)),
             next_seq,
@@ -248,7 +252,11 @@ impl Engine {
     }
 
     pub(crate) fn has_working_tiers(&self) -> bool {
-        self.shared.slots().tiers().iter().any(|tier| !tier.has_failed())
+        self.shared
+            .slots()
+            .tiers()
+            .iter()
+            .any(|tier| !tier.has_failed() && !tier.drain().is_removed())
     }
 
     /// Whether a part of the state was lost, and its records with it; see [`lost`].

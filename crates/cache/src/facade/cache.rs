@@ -4,12 +4,14 @@ use crate::background::scheduler::Scheduler;
 use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::config::note::Note;
+use crate::engine::drain::{DrainError, Remove, RemoveError};
 use crate::engine::limit::LimitError;
-use crate::engine::{Engine, durability, limit};
+use crate::engine::{Engine, drain, durability, limit};
 use crate::platform::lock::lock;
 use crate::recovery::recover;
 use crate::request::session::Session;
 use crate::shared::observer::Observer;
+use crate::stats::DrainMode;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,8 +101,9 @@ impl Cache {
 
     /// Stops cleanly: writes all records to the tiers and marks them as complete, while `goes_on` returns `true`.
     /// Returns whether that succeeded; if not, the next start is as after a crash. No request must follow. After
-    /// success the state is reduced to one page.
+    /// success the state is reduced to one page. Drains end: their tiers take what is still to be written.
     pub fn close(&self, now: u32, goes_on: &dyn Fn() -> bool) -> bool {
+        drain::cancel_all(&self.engine);
         self.engine.note_time(now);
         let all = self.scheduler.seal_all(&self.engine, now, goes_on);
         let is_clean = all && goes_on() && durability::write_clean(&self.engine);
@@ -211,6 +214,30 @@ impl Cache {
     /// The cap, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.engine.shared().budget().limit()
+    }
+
+    /// Begins to move all records of a tier, numbered as in `Config::tiers`, to other tiers; [`Cache::maintain`] does
+    /// it. Until [`Cache::cancel_drain`] the tier takes no new records; a restart ends the drain, too. A second call
+    /// changes the mode. `now` is in unix seconds.
+    ///
+    /// # Errors
+    /// No other tier would take new records, or the tier is out of use.
+    pub fn drain(&self, tier: usize, mode: DrainMode, now: u32) -> Result<(), DrainError> {
+        drain::begin(&self.engine, tier, mode, now)
+    }
+
+    /// Ends the drain of a tier, which takes new records again; `false` if there was none.
+    pub fn cancel_drain(&self, tier: usize) -> bool {
+        drain::cancel(&self.engine, tier)
+    }
+
+    /// Takes a tier out of the set: nothing is read from its drive or written to it from now on, and a later start
+    /// with the drive finds it empty. Waits for background work in progress, and for writes of superblocks.
+    ///
+    /// # Errors
+    /// See [`RemoveError`]; the tier remains then.
+    pub fn remove(&self, tier: usize, remove: Remove) -> Result<(), RemoveError> {
+        self.scheduler.remove_tier(&self.engine, tier, remove)
     }
 
     /// Records that a tier's drive writes `factor` bytes per byte that it is sent, as it reports; its write budget and

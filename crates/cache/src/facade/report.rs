@@ -2,7 +2,7 @@
 
 use crate::config::note::{Note, display_bytes, display_count};
 use crate::dram::lane::Lane;
-use crate::engine::{Engine, limit};
+use crate::engine::{Engine, drain, limit};
 use crate::facade::cache::Cache;
 use crate::recovery::sizing::{RECORD_BYTES_WARNED, records_in};
 use crate::segments::segment::SegmentTable;
@@ -94,6 +94,7 @@ impl Cache {
     pub fn tiers_empty_next(&self) -> impl Iterator<Item = &str> {
         let shared = self.engine.shared();
         let tiers = shared.slots().tiers().iter().zip(shared.logs());
+        let tiers = tiers.filter(|(tier, _)| !tier.drain().is_removed());
         let empty = tiers.filter(|(tier, log)| tier.has_failed() || log.has_failed());
         empty.map(|(tier, _)| tier.device().label())
     }
@@ -123,6 +124,9 @@ fn stats(engine: &Engine) -> CacheStats {
             tier_stats(store, counters, payload, log.usage())
         })
         .collect();
+    for (at, tier) in tiers.iter_mut().enumerate() {
+        (tier.state, tier.drain) = drain::state(engine, at);
+    }
     engine.shared().admission().show(&mut tiers, counters.is_full());
     let segments_used: u64 = tiers.iter().map(|tier| tier.segments_used).sum();
     let memory = MemoryStats {

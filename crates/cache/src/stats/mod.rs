@@ -163,12 +163,72 @@ pub struct TierStats {
     pub write_errors: u64,
     /// The device was given up after errors.
     pub failed: bool,
+    /// Whether it takes new records, is drained, or is out of use.
+    pub state: TierState,
+    /// How far its drain is, if there is one.
+    pub drain: Option<DrainStats>,
     /// How the drive is, as transfers have shown.
     pub health: Health,
     /// For how many seconds the drive has not answered a transfer; 0 while it answers.
     pub unresponsive_seconds: u64,
     /// Errors of transfers, by class. [`TierStats::read_errors`] and [`TierStats::write_errors`] count what came of them.
     pub drive_errors: ErrorCounts,
+}
+
+/// What a tier is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TierState {
+    /// It takes new records.
+    #[default]
+    Working,
+    /// It takes no new records, and those that it has are being moved to other tiers.
+    Draining,
+    /// As `Draining`; no other tier has room at present.
+    NoRoom,
+    /// As `Draining`; no record is left.
+    Drained,
+    /// It was given up after errors of its drive.
+    Failed,
+    /// It left the set, for as long as the process lives.
+    Removed,
+}
+
+impl TierState {
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            TierState::Working => "working",
+            TierState::Draining => "draining",
+            TierState::NoRoom => "no-room",
+            TierState::Drained => "drained",
+            TierState::Failed => "failed",
+            TierState::Removed => "removed",
+        }
+    }
+}
+
+/// What a drain does with records that no other tier has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainMode {
+    /// It waits for room.
+    KeepAll,
+    /// The oldest records of the other tiers, or of this one, are dropped, as they are when all tiers are full.
+    DropOldest,
+}
+
+/// How far the drain of a tier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainStats {
+    /// What it does with records that no other tier has room for.
+    pub mode: DrainMode,
+    /// Unix seconds when it began.
+    pub began: u32,
+    /// Bytes of live records at that time.
+    pub began_with: u64,
+    /// Segments that still hold records.
+    pub segments_left: u64,
+    /// Bytes of live records in them.
+    pub bytes_left: u64,
 }
 
 /// Errors of a tier's drive since the start.

@@ -18,10 +18,10 @@ impl Slots {
         0..self.tiers.last().map_or(0, |tier| tier.level + 1)
     }
 
-    /// The working tiers of a tier level, with their numbers.
+    /// The working tiers of a tier level, with their numbers; a tier that is drained is on none.
     pub(crate) fn on(&self, level: u16) -> impl Iterator<Item = (usize, &TierStore)> {
         let tiers = self.tiers.iter().enumerate();
-        tiers.filter(move |(_, tier)| tier.level == level && tier.works())
+        tiers.filter(move |(_, tier)| tier.level == level && tier.takes_segments())
     }
 
     /// The next tier level below with a working tier.

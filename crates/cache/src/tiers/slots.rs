@@ -7,6 +7,7 @@ use crate::segments::layout::SEGMENTS_AT;
 use crate::segments::segment::SlotId;
 use crate::stats::DriveFailure;
 use crate::stats::counters::{Counters, TierCounters, count};
+use crate::tiers::drain::Drain;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,6 +35,7 @@ pub(crate) struct TierStore {
     failed: OnceLock<DriveFailure>,
     /// Its write budget is spent.
     pub(super) is_spent: AtomicBool,
+    drain: Drain,
 }
 
 getters! {
@@ -42,6 +44,7 @@ getters! {
         segment_bytes: u32,
         level: u16,
         device: &Arc<dyn Drive>,
+        drain: &Drain,
     }
 }
 
@@ -73,7 +76,17 @@ impl TierStore {
 
     /// Whether there is any use in asking it for something.
     pub(crate) fn works(&self) -> bool {
-        !self.has_failed() && self.silence().is_zero()
+        !self.has_failed() && !self.drain.is_removed() && self.silence().is_zero()
+    }
+
+    /// Whether new segments are written to it, once its drive answers.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.has_failed() && !self.drain.is_any()
+    }
+
+    /// Whether new segments are written to it at present.
+    pub(crate) fn takes_segments(&self) -> bool {
+        self.works() && !self.drain.is_any()
     }
 
     pub(crate) fn free(&self) -> u32 {
@@ -171,6 +184,7 @@ impl Slots {
                 write_errors_in_a_row: AtomicU32::new(0),
                 failed: OnceLock::new(),
                 is_spent: AtomicBool::new(false),
+                drain: Drain::default(),
             }
         });
         Self { tiers: tiers.collect(), counters }
@@ -221,16 +235,18 @@ impl Slots {
 
     fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
         let working = self.tiers.iter().enumerate();
-        let working = working.filter(|(_, tier)| is_meant(tier) && tier.works() && tier.free() > 0);
+        let takes = |tier: &TierStore| is_meant(tier) && tier.takes_segments() && tier.free() > 0;
+        let working = working.filter(|(_, tier)| takes(tier));
         let share =
             |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
         let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
         working.max_by_key(|(_, tier)| rank(tier)).map(|(at, _)| at as u16)
     }
 
-    /// Takes a place for a segment on this tier.
+    /// Takes a place for a segment on this tier, unless it is drained.
     pub(crate) fn take_on(&self, tier: u16) -> Option<SlotId> {
-        let offset = self.tiers[usize::from(tier)].take(LOG_RESERVE)?;
+        let store = &self.tiers[usize::from(tier)];
+        let offset = if store.drain.is_any() { None } else { store.take(LOG_RESERVE) }?;
         Some(SlotId { tier, offset })
     }
 
@@ -260,19 +276,20 @@ impl Slots {
         self.give(SlotId { tier, offset: self.offset(tier, slot) });
     }
 
-    /// Places on working tiers.
+    /// Places on tiers that new segments are written to.
     pub(crate) fn total(&self) -> u32 {
-        self.tiers.iter().filter(|tier| !tier.has_failed()).map(|tier| tier.segments).sum()
+        self.tiers.iter().filter(|tier| tier.is_in_use()).map(|tier| tier.segments).sum()
     }
 
     /// Whether a working drive is not answering at present.
     pub(crate) fn is_any_silent(&self) -> bool {
-        self.tiers.iter().any(|tier| !tier.has_failed() && !tier.silence().is_zero())
+        let may_work = |tier: &&TierStore| !tier.has_failed() && !tier.drain.is_removed();
+        self.tiers.iter().filter(may_work).any(|tier| !tier.silence().is_zero())
     }
 
-    /// Whether all that work are not answering at present.
+    /// Whether all that new segments may be written to are not answering at present.
     pub(crate) fn are_all_silent(&self) -> bool {
-        self.is_any_silent() && !self.tiers.iter().any(TierStore::works)
+        self.is_any_silent() && !self.tiers.iter().any(TierStore::takes_segments)
     }
 
     /// Writes a segment. A place where that fails is not used again, unless the device only did not answer: it
