@@ -510,8 +510,9 @@ impl World {
             cx.tally.back += back;
             // When full, keys of equal name push each other out of the index, and a copy in DRAM may be
             // all that is left of a record that reclaim had no room for: such a one is not on a tier.
+            // So is a copy of a record whose tier was removed.
             let needed = match cx.scenario.fingerprint_bits {
-                _ if cx.scenario.ample => 999,
+                _ if cx.scenario.ample && cx.tally.removals == 0 => 999,
                 12.. => 950,
                 _ => 0,
             };
