@@ -38,6 +38,8 @@ struct Unit {
     device: Option<SimDevice>,
     /// The last run that it took part in for certain; 0 for none.
     run: usize,
+    /// It was in a start that died after that, which may or may not have begun to count.
+    is_doubtful: bool,
 }
 
 /// All drives, and the runs that they took part in.
@@ -76,7 +78,8 @@ pub(crate) enum Expected {
 impl Members {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let drives = scenario.tiers.len();
-        let units = (0..drives).map(|_| Unit { device: None, run: 0 }).collect();
+        let units =
+            (0..drives).map(|_| Unit { device: None, run: 0, is_doubtful: false }).collect();
         let has_witness = scenario.trouble.has_witness;
         let present = (0..drives).collect();
         Self { units, present, runs: vec![Run::default()], doubtful: Vec::new(), has_witness }
@@ -96,7 +99,9 @@ impl Members {
         self.runs.push(Run { complete: members.clone(), members, before });
         self.doubtful.clear();
         let run = self.runs.len() - 1;
-        self.present.iter().for_each(|&unit| self.units[unit].run = run);
+        for &unit in &self.present {
+            (self.units[unit].run, self.units[unit].is_doubtful) = (run, false);
+        }
     }
 
     /// It died before.
@@ -107,6 +112,7 @@ impl Members {
             |unit: &usize| is_warm && self.hypotheses().all(|run| run.complete.contains(unit));
         let complete = members.iter().copied().filter(is_complete).collect();
         self.doubtful.push(Run { members, complete, before: self.newest_known() });
+        self.present.iter().for_each(|&unit| self.units[unit].is_doubtful = true);
     }
 
     /// The last run without the drive of one of its tiers.
@@ -161,7 +167,12 @@ impl Members {
             run = self.runs[run].before;
             ancestors.insert(run);
         }
-        self.present.iter().any(|&unit| !ancestors.contains(&self.units[unit].run))
+        let is_unknown = |unit: usize| {
+            let is_doubtful = self.units[unit].is_doubtful && !self.has_witness;
+            let may_count = is_doubtful && !self.last().members.contains(&unit);
+            may_count || !ancestors.contains(&self.units[unit].run)
+        };
+        self.present.iter().any(|&unit| is_unknown(unit))
     }
 
     /// What the last run may have been.
@@ -203,7 +214,7 @@ impl Members {
             self.present = (0..self.units.len()).filter(is_there).collect();
             self.present.truncate(4);
             if self.present.is_empty() || (self.units.len() < DRIVES_MAX && random.one_in(4)) {
-                self.units.push(Unit { device: None, run: 0 });
+                self.units.push(Unit { device: None, run: 0, is_doubtful: false });
                 self.present.push(self.units.len() - 1);
             }
         }

@@ -395,6 +395,10 @@ impl World {
         if !all && !has_tiers {
             cx.oracle.forget_cas();
         }
+        if cx.tally.removals > 0 {
+            // Copies in DRAM of what was removed with its tier were served until now.
+            cx.oracle.after_a_lost_drive();
+        }
         cx.devices = devices.into_iter().map(Arc::new).collect();
         self.kept = Kept { state, witness };
         let rebooted = matches!(blow, Blow::Power { .. } | Blow::Stop { reboots: true, .. });

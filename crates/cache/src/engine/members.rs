@@ -4,7 +4,7 @@ use crate::config::witness::Witness;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::state::standing::Standing;
-use crate::tiers::roster::{Roster, next_line};
+use crate::tiers::roster::{Line, Roster};
 use crate::tiers::superblock::{Owner, Superblock, Written};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,18 +61,13 @@ impl Member {
     /// The place of a tier whose device can't be read.
     pub(crate) fn absent() -> Self {
         let absent = Self::new(0, Written::NONE);
-        absent.put_out();
+        absent.leave();
         absent
     }
 
     /// Whether it is in the roster no longer.
     pub(crate) fn is_out(&self) -> bool {
         self.is_out.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn put_out(&self) {
-        self.is_distrusted.store(true, Ordering::Release);
-        self.is_out.store(true, Ordering::Release);
     }
 
     /// Leaves it out of the next roster.
@@ -126,26 +121,29 @@ impl Member {
 pub(crate) struct Current {
     roster: Roster,
     generation: u64,
-    /// Where the line of rosters began that the next one is of.
-    base: u64,
+    line: Line,
 }
 
 impl Current {
     /// What a start found; the first one of a set finds nothing.
-    fn new(last: Option<Roster>, generation: u64, is_cold: bool) -> Self {
+    fn new(last: Option<Roster>, (generation, nonce): (u64, u64), is_cold: bool) -> Self {
         let roster = last.unwrap_or_else(|| Roster::new(Standing::default(), false, [].into()));
-        match is_cold && generation > 0 {
-            true => Self { roster, base: generation, generation: next_line(generation) },
-            false => Self { base: roster.base(), roster, generation },
-        }
+        let (line, generation) = match is_cold && generation > 0 {
+            true => roster.line().begin(generation, nonce),
+            false => {
+                let last = roster.standing().roster().generation();
+                (roster.line().clone(), Line::go_on(last, generation))
+            }
+        };
+        Self { roster, generation, line }
     }
 
     pub(super) fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    pub(super) fn base(&self) -> u64 {
-        self.base
+    pub(super) fn line(&self) -> Line {
+        self.line.clone()
     }
 
     /// The generation of the next roster.
@@ -163,17 +161,18 @@ impl Current {
 pub(crate) struct Membership {
     members: Box<[Member]>,
     last: Option<Roster>,
-    generation: u64,
+    /// The newest one that was seen, and a random number.
+    generation: (u64, u64),
     witness: Option<Arc<dyn Witness>>,
     is_cold: bool,
 }
 
 impl Membership {
-    /// One member for each tier; the roster that was in force last, and the newest generation that was seen; `is_cold`
-    /// if nothing of an earlier run is believed.
+    /// One member for each tier; the roster that was in force last; the newest generation that was seen, and a random
+    /// number; `is_cold` if nothing of an earlier run is believed.
     pub(crate) fn new(
         members: Box<[Member]>,
-        (last, generation): (Option<Roster>, u64),
+        (last, generation): (Option<Roster>, (u64, u64)),
         witness: Option<Arc<dyn Witness>>,
         is_cold: bool,
     ) -> Self {

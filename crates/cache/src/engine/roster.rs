@@ -9,6 +9,7 @@
 //! A member that does not take it is put out, and it begins again with the next generation.
 
 use crate::config::error::OpenError;
+use crate::engine::members::Member;
 use crate::engine::{Engine, superblocks};
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
@@ -43,10 +44,12 @@ pub(crate) fn renew(engine: &Engine, nonce: u64) -> Result<(), OpenError> {
         let id = RosterId::new(generation, nonce.wrapping_add(generation) | 1);
         let standing = Standing::proposed(id, current.roster().standing().last_in_force());
         let proposed = Roster::new(standing, engine.witness().is_some(), members.into());
-        let proposed = proposed.of_line(current.base());
+        let proposed = proposed.of_line(current.line());
         match put(engine, &proposed, &tiers) {
             Ok(()) => {
                 current.put_in_force(&proposed);
+                let out = engine.members().iter().filter(|member| member.is_out());
+                out.for_each(Member::distrust);
                 return Ok(());
             }
             Err(Refusal::Witness(error)) => return Err(OpenError::Witness(error)),
@@ -64,11 +67,11 @@ pub(crate) fn renew(engine: &Engine, nonce: u64) -> Result<(), OpenError> {
     }
 }
 
-/// Has a member leave with the next roster.
+/// Has a member leave with the next roster; it is distrusted once that is in force.
 fn put_out(engine: &Engine, tier: usize, error: &io::Error) {
     engine.shared().slots().tiers()[tier].give_up(error);
     engine.shared().logs()[tier].fail();
-    engine.member(tier).put_out();
+    engine.member(tier).leave();
 }
 
 fn put(engine: &Engine, proposed: &Roster, tiers: &[usize]) -> Result<(), Refusal> {

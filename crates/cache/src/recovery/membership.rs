@@ -6,7 +6,7 @@
 //! that is gone.
 
 use crate::state::standing::{RosterId, Standing};
-use crate::tiers::roster::Roster;
+use crate::tiers::roster::{Line, Roster};
 use crate::tiers::superblock::{FirstPages, Superblock};
 use std::fmt;
 use std::io;
@@ -164,7 +164,8 @@ pub(super) fn judge(
     let pages = of_set(&given);
     let of_pages = || pages.iter().map(|page| page.roster.standing());
     let standings = || of_pages().chain(state).chain(witness.map(Roster::standing));
-    let generation = standings().map(|standing| standing.roster().generation()).max().unwrap_or(0);
+    let generations = standings().map(|standing| standing.roster().generation());
+    let generation = generations.fold(0, Line::newest);
     let newest = newest(standings().map(Standing::last_in_force));
     let last = newest.as_ref().ok().copied().flatten().and_then(|last| {
         let rosters = pages.iter().map(|page| &page.roster).chain(witness);
@@ -174,8 +175,15 @@ pub(super) fn judge(
     });
     let last = last.map(|roster| roster.put_in_force());
     let in_force = || standings().map(Standing::last_in_force);
+    let rosters = || pages.iter().map(|page| &page.roster).chain(witness);
+    let is_beside = |last: &Roster| {
+        let mut in_force = rosters().filter(|roster| roster.standing().is_in_force());
+        in_force.any(|other| last.is_beside(other))
+    };
     let is_fork = newest.is_err()
-        || last.as_ref().is_some_and(|last| in_force().any(|other| last.is_fork_of(other)));
+        || last
+            .as_ref()
+            .is_some_and(|last| in_force().any(|other| last.is_fork_of(other)) || is_beside(last));
     let last = last.filter(|_| !is_fork);
     let holder = |given: &Given| {
         let last = last.as_ref()?;
@@ -257,7 +265,6 @@ fn doubt(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::tiers::roster::next_line;
 
     const SET: u64 = 77;
 
@@ -266,7 +273,7 @@ mod tests {
         tiers: Vec<Vec<Superblock>>,
         last: RosterId,
         generation: u64,
-        base: u64,
+        line: Line,
         witness: Option<Roster>,
     }
 
@@ -278,7 +285,7 @@ mod tests {
                 tiers: vec![Vec::new(); tiers],
                 last,
                 generation: 0,
-                base: 0,
+                line: Line::default(),
                 witness: None,
             };
             set.run(&(0..tiers).collect::<Vec<_>>(), has_witness);
@@ -292,7 +299,8 @@ mod tests {
             let id = RosterId::new(self.generation, nonce);
             let members: Vec<_> = tiers.iter().map(|&tier| tier as u64 + 1).collect();
             let standing = Standing::proposed(id, self.last);
-            let mut roster = Roster::new(standing, has_witness, members.into()).of_line(self.base);
+            let mut roster =
+                Roster::new(standing, has_witness, members.into()).of_line(self.line.clone());
             if is_in_force {
                 (roster, self.last) = (roster.put_in_force(), id);
             }
@@ -388,13 +396,17 @@ mod tests {
     fn lines_that_went_on_beside_each_other_are_not_believed() {
         let mut set = Set::of(3, false);
         let (generation, last) = (set.generation, set.last);
-        set.generation = next_line(generation);
-        set.base = generation;
+        let first = set.line.clone();
+        (set.line, set.generation) = first.begin(generation, 5);
         set.run(&[2], false);
         assert_eq!(set.believed(&[0, 1, 2], false), [2], "the others have not run since");
         set.run(&[2], false);
         assert_eq!(set.believed(&[0, 1, 2], false), [2]);
-        (set.generation, set.last, set.base) = (generation, last, 0);
+        (set.generation, set.last, set.line) = (generation, last, first.clone());
+        set.run(&[0, 1], false);
+        assert_eq!(set.believed(&[0, 1, 2], false), []);
+        // Neither are two that began anew beside each other.
+        (set.line, set.generation) = first.begin(generation, 6);
         set.run(&[0, 1], false);
         assert_eq!(set.believed(&[0, 1, 2], false), []);
     }

@@ -12,31 +12,67 @@ const VERSION: u32 = 1;
 const STANDING_AT: usize = 24;
 const MEMBERS_AT: usize = 512;
 const _: () = assert!(MEMBERS_AT + MEMBERS_MAX * 8 <= PAGE);
+/// Bytes that a roster takes before its members.
+pub(crate) const HEADER_BYTES: usize = Standing::WORDS * 8 + 16 + BEGINS_MAX * 16;
 
 /// A roster, as a superblock or the witness has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Roster {
     standing: Standing,
-    /// The newest generation that was known when the present line of rosters began: see [`next_line`].
-    base: u64,
+    line: Line,
     /// The witness has it, too.
     has_witness: bool,
     /// The ids of the members that have joined.
     members: Arc<[u64]>,
 }
 
-/// Bits of a generation that count rosters of a line.
-const LINE_BITS: u32 = 32;
-
-/// The generation ahead of the first one of a new line. A start that believes no member begins one: it is newer than
+/// The line of rosters that one belongs to. A start that believes no member begins a new line: its rosters are newer than
 /// what other parts of the set do meanwhile, however often they start.
-pub(crate) fn next_line(generation: u64) -> u64 {
-    generation + (1 << LINE_BITS)
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// Where the latest lines began that led to this one, which is the last: the newest generation that was known, and a
+    /// random number that tells it from another line that began in another part of the set.
+    begins: Vec<(u64, u64)>,
+}
+
+/// Bits of a generation that count rosters; those above count lines.
+const LINE_BITS: u32 = 32;
+/// Beginnings of lines that a roster has, at most.
+const BEGINS_MAX: usize = 16;
+
+fn count(generation: u64) -> u64 {
+    generation & ((1 << LINE_BITS) - 1)
+}
+
+impl Line {
+    /// A new one behind this one, and the generation ahead of its first roster, where `generation` is the newest that is
+    /// known.
+    pub(crate) fn begin(&self, generation: u64, nonce: u64) -> (Self, u64) {
+        let begins = self.begins.iter().copied().chain([(generation, nonce)]);
+        let skipped = (self.begins.len() + 1).saturating_sub(BEGINS_MAX);
+        (Self { begins: begins.skip(skipped).collect() }, generation + (1 << LINE_BITS))
+    }
+
+    /// The generation ahead of the next roster in the line of the generation `last`, where `generation` is the newest
+    /// that is known.
+    pub(crate) fn go_on(last: u64, generation: u64) -> u64 {
+        (last >> LINE_BITS) << LINE_BITS | count(generation)
+    }
+
+    /// A generation that is as new as each of two.
+    pub(crate) fn newest(a: u64, b: u64) -> u64 {
+        (a >> LINE_BITS).max(b >> LINE_BITS) << LINE_BITS | count(a).max(count(b))
+    }
+
+    /// The known beginnings of lines with their numbers, the oldest first.
+    fn numbered(&self) -> impl Iterator<Item = (u64, (u64, u64))> {
+        self.begins.iter().map(|&begin| ((begin.0 >> LINE_BITS) + 1, begin))
+    }
 }
 
 getters! {
     Roster {
-        base: u64,
+        line: &Line,
         standing: Standing,
         has_witness: bool,
         members: &Arc<[u64]>,
@@ -48,21 +84,31 @@ impl Roster {
     /// If there are more than [`MEMBERS_MAX`] members.
     pub(crate) fn new(standing: Standing, has_witness: bool, members: Arc<[u64]>) -> Self {
         assert!(members.len() <= MEMBERS_MAX, "{} members", members.len());
-        Self { standing, base: 0, has_witness, members }
+        Self { standing, line: Line::default(), has_witness, members }
     }
 
-    /// The same roster, in the line that began with `base`.
-    pub(crate) fn of_line(self, base: u64) -> Self {
-        Self { base, ..self }
+    /// The same roster in this line.
+    pub(crate) fn of_line(self, line: Line) -> Self {
+        Self { line, ..self }
     }
 
-    /// Whether a roster that was in force can't be an ancestor of this one: a part of the set went on with another line
-    /// when this one began.
+    /// Whether a roster that was in force can't be an ancestor of this one, as far as its generation shows: a part of the
+    /// set went on with an older line when a later line began.
     pub(crate) fn is_fork_of(&self, other: RosterId) -> bool {
-        let count = |generation: u64| generation & ((1 << LINE_BITS) - 1);
-        let line = |generation: u64| generation >> LINE_BITS;
-        let own = self.standing.roster().generation();
-        line(other.generation()) < line(own) && count(other.generation()) > count(self.base)
+        let line = other.generation() >> LINE_BITS;
+        let next = self.line.numbered().find(|&(number, _)| number > line);
+        next.is_some_and(|(_, (base, _))| count(other.generation()) > count(base))
+    }
+
+    /// Whether a roster in force is of a line that began beside those that led to this one.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        let line = other.standing.roster().generation() >> LINE_BITS;
+        let is_known = self.line.numbered().next().is_some_and(|(first, _)| first <= line);
+        let nonce = |roster: &Self| {
+            let begin = roster.line.numbered().find(|&(number, _)| number == line);
+            begin.map(|(_, (_, nonce))| nonce)
+        };
+        line > 0 && is_known && nonce(self) != nonce(other)
     }
 
     /// The same roster, in force.
@@ -82,7 +128,11 @@ impl Roster {
         let counts = at + Standing::WORDS * 8;
         put_u32(page, counts, self.members.len() as u32);
         put_u32(page, counts + 4, self.has_witness.into());
-        put_u64(page, counts + 8, self.base);
+        put_u64(page, counts + 8, self.line.begins.len() as u64);
+        for (place, &(base, nonce)) in self.line.begins.iter().enumerate() {
+            put_u64(page, counts + 16 + place * 16, base);
+            put_u64(page, counts + 24 + place * 16, nonce);
+        }
         for (place, &member) in self.members.iter().enumerate() {
             put_u64(page, members_at + place * 8, member);
         }
@@ -94,10 +144,16 @@ impl Roster {
             Standing::from_words(std::array::from_fn(|word| u64_at(page, at + word * 8)));
         let counts = at + Standing::WORDS * 8;
         let members = u32_at(page, counts) as usize;
-        (members <= MEMBERS_MAX).then(|| Self {
+        let begins = u64_at(page, counts + 8) as usize;
+        (members <= MEMBERS_MAX && begins <= BEGINS_MAX).then(|| Self {
             standing,
             has_witness: u32_at(page, counts + 4) != 0,
-            base: u64_at(page, counts + 8),
+            line: Line {
+                begins: (0..begins)
+                    .map(|place| counts + 16 + place * 16)
+                    .map(|at| (u64_at(page, at), u64_at(page, at + 8)))
+                    .collect(),
+            },
             members: (0..members).map(|place| u64_at(page, members_at + place * 8)).collect(),
         })
     }

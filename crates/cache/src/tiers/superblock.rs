@@ -5,7 +5,7 @@ use crate::config::error::OpenError;
 use crate::platform::getters::getters;
 use crate::segments::layout::{PAGE, checksum, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::state::standing::{Standing, member_of_format_3};
-use crate::tiers::roster::{MEMBERS_MAX, Roster};
+use crate::tiers::roster::{HEADER_BYTES, MEMBERS_MAX, Roster};
 use std::cmp::Reverse;
 use std::io;
 use terrace_device::{AlignedBuf, Drive};
@@ -17,7 +17,7 @@ const PAGES_AT: [u64; 2] = [0, PAGE as u64];
 const ROSTERS_SINCE: u32 = 4;
 const ROSTER_AT: usize = 152;
 const MEMBERS_AT: usize = 512;
-const _: () = assert!(ROSTER_AT + Standing::WORDS * 8 + 16 <= MEMBERS_AT);
+const _: () = assert!(ROSTER_AT + HEADER_BYTES <= MEMBERS_AT);
 const _: () = assert!(MEMBERS_AT + MEMBERS_MAX * 8 <= PAGE);
 
 /// One superblock.
