@@ -205,6 +205,18 @@ impl TierState {
             TierState::Removed => "removed",
         }
     }
+
+    /// Its number in metrics.
+    pub fn number(self) -> u64 {
+        match self {
+            TierState::Working => 0,
+            TierState::Draining => 1,
+            TierState::NoRoom => 2,
+            TierState::Drained => 3,
+            TierState::Failed => 4,
+            TierState::Removed => 5,
+        }
+    }
 }
 
 /// What a drain does with records that no other tier has room for.

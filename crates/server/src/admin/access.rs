@@ -65,6 +65,19 @@ impl Access {
         }
     }
 
+    /// Checks a request that changes something. A browser sends cookies and passwords by itself, also for a page of
+    /// another server: only the token itself counts.
+    pub(super) fn check_change(&self, request: &Parts) -> Result<(), Refused> {
+        match self {
+            Self::Socket | Self::Hosts(_) => Err(Refused::Host(StatusCode::FORBIDDEN)),
+            Self::Token { token, .. } => match bearer(request) {
+                Some(given) if token.is(given) => Ok(()),
+                Some(_) => Err(Refused::Wrong),
+                None => Err(Refused::Unknown),
+            },
+        }
+    }
+
     /// The header that signs a client in who sent `given`; `None` if that is not the token.
     pub(super) fn sign_in(&self, given: &[u8]) -> Option<String> {
         match self {
@@ -98,18 +111,29 @@ fn is_same(origin: &str, host: &str) -> bool {
 
 /// The token of `Authorization`: behind `Bearer`, or the password of `Basic`, whatever the user's name is.
 fn shown(request: &Parts) -> Option<Vec<u8>> {
-    let value = request.headers.get(AUTHORIZATION)?.as_bytes();
-    let blank = value.iter().position(|&byte| byte == b' ')?;
-    let (scheme, rest) = (&value[..blank], value[blank..].trim_ascii());
-    if scheme.eq_ignore_ascii_case(b"bearer") {
-        return Some(rest.to_vec());
+    if let Some(token) = bearer(request) {
+        return Some(token.to_vec());
     }
+    let (scheme, rest) = authorization(request)?;
     if !scheme.eq_ignore_ascii_case(b"basic") {
         return None;
     }
     let text = STANDARD.decode(rest).ok()?;
     let colon = text.iter().position(|&byte| byte == b':')?;
     Some(text[colon + 1..].to_vec())
+}
+
+/// The token of `Authorization: Bearer`.
+fn bearer(request: &Parts) -> Option<&[u8]> {
+    let (scheme, token) = authorization(request)?;
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(token)
+}
+
+/// The scheme of `Authorization`, and the rest of it.
+fn authorization(request: &Parts) -> Option<(&[u8], &[u8])> {
+    let value = request.headers.get(AUTHORIZATION)?.as_bytes();
+    let blank = value.iter().position(|&byte| byte == b' ')?;
+    Some((&value[..blank], value[blank..].trim_ascii()))
 }
 
 /// Names and values of all cookies, as `name=value`.
@@ -150,6 +174,27 @@ mod tests {
         }
         for none in ["Bearer", "Basic ***", "0123456789abcdef", &basic(TOKEN)] {
             assert_eq!(check(none), Err(Refused::Unknown), "{none}");
+        }
+    }
+
+    #[test]
+    fn changes_need_the_token_as_bearer() {
+        let check = |access: &Access, headers: &[_]| access.check_change(&request(headers));
+        let basic = format!("Basic {}", STANDARD.encode(format!("any:{TOKEN}")));
+        let header = access().sign_in(TOKEN.as_bytes()).unwrap();
+        let cookie = header.split("; ").next().unwrap();
+        assert_eq!(check(&access(), &[("authorization", "Bearer 0123456789abcdef")]), Ok(()));
+        for (headers, refused) in [
+            (vec![("authorization", "Bearer 0123456789abcdeX")], Refused::Wrong),
+            (vec![("authorization", &basic[..])], Refused::Unknown),
+            (vec![("cookie", cookie)], Refused::Unknown),
+            (vec![], Refused::Unknown),
+        ] {
+            assert_eq!(check(&access(), &headers), Err(refused), "{headers:?}");
+        }
+        for access in [Access::Socket, Access::Hosts(Vec::new())] {
+            let refused = check(&access, &[("authorization", "Bearer 0123456789abcdef")]);
+            assert_eq!(refused, Err(Refused::Host(StatusCode::FORBIDDEN)));
         }
     }
 

@@ -179,6 +179,8 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
+    metric("tier_state", Gauge, "tier", "what the tier is doing: 0 working, 1 draining, 2 draining and without room elsewhere, 3 drained, 4 failed, 5 removed", &["tier:state"], |v, s| tiers(v, s, |t| t.state.number())),
+    metric("tier_drain_left_bytes", Gauge, "tier", "live records that a drain has yet to move; 0 without a drain", &["tier:drain_bytes_left"], |v, s| tiers(v, s, |t| t.drain.map_or(0, |drain| drain.bytes_left))),
     metric("tier_health", Gauge, "tier", "how the drive is: 0 working, 1 unresponsive, 2 read-only, 3 gone", &["tier:health"], |v, s| tiers(v, s, |t| t.health.number())),
     metric("tier_unresponsive_seconds", Gauge, "tier", "seconds since which the device has not answered; 0 while it answers", &["tier:unresponsive_seconds"], |v, s| tiers(v, s, |t| t.unresponsive_seconds)),
     metric("tier_capacity_bytes", Gauge, "tier", "room for segments", &["tier:capacity_bytes", "extstore_limit_maxbytes"], |v, s| tiers(v, s, |t| t.capacity_bytes)),
@@ -295,6 +297,14 @@ pub fn markdown() -> String {
          it came; it may serve the page in a folder. `/healthz` and `/readyz` answer without the token, as probes need it. Without a token file, `Host` must be\n\
          a literal address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web page whose name\n\
          leads to 127.0.0.1 must not read them.\n\n\
+         `/tiers` is an array of the tiers: number, label, level, state (`working`, `draining`, `no-room`, `drained`, `failed`\n\
+         or `removed`), records, live bytes, segments used, and of a drain the segments and bytes left and the seconds left\n\
+         at the rate so far, null where they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
+         `POST /tiers/N/drain?records=drop` drops the oldest ones where these have no room, `POST /tiers/N/cancel` ends that;\n\
+         `POST /tiers/N/remove` takes an empty tier out of the set, `POST /tiers/N/remove?records=drop` one with its records.\n\
+         Each answers as `/tiers` does, or with 404 (no such tier) or 409 and one line that says why not. They need\n\
+         `Authorization: Bearer TOKEN`: neither a cookie nor a password is enough, and without a token file they are\n\
+         refused with 403.\n\n\
          A connection has one request, of at most 4 KiB and within five seconds. At most 2,000 connections are served at a\n\
          time (fewer if `ulimit -n` allows fewer besides `-c`); when all are taken, the oldest one without a whole request\n\
          is closed.\n\n\

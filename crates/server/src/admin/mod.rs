@@ -12,6 +12,7 @@ mod samples;
 mod session;
 mod status;
 mod stream;
+mod tiers;
 mod token;
 
 pub use metrics::markdown;
@@ -40,6 +41,7 @@ use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tiers::Change;
 use token::Token;
 use tokio::time::{sleep, timeout};
 
@@ -141,6 +143,12 @@ impl Pages for Page {
         }
         let is_form = self.access.has_login()
             && matches!(request.uri.path(), document::SIGN_IN | document::SIGN_OUT);
+        if let Some(change) = Change::of(&request) {
+            return match request.method {
+                Method::POST => self.change(&request, change).await,
+                _ => not_allowed("POST is\n", "POST"),
+            };
+        }
         match request.method {
             Method::POST if is_form => self.form(&request, body).await,
             _ if is_form => not_allowed("POST is\n", "POST"),
@@ -203,6 +211,28 @@ impl Page {
         }
     }
 
+    /// Changes the set of tiers.
+    async fn change(&self, request: &Parts, change: Change) -> Response {
+        match self.access.check_change(request) {
+            Ok(()) => {}
+            Err(Refused::Host(status)) => {
+                return response(status, TEXT, "changes need a token; see --admin-token-file\n");
+            }
+            Err(Refused::Unknown | Refused::Wrong) => {
+                self.may_answer_failure().await;
+                let refusal = response(StatusCode::UNAUTHORIZED, TEXT, "a token is needed\n");
+                return with(refusal, WWW_AUTHENTICATE, "Bearer");
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        // A removal writes superblocks.
+        match tokio::task::spawn_blocking(move || change.make(&shared)).await {
+            Ok(Ok(())) => self.view(JSON, tiers::json).await,
+            Ok(Err((status, why))) => response(status, TEXT, why),
+            Err(_) => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the change failed\n"),
+        }
+    }
+
     async fn page(&self, request: &Parts) -> Response {
         let ok = |content_type, text: &'static str| response(StatusCode::OK, content_type, text);
         match request.uri.path() {
@@ -210,6 +240,7 @@ impl Page {
             "/events" => self.events(request),
             "/metrics" => self.view(METRICS, metrics::text).await,
             "/status" => self.view(JSON, status::json).await,
+            "/tiers" => self.view(JSON, tiers::json).await,
             "/healthz" => ok(TEXT, "ok\n"),
             "/readyz" => match self.shared.cache.recovering() {
                 waiting if waiting > 0 && request.uri.query() == Some("recovered") => {

@@ -46,7 +46,7 @@ fn leads_with_zero(value: &str) -> bool {
     value.starts_with('0') && !value.starts_with("0.")
 }
 
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     let mut quoted = String::from('"');
     for c in value.chars() {
         match c {

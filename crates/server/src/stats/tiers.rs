@@ -92,6 +92,7 @@ const TIER_ROWS: &[TierRow] = &[
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
+    ("drain_bytes_left", |t| t.drain.map_or(0, |drain| drain.bytes_left)),
     ("unresponsive_seconds", |t| t.unresponsive_seconds),
     ("errors_no_space", |t| t.drive_errors.of(ErrorClass::NoSpace)),
     ("errors_read_only", |t| t.drive_errors.of(ErrorClass::ReadOnly)),
@@ -121,6 +122,7 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, value) in TIER_ROWS {
             row(name, &value(tier));
         }
+        row("state", &tier.state.name());
         row("health", &tier.health.name());
         row("write_policy", &tier.write_policy);
         row("budget_balance_bytes", &tier.budget_balance_bytes);

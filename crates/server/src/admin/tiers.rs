@@ -1,0 +1,139 @@
+//! The tiers as JSON, and changes of their set.
+
+use super::status;
+use crate::server::shared::Shared;
+use crate::stats::view::View;
+use hyper::StatusCode;
+use hyper::http::request::Parts;
+use terrace_cache::{DrainError, DrainMode, DrainStats, Remove, RemoveError, TierStats};
+use tracing::info;
+
+/// An array with an object for each tier.
+pub(super) fn json(view: &View<'_>) -> String {
+    let tiers = view.cache.tiers.iter().enumerate();
+    let tiers: Vec<_> = tiers.map(|(number, tier)| object(number, tier, view.now)).collect();
+    format!("[{}]\n", tiers.join(","))
+}
+
+fn object(number: usize, tier: &TierStats, now: u32) -> String {
+    let left = |left: fn(&DrainStats) -> u64| {
+        tier.drain.as_ref().map_or("null".to_owned(), |drain| left(drain).to_string())
+    };
+    let seconds = tier.drain.as_ref().and_then(|drain| seconds_left(drain, now));
+    format!(
+        "{{\"tier\":{number},\"label\":{},\"level\":{},\"state\":\"{}\",\"records\":{},\"live_bytes\":{},\
+         \"segments_used\":{},\"drain_segments_left\":{},\"drain_bytes_left\":{},\"drain_seconds_left\":{}}}",
+        status::text(&tier.label),
+        tier.level,
+        tier.state.name(),
+        tier.records,
+        tier.live_bytes,
+        tier.segments_used,
+        left(|drain| drain.segments_left),
+        left(|drain| drain.bytes_left),
+        seconds.map_or("null".to_owned(), |seconds| seconds.to_string()),
+    )
+}
+
+/// Seconds until a drain has moved everything, at the rate since it began; `None` while that is unknown.
+fn seconds_left(drain: &DrainStats, now: u32) -> Option<u64> {
+    let moved = drain.began_with.checked_sub(drain.bytes_left)?;
+    let seconds = u64::from(now.saturating_sub(drain.began));
+    match drain.bytes_left {
+        0 => Some(0),
+        _ if seconds == 0 => None,
+        left => Some((left * seconds).div_ceil(Some(moved).filter(|&moved| moved > 0)?)),
+    }
+}
+
+/// A change of the set of tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Drain(usize, DrainMode),
+    Cancel(usize),
+    Remove(usize, Remove),
+}
+
+impl Change {
+    /// The change that a path asks for; `None` if it asks for none.
+    pub(super) fn of(request: &Parts) -> Option<Self> {
+        let (tier, what) = request.uri.path().strip_prefix("/tiers/")?.split_once('/')?;
+        let tier = tier.parse().ok()?;
+        match (what, request.uri.query()) {
+            ("drain", None) => Some(Self::Drain(tier, DrainMode::KeepAll)),
+            ("drain", Some("records=drop")) => Some(Self::Drain(tier, DrainMode::DropOldest)),
+            ("cancel", None) => Some(Self::Cancel(tier)),
+            ("remove", None) => Some(Self::Remove(tier, Remove::IfEmpty)),
+            ("remove", Some("records=drop")) => Some(Self::Remove(tier, Remove::WithRecords)),
+            _ => None,
+        }
+    }
+
+    /// Makes it. An error is the status of the answer, and why it was not made.
+    pub(super) fn make(self, shared: &Shared) -> Result<(), (StatusCode, String)> {
+        let cache = &shared.cache;
+        let refused = |is_unknown: bool, why: String| {
+            let status = if is_unknown { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
+            (status, format!("{why}\n"))
+        };
+        let (tier, done) = match self {
+            Self::Drain(tier, mode) => {
+                let drained = cache.drain(tier, mode, shared.clock.now());
+                drained.map_err(|why| refused(why == DrainError::NoSuchTier, why.to_string()))?;
+                (tier, "a drain begins")
+            }
+            Self::Cancel(tier) if cache.cancel_drain(tier) => (tier, "its drain is cancelled"),
+            Self::Cancel(tier) => {
+                let is_unknown = tier >= cache.stats().tiers.len();
+                return Err(refused(is_unknown, "there is no drain of such a tier".to_owned()));
+            }
+            Self::Remove(tier, remove) => {
+                cache.remove(tier, remove).map_err(|why| {
+                    refused(matches!(why, RemoveError::NoSuchTier), why.to_string())
+                })?;
+                (tier, "removed from the set; a later start takes it as empty")
+            }
+        };
+        let tiers = cache.stats().tiers;
+        let label = tiers.get(tier).map_or("", |tier| &tier.label);
+        info!("tier {label}: {done}, as asked for through the admin port");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(bytes_left: u64) -> DrainStats {
+        let (mode, began, began_with) = (DrainMode::KeepAll, 100, 1000);
+        DrainStats { mode, began, began_with, segments_left: 1, bytes_left }
+    }
+
+    #[test]
+    fn seconds_left_follow_from_the_rate_so_far() {
+        assert_eq!(seconds_left(&drain(1000), 110), None);
+        assert_eq!(seconds_left(&drain(900), 100), None, "it has just begun");
+        assert_eq!(seconds_left(&drain(900), 110), Some(90));
+        assert_eq!(seconds_left(&drain(0), 110), Some(0));
+        assert_eq!(seconds_left(&drain(1100), 110), None, "it has more than at the beginning");
+    }
+
+    #[test]
+    fn change_is_read_from_the_path() {
+        let of = |path: &str| {
+            let request = hyper::Request::builder().uri(path).body(()).unwrap();
+            Change::of(&request.into_parts().0)
+        };
+        assert_eq!(of("/tiers/1/drain"), Some(Change::Drain(1, DrainMode::KeepAll)));
+        let forced = Change::Drain(0, DrainMode::DropOldest);
+        assert_eq!(of("/tiers/0/drain?records=drop"), Some(forced));
+        assert_eq!(of("/tiers/2/cancel"), Some(Change::Cancel(2)));
+        assert_eq!(of("/tiers/2/remove"), Some(Change::Remove(2, Remove::IfEmpty)));
+        let all = Change::Remove(2, Remove::WithRecords);
+        assert_eq!(of("/tiers/2/remove?records=drop"), Some(all));
+        for other in ["/tiers", "/tiers/", "/tiers/1", "/tiers/x/drain", "/tiers/1/drain?a=b"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+}
