@@ -272,6 +272,11 @@ impl Written {
 /// The device's.
 pub(crate) fn read(device: &dyn Drive) -> io::Result<FirstPages> {
     let mut bytes = AlignedBuf::zeroed(PAGES_AT.len() * PAGE);
+    if device.geometry().bytes < bytes.len() as u64 {
+        // No cache was ever on it, and it is refused as too small.
+        device.read_at(0, &mut AlignedBuf::zeroed(PAGE))?;
+        return Ok(FirstPages::Blank);
+    }
     device.read_at(0, &mut bytes)?;
     Ok(first_pages(&bytes))
 }
