@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use tempfile::TempDir;
 use terrace_e2e::{
-    Client, PATIENCE, Server, fill, free_port, is_terrace, skip, value_of, wait_until,
+    Client, PATIENCE, Server, count_right, fill, free_port, is_terrace, skip, wait_until,
 };
 
 const RECORDS: usize = 20_000;
@@ -74,13 +74,7 @@ fn start(flags: &str, dir: Arc<TempDir>) -> Server {
 }
 
 fn found(client: &mut Client) -> usize {
-    let is_there = |n: &usize| {
-        let key = format!("key{n}");
-        let value = client.get(&key);
-        assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
-        value.is_some()
-    };
-    (0..RECORDS).filter(is_there).count()
+    count_right(client, "key", RECORDS, 300)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, skip, value_of, wait_until};
+use terrace_e2e::{Client, Server, count_right, fill, is_terrace, skip, wait_until};
 
 const RECORDS: usize = 20_000;
 /// What one of two tiers holds, and what lies in DRAM.
@@ -38,7 +38,7 @@ fn start(flags: &str, dir: &Arc<TempDir>) -> Server {
 /// A server whose two tiers were filled evenly, and that was then stopped cleanly or killed.
 fn filled(flags: &str, is_stopped: bool) -> Arc<TempDir> {
     let server = Server::start(flags);
-    terrace_e2e::fill(&mut server.client(), "key", RECORDS, 300);
+    fill(&mut server.client(), "key", RECORDS, 300);
     let mut client = server.client();
     wait_until("records on each tier", || {
         let stats = client.stats("tiers");
@@ -64,13 +64,7 @@ fn wait_until_ready(client: &mut Client) {
 fn found(server: &Server) -> usize {
     let mut client = server.client();
     wait_until_ready(&mut client);
-    let is_there = |n: &usize| {
-        let key = format!("key{n}");
-        let value = client.get(&key);
-        assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
-        value.is_some()
-    };
-    (0..RECORDS).filter(is_there).count()
+    count_right(&mut client, "key", RECORDS, 300)
 }
 
 #[test]
@@ -195,7 +189,7 @@ fn tier_that_is_not_there_is_waited_for_and_then_left_out() {
     let stats = server.client().stats("tiers");
     assert_eq!(stats["tier:1:health"], "gone");
     let mut client = server.client();
-    terrace_e2e::fill(&mut client, "key", RECORDS, 300);
+    fill(&mut client, "key", RECORDS, 300);
     assert_eq!(server.stop(), Some(0));
     // A tier that was never there is a mistake.
     let refused = Server::try_start(&with_roster(&["a", "none/c"]), Arc::clone(&dir));

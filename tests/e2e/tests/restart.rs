@@ -5,7 +5,9 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Client, Server, is_terrace, skip, state_dir, tier_stat, value_of, wait_until};
+use terrace_e2e::{
+    Client, Server, count_right, is_terrace, skip, state_dir, tier_stat, value_of, wait_until,
+};
 
 const FLAGS: &str = "-m 24 -t 2 --tier ssd:DIR/tier:128m";
 const RECORDS: usize = 10_000;
@@ -40,14 +42,7 @@ fn wait_until_ready(client: &mut Client) {
 fn found(server: &Server) -> usize {
     let mut client = server.client();
     wait_until_ready(&mut client);
-    (0..RECORDS)
-        .filter(|n| {
-            let key = format!("key{n}");
-            let value = client.get(&key);
-            assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
-            value.is_some()
-        })
-        .count()
+    count_right(&mut client, "key", RECORDS, 300)
 }
 
 fn state_file(dir: &TempDir) -> PathBuf {

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
-use terrace_e2e::{Client, Mount, Server, fill, free_port, is_terrace, skip, value_of};
+use terrace_e2e::{
+    Client, Mount, Server, count_right, fill, free_port, is_terrace, skip, value_of,
+};
 
 /// Records that are stored where their number does not matter.
 const RECORDS: usize = 200;
@@ -39,14 +41,7 @@ fn start(flags: &str, dir: &Arc<TempDir>) -> Server {
 
 /// How many of the records are there, each of which must be right.
 fn found(server: &Server) -> usize {
-    let client = &mut server.client();
-    let is_there = |n: &usize| {
-        let key = format!("key{n}");
-        let value = client.get(&key);
-        assert!(value.as_ref().is_none_or(|value| *value == value_of(&key, 0, 300)), "{key}");
-        value.is_some()
-    };
-    (0..RECORDS).filter(is_there).count()
+    count_right(&mut server.client(), "key", RECORDS, 300)
 }
 
 /// The file that the server says its state is in.
