@@ -51,7 +51,7 @@ pub(crate) struct World {
 #[derive(Default)]
 struct Held {
     keys: Vec<u32>,
-    /// So many of these may be gone with a drive.
+    /// The most of them that may be gone with a drive.
     may_be_gone: u64,
 }
 

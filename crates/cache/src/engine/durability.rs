@@ -10,12 +10,12 @@ use crate::tiers::superblock::device_error;
 use std::io;
 use std::sync::atomic::Ordering;
 
-/// Writes the present superblocks to all members.
-pub(crate) fn write_superblocks(engine: &Engine, clean: bool) -> Result<(), OpenError> {
+/// Writes a superblock of an open cache to each member.
+fn write_superblocks(engine: &Engine) -> Result<(), OpenError> {
     let roster = lock(engine.current_roster()).roster().clone();
     for tier in members(engine) {
         let device = engine.shared.slots().tiers()[tier].device().as_ref();
-        let written = superblocks::write(engine, tier, &roster, clean);
+        let written = superblocks::write(engine, tier, &roster, false);
         written.map_err(|source| device_error(device, source))?;
         crash_point("superblocks: one is written");
     }
@@ -61,9 +61,8 @@ pub(crate) fn distrust_failed_logs(engine: &Engine) {
             continue;
         }
         let roster = lock(engine.current_roster()).roster().clone();
-        // Both superblocks of the member, so that none is left that says something else.
-        let mut writes = (0..2).map(|_| superblocks::write(engine, tier, &roster, false));
-        if writes.all(|written| written.is_ok()) {
+        // None is left that says something else.
+        if superblocks::write_both(engine, tier, &roster, false).is_ok() {
             engine.member(tier).distrust();
         } else {
             expel(engine, tier);
@@ -83,9 +82,7 @@ fn expel(engine: &Engine, tier: usize) {
 pub(super) fn leave(engine: &Engine, tier: usize) -> Result<(), OpenError> {
     engine.member(tier).leave();
     let nonce = engine.next_seq.load(Ordering::Relaxed).rotate_left(32) ^ engine.set.seed;
-    roster::renew(engine, nonce)?;
-    engine.member(tier).distrust();
-    Ok(())
+    roster::renew(engine, nonce)
 }
 
 /// With [`Durability::Power`](crate::Durability::Power): makes all words of the logs outlive a power loss, unless
@@ -110,7 +107,7 @@ pub(crate) fn write_strict(engine: &Engine) -> Result<(), OpenError> {
     }
     let sound = |tier: &usize| !engine.shared.logs()[*tier].has_failed();
     members(engine).filter(sound).for_each(|tier| engine.member(tier).note_durable_log());
-    write_superblocks(engine, false)?;
+    write_superblocks(engine)?;
     *written = true;
     Ok(())
 }
@@ -130,10 +127,9 @@ pub(crate) fn write_clean(engine: &Engine) -> bool {
         if durable[tier] {
             engine.member(tier).note_durable_log();
         }
-        // Both superblocks, so that a damaged one costs nothing.
-        let mut writes = (0..2).map(|_| superblocks::write(engine, tier, &roster, durable[tier]));
-        let is_written = writes.all(|written| written.is_ok());
-        is_clean &= durable[tier] && is_written && !engine.shared.logs()[tier].has_failed();
+        // A damaged one of them costs nothing.
+        let written = superblocks::write_both(engine, tier, &roster, durable[tier]);
+        is_clean &= durable[tier] && written.is_ok() && !engine.shared.logs()[tier].has_failed();
         crash_point("superblocks: one is written");
     }
     is_clean

@@ -18,6 +18,16 @@ pub(super) fn write(engine: &Engine, tier: usize, roster: &Roster, clean: bool) 
     put(engine, tier, superblock)
 }
 
+/// Writes both superblocks of a member, by turns.
+pub(super) fn write_both(
+    engine: &Engine,
+    tier: usize,
+    roster: &Roster,
+    clean: bool,
+) -> io::Result<()> {
+    (0..2).try_for_each(|_| write(engine, tier, roster, clean))
+}
+
 /// Writes a superblock with a roster that is not in force: until it is, what the member holds is as complete as before.
 pub(super) fn propose(engine: &Engine, tier: usize, roster: &Roster) -> io::Result<()> {
     let mut superblock = superblock(engine, tier, roster);

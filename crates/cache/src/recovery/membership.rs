@@ -40,7 +40,7 @@ pub(crate) enum Reason {
     OtherSet,
     /// The last run was without it.
     Away,
-    /// Its roster has this many members, of which so many are there.
+    /// Too few of its roster's members are there.
     TooFew {
         present: usize,
         members: usize,
@@ -92,7 +92,7 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "is one of {members} tiers of a set, of which {present} are here, and the others may have run \
-                     without it; give {needed}, or the folder with the roster of the set (--roster)"
+                     without it; give {needed}, or the file with the roster of the set (--roster)"
                 )
             }
             Self::Copy => write!(f, "is a copy of another tier that is given; give one of them"),
@@ -157,25 +157,20 @@ pub(super) fn judge(
     state: Option<Standing>,
     witness: Option<&Roster>,
 ) -> Judged {
-    let of_set = |given: &[Given]| -> Vec<Superblock> {
-        let pages = given.iter().flat_map(pages_of);
-        pages.filter(|page| Some(page.set) == set).cloned().collect()
-    };
-    let pages = of_set(&given);
-    let of_pages = || pages.iter().map(|page| page.roster.standing());
-    let standings = || of_pages().chain(state).chain(witness.map(Roster::standing));
+    let pages = given.iter().flat_map(pages_of).filter(|page| Some(page.set) == set);
+    let pages: Vec<_> = pages.cloned().collect();
+    let rosters = || pages.iter().map(|page| &page.roster).chain(witness);
+    let standings = || rosters().map(Roster::standing).chain(state);
     let generations = standings().map(|standing| standing.roster().generation());
     let generation = generations.fold(0, Line::newest);
     let newest = newest(standings().map(Standing::last_in_force));
     let last = newest.as_ref().ok().copied().flatten().and_then(|last| {
-        let rosters = pages.iter().map(|page| &page.roster).chain(witness);
-        rosters
+        rosters()
             .filter(|roster| roster.standing().roster() == last)
             .max_by_key(|roster| roster.standing().is_in_force())
     });
     let last = last.map(|roster| roster.put_in_force());
     let in_force = || standings().map(Standing::last_in_force);
-    let rosters = || pages.iter().map(|page| &page.roster).chain(witness);
     let is_beside = |last: &Roster| {
         let mut in_force = rosters().filter(|roster| roster.standing().is_in_force());
         in_force.any(|other| last.is_beside(other))
@@ -278,7 +273,7 @@ mod tests {
     }
 
     impl Set {
-        /// Of so many tiers, after their first run.
+        /// A set of this many tiers, after their first run.
         fn of(tiers: usize, has_witness: bool) -> Self {
             let last = RosterId::default();
             let mut set = Self {
