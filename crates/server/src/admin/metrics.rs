@@ -297,9 +297,10 @@ pub fn markdown() -> String {
          it came; it may serve the page in a folder. `/healthz` and `/readyz` answer without the token, as probes need it. Without a token file, `Host` must be\n\
          a literal address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web page whose name\n\
          leads to 127.0.0.1 must not read them.\n\n\
-         `/tiers` is an array of the tiers: number, label, level, state (`working`, `draining`, `no-room`, `drained`, `failed`\n\
-         or `removed`), records, live bytes, segments used, and of a drain the segments and bytes left and the seconds left\n\
-         at the rate so far, null where they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
+         `/tiers`, which `terrace tiers` shows, is an array of the tiers: number, label, level, state (`working`, `draining`,\n\
+         `no-room`, `drained`, `failed` or `removed`), health of the drive, records, live bytes, capacity, segments used, and of\n\
+         a drain the segments and bytes left, the bytes that it began with and the seconds left at the rate so far, null where\n\
+         they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
          `POST /tiers/N/drain?records=drop` drops the oldest ones where these have no room, `POST /tiers/N/cancel` ends that;\n\
          `POST /tiers/N/remove` takes an empty tier out of the set, `POST /tiers/N/remove?records=drop` one with its records.\n\
          Each answers as `/tiers` does, or with 404 (no such tier) or 409 and one line that says why not. They need\n\

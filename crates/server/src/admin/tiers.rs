@@ -21,15 +21,19 @@ fn object(number: usize, tier: &TierStats, now: u32) -> String {
     };
     let seconds = tier.drain.as_ref().and_then(|drain| seconds_left(drain, now));
     format!(
-        "{{\"tier\":{number},\"label\":{},\"level\":{},\"state\":\"{}\",\"records\":{},\"live_bytes\":{},\
-         \"segments_used\":{},\"drain_segments_left\":{},\"drain_bytes_left\":{},\"drain_seconds_left\":{}}}",
+        "{{\"tier\":{number},\"label\":{},\"level\":{},\"state\":\"{}\",\"health\":\"{}\",\"records\":{},\
+         \"live_bytes\":{},\"capacity_bytes\":{},\"segments_used\":{},\"drain_segments_left\":{},\
+         \"drain_bytes_total\":{},\"drain_bytes_left\":{},\"drain_seconds_left\":{}}}",
         status::text(&tier.label),
         tier.level,
         tier.state.name(),
+        tier.health.name(),
         tier.records,
         tier.live_bytes,
+        tier.capacity_bytes,
         tier.segments_used,
         left(|drain| drain.segments_left),
+        left(|drain| drain.began_with),
         left(|drain| drain.bytes_left),
         seconds.map_or("null".to_owned(), |seconds| seconds.to_string()),
     )
