@@ -12,4 +12,5 @@ pub mod say;
 pub mod server;
 pub mod settings;
 mod stats;
+pub mod tiers;
 pub mod tls;

@@ -12,6 +12,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         "bench" => terrace_load::main,
         "plan" => terrace_plan::main,
         "probe" => terrace_probe::main,
+        "tiers" => terrace::tiers::main,
         "convert" => convert,
         _ => return None,
     };

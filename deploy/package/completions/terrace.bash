@@ -31,6 +31,21 @@ _terrace() {
             terrace,serve)
                 cmd="terrace__subcmd__serve"
                 ;;
+            terrace,tiers)
+                cmd="terrace__subcmd__tiers"
+                ;;
+            terrace__subcmd__tiers,cancel)
+                cmd="terrace__subcmd__tiers__subcmd__cancel"
+                ;;
+            terrace__subcmd__tiers,drain)
+                cmd="terrace__subcmd__tiers__subcmd__drain"
+                ;;
+            terrace__subcmd__tiers,remove)
+                cmd="terrace__subcmd__tiers__subcmd__remove"
+                ;;
+            terrace__subcmd__tiers,status)
+                cmd="terrace__subcmd__tiers__subcmd__status"
+                ;;
             *)
                 ;;
         esac
@@ -38,7 +53,7 @@ _terrace() {
 
     case "${cmd}" in
         terrace)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench convert"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench tiers convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1170,6 +1185,246 @@ _terrace() {
                     ;;
                 -o)
                     COMPREPLY=($(compgen -W "ext_path= idle_timeout= read_buf_mem_limit= maxconns_fast track_sizes ssl_chain_cert= ssl_key= ssl_keyformat= ssl_verify_mode= ssl_ca_cert= ssl_ciphers= ssl_min_version= ssl_session_cache no_maxconns_fast no_modern" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__tiers)
+            opts="--admin --admin-token-file --config status drain cancel remove"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__tiers__subcmd__cancel)
+            opts="--admin --admin-token-file --config"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__tiers__subcmd__drain)
+            opts="--force --wait --admin --admin-token-file --config"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__tiers__subcmd__remove)
+            opts="--yes --admin --admin-token-file --config"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__tiers__subcmd__status)
+            opts="--json --admin --admin-token-file --config"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
                     return 0
                     ;;
                 *)

@@ -16,6 +16,7 @@ mod tiers;
 mod token;
 
 pub use metrics::markdown;
+pub(crate) use token::Token;
 
 use crate::server::left_behind;
 use crate::server::shared::Shared;
@@ -42,7 +43,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tiers::Change;
-use token::Token;
 use tokio::time::{sleep, timeout};
 
 /// Connections at a time, where the limit of open files allows as many.

@@ -9,11 +9,11 @@ use subtle::ConstantTimeEq;
 const BYTES_MIN: usize = 16;
 
 /// A token; never shown.
-pub(super) struct Token(Vec<u8>);
+pub(crate) struct Token(Vec<u8>);
 
 impl Token {
     /// Reads the first line of a file.
-    pub(super) fn read(file: &Path) -> io::Result<Self> {
+    pub(crate) fn read(file: &Path) -> io::Result<Self> {
         let text = std::fs::read(file)?;
         let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
         match line.len() {
@@ -30,6 +30,11 @@ impl Token {
     /// What is signed for those who know it is signed with it.
     pub(super) fn key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+
+    /// The value of `Authorization` by which a client shows it.
+    pub(crate) fn authorization(&self) -> Vec<u8> {
+        [b"Bearer ", &self.0[..]].concat()
     }
 
     /// Whether `given` is it. The time that takes depends on the lengths only.

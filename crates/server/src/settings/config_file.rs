@@ -1,9 +1,9 @@
 //! The TOML file of `--config`: the flags' long names as keys, `-o` options under `[extended]`.
 
-use super::UsageError;
 use super::assign::{self, Assignment, Target};
 use super::renamed;
 use super::table::Action;
+use super::{Settings, UsageError};
 use toml::{Table, Value};
 
 /// Reads `file`; `text` is its content.
@@ -29,6 +29,18 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Assignment>, UsageErro
         }
     }
     Ok(assignments)
+}
+
+/// Of the settings in `file`, those that say where the admin page is served and which token it asks for. The others
+/// need not fit this machine or user, and have their defaults.
+pub(crate) fn admin(file: &str, text: &str) -> Result<Settings, UsageError> {
+    let mut settings = Settings::default();
+    for assignment in parse(file, text)? {
+        if ["admin", "admin-token-file"].contains(&assignment.key()) {
+            assignment.apply(&mut settings)?;
+        }
+    }
+    Ok(settings)
 }
 
 fn syntax(file: &str, text: &str, error: &toml::de::Error) -> UsageError {

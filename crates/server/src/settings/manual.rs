@@ -26,7 +26,8 @@ const CHOICES: [(&str, &[&str]); 6] = [
 
 const DESCRIPTION: &str = "A memcached server whose cache is as large as its drives. Hot records are kept in DRAM, all \
 others on local drives. Any client of memcached works with it, and so do memcached's flags. The plan says how much DRAM \
-and drives a cache needs, the probe measures a drive, and the bench loads a server. Sizes take k, m, g, t or p (powers \
+and drives a cache needs, the probe measures a drive, and the bench loads a server; tiers shows the tiers of a running \
+server and takes them out. Sizes take k, m, g, t or p (powers \
 of 1024).";
 
 /// What stands in terrace(1) behind the flags.
@@ -117,7 +118,7 @@ fn terrace() -> Command {
 }
 
 /// `terrace PROGRAM`, for each that has a command line of its own.
-fn programs() -> [Command; 4] {
+fn programs() -> [Command; 5] {
     let program = |name: &'static str, command: Command| {
         command.name(name).version(Resettable::Reset).disable_version_flag(true)
     };
@@ -125,6 +126,7 @@ fn programs() -> [Command; 4] {
         program("plan", terrace_plan::command()),
         program("probe", terrace_probe::command()),
         program("bench", terrace_load::command()),
+        program("tiers", crate::tiers::command()),
         program("convert", convert()),
     ]
 }
@@ -160,7 +162,8 @@ fn completions(shell: Shell) -> Vec<u8> {
 /// terrace(1): the server.
 fn page_of_the_server() -> Vec<u8> {
     let command = terrace().override_usage(
-        "terrace [serve] [FLAGS]\nterrace plan [FLAGS]\nterrace probe [FLAGS]\nterrace bench [FLAGS]\nterrace convert FILE",
+        "terrace [serve] [FLAGS]\nterrace plan [FLAGS]\nterrace probe [FLAGS]\nterrace bench [FLAGS]\n\
+         terrace tiers status|drain|cancel|remove [FLAGS]\nterrace convert FILE",
     );
     let page = Man::new(command.long_about(DESCRIPTION)).source("Terrace").manual("Terrace");
     let mut text = Vec::new();
@@ -189,9 +192,20 @@ fn page_of_the_server() -> Vec<u8> {
     text
 }
 
-/// `terrace-plan(1)` and the like.
-fn page_of(program: Command) -> (String, Vec<u8>) {
-    let (called, name) = (format!("terrace {program}"), format!("terrace-{program}"));
+/// `terrace-plan(1)` and the like, and `terrace-tiers-drain(1)` and the like.
+fn pages_of(mut program: Command) -> Vec<(String, Vec<u8>)> {
+    program.build();
+    let called = format!("terrace {}", program.get_name());
+    let actions = program.get_subcommands().map(|action| {
+        let called = format!("{called} {}", action.get_name());
+        page_of(action.clone(), called)
+    });
+    let actions: Vec<_> = actions.collect();
+    [page_of(program, called)].into_iter().chain(actions).collect()
+}
+
+fn page_of(program: Command, called: String) -> (String, Vec<u8>) {
+    let name = called.replace(' ', "-");
     let page = Man::new(program.name(name.clone()).bin_name(called).display_name(name.clone()))
         .source("Terrace")
         .manual("Terrace");
@@ -205,7 +219,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     let shells =
         [("terrace.bash", Shell::Bash), ("_terrace", Shell::Zsh), ("terrace.fish", Shell::Fish)];
     let mut files = vec![("man/terrace.1".to_string(), page_of_the_server())];
-    files.extend(programs().map(page_of));
+    files.extend(programs().into_iter().flat_map(pages_of));
     files.extend(shells.map(|(name, shell)| (format!("completions/{name}"), completions(shell))));
     files
 }

@@ -39,7 +39,7 @@ pub use terrace_protocol::Protocol;
 
 use arguments::CommandLine;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Everything that a server is started with. [`Settings::default`] is memcached's default.
 #[derive(Clone, Debug, PartialEq)]
@@ -302,6 +302,13 @@ impl Invocation {
 }
 
 impl Settings {
+    /// Reads from a file of `--config` where the admin page is served, and the file of its token.
+    pub(crate) fn admin_of(file: &Path) -> Result<Self, UsageError> {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|error| UsageError::at(&name, error))?;
+        config_file::admin(&name, &text)
+    }
+
     /// What connections speak: authentication leaves no choice.
     pub fn spoken_protocol(&self) -> Protocol {
         match (&self.ascii_passwords, &self.sasl_passwords) {
