@@ -3,6 +3,7 @@
 use super::samples::{Kind, Samples};
 use crate::stats::general::processor_time;
 use crate::stats::latency::{Command, Latency, Percentiles};
+use crate::stats::tier_state;
 use crate::stats::tiers::read_depth;
 use crate::stats::view::View;
 use Kind::{Counter, Gauge, Histogram};
@@ -179,7 +180,9 @@ const METRICS: &[Metric] = &[
         }
     }),
     metric("tier_failed", Gauge, "tier", "1 after the device was given up", &["tier:failed"], |v, s| tiers(v, s, |t| t.failed.into())),
-    metric("tier_state", Gauge, "tier", "what the tier is doing: 0 working, 1 draining, 2 draining and without room elsewhere, 3 drained, 4 failed, 5 removed", &["tier:state"], |v, s| tiers(v, s, |t| t.state.number())),
+    metric("tier_state", Gauge, "tier", "what the tier is doing: 0 working, 1 draining, 2 draining and without room elsewhere, 3 drained, 4 failed, 5 removed, 6 absent at the start", &["tier:state"], |v, s| tiers(v, s, tier_state::number)),
+    metric("tier_drain_bytes", Gauge, "tier", "live records that a drain began with; 0 without a drain", &["tier:drain_bytes_total"], |v, s| tiers(v, s, |t| t.drain.map_or(0, |drain| drain.began_with))),
+    metric("tier_drain_left_seconds", Gauge, "tier", "seconds that a drain still takes at the rate so far; absent without a drain, and while that is unknown", &["tier:drain_seconds_left"], drain_seconds),
     metric("tier_drain_left_bytes", Gauge, "tier", "live records that a drain has yet to move; 0 without a drain", &["tier:drain_bytes_left"], |v, s| tiers(v, s, |t| t.drain.map_or(0, |drain| drain.bytes_left))),
     metric("tier_health", Gauge, "tier", "how the drive is: 0 working, 1 unresponsive, 2 read-only, 3 gone", &["tier:health"], |v, s| tiers(v, s, |t| t.health.number())),
     metric("tier_unresponsive_seconds", Gauge, "tier", "seconds since which the device has not answered; 0 while it answers", &["tier:unresponsive_seconds"], |v, s| tiers(v, s, |t| t.unresponsive_seconds)),
@@ -249,6 +252,15 @@ fn tiers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> u6
     }
 }
 
+/// Of those tiers whose drain shows a rate.
+fn drain_seconds(view: &View<'_>, samples: &mut Samples<'_>) {
+    for (number, tier) in view.cache.tiers.iter().enumerate() {
+        if let Some(seconds) = tier_state::drain_seconds_left(tier, view.now) {
+            samples.one(&[("tier", &number.to_string())], seconds);
+        }
+    }
+}
+
 /// Of those tiers that have the value.
 fn tier_floats(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> Option<f64>) {
     for (number, tier) in view.cache.tiers.iter().enumerate() {
@@ -298,9 +310,9 @@ pub fn markdown() -> String {
          a literal address, a loopback name or a name of `--admin-host NAME`, else the answer is 421: a web page whose name\n\
          leads to 127.0.0.1 must not read them.\n\n\
          `/tiers`, which `terrace tiers` shows, is an array of the tiers: number, label, level, state (`working`, `draining`,\n\
-         `no-room`, `drained`, `failed` or `removed`), health of the drive, records, live bytes, capacity, segments used, and of\n\
-         a drain the segments and bytes left, the bytes that it began with and the seconds left at the rate so far, null where\n\
-         they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
+         `no-room`, `drained`, `failed`, `removed` or `absent`), health of the drive, records, live bytes, capacity, segments\n\
+         used, and of a drain the segments and bytes left, the bytes that it began with and the seconds left at the rate so\n\
+         far, null where they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
          `POST /tiers/N/drain?records=drop` drops the oldest ones where these have no room, `POST /tiers/N/cancel` ends that;\n\
          `POST /tiers/N/remove` takes an empty tier out of the set, `POST /tiers/N/remove?records=drop` one with its records.\n\
          Each answers as `/tiers` does, or with 404 (no such tier) or 409 and one line that says why not. They need\n\

@@ -2,6 +2,7 @@
 
 use super::status;
 use crate::server::shared::Shared;
+use crate::stats::tier_state;
 use crate::stats::view::View;
 use hyper::StatusCode;
 use hyper::http::request::Parts;
@@ -19,14 +20,14 @@ fn object(number: usize, tier: &TierStats, now: u32) -> String {
     let left = |left: fn(&DrainStats) -> u64| {
         tier.drain.as_ref().map_or("null".to_owned(), |drain| left(drain).to_string())
     };
-    let seconds = tier.drain.as_ref().and_then(|drain| seconds_left(drain, now));
+    let seconds = tier_state::drain_seconds_left(tier, now);
     format!(
         "{{\"tier\":{number},\"label\":{},\"level\":{},\"state\":\"{}\",\"health\":\"{}\",\"records\":{},\
          \"live_bytes\":{},\"capacity_bytes\":{},\"segments_used\":{},\"drain_segments_left\":{},\
          \"drain_bytes_total\":{},\"drain_bytes_left\":{},\"drain_seconds_left\":{}}}",
         status::text(&tier.label),
         tier.level,
-        tier.state.name(),
+        tier_state::name(tier),
         tier.health.name(),
         tier.records,
         tier.live_bytes,
@@ -37,17 +38,6 @@ fn object(number: usize, tier: &TierStats, now: u32) -> String {
         left(|drain| drain.bytes_left),
         seconds.map_or("null".to_owned(), |seconds| seconds.to_string()),
     )
-}
-
-/// Seconds until a drain has moved everything, at the rate since it began; `None` while that is unknown.
-fn seconds_left(drain: &DrainStats, now: u32) -> Option<u64> {
-    let moved = drain.began_with.checked_sub(drain.bytes_left)?;
-    let seconds = u64::from(now.saturating_sub(drain.began));
-    match drain.bytes_left {
-        0 => Some(0),
-        _ if seconds == 0 => None,
-        left => Some((left * seconds).div_ceil(Some(moved).filter(|&moved| moved > 0)?)),
-    }
 }
 
 /// A change of the set of tiers.
@@ -108,20 +98,6 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn drain(bytes_left: u64) -> DrainStats {
-        let (mode, began, began_with) = (DrainMode::KeepAll, 100, 1000);
-        DrainStats { mode, began, began_with, segments_left: 1, bytes_left }
-    }
-
-    #[test]
-    fn seconds_left_follow_from_the_rate_so_far() {
-        assert_eq!(seconds_left(&drain(1000), 110), None);
-        assert_eq!(seconds_left(&drain(900), 100), None, "it has just begun");
-        assert_eq!(seconds_left(&drain(900), 110), Some(90));
-        assert_eq!(seconds_left(&drain(0), 110), Some(0));
-        assert_eq!(seconds_left(&drain(1100), 110), None, "it has more than at the beginning");
-    }
 
     #[test]
     fn change_is_read_from_the_path() {

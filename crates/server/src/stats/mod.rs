@@ -8,5 +8,6 @@ pub(crate) mod knobs;
 pub(crate) mod latency;
 pub(crate) mod prefixes;
 pub(crate) mod settings;
+pub(crate) mod tier_state;
 pub(crate) mod tiers;
 pub(crate) mod view;

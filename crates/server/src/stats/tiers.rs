@@ -2,6 +2,7 @@
 //! microseconds.
 
 use super::latency::{Latency, Percentiles};
+use super::tier_state;
 use super::view::{Row, Source, View, write, write_rows};
 use Source::{Number, Text};
 use std::sync::Arc;
@@ -92,6 +93,7 @@ const TIER_ROWS: &[TierRow] = &[
     ("read_errors", |t| t.read_errors),
     ("write_errors", |t| t.write_errors),
     ("failed", |t| u64::from(t.failed)),
+    ("drain_bytes_total", |t| t.drain.map_or(0, |drain| drain.began_with)),
     ("drain_bytes_left", |t| t.drain.map_or(0, |drain| drain.bytes_left)),
     ("unresponsive_seconds", |t| t.unresponsive_seconds),
     ("errors_no_space", |t| t.drive_errors.of(ErrorClass::NoSpace)),
@@ -122,7 +124,9 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         for (name, value) in TIER_ROWS {
             row(name, &value(tier));
         }
-        row("state", &tier.state.name());
+        row("state", &tier_state::name(tier));
+        let seconds = tier_state::drain_seconds_left(tier, view.now);
+        row("drain_seconds_left", &seconds.map_or_else(|| UNKNOWN.to_owned(), |s| s.to_string()));
         row("health", &tier.health.name());
         row("write_policy", &tier.write_policy);
         row("budget_balance_bytes", &tier.budget_balance_bytes);
@@ -167,8 +171,16 @@ fn ratio(of: u64, to: u64) -> String {
 /// The names of all rows; those of a tier begin with `tier:`.
 #[cfg(test)]
 pub(crate) fn names() -> Vec<String> {
-    let of_tier =
-        ["device", "health", "write_policy", "budget_balance_bytes", "life_years"].into_iter();
+    let of_tier = [
+        "device",
+        "state",
+        "drain_seconds_left",
+        "health",
+        "write_policy",
+        "budget_balance_bytes",
+        "life_years",
+    ]
+    .into_iter();
     let of_tier = of_tier.chain([
         "device_amplification",
         "write_amplification",

@@ -1,0 +1,64 @@
+//! What a tier is doing, as statistics tell it.
+
+use terrace_cache::{TierState, TierStats};
+
+/// The number in metrics of a tier whose drive was not there at the start; [`TierState::number`] has the others.
+const ABSENT: u64 = 6;
+
+/// Whether the server was started without the tier's drive: a drive that was opened has room.
+fn is_absent(tier: &TierStats) -> bool {
+    tier.state == TierState::Failed && tier.capacity_bytes == 0
+}
+
+pub(crate) fn name(tier: &TierStats) -> &'static str {
+    if is_absent(tier) { "absent" } else { tier.state.name() }
+}
+
+/// Its number in metrics.
+pub(crate) fn number(tier: &TierStats) -> u64 {
+    if is_absent(tier) { ABSENT } else { tier.state.number() }
+}
+
+/// Seconds until the tier's drain has moved everything, at the rate since it began; `None` without a drain, and while
+/// that is unknown.
+pub(crate) fn drain_seconds_left(tier: &TierStats, now: u32) -> Option<u64> {
+    let drain = tier.drain.as_ref()?;
+    let moved = drain.began_with.checked_sub(drain.bytes_left)?;
+    let seconds = u64::from(now.saturating_sub(drain.began));
+    match drain.bytes_left {
+        0 => Some(0),
+        _ if seconds == 0 => None,
+        left => Some((left * seconds).div_ceil(Some(moved).filter(|&moved| moved > 0)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_cache::{DrainMode, DrainStats};
+
+    #[test]
+    fn tier_is_absent_if_its_drive_was_never_opened() {
+        let tier =
+            |state, capacity_bytes| TierStats { state, capacity_bytes, ..TierStats::default() };
+        let told = |tier: &TierStats| (name(tier), number(tier));
+        assert_eq!(told(&tier(TierState::Failed, 0)), ("absent", 6));
+        assert_eq!(told(&tier(TierState::Failed, 1)), ("failed", 4));
+        assert_eq!(told(&tier(TierState::Removed, 0)), ("removed", 5));
+    }
+
+    #[test]
+    fn seconds_left_follow_from_the_rate_so_far() {
+        let left = |bytes_left, now| {
+            let (mode, began, began_with) = (DrainMode::KeepAll, 100, 1000);
+            let drain = DrainStats { mode, began, began_with, segments_left: 1, bytes_left };
+            drain_seconds_left(&TierStats { drain: Some(drain), ..TierStats::default() }, now)
+        };
+        assert_eq!(left(1000, 110), None);
+        assert_eq!(left(900, 100), None, "it has just begun");
+        assert_eq!(left(900, 110), Some(90));
+        assert_eq!(left(0, 110), Some(0));
+        assert_eq!(left(1100, 110), None, "it has more than at the beginning");
+        assert_eq!(drain_seconds_left(&TierStats::default(), 110), None);
+    }
+}
