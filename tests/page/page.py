@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import http.client
+import os
 import re
 import signal
 import socket
@@ -277,6 +278,50 @@ def a_drive_that_goes_wrong_is_told():
         assert browser.complaints() == []
 
 
+def what_a_tier_is_doing_is_told():
+    flags = ["-m", "32", "-t", "2", "--roster", "DIR/roster", "--tier-wait", "1"]
+    flags += ["--tier", "ssd:DIR/tier:64m", "--tier", "ssd:DIR/away/tier:64m"]
+    with Server(*flags, folders=["away"], token=TOKEN) as server, Browser() as browser:
+        # More than one tier has room for.
+        server.fill("--records", "40000", "--value-bytes", "4000")
+        browser.open(server.url)
+        browser.find("#token").send_keys(TOKEN)
+        browser.find("form button").click()
+        browser.wait_for_figures()
+
+        def change(what):
+            page = http.client.HTTPConnection("127.0.0.1", server.page_port)
+            page.request("POST", f"/tiers/1/{what}", headers={"Authorization": f"Bearer {TOKEN}"})
+            answer = page.getresponse()
+            assert answer.status == 200, answer.read()
+
+        def has_told(pattern, above):
+            told = re.fullmatch(pattern, browser.text("#tiers section:nth-child(2) .pill"))
+            return told is not None and re.fullmatch(above, browser.text("#state")) is not None
+
+        def told(pattern, above="✓ Serving"):
+            browser.wait(f"{pattern} and {above}", lambda: has_told(pattern, above))
+
+        told("✓ Works")
+        change("drain")
+        full = r"raining, \d+\.\d % moved, no room elsewhere"
+        told(f"! D{full}", f"! Tier 1: d{full}")
+        change("cancel")
+        told("✓ Works")
+        change("drain?records=drop")
+        told("! Drained, can be removed", "! Tier 1: drained, can be removed")
+        change("cancel")
+        told("✓ Works")
+        server.stop()
+        os.rename(f"{server.dir}/away", f"{server.dir}/elsewhere")
+        server.start()
+        told("✕ Absent since the start", "✕ Tier 1: absent since the start")
+        change("remove")
+        told("– Removed")
+        complaints = browser.complaints()
+        assert all("Failed to load resource" in text or "ERR_" in text for text in complaints), complaints
+
+
 def as_many_readers_as_may_be_are_told():
     with Server("-m", "64") as server, Browser() as browser:
         readers = [socket.create_connection(("127.0.0.1", server.page_port)) for _ in range(32)]
@@ -370,6 +415,7 @@ TESTS = [
     a_proxy_may_serve_it_in_a_folder,
     a_server_that_goes_and_comes_back_is_told,
     a_drive_that_goes_wrong_is_told,
+    what_a_tier_is_doing_is_told,
     as_many_readers_as_may_be_are_told,
     it_fits_a_phone_and_a_desktop_in_light_and_dark,
 ]

@@ -19,10 +19,13 @@ def free_port():
 
 
 class Server:
-    """Terrace with a page, in a folder of its own; ends with its `with` block. `DIR` in a flag is the folder."""
+    """Terrace with a page, in a folder of its own; ends with its `with` block. `DIR` in a flag is the folder,
+    and `folders` are made in it."""
 
-    def __init__(self, *flags, token=None):
+    def __init__(self, *flags, folders=(), token=None):
         self.dir = tempfile.mkdtemp(prefix="terrace-page-")
+        for name in folders:
+            os.mkdir(os.path.join(self.dir, name))
         self.port, self.page_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.page_port}/"
         self.flags = ["-l", "127.0.0.1", "-p", str(self.port), "--admin", f"127.0.0.1:{self.page_port}"]

@@ -204,9 +204,23 @@ const makeTier = (at) => {
   return card;
 };
 
-const tierState = (of) => {
-  if (of("failed")) return ["bad", "✕ Failed"];
+// How a tier is: good, warn, bad or, where it is no concern any more, nothing; and words for it.
+const tierState = (at) => {
+  const of = (name) => number(last.tiers, `tier:${at}:${name}`);
+  const [state, health] = ["state", "health"].map((name) => last.tiers[`tier:${at}:${name}`]);
+  const moved = () => `${percent(1 - of("drain_bytes_left") / Math.max(1, of("drain_bytes_total")))} moved`;
+  if (state === "removed") return ["", "– Removed"];
+  if (state === "absent") return ["bad", "✕ Absent since the start"];
+  if (state === "failed") return ["bad", "✕ Failed"];
   if (of("unresponsive_seconds")) return ["bad", `✕ No answer for ${duration(of("unresponsive_seconds"))}`];
+  if (health === "gone") return ["bad", "✕ Gone"];
+  if (health === "read_only") return ["bad", "✕ Read-only"];
+  if (state === "drained") return ["warn", "! Drained, can be removed"];
+  if (state === "no-room") return ["warn", `! Draining, ${moved()}, no room elsewhere`];
+  if (state === "draining") {
+    const seconds = of("drain_seconds_left");
+    return ["warn", `! Draining, ${moved()}${seconds === null ? "" : `, ${duration(seconds)} left`}`];
+  }
   if (of("read_errors") + of("write_errors") + of("corrupt_pages") > 0) return ["warn", "! Works, with errors"];
   return ["good", "✓ Works"];
 };
@@ -217,7 +231,7 @@ const drawTier = (at) => {
   const row = (name) => `tier:${at}:${name}`;
   const of = (name) => number(last.tiers, row(name));
   put(card.device, String(last.tiers[row("device")]));
-  const [kind, words] = tierState(of);
+  const [kind, words] = tierState(at);
   card.state.className = `pill ${kind}`;
   put(card.state, words);
 
@@ -279,8 +293,8 @@ const drawState = () => {
   const pills = [];
   const waiting = number(last.tiers, "recovery_shards_waiting");
   for (const at of tierNumbers()) {
-    const [kind, words] = tierState((name) => number(last.tiers, `tier:${at}:${name}`));
-    if (kind !== "good") pills.push([kind, `${words[0]} Tier ${at}: ${words.slice(2).toLowerCase()}`]);
+    const [kind, words] = tierState(at);
+    if (kind === "warn" || kind === "bad") pills.push([kind, `${words[0]} Tier ${at}: ${words.slice(2).toLowerCase()}`]);
   }
   if (waiting > 0) pills.push(["warn", `! Recovering: ${waiting} of ${number(last.tiers, "recovery_shards")} shards wait`]);
   if (number(last.tiers, "state_lost")) pills.push(["bad", "✕ A part of the state was lost"]);
