@@ -187,7 +187,11 @@ fn tier_that_is_not_there_is_waited_for_and_then_left_out() {
     let there = found(&server);
     assert!(HALF.contains(&there), "{there}: {}", server.output());
     let stats = server.client().stats("tiers");
-    assert_eq!(stats["tier:1:health"], "gone");
+    assert_eq!((&stats["tier:1:health"][..], &stats["tier:1:state"][..]), ("gone", "absent"));
+    let output = server.output_with("link: absent, 0 records");
+    assert!(output.contains("/a: working, "), "{output}");
+    let errors: Vec<_> = output.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(errors.len() == 1 && errors[0].contains("link: absent: "), "{errors:#?}");
     let mut client = server.client();
     fill(&mut client, "key", RECORDS, 300);
     assert_eq!(server.stop(), Some(0));

@@ -127,6 +127,9 @@ fn tier_is_drained_to_the_end_and_removed() {
     assert_eq!(client.stat("tiers", "tier:1:segments_used"), 0);
     shell.run("remove 1").must(0, "removed; leave it out");
     assert_eq!(shell.state(1), "removed");
+    let label = shell.path("b");
+    server.output_with(&format!("tier {label}: a drain begins, with "));
+    server.output_with(&format!("tier {label}: removed from the set; a later start"));
     shell.run("drain 1").must(1, "the tier was removed");
     shell.run("drain 0").must(1, "the last tier that takes records");
     assert_eq!(count_right(&mut client, "key", RECORDS, 300), RECORDS);
@@ -137,7 +140,7 @@ fn wait_ends_when_the_drain_is_cancelled_and_force_drops_what_has_no_room() {
     if !needs_terrace("wait_ends_when_the_drain_is_cancelled_and_force_drops_what_has_no_room") {
         return;
     }
-    let (shell, _server) = Shell::beside_filled(LONG);
+    let (shell, server) = Shell::beside_filled(LONG);
     let mut waits = shell
         .command("drain 0 --wait --config DIR/settings")
         .stdout(Stdio::piped())
@@ -149,15 +152,17 @@ fn wait_ends_when_the_drain_is_cancelled_and_force_drops_what_has_no_room() {
     errors.read_line(&mut line).expect("a line");
     assert!(line.contains(" % moved"), "{line}");
     wait_until("full tiers", || (shell.state(0) == "no-room").then_some(()));
+    server.output_with("no other tier has room: the drain waits, ");
     shell.run("cancel 0").must(0, "working");
     let status = waits.wait().expect("it ends");
     let mut rest = String::new();
     errors.read_to_string(&mut rest).expect("text");
     assert_eq!(status.code(), Some(1), "{rest}");
     assert!(rest.contains("the drain has ended, with records left: it was cancelled"), "{rest}");
-    shell.run("cancel 0").must(1, "no drain");
+    shell.run("cancel 0").must(1, "the tier is not being drained");
     shell.run("drain 0 --force --wait").must(0, "drained in");
     assert_eq!(shell.state(0), "drained");
+    server.output_with("drained: no record is left on it");
 }
 
 #[test]
@@ -169,6 +174,8 @@ fn tier_with_records_is_removed_with_yes_only() {
     shell.run("remove 0").must(1, "write --yes");
     shell.run("remove 0 --yes").must(0, ", which are lost");
     assert_eq!(shell.state(0), "removed");
+    let output = server.output_with("removed from the set with ");
+    assert!(output.contains(", which are lost; a later start"), "{output}");
     let mut client = server.client();
     let left = count_right(&mut client, "key", RECORDS, 300);
     assert!((1..RECORDS).contains(&left), "{left}");

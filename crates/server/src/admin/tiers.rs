@@ -70,27 +70,34 @@ impl Change {
             let status = if is_unknown { StatusCode::NOT_FOUND } else { StatusCode::CONFLICT };
             (status, format!("{why}\n"))
         };
-        let (tier, done) = match self {
-            Self::Drain(tier, mode) => {
-                let drained = cache.drain(tier, mode, shared.clock.now());
+        let before = cache.stats().tiers;
+        let (Self::Drain(number, _) | Self::Cancel(number) | Self::Remove(number, _)) = self;
+        let Some(tier) = before.get(number) else {
+            return Err(refused(true, RemoveError::NoSuchTier.to_string()));
+        };
+        let held = tier_state::held(tier.records, tier.live_bytes);
+        let done = match self {
+            Self::Drain(_, mode) => {
+                let drained = cache.drain(number, mode, shared.clock.now());
                 drained.map_err(|why| refused(why == DrainError::NoSuchTier, why.to_string()))?;
-                (tier, "a drain begins")
+                format!("a drain begins, with {held} to move")
             }
-            Self::Cancel(tier) if cache.cancel_drain(tier) => (tier, "its drain is cancelled"),
-            Self::Cancel(tier) => {
-                let is_unknown = tier >= cache.stats().tiers.len();
-                return Err(refused(is_unknown, "there is no drain of such a tier".to_owned()));
+            Self::Cancel(_) if cache.cancel_drain(number) => "its drain is cancelled".to_owned(),
+            Self::Cancel(_) => {
+                return Err(refused(false, "the tier is not being drained".to_owned()));
             }
-            Self::Remove(tier, remove) => {
-                cache.remove(tier, remove).map_err(|why| {
+            Self::Remove(_, remove) => {
+                cache.remove(number, remove).map_err(|why| {
                     refused(matches!(why, RemoveError::NoSuchTier), why.to_string())
                 })?;
-                (tier, "removed from the set; a later start takes it as empty")
+                let lost = match tier.records {
+                    0 => String::new(),
+                    _ => format!(" with {held}, which are lost"),
+                };
+                format!("removed from the set{lost}; a later start takes it as empty")
             }
         };
-        let tiers = cache.stats().tiers;
-        let label = tiers.get(tier).map_or("", |tier| &tier.label);
-        info!("tier {label}: {done}, as asked for through the admin port");
+        info!("tier {}: {done}, as asked for through the admin port", tier.label);
         Ok(())
     }
 }

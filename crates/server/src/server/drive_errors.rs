@@ -1,5 +1,6 @@
 //! Logs the errors of drives, at most once a minute for each tier.
 
+use crate::stats::tier_state::absent;
 use std::fmt;
 use std::time::{Duration, Instant};
 use terrace_cache::{Cache, DriveErrors};
@@ -10,7 +11,6 @@ use tracing::error;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// What was logged, by tier.
-#[derive(Default)]
 pub(super) struct DriveErrorLog(Vec<Logged>);
 
 #[derive(Clone, Copy, Default)]
@@ -20,6 +20,14 @@ struct Logged {
 }
 
 impl DriveErrorLog {
+    /// For a server that starts; drives that are absent have a line of their own.
+    pub(super) fn new(cache: &Cache) -> Self {
+        let logged = cache.drive_errors().zip(absent(cache)).map(|((_, errors), is_absent)| {
+            if is_absent { Logged { errors, at: None } } else { Logged::default() }
+        });
+        Self(logged.collect())
+    }
+
     /// Logs what the counters have gained. Must be called several times a minute; takes no lock.
     pub(super) fn log(&mut self, cache: &Cache) {
         let now = Instant::now();

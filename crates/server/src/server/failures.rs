@@ -1,6 +1,7 @@
 //! Says in the log when a tier is given up.
 
 use super::drive_errors::action;
+use crate::stats::tier_state::is_absent;
 use terrace_cache::Cache;
 use tracing::error;
 
@@ -17,7 +18,17 @@ impl Failures {
             return;
         }
         self.tiers = cache.failures().count();
+        let tiers = cache.stats().tiers;
         for (label, why) in cache.failures() {
+            if tiers.iter().any(|tier| tier.label == label && is_absent(tier)) {
+                error!(
+                    "tier {label}: absent: {}; serving continues without it, its records are misses; {}: the tier is \
+                     empty then",
+                    why.message,
+                    action(why.class)
+                );
+                continue;
+            }
             error!(
                 "tier {label}: {}: writing failed, the tier is given up: {}; serving continues without it; {}; then \
                  restart",

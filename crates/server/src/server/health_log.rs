@@ -2,13 +2,13 @@
 //! process is lost.
 
 use super::drive_errors::action;
+use crate::stats::tier_state::absent;
 use std::mem;
 use terrace_cache::Cache;
 use terrace_device::{ErrorClass, Health};
 use tracing::{error, info};
 
 /// What was logged.
-#[derive(Default)]
 pub(super) struct HealthLog {
     /// By tier, how its drive was at the last call.
     drives: Vec<Health>,
@@ -18,6 +18,14 @@ pub(super) struct HealthLog {
 }
 
 impl HealthLog {
+    /// For a server that starts; drives that are absent have a line of their own.
+    pub(super) fn new(cache: &Cache) -> Self {
+        let drives = cache.drive_health().zip(absent(cache));
+        let drives =
+            drives.map(|((_, now), is_absent)| if is_absent { now } else { Health::Working });
+        Self { drives: drives.collect(), empty_next: Vec::new(), has_lost_state: false }
+    }
+
     /// Logs what has changed since the last call. Must be called several times a minute.
     pub(super) fn log(&mut self, cache: &Cache) {
         let has_lost_state = cache.has_lost_state();

@@ -45,6 +45,7 @@ mod slab;
 pub(crate) mod socket;
 mod stream;
 mod surplus;
+mod tier_log;
 mod turns;
 mod udp;
 mod upload;
@@ -280,14 +281,16 @@ fn maintain(shared: &Arc<Shared>) {
     let mut nap = shared.naps.begin(0);
     let mut write_policies = write_policies::WritePolicies::new(&shared.cache);
     let mut failures = failures::Failures::default();
-    let mut health = health_log::HealthLog::default();
-    let mut drive_errors = drive_errors::DriveErrorLog::default();
+    let mut health = health_log::HealthLog::new(&shared.cache);
+    let mut drive_errors = drive_errors::DriveErrorLog::new(&shared.cache);
+    let mut tiers = tier_log::TierLog::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
     let mut short_index = short_index::ShortIndex::default();
     let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
         write_policies.tell(&shared.cache);
         failures.tell(&shared.cache);
+        tiers.log(&shared.cache);
         health.log(&shared.cache);
         drive_errors.log(&shared.cache);
         drives.ask(&shared.cache);

@@ -1,6 +1,7 @@
 //! Bringing sealed records back after a start, while requests are served.
 
 use super::shared::Shared;
+use crate::stats::tier_state;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::display_count;
@@ -24,8 +25,12 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
     // The last of the threads is the one that finds nothing waiting.
     if shared.cache.recovering() == 0 && shared.tell_once() {
-        let records = shared.cache.stats().records;
+        let stats = shared.cache.stats();
         let seconds = start.elapsed().as_secs_f32();
-        info!("warm: {} records in {seconds:.2} s", display_count(records));
+        info!("warm: {} records in {seconds:.2} s", display_count(stats.records));
+        for tier in stats.tiers.iter().filter(|_| stats.tiers.len() > 1) {
+            let held = tier_state::held(tier.records, tier.live_bytes);
+            info!("tier {}: {}, {held}", tier.label, tier_state::name(tier));
+        }
     }
 }

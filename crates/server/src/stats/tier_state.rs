@@ -1,12 +1,12 @@
 //! What a tier is doing, as statistics tell it.
 
-use terrace_cache::{TierState, TierStats};
+use terrace_cache::{Cache, TierState, TierStats, display_bytes, display_count};
 
 /// The number in metrics of a tier whose drive was not there at the start; [`TierState::number`] has the others.
 const ABSENT: u64 = 6;
 
 /// Whether the server was started without the tier's drive: a drive that was opened has room.
-fn is_absent(tier: &TierStats) -> bool {
+pub(crate) fn is_absent(tier: &TierStats) -> bool {
     tier.state == TierState::Failed && tier.capacity_bytes == 0
 }
 
@@ -17,6 +17,17 @@ pub(crate) fn name(tier: &TierStats) -> &'static str {
 /// Its number in metrics.
 pub(crate) fn number(tier: &TierStats) -> u64 {
     if is_absent(tier) { ABSENT } else { tier.state.number() }
+}
+
+/// By tier, whether it is absent.
+pub(crate) fn absent(cache: &Cache) -> Vec<bool> {
+    cache.stats().tiers.iter().map(is_absent).collect()
+}
+
+/// Records and their bytes, in words.
+pub(crate) fn held(records: u64, bytes: u64) -> String {
+    let plural = if records == 1 { "" } else { "s" };
+    format!("{} record{plural} ({})", display_count(records), display_bytes(bytes))
 }
 
 /// Seconds until the tier's drain has moved everything, at the rate since it began; `None` without a drain, and while

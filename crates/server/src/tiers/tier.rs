@@ -1,6 +1,7 @@
 //! A tier as the server describes it.
 
 use super::error::Error;
+use crate::stats::tier_state;
 use serde::Deserialize;
 use std::fs;
 use terrace_cache::{display_bytes, display_count};
@@ -30,12 +31,7 @@ impl Tier {
 
     /// What it holds.
     pub(super) fn held(&self) -> String {
-        let plural = if self.records == 1 { "" } else { "s" };
-        format!(
-            "{} record{plural} ({})",
-            display_count(self.records),
-            display_bytes(self.live_bytes)
-        )
+        tier_state::held(self.records, self.live_bytes)
     }
 
     /// What it is doing, with how far its drain is and how its drive is.
