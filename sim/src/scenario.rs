@@ -1,6 +1,7 @@
 //! What a seed decides before a run begins.
 
 use crate::random::Random;
+use std::time::Duration;
 use terrace_cache::{Config, Durability, FULL_PERCENT, Tuning, WritePolicy, WriteRate};
 
 /// Kinds of trouble that a run meets.
@@ -277,6 +278,15 @@ impl Scenario {
             true => self.memory_bytes * Random::new(self.hash_seed ^ step).pick(&[2, 3, 4, 8]) / 2,
             false => self.memory_bytes,
         }
+    }
+
+    /// The time that a drive says it takes to write a MiB, in the run that starts at `step`; zero where it says nothing.
+    pub(crate) fn pace_at(&self, step: u64, drive: usize) -> Duration {
+        if !Random::new(self.hash_seed.rotate_left(29)).one_in(3) {
+            return Duration::ZERO;
+        }
+        let mut random = Random::new(self.hash_seed ^ step.rotate_left(32) ^ drive as u64);
+        Duration::from_millis(random.pick(&[0, 1, 1, 10, 100, 1000]))
     }
 
     pub(crate) fn is_strict(&self) -> bool {

@@ -138,6 +138,9 @@ impl World {
         let mut config = self.cx.scenario.config();
         config.memory_bytes = self.cx.scenario.memory_bytes_at(self.cx.step);
         let is_below = self.cx.scenario.is_ladder;
+        for (at, device) in self.cx.devices.iter().enumerate() {
+            device.claim_pace(self.cx.scenario.pace_at(self.cx.step, at));
+        }
         let tier = |device: &Arc<SimDevice>| Tier {
             device: Arc::clone(device) as Arc<dyn Drive>,
             is_below,

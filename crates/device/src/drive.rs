@@ -76,6 +76,10 @@ pub trait Drive: Send + Sync {
     fn unresponsive_for(&self) -> Duration {
         Duration::ZERO
     }
+    /// The time that a large write takes per MiB, smoothed over the last ones; `None` where it was not measured yet.
+    fn write_pace(&self) -> Option<Duration> {
+        self.monitor().and_then(Monitor::write_pace)
+    }
     /// Where transfers record errors, those of workers too; `None` where nothing is recorded.
     fn monitor(&self) -> Option<&Monitor> {
         None

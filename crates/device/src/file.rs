@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Instant;
 
 /// A regular file or a block device, exclusively ours while it is open.
 ///
@@ -84,7 +85,12 @@ impl Drive for FileDevice {
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
         self.geometry.check(offset, buf.len())?;
-        self.monitor.record(Direction::Write, self.file.write_all_at(buf, offset))
+        let begun = Instant::now();
+        let written = self.file.write_all_at(buf, offset);
+        if written.is_ok() {
+            self.monitor.record_pace(buf.len(), begun.elapsed());
+        }
+        self.monitor.record(Direction::Write, written)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -9,6 +9,11 @@ use std::time::{Duration, Instant};
 /// How long a transfer is waited for. A drive that has one under way for longer is unresponsive.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
+/// From so many bytes on a write is large: it shows how fast a drive writes.
+const LARGE: usize = 64 << 10;
+/// The pace of writes is smoothed over about so many.
+const PACES: u64 = 8;
+
 /// How a drive is at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Health {
@@ -69,6 +74,8 @@ pub struct Monitor {
     opened: Instant,
     /// Milliseconds since `opened` at which the oldest unanswered transfer began, plus 1; 0 while there is none.
     unanswered_since: AtomicU64,
+    /// Nanoseconds that a large write takes per MiB, smoothed; 0 before the first.
+    write_pace: AtomicU64,
     /// Whether `refusal` is there.
     refuses: AtomicBool,
     /// Guards the last error of a drive that is read-only or gone. No other lock is taken under it.
@@ -81,6 +88,7 @@ impl Default for Monitor {
             counts: Default::default(),
             opened: Instant::now(),
             unanswered_since: AtomicU64::new(0),
+            write_pace: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             refusal: Mutex::new(None),
         }
@@ -106,6 +114,33 @@ impl Monitor {
     /// Errors since the drive was opened.
     pub fn errors(&self) -> ErrorCounts {
         ErrorCounts([0, 1, 2, 3, 4, 5].map(|at: usize| self.counts[at].load(Ordering::Relaxed)))
+    }
+
+    /// The time that a large write takes per MiB, smoothed over the last ones; `None` before the first.
+    pub fn write_pace(&self) -> Option<Duration> {
+        let nanos = self.write_pace.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+
+    pub(crate) fn set_pace(&self, pace: Duration) {
+        let nanos = u64::try_from(pace.as_nanos()).unwrap_or(u64::MAX);
+        self.write_pace.store(nanos, Ordering::Relaxed);
+    }
+
+    /// Records how long a write of so many bytes took. Short ones say more of a drive's latency than of its speed.
+    pub(crate) fn record_pace(&self, bytes: usize, took: Duration) {
+        if bytes < LARGE {
+            return;
+        }
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let pace = (u128::from(took) << 20) / bytes as u128;
+        let pace = u64::try_from(pace).unwrap_or(u64::MAX).max(1);
+        let smooth = |before: u64| match before {
+            0 => pace,
+            _ => before - before / PACES + pace / PACES,
+        };
+        // Of two writes at the same time one may say nothing.
+        self.write_pace.store(smooth(self.write_pace.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 
     /// Records how a transfer went, and returns it.

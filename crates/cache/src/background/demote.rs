@@ -113,7 +113,7 @@ fn choose(
 ) -> Option<Plan> {
     let (shard, shared) = (&engine.shards()[victim.shard], engine.shared());
     let tier = shard.segments().slot(victim.sealed.number).tier;
-    let below = shared.slots().roomiest(below)?;
+    let below = shared.slots().next_on(below)?;
     let numbers = {
         let locked = shard.lock(shared, guard);
         let is_busy = locked.state().growing().is_some() || locked.state().recovering().is_some();

@@ -10,7 +10,7 @@ use crate::background::admission::may_write;
 use crate::background::demote::{LEFTOVER_MAX, deal, needed};
 use crate::background::drop_segment::purge;
 use crate::background::merge::room_of_one;
-use crate::background::reclaim::{self, Keeps, Victim};
+use crate::background::reclaim::{self, Keeps, Sources, Victim};
 use crate::background::relocate::{Job, Space};
 use crate::engine::{Engine, fullness};
 use crate::platform::quiesce::{Guard, Reader};
@@ -99,14 +99,16 @@ impl Drains {
             }
             // Its write budget allows it later.
             Found::Room(_) => Next::Nothing,
-            Found::Soon(level) => match reclaim::choose(engine, shards, level, false) {
-                Some(victim) => {
-                    self.reclaimed += 1;
-                    Next::Reclaim(level, victim)
+            Found::Soon(level) => {
+                match reclaim::choose(engine, shards, &Sources::on(engine, level), false) {
+                    Some(victim) => {
+                        self.reclaimed += 1;
+                        Next::Reclaim(level, victim)
+                    }
+                    // Other partitions have segments there.
+                    None => Next::Nothing,
                 }
-                // Other partitions have segments there.
-                None => Next::Nothing,
-            },
+            }
             Found::Nowhere if may_drop => drop_oldest(engine, shards, victim, store.level()),
             Found::Nowhere => {
                 store.drain().note_room(false);
@@ -142,7 +144,7 @@ impl Drains {
         let below = slots.levels().filter(|level| *level > own);
         for level in std::iter::once(own).chain(below).chain((0..own).rev()) {
             let has_room = may_drop || fullness::has_room_on(engine, level, bytes);
-            let Some(tier) = slots.roomiest(level).filter(|_| has_room) else { continue };
+            let Some(tier) = slots.next_on(level).filter(|_| has_room) else { continue };
             let kept = fullness::places_kept_free(engine, level);
             let segments = slots.free_on(level).saturating_sub(kept);
             if segments > 0 {
@@ -173,7 +175,7 @@ fn is_being_drained(tier: &TierStore) -> bool {
 /// The segment to reclaim when records must go: the oldest of the level, or of the tier that is drained.
 fn drop_oldest(engine: &Engine, shards: Range<usize>, drained: Victim, level: u16) -> Next {
     let drained = Victim { keeps: Keeps::Used, ..drained };
-    let other = reclaim::choose(engine, shards, level, true);
+    let other = reclaim::choose(engine, shards, &Sources::on(engine, level), true);
     let is_older = |other: &Victim| age(engine, other) < age(engine, &drained);
     Next::Reclaim(level, other.filter(is_older).unwrap_or(drained))
 }

@@ -9,7 +9,7 @@ use crate::background::expiry::Expiry;
 use crate::background::gain::Round;
 use crate::background::grow::{Growth, Pressure, Refused};
 use crate::background::pick::Wanted;
-use crate::background::reclaim::{Keeps, PutOff, Victim};
+use crate::background::reclaim::{Keeps, PutOff, Sources, Victim};
 use crate::background::reconcile::Reconciliation;
 use crate::background::relocate::Space;
 use crate::background::round::round;
@@ -21,6 +21,7 @@ use crate::background::{
 use crate::engine::{Engine, drain, durability, fullness, limit, lost};
 use crate::platform::quiesce::{Guard, Reader};
 use crate::tiers::ladder::OUTPUTS_MAX;
+use crate::tiers::slots::TierStore;
 use std::ops::Range;
 use terrace_device::AlignedBuf;
 
@@ -194,13 +195,19 @@ impl Maintenance {
     }
 
     /// Reclaims a segment before its slot is needed if a log has slots for few more tombstones: these count until their
-    /// segment is reclaimed.
+    /// segment is reclaimed; and on a tier where no slot is left for its log, however many others of its level have.
     fn keep_logs_short(&mut self, engine: &Engine, guard: Guard<'_>, now: u32) -> bool {
         let slots = engine.shared().slots();
-        let mut logs = engine.shared().logs().iter().zip(slots.tiers());
-        let long = logs.find(|(log, tier)| tier.works() && log.is_long(slots));
-        let Some((_, tier)) = long else { return false };
-        self.take_back_oldest((tier.level(), false), engine, guard, now)
+        let is_starved = |tier: &TierStore| tier.takes_segments() && tier.has_used_log_reserve();
+        let mut tiers = slots.tiers().iter().zip(engine.shared().logs()).enumerate();
+        let found =
+            tiers.find(|(_, (tier, log))| is_starved(tier) || tier.works() && log.is_long(slots));
+        let Some((at, (tier, _))) = found else { return false };
+        let sources = match is_starved(tier) {
+            true => Sources::only(engine, at),
+            false => Sources::on(engine, tier.level()),
+        };
+        self.take_back_oldest((tier.level(), &sources, false), engine, guard, now)
     }
 
     fn keep_places_free_on(
@@ -217,7 +224,7 @@ impl Maintenance {
         }
         self.rounds.resize(self.rounds.len().max(usize::from(level) + 1), Round::default());
         let round = &mut self.rounds[usize::from(level)];
-        let is_enough = slots.free_on(level) >= fullness::places_kept_free(engine, level);
+        let is_enough = fullness::has_places(engine, level);
         round.turn(engine, level, is_enough);
         if is_enough {
             return false;
@@ -238,7 +245,8 @@ impl Maintenance {
                 return false;
             }
         }
-        self.take_back_oldest((level, is_fruitless), engine, guard, now)
+        let sources = Sources::short_on(engine, level);
+        self.take_back_oldest((level, &sources, is_fruitless), engine, guard, now)
     }
 
     /// Reclaims a segment of some shards, on the last level where they have one.
@@ -254,7 +262,8 @@ impl Maintenance {
             let is_full = is_full(engine, level, false);
             // Where the index has no room, demoting live records would free none.
             let goes = is_full || fullness::may_drop(engine);
-            let victim = reclaim::choose(engine, shards.clone(), level, goes);
+            let sources = Sources::on(engine, level);
+            let victim = reclaim::choose(engine, shards.clone(), &sources, goes);
             victim.is_some_and(|victim| {
                 self.take_back_one((level, is_full), engine, guard, victim, now)
             })
@@ -295,17 +304,17 @@ impl Maintenance {
     /// records there gains nothing.
     fn take_back_oldest(
         &mut self,
-        (level, is_crowded): (u16, bool),
+        (level, sources, is_crowded): (u16, &Sources, bool),
         engine: &Engine,
         guard: Guard<'_>,
         now: u32,
     ) -> bool {
         let is_full = is_full(engine, level, is_crowded);
-        let victim = reclaim::choose(engine, self.shards.clone(), level, is_full);
+        let victim = reclaim::choose(engine, self.shards.clone(), sources, is_full);
         let Some(victim) = victim else { return false };
         if is_full
             && reclaim::is_alive(engine, victim)
-            && !self.turn.has_come(engine, level, victim)
+            && !self.turn.has_come(engine, sources, victim)
         {
             return false;
         }

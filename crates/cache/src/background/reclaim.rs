@@ -10,7 +10,7 @@ use crate::background::{drop_segment, listing, reconcile};
 use crate::dram::lane::Lane;
 use crate::dram::memory::Stamp;
 use crate::dram::resident::mark;
-use crate::engine::{Engine, chunks};
+use crate::engine::{Engine, chunks, fullness};
 use crate::index::deferred::Glance;
 use crate::platform::quiesce::Guard;
 use crate::records::key::Name;
@@ -20,6 +20,7 @@ use crate::segments::spans::each_record;
 use crate::shard::{Asker, Locked, NoBlock, Shard};
 use crate::shared::observer::Reclaim;
 use crate::stats::counters::count;
+use crate::tiers::slots::TierStore;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -53,12 +54,60 @@ pub(crate) enum Keeps {
     UsedThatFits,
 }
 
-/// The segment of a tier level to reclaim next: one without live records if there is one; else the oldest when the
-/// level is `full`, or the emptiest.
+/// The tiers whose segments are considered. The slot of a segment on a failed drive is no gain, and the segment may
+/// still be read; a segment on an unresponsive drive can't be reclaimed, and those of a tier that is drained are moved
+/// away ([`crate::background::drain`]).
+pub(crate) struct Sources {
+    /// By tier.
+    is_one: Vec<bool>,
+}
+
+impl Sources {
+    /// Those of a level.
+    pub(crate) fn on(engine: &Engine, level: u16) -> Self {
+        Self::of(engine, |_, tier| tier.level() == level)
+    }
+
+    /// Those of a level that lack free places; all if none does.
+    pub(crate) fn short_on(engine: &Engine, level: u16) -> Self {
+        let is_short =
+            |tier: &TierStore| tier.level() == level && !fullness::has_ample_places(engine, tier);
+        let short = Self::of(engine, |_, tier| is_short(tier));
+        if short.is_one.contains(&true) { short } else { Self::on(engine, level) }
+    }
+
+    /// One tier.
+    pub(crate) fn only(engine: &Engine, tier: usize) -> Self {
+        Self::of(engine, |at, _| at == tier)
+    }
+
+    fn of(engine: &Engine, is_meant: impl Fn(usize, &TierStore) -> bool) -> Self {
+        let tiers = engine.shared().slots().tiers().iter().enumerate();
+        let is_one = |(at, tier): (usize, &TierStore)| is_meant(at, tier) && tier.takes_segments();
+        Self { is_one: tiers.map(is_one).collect() }
+    }
+
+    /// The segments of some shards on these tiers, each with the number of its shard.
+    pub(crate) fn segments(
+        &self,
+        engine: &Engine,
+        shards: Range<usize>,
+    ) -> impl Iterator<Item = (usize, Sealed)> {
+        shards.flat_map(move |shard| {
+            let segments = engine.shards()[shard].segments();
+            let is_on =
+                |sealed: &Sealed| self.is_one[usize::from(segments.slot(sealed.number).tier)];
+            segments.iter().filter(is_on).map(move |sealed| (shard, sealed))
+        })
+    }
+}
+
+/// The segment to reclaim next: one without live records if there is one; else the oldest when the level is `full`, or
+/// the emptiest.
 pub(crate) fn choose(
     engine: &Engine,
     shards: Range<usize>,
-    level: u16,
+    sources: &Sources,
     full: bool,
 ) -> Option<Victim> {
     let rank = |victim: &Victim| {
@@ -71,28 +120,10 @@ pub(crate) fn choose(
         }
     };
     let keeps = if full { Keeps::Used } else { Keeps::All };
-    segments_on(engine, shards, level)
+    sources
+        .segments(engine, shards)
         .map(|(shard, sealed)| Victim { shard, sealed, keeps })
         .min_by_key(rank)
-}
-
-/// The segments of some shards with slots on a level that can be freed, each with the number of its shard. The slot of
-/// a segment on a failed drive is no gain, and the segment may still be read; a segment on an unresponsive drive can't
-/// be reclaimed, and those of a tier that is drained are moved away ([`crate::background::drain`]).
-pub(crate) fn segments_on(
-    engine: &Engine,
-    shards: Range<usize>,
-    level: u16,
-) -> impl Iterator<Item = (usize, Sealed)> {
-    let tiers = engine.shared().slots().tiers().iter();
-    let is_gain: Vec<_> =
-        tiers.map(|tier| tier.level() == level && tier.takes_segments()).collect();
-    shards.flat_map(move |shard| {
-        let segments = engine.shards()[shard].segments();
-        let is_gain = is_gain.clone();
-        let is_on = move |sealed: &Sealed| is_gain[usize::from(segments.slot(sealed.number).tier)];
-        segments.iter().filter(is_on).map(move |sealed| (shard, sealed))
-    })
 }
 
 /// Whether a segment has live records.

@@ -4,7 +4,7 @@
 //! whole level. So a partition with an oldest segment that is much younger than the oldest of the level lets the
 //! partition with that one go first.
 
-use crate::background::reclaim::{Victim, segments_on};
+use crate::background::reclaim::{Sources, Victim};
 use crate::engine::Engine;
 
 /// A segment may be reclaimed if at most a 64th of the level's segments is older.
@@ -23,10 +23,10 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Whether the oldest segment of the partition is old enough within the level, or it has waited long enough.
-    pub(crate) fn has_come(&mut self, engine: &Engine, level: u16, victim: Victim) -> bool {
+    pub(crate) fn has_come(&mut self, engine: &Engine, sources: &Sources, victim: Victim) -> bool {
         let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
         let age = engine.shards()[victim.shard].segments().age(victim.sealed.number);
-        for other in ages(engine, level) {
+        for other in ages(engine, sources) {
             all += 1;
             older += usize::from(other < age);
             oldest = oldest.min(other);
@@ -43,9 +43,9 @@ impl Turn {
     }
 }
 
-/// Ages of all segments of a level with live records.
-fn ages(engine: &Engine, level: u16) -> impl Iterator<Item = u64> {
-    segments_on(engine, 0..engine.shards().len(), level).filter_map(|(shard, sealed)| {
+/// Ages of all segments of some tiers with live records.
+fn ages(engine: &Engine, sources: &Sources) -> impl Iterator<Item = u64> {
+    sources.segments(engine, 0..engine.shards().len()).filter_map(|(shard, sealed)| {
         let segments = engine.shards()[shard].segments();
         let is_alive = segments.usage(sealed.number).live_records() > 0;
         is_alive.then(|| segments.age(sealed.number))

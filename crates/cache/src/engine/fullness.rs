@@ -4,6 +4,7 @@ use crate::config::FULL_PERCENT;
 use crate::dram::lane::Lane;
 use crate::engine::Engine;
 use crate::stats::counters::TierCounters;
+use crate::tiers::slots::TierStore;
 use std::sync::atomic::Ordering;
 
 /// Percent of DRAM that is left to open blocks and to work in progress, without tiers.
@@ -13,6 +14,32 @@ const WORKING_PERCENT: u64 = 4;
 pub(crate) fn places_kept_free(engine: &Engine, level: u16) -> u32 {
     let slots = engine.shared.slots();
     (slots.total_on(level) / 200).max(2) + slots.places_to_move_into(level)
+}
+
+/// Free places that a tier keeps, times its share of those of its level, beyond which it can spare some.
+const AMPLE: u64 = 4;
+
+/// Whether a tier has so many free places that no segment there needs to be reclaimed for more.
+pub(crate) fn has_ample_places(engine: &Engine, tier: &TierStore) -> bool {
+    tier.free() >= ample_places(engine, tier)
+}
+
+fn ample_places(engine: &Engine, tier: &TierStore) -> u32 {
+    let kept = u64::from(places_kept_free(engine, tier.level()));
+    let all = u64::from(engine.shared.slots().total_on(tier.level()).max(1));
+    ((AMPLE * kept * u64::from(tier.segments())).div_ceil(all) as u32).max(2)
+}
+
+/// Whether a tier level has the free places that it keeps. Those of a tier with ample ones do not make up for what the
+/// others lack; those of a slow one do not while records wait in DRAM.
+pub(crate) fn has_places(engine: &Engine, level: u16) -> bool {
+    let slots = engine.shared.slots();
+    let must_be_fast = engine.shared.is_short_of_buffers();
+    let free = slots.on(level).map(|(at, tier)| match must_be_fast && slots.is_slow(at as u16) {
+        true => 0,
+        false => tier.free().min(ample_places(engine, tier)),
+    });
+    free.sum::<u32>() >= places_kept_free(engine, level)
 }
 
 /// Whether a segment may be sealed that is not sealed to free DRAM. If not, free slots are fewer than

@@ -5,5 +5,6 @@ pub(crate) mod drain;
 pub(crate) mod ladder;
 pub(crate) mod ledger;
 pub(crate) mod roster;
+pub(crate) mod shares;
 pub(crate) mod slots;
 pub(crate) mod superblock;

@@ -93,6 +93,11 @@ impl TierStore {
         self.free_count.load(Ordering::Relaxed).saturating_sub(LOG_RESERVE)
     }
 
+    /// Whether its log has taken the place that is kept for it.
+    pub(crate) fn has_used_log_reserve(&self) -> bool {
+        self.free_count.load(Ordering::Relaxed) < LOG_RESERVE
+    }
+
     /// The first that is free, if more than `left` are.
     fn take(&self, left: u32) -> Option<u64> {
         let mut free = lock(&self.free);
@@ -124,6 +129,8 @@ impl TierStore {
 /// All tiers.
 pub(crate) struct Slots {
     pub(super) tiers: Vec<TierStore>,
+    /// Counts segments: tiers take turns, see [`Slots::next`].
+    pub(super) turn: AtomicU32,
     counters: Arc<Counters>,
 }
 
@@ -187,7 +194,7 @@ impl Slots {
                 drain: Drain::default(),
             }
         });
-        Self { tiers: tiers.collect(), counters }
+        Self { tiers: tiers.collect(), turn: AtomicU32::new(0), counters }
     }
 
     /// Bytes of each segment of a tier.
@@ -212,41 +219,11 @@ impl Slots {
         offset(slot, self.segment_bytes_on(tier))
     }
 
-    /// Takes a free place on the tier that [`Slots::next`] names.
-    pub(crate) fn take(&self) -> Option<SlotId> {
-        self.take_on(self.next()?)
-    }
-
-    /// The tier that the next segment is written to: the roomiest of the highest level that has places to
-    /// spare and whose write budget is not spent; where there is none, the roomiest that can be had.
-    pub(crate) fn next(&self) -> Option<u16> {
-        let to_spare = |level: &u16| self.free_on(*level) > self.places_to_move_into(*level);
-        let spared = self.levels().filter(to_spare).filter_map(|level| self.roomiest(level));
-        let is_spent = |tier: &u16| self.tiers[usize::from(*tier)].is_spent.load(Ordering::Relaxed);
-        let mut unspent = spared.filter(|tier| !is_spent(tier));
-        unspent.next().or_else(|| self.roomiest_of(|_| true))
-    }
-
-    /// The working tier of a level that has most free places for its size; one whose write budget is spent
-    /// only if there is no other.
-    pub(crate) fn roomiest(&self, level: u16) -> Option<u16> {
-        self.roomiest_of(|tier| tier.level == level)
-    }
-
-    fn roomiest_of(&self, is_meant: impl Fn(&TierStore) -> bool) -> Option<u16> {
-        let working = self.tiers.iter().enumerate();
-        let takes = |tier: &TierStore| is_meant(tier) && tier.takes_segments() && tier.free() > 0;
-        let working = working.filter(|(_, tier)| takes(tier));
-        let share =
-            |tier: &TierStore| u64::from(tier.free()) * 1000 / u64::from(tier.segments.max(1));
-        let rank = |tier: &TierStore| (!tier.is_spent.load(Ordering::Relaxed), share(tier));
-        working.max_by_key(|(_, tier)| rank(tier)).map(|(at, _)| at as u16)
-    }
-
     /// Takes a place for a segment on this tier, unless it is drained.
     pub(crate) fn take_on(&self, tier: u16) -> Option<SlotId> {
         let store = &self.tiers[usize::from(tier)];
         let offset = if store.drain.is_any() { None } else { store.take(LOG_RESERVE) }?;
+        self.turn.fetch_add(1, Ordering::Relaxed);
         Some(SlotId { tier, offset })
     }
 

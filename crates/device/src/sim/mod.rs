@@ -146,6 +146,11 @@ impl SimDevice {
         Self { is_synchronous: true, ..self }
     }
 
+    /// Says from here on that large writes take `pace` per MiB, see [`Drive::write_pace`].
+    pub fn claim_pace(&self, pace: Duration) {
+        self.monitor.set_pace(pace);
+    }
+
     /// Adds a fault behind those that were added before.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.add(fault);

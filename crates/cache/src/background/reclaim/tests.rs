@@ -96,7 +96,7 @@ fn reclaim_decides_once_whether_records_may_be_dropped() {
     let (cache, drive) = open();
     store(&cache, 0..1000);
     let engine = &cache.engine();
-    let victim = choose(engine, 0..1, 0, true).expect("some were sealed");
+    let victim = choose(engine, 0..1, &Sources::on(engine, 0), true).expect("some were sealed");
     // All are their key's only record. Some may be deferred under another key's name with the same bucket and
     // fingerprint, and do not count as live until that is reconciled.
     let records = engine.shards()[0].segments().usage(victim.sealed.number).records();
@@ -119,7 +119,7 @@ fn relocation_that_waits_for_a_drive_holds_no_memory_back() {
     store(&cache, 0..4000);
     store(&cache, (0..4000).filter(|n| n % 4 > 0));
     let engine = &cache.engine();
-    let victim = choose(engine, 0..1, 0, false).expect("some were sealed");
+    let victim = choose(engine, 0..1, &Sources::on(engine, 0), false).expect("some were sealed");
     let waits = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waits);
     drive.begin(&cache, move |cache| {
