@@ -92,6 +92,11 @@ impl Connection {
         })
     }
 
+    /// Reads from one more drive, with the next number.
+    pub(crate) fn attach(&mut self, device: Arc<dyn Drive>) {
+        self.queue.attach(device);
+    }
+
     /// Nothing is borrowed, and nothing is done for a while.
     pub(crate) fn park(&mut self) {
         self.session.park();

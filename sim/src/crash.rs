@@ -42,6 +42,8 @@ pub(crate) struct CrashPlan {
     blow: Cell<Blow>,
     seed: Cell<u64>,
     remains: RefCell<Option<Remains>>,
+    /// Drives that came since the plan was made.
+    joined: RefCell<Vec<Arc<SimDevice>>>,
     has_struck: Cell<bool>,
 }
 
@@ -52,6 +54,7 @@ impl CrashPlan {
             blow: Cell::new(Blow::Process { state_is_lost: false }),
             seed: Cell::new(0),
             remains: RefCell::new(None),
+            joined: RefCell::default(),
             has_struck: Cell::new(false),
         }
     }
@@ -63,6 +66,12 @@ impl CrashPlan {
         self.seed.set(random.next());
         self.has_struck.set(false);
         *self.remains.borrow_mut() = None;
+        self.joined.borrow_mut().clear();
+    }
+
+    /// The drive is there, too, when the crash comes.
+    pub(crate) fn join(&self, device: Arc<SimDevice>) {
+        self.joined.borrow_mut().push(device);
     }
 
     pub(crate) fn has_struck(&self) -> bool {
@@ -78,7 +87,8 @@ impl CrashPlan {
         let left = self.countdown.get();
         self.countdown.set(left.saturating_sub(1));
         if left == 1 {
-            self.strike(moment, devices, kept);
+            let all = [devices, self.joined.borrow().as_slice()].concat();
+            self.strike(moment, &all, kept);
         }
     }
 

@@ -1,9 +1,40 @@
-//! Tiers that are drained, drained no more, and removed while the cache runs.
+//! Tiers that are added, drained, drained no more, and removed while the cache runs.
 
+use crate::connection::Connection;
 use crate::context::Context;
-use crate::members::Members;
+use crate::members::{Members, new_drive};
 use std::sync::Arc;
-use terrace_cache::{Cache, DrainMode, Remove};
+use terrace_cache::{Cache, DrainMode, NewTier, Remove, WriteRate};
+use terrace_device::Drive;
+
+/// Adds a new drive.
+pub(crate) fn join(
+    cache: &Arc<Cache>,
+    connections: &mut [Connection],
+    cx: &mut Context,
+    members: &mut Members,
+) {
+    if !members.have_room() {
+        return;
+    }
+    let unit = members.plug_in();
+    let device = Arc::new(new_drive(&cx.scenario, unit, &mut cx.random));
+    cx.crash.join(Arc::clone(&device));
+    cx.devices.push(Arc::clone(&device));
+    let drive = device as Arc<dyn Drive>;
+    connections.iter_mut().for_each(|connection| connection.attach(Arc::clone(&drive)));
+    let tier = NewTier { device: drive, write_rate: WriteRate::Unlimited, may_overwrite: false };
+    let joined = cache.join(&tier);
+    cx.note("adds a tier", unit as u64, joined.is_ok().into());
+    match joined {
+        _ if cx.crash.has_struck() => members.die_in_a_join(unit),
+        Ok(_) => {
+            cx.tally.joins += 1;
+            members.join(unit);
+        }
+        Err(_) => {}
+    }
+}
 
 /// Drains a tier, cancels that, or removes a tier.
 pub(crate) fn manage(cache: &Arc<Cache>, cx: &mut Context, members: &mut Members) {

@@ -73,6 +73,8 @@ pub struct Tally {
     pub crashes: u64,
     /// Clean stops that came to their end.
     pub clean_stops: u64,
+    /// Tiers that were added while the cache ran.
+    pub joins: u64,
     /// Tiers that were removed.
     pub removals: u64,
     /// Starts that found nothing usable.
@@ -99,6 +101,7 @@ impl Tally {
             (&mut self.reads, other.reads),
             (&mut self.crashes, other.crashes),
             (&mut self.clean_stops, other.clean_stops),
+            (&mut self.joins, other.joins),
             (&mut self.removals, other.removals),
             (&mut self.cold_starts, other.cold_starts),
             (&mut self.held, other.held),

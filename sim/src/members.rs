@@ -135,6 +135,41 @@ impl Members {
         runs[run].members.iter().for_each(|&unit| units[unit].run = run);
     }
 
+    /// Whether a machine can have one more drive.
+    pub(crate) fn have_room(&self) -> bool {
+        self.present.len() < 6 && self.units.len() < DRIVES_MAX
+    }
+
+    /// A new drive is in the machine, as its last tier; returns its unit. It is no member yet.
+    pub(crate) fn plug_in(&mut self) -> usize {
+        let unit = self.units.len();
+        self.units.push(Unit { device: None, run: 0, is_doubtful: true });
+        self.present.push(unit);
+        unit
+    }
+
+    /// The last tier was added: all go on as another run.
+    pub(crate) fn join(&mut self, unit: usize) {
+        self.runs.push(self.with(unit));
+        let run = self.runs.len() - 1;
+        let Self { units, runs, .. } = self;
+        runs[run].complete.insert(unit);
+        runs[run].members.iter().for_each(|&unit| units[unit].run = run);
+        units[unit].is_doubtful = false;
+    }
+
+    /// The run ended while a tier was added.
+    pub(crate) fn die_in_a_join(&mut self, unit: usize) {
+        self.doubtful.push(self.with(unit));
+    }
+
+    /// The last run with one more drive.
+    fn with(&self, unit: usize) -> Run {
+        let last = self.last();
+        let members = &last.members | &BTreeSet::from([unit]);
+        Run { members, complete: last.complete.clone(), before: self.runs.len() - 1 }
+    }
+
     /// The run ended while a tier was removed.
     pub(crate) fn die_in_a_removal(&mut self, tier: usize) {
         self.doubtful.push(self.without(tier));

@@ -171,7 +171,8 @@ impl Scenario {
         self.trouble.old_drives = false;
         self.trouble.crashes = self.trouble.crashes.max(own.within(2, 8));
         let drives = own.within(2, 4) as usize;
-        let logs = drives.saturating_sub(self.tiers.len()) as u64 * (256 << 10);
+        // Two more may be added while the cache runs.
+        let logs = (drives + 2).saturating_sub(self.tiers.len()) as u64 * (256 << 10);
         self.memory_bytes += logs;
         let before: u64 = self.tiers.iter().copied().map(u64::from).sum();
         self.tiers = (0..drives).map(|at| self.tiers[at % self.tiers.len()]).collect();

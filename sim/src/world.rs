@@ -3,7 +3,7 @@
 use crate::connection::Connection;
 use crate::context::Context;
 use crate::crash::{Blow, CrashPlan, Kept, Remains};
-use crate::drains::manage;
+use crate::drains::{join, manage};
 use crate::fault;
 use crate::look::{held_by, peek};
 use crate::members::{Expected, Members, WitnessFile, new_drive};
@@ -43,8 +43,8 @@ pub(crate) struct World {
     thrift: Thrift,
     /// No start came to its end so far.
     is_unused: bool,
-    /// The run ended while a tier was removed.
-    died_in_a_removal: bool,
+    /// The run ended while a tier was added or removed.
+    died_in_a_change: bool,
 }
 
 /// Keys whose records a cache held when it ended.
@@ -106,7 +106,7 @@ impl World {
             old: None,
             thrift,
             is_unused: true,
-            died_in_a_removal: false,
+            died_in_a_change: false,
         })
     }
 
@@ -281,8 +281,11 @@ impl World {
             return;
         }
         if cx.scenario.trouble.moves && cx.random.one_in(300) {
-            manage(&life.cache, cx, &mut self.members);
-            self.died_in_a_removal = cx.crash.has_struck();
+            match cx.random.one_in(4) {
+                true => join(&life.cache, &mut life.connections, cx, &mut self.members),
+                false => manage(&life.cache, cx, &mut self.members),
+            }
+            self.died_in_a_change = cx.crash.has_struck();
             return;
         }
         if cx.random.one_in(cx.scenario.flush) {
@@ -370,8 +373,8 @@ impl World {
         let is_strict = cx.scenario.is_strict();
         let has_tiers = !cx.devices.is_empty();
         // A start that died while it put its roster in force: had it found nothing, there is nothing yet.
-        let is_half_started = moment.starts_with("roster: ") && !self.died_in_a_removal;
-        self.died_in_a_removal = false;
+        let is_half_started = moment.starts_with("roster: ") && !self.died_in_a_change;
+        self.died_in_a_change = false;
         let found_nothing = cx.tally.crashes == 1
             || self.is_unused
             || zombie.as_ref().is_none_or(|life| life.cache.is_cold());

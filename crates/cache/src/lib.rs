@@ -67,6 +67,7 @@ pub use config::note::{Note, display_bytes, display_count};
 pub use config::witness::Witness;
 pub use config::{Config, Durability, FULL_PERCENT, OnMismatch, Tier, Tuning, WriteRate};
 pub use engine::drain::{DrainError, Remove, RemoveError};
+pub use engine::join::{JoinError, NewTier};
 pub use engine::limit::LimitError;
 pub use facade::cache::Cache;
 pub use facade::dump::Dump;

@@ -2,150 +2,16 @@
 
 mod common;
 
+use common::fleet::{DRIVE, End, Fleet, InMemory, RECORDS, state};
 use common::machine::{config, key, value};
 use common::{Client, RamDevice};
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use terrace_cache::{
-    Config, DrainError, DrainMode, Durability, Remove, RemoveError, StateFile, TierState,
-    TierStats, Witness,
-};
-use terrace_device::Drive;
-
-const DRIVE: usize = 4 << 20;
-/// Fill a fourth of each of three drives.
-const RECORDS: u64 = 12_000;
-
-/// A witness in memory that may refuse writes.
-#[derive(Default)]
-struct InMemory {
-    bytes: Mutex<Option<Vec<u8>>>,
-    refuses: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no test panics under it")
-}
-
-impl Witness for InMemory {
-    fn read(&self) -> io::Result<Option<Vec<u8>>> {
-        Ok(lock(&self.bytes).clone())
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        if self.refuses.load(Ordering::Relaxed) {
-            return Err(io::Error::other("injected"));
-        }
-        *lock(&self.bytes) = Some(bytes.to_vec());
-        Ok(())
-    }
-}
-
-/// Drives and a cache on them that has `RECORDS` records of version 1.
-struct Machine {
-    drives: Vec<Arc<RamDevice>>,
-    state: Arc<StateFile>,
-    witness: Option<Arc<InMemory>>,
-    boot: u8,
-    config: Config,
-    client: Client,
-}
-
-impl Machine {
-    fn with(drives: &[usize], records: u64, change: impl Fn(&mut Config)) -> Self {
-        let drives: Vec<_> = drives.iter().map(|&bytes| RamDevice::new(bytes)).collect();
-        let mut config = config();
-        change(&mut config);
-        let mut machine = Self::start(drives, state(), None, 1, config);
-        for n in 0..records {
-            assert!(machine.client.set(&key(n), &value(n, 1)));
-        }
-        machine.client.settle();
-        machine
-    }
-
-    fn filled() -> Self {
-        Self::with(&[DRIVE; 3], RECORDS, |_| ())
-    }
-
-    fn start(
-        drives: Vec<Arc<RamDevice>>,
-        state: Arc<StateFile>,
-        witness: Option<Arc<InMemory>>,
-        boot: u8,
-        config: Config,
-    ) -> Self {
-        let with_state = Config {
-            state: Some(Arc::clone(&state)),
-            witness: witness.clone().map(|witness| witness as Arc<dyn Witness>),
-            boot: [boot; 16],
-            ..config.clone()
-        };
-        let tiers = drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Drive>).collect();
-        let client = Client::open(with_state, tiers);
-        while client.cache.recover() {}
-        Self { drives, state, witness, boot, config, client }
-    }
-
-    /// The next start, with these drives, after a clean stop and a reboot, a kill, or a loss of power.
-    fn again(&self, end: End, drives: &[usize]) -> Self {
-        if end == End::Stop {
-            assert!(self.client.cache.close(self.client.now, &|| true));
-        }
-        let (state, boot) = match end {
-            End::Kill => (Arc::new(self.state.snapshot().expect("memory")), self.boot),
-            End::Stop | End::Power => (state(), self.boot + 1),
-        };
-        let drives = drives.iter().map(|&drive| self.drives[drive].copy()).collect();
-        Self::start(drives, state, self.witness.clone(), boot, self.config.clone())
-    }
-
-    fn tiers(&self) -> Vec<TierStats> {
-        self.client.cache.stats().tiers
-    }
-
-    fn drain(&self, tier: usize) {
-        self.client.cache.drain(tier, DrainMode::KeepAll, self.client.now).expect("it begins");
-    }
-
-    /// Drains a tier to the end.
-    fn drained(mut self, tier: usize) -> Self {
-        assert!(self.tiers()[tier].records > RECORDS / 8);
-        self.drain(tier);
-        self.client.settle();
-        let stats = &self.tiers()[tier];
-        assert_eq!((stats.state, stats.records), (TierState::Drained, 0), "{stats:#?}");
-        self
-    }
-
-    /// Records that are there. Those below `changed` must be of version 2, the rest of version 1.
-    fn found(&self, changed: u64) -> u64 {
-        let is_there = |n: &u64| {
-            let found = self.client.get(&key(*n)).map(|found| found.value);
-            let expected = value(*n, if *n < changed { 2 } else { 1 });
-            assert!(found.is_none() || found == Some(expected), "{n}: {found:?}");
-            found.is_some()
-        };
-        (0..RECORDS).filter(is_there).count() as u64
-    }
-}
-
-/// How a run ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Stop,
-    Kill,
-    Power,
-}
-
-fn state() -> Arc<StateFile> {
-    Arc::new(StateFile::volatile().expect("memory"))
-}
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_cache::{DrainError, DrainMode, Durability, Remove, RemoveError, TierState};
 
 #[test]
 fn drain_loses_no_record_while_others_have_room() {
-    let machine = Machine::filled().drained(1);
+    let machine = Fleet::filled().drained(1);
     assert_eq!(machine.found(0), RECORDS);
     let stats = machine.client.cache.stats();
     assert_eq!((stats.evictions, stats.tiers[1].segments_used), (0, 0));
@@ -156,7 +22,7 @@ fn drain_loses_no_record_while_others_have_room() {
 
 #[test]
 fn drained_tier_gets_no_new_segments_until_cancelled() {
-    let mut machine = Machine::filled().drained(1);
+    let mut machine = Fleet::filled().drained(1);
     let writes = machine.tiers()[1].segment_writes;
     for n in 0..RECORDS {
         assert!(machine.client.set(&key(n), &value(n, 2)));
@@ -177,7 +43,7 @@ fn drained_tier_gets_no_new_segments_until_cancelled() {
 
 #[test]
 fn changes_during_a_drain_are_kept() {
-    let mut machine = Machine::filled();
+    let mut machine = Fleet::filled();
     machine.drain(2);
     for n in 0..RECORDS / 2 {
         assert!(match n % 3 {
@@ -202,7 +68,7 @@ fn changes_during_a_drain_are_kept() {
 #[test]
 fn drain_ends_with_the_process_and_loses_nothing() {
     for end in [End::Kill, End::Stop] {
-        let mut machine = Machine::filled();
+        let mut machine = Fleet::filled();
         machine.drain(0);
         // Somewhere in the middle.
         for _ in 0..12 {
@@ -219,7 +85,7 @@ fn drain_ends_with_the_process_and_loses_nothing() {
 
 #[test]
 fn last_tier_that_takes_records_is_neither_drained_nor_removed() {
-    let machine = Machine::with(&[DRIVE; 2], 100, |_| ());
+    let machine = Fleet::with(&[DRIVE; 2], 100, |_| ());
     let (cache, now) = (&machine.client.cache, machine.client.now);
     let drain = |tier| cache.drain(tier, DrainMode::KeepAll, now);
     assert_eq!(drain(2), Err(DrainError::NoSuchTier));
@@ -235,7 +101,7 @@ fn last_tier_that_takes_records_is_neither_drained_nor_removed() {
 #[test]
 fn drain_without_room_elsewhere_waits_and_drops_nothing() {
     let records = 14_000;
-    let mut machine = Machine::with(&[DRIVE, DRIVE * 4 / 5], records, |_| ());
+    let mut machine = Fleet::with(&[DRIVE, DRIVE * 4 / 5], records, |_| ());
     let all = machine.client.cache.stats();
     assert_eq!(all.evictions, 0);
     let used: u64 = all.tiers.iter().map(|tier| tier.live_bytes).sum();
@@ -262,7 +128,7 @@ fn drain_without_room_elsewhere_waits_and_drops_nothing() {
 #[test]
 fn drain_that_may_drop_records_ends_without_room_elsewhere() {
     let records = 14_000;
-    let mut machine = Machine::with(&[DRIVE, DRIVE * 4 / 5], records, |_| ());
+    let mut machine = Fleet::with(&[DRIVE, DRIVE * 4 / 5], records, |_| ());
     let (cache, now) = (Arc::clone(&machine.client.cache), machine.client.now);
     cache.drain(0, DrainMode::DropOldest, now).unwrap();
     machine.client.settle();
@@ -279,7 +145,7 @@ fn drain_that_may_drop_records_ends_without_room_elsewhere() {
 fn removed_tier_that_was_drained_costs_nothing_at_a_later_start() {
     for end in [End::Kill, End::Stop] {
         for drives in [&[0, 2][..], &[0, 1, 2], &[1, 2, 0]] {
-            let machine = Machine::filled().drained(1);
+            let machine = Fleet::filled().drained(1);
             machine.client.cache.remove(1, Remove::IfEmpty).unwrap();
             assert_eq!(machine.tiers()[1].state, TierState::Removed);
             assert_eq!(machine.client.cache.tiers_empty_next().count(), 0);
@@ -294,7 +160,7 @@ fn removed_tier_that_was_drained_costs_nothing_at_a_later_start() {
 fn removed_tier_takes_its_records_with_it() {
     for end in [End::Kill, End::Stop] {
         for drives in [&[0, 1][..], &[2, 0, 1]] {
-            let mut machine = Machine::filled();
+            let mut machine = Fleet::filled();
             let on_it = machine.tiers()[2].records;
             let refused = machine.client.cache.remove(2, Remove::IfEmpty);
             assert!(matches!(refused, Err(RemoveError::HasRecords)), "{refused:?}");
@@ -320,7 +186,7 @@ fn removed_tier_takes_its_records_with_it() {
 
 #[test]
 fn removed_tier_is_written_no_more() {
-    let mut machine = Machine::filled();
+    let mut machine = Fleet::filled();
     machine.client.cache.remove(0, Remove::WithRecords).unwrap();
     let (before, content) = (machine.tiers()[0].clone(), machine.drives[0].copy());
     for n in 0..RECORDS {
@@ -339,7 +205,7 @@ fn removed_tier_is_written_no_more() {
 #[test]
 fn removed_drive_alone_is_not_believed() {
     for has_drained in [true, false] {
-        let machine = Machine::filled();
+        let machine = Fleet::filled();
         let machine = if has_drained { machine.drained(1) } else { machine };
         machine.client.cache.remove(1, Remove::WithRecords).unwrap();
         let machine = machine.again(End::Stop, &[1]);
@@ -350,7 +216,7 @@ fn removed_drive_alone_is_not_believed() {
 #[test]
 fn strict_mode_keeps_what_was_moved_and_removed_over_a_power_loss() {
     let mut machine =
-        Machine::with(&[DRIVE; 3], RECORDS, |config| config.durability = Durability::Power);
+        Fleet::with(&[DRIVE; 3], RECORDS, |config| config.durability = Durability::Power);
     machine.client.cache.make_durable().unwrap();
     let sealed: u64 = machine.tiers().iter().map(|tier| tier.records).sum();
     machine = machine.drained(1);
@@ -375,7 +241,7 @@ fn strict_mode_keeps_what_was_moved_and_removed_over_a_power_loss() {
 fn tier_stays_if_the_roster_without_it_can_not_be_kept() {
     let witness = Arc::new(InMemory::default());
     let drives = (0..2).map(|_| RamDevice::new(DRIVE)).collect();
-    let mut machine = Machine::start(drives, state(), Some(Arc::clone(&witness)), 1, config());
+    let mut machine = Fleet::start(drives, state(), Some(Arc::clone(&witness)), 1, config());
     for n in 0..RECORDS {
         assert!(machine.client.set(&key(n), &value(n, 1)));
     }

@@ -6,6 +6,7 @@ pub(crate) mod chunks;
 pub(crate) mod drain;
 pub(crate) mod durability;
 pub(crate) mod fullness;
+pub(crate) mod join;
 pub(crate) mod limit;
 pub(crate) mod lost;
 pub(crate) mod members;
@@ -23,6 +24,7 @@ use crate::dram::table::DramTable;
 use crate::engine::members::{Current, Member, Membership};
 use crate::engine::recovering::Recovery;
 use crate::index::sealed::SealedIndex;
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::records::garbage::GarbageChunks;
 use crate::records::key::Hasher;
@@ -30,7 +32,7 @@ use crate::segments::segment::SegmentTable;
 use crate::shard::{Locked, Shard};
 use crate::shared::Shared;
 use crate::shared::geometry::Geometry;
-use crate::state::Field;
+use crate::state::{Field, TIERS_MAX};
 use crate::tiers::superblock::Superblock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -65,8 +67,8 @@ pub(crate) struct Engine {
     with_cas: bool,
     /// See [`Durability::Power`].
     is_strict: bool,
-    /// One for each tier.
-    members: Box<[Member]>,
+    /// One for each tier; one that joins comes first.
+    members: Appended<Member>,
     current_roster: Mutex<Current>,
     witness: Option<Arc<dyn Witness>>,
     is_cold: bool,
@@ -116,7 +118,6 @@ getters! {
         geometry: &Geometry,
         evicts: bool,
         is_cold: bool,
-        members: &[Member],
         current_roster: &Mutex<Current>,
         set: &Superblock,
         shards: &[Shard],
@@ -160,7 +161,7 @@ impl Engine {
             memory_bytes_max: config.memory_bytes_max.max(config.memory_bytes),
             with_cas: config.cas,
             is_strict: config.durability == Durability::Power,
-            members,
+            members: Appended::new(members, TIERS_MAX),
             current_roster: Mutex::new(current),
             witness,
             is_cold,
@@ -224,6 +225,11 @@ impl Engine {
     /// Bytes that the indexes of all shards may have together.
     pub(crate) fn index_share(&self) -> u64 {
         self.shared.budget().limit() / 100 * u64::from(self.tuning.index_percent)
+    }
+
+    /// The tiers as members of the set.
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members[..self.shared.slots().tiers().len()]
     }
 
     /// A tier as a member of the set.

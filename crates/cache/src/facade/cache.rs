@@ -5,8 +5,9 @@ use crate::config::Config;
 use crate::config::error::OpenError;
 use crate::config::note::Note;
 use crate::engine::drain::{DrainError, Remove, RemoveError};
+use crate::engine::join::{JoinError, NewTier};
 use crate::engine::limit::LimitError;
-use crate::engine::{Engine, drain, durability, limit};
+use crate::engine::{Engine, drain, durability, join, limit};
 use crate::platform::lock::lock;
 use crate::recovery::recover;
 use crate::request::session::Session;
@@ -238,6 +239,15 @@ impl Cache {
     /// See [`RemoveError`]; the tier remains then.
     pub fn remove(&self, tier: usize, remove: Remove) -> Result<(), RemoveError> {
         self.scheduler.remove_tier(&self.engine, tier, remove)
+    }
+
+    /// Adds a tier beside those of the last level, as if it stood behind them in `Config::tiers`, and returns its
+    /// number. What is on its drive is overwritten.
+    ///
+    /// # Errors
+    /// See [`JoinError`].
+    pub fn join(&self, tier: &NewTier) -> Result<usize, JoinError> {
+        join::join(&self.engine, tier)
     }
 
     /// Records that a tier's drive writes `factor` bytes per byte that it is sent, as it reports; its write budget and

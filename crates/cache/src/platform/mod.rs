@@ -1,6 +1,7 @@
 //! Processor, kernel and threads: hints, mappings, atomics, locks, and when unlinked memory may be used again. Knows
 //! nothing of records.
 
+pub(crate) mod appended;
 pub(crate) mod crash;
 pub(crate) mod getters;
 pub(crate) mod lanes;

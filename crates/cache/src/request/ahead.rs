@@ -97,7 +97,7 @@ impl Shard {
     fn prefetch_tombstone(&self, shared: &Shared, number: u16) {
         self.deferred_at().prefetch_tally(number);
         if let Some(slot) = self.segments().likely_slot(number)
-            && let Some(log) = shared.logs().get(usize::from(slot.tier))
+            && let Some(log) = shared.log(slot.tier)
         {
             log.prefetch(shared.slots().index(slot));
         }

@@ -131,6 +131,11 @@ impl Geometry {
         self.segments_per_shard = self.segments_per_shard.max(needed.min(SEGMENTS_MAX as usize));
     }
 
+    /// Segments that all tiers may have together.
+    pub(crate) fn segments_max(&self) -> u64 {
+        self.shards as u64 * (self.segments_per_shard as u64 * 9 / 10)
+    }
+
     /// The geometry with other shards and segments, for tests.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn with(self, shards: usize, segment_bytes: u32) -> Self {
@@ -193,8 +198,9 @@ impl Division {
         let even = if shards == chosen.0 { chosen.1 } else { segment_for(shards) };
         let segment_bytes = config.tuning.segment_bytes.map_or(even, u64::from);
         let segments = (capacity.saturating_sub(SEGMENTS_AT) / segment_bytes).max(1);
-        // Twice the even share, so that a shard never runs out of numbers before the tiers are full.
-        let rows = (segments / shards * 2 + 16).min(u64::from(SEGMENTS_MAX));
+        // Twice the even share, so that a shard never runs out of numbers before the tiers are full; and twice that, so
+        // that tiers can be added. Rows take memory when they are used.
+        let rows = (segments / shards * 4 + 16).min(u64::from(SEGMENTS_MAX));
         let buffers = shards * segment_bytes * 2;
         let fits = buffers <= memory_bytes / 2 && segments / shards <= rows * 9 / 10;
         fits.then_some(Self { shards, segment_bytes, segments, rows })

@@ -3,20 +3,22 @@
 pub(crate) mod geometry;
 pub(crate) mod observer;
 
+use crate::config::WriteRate;
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
 use crate::dram::lane::Lane;
 use crate::dram::memory::{Arena, Place};
 use crate::log::TombstoneLog;
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::platform::quiesce::Quiesce;
 use crate::records::key::Hasher;
 use crate::shared::observer::ObserverSlot;
-use crate::state::State;
+use crate::state::{State, TIERS_MAX};
 use crate::stats::counters::Counters;
 use crate::tiers::admission::Admission;
-use crate::tiers::slots::Slots;
+use crate::tiers::slots::{Slots, TierStore};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -31,8 +33,8 @@ pub(crate) struct Shared {
     counters: Arc<Counters>,
     observer: ObserverSlot,
     slots: Slots,
-    /// One per tier.
-    logs: Vec<TombstoneLog>,
+    /// One per tier; one that joins has its log first.
+    logs: Appended<TombstoneLog>,
     /// The state, which outlives the process, if there is one.
     state: Option<Arc<State>>,
     garbage: Mutex<Vec<Garbage>>,
@@ -89,7 +91,6 @@ getters! {
         arena: &Arena,
         fresh_max: &AtomicU64,
         admission: &Admission,
-        logs: &[TombstoneLog],
         slots: &Slots,
         observer: &ObserverSlot,
         counters: &Arc<Counters>,
@@ -114,9 +115,35 @@ impl Shared {
             promotion: Promotion::new(sizes.sketch_bytes),
             admission,
             slots,
-            logs,
+            logs: Appended::new(logs, TIERS_MAX),
             state,
         }
+    }
+
+    /// The logs of all tiers; none without a state.
+    pub(crate) fn logs(&self) -> &[TombstoneLog] {
+        let logs = &*self.logs;
+        &logs[..self.slots.tiers().len().min(logs.len())]
+    }
+
+    /// The log of a tier; `None` without a state.
+    #[inline]
+    pub(crate) fn log(&self, tier: u16) -> Option<&TombstoneLog> {
+        self.logs.get(usize::from(tier))
+    }
+
+    /// Adds a tier, which gets no segments yet, and returns its number; `None` if there are as many as there can be.
+    pub(crate) fn append_tier(
+        &self,
+        tier: TierStore,
+        log: TombstoneLog,
+        rate: WriteRate,
+    ) -> Option<usize> {
+        // The tier comes last: whatever has its number finds everything else of it.
+        self.counters.append_tier();
+        self.admission.append(rate, tier.capacity_bytes());
+        self.logs.append(log).ok()?;
+        self.slots.append(tier)
     }
 
     /// The kind of blocks that a lane takes: fresh records take surviving ones if there are any.
@@ -139,18 +166,18 @@ impl Shared {
 
     /// Whether the logs have room for the words of a request.
     pub(crate) fn logs_have_room(&self) -> bool {
-        self.logs.iter().all(TombstoneLog::has_room)
+        self.logs().iter().all(TombstoneLog::has_room)
     }
 
     /// Makes room in each log for some hundred words of background work.
     pub(crate) fn make_log_room(&self) {
-        self.logs.iter().for_each(|log| log.ensure_room(&self.slots));
+        self.logs().iter().for_each(|log| log.ensure_room(&self.slots));
     }
 
     /// Writes full pages of the logs out, as far as there are slots for them. A failed write is ignored: the same drive
     /// fails again when the pages must be durable.
     pub(crate) fn spill_logs(&self) {
-        self.logs.iter().for_each(|log| _ = log.spill(&self.slots));
+        self.logs().iter().for_each(|log| _ = log.spill(&self.slots));
     }
 
     /// Keeps `value` until no reader can hold it, then drops it and returns `bytes` to the budget.

@@ -16,6 +16,7 @@ pub(crate) mod file;
 mod owner;
 pub(crate) mod standing;
 
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::platform::mapped::{Loss, SharedMap};
 pub use crate::state::file::{RETIRED, StateFile, is_in_memory};
@@ -36,6 +37,11 @@ const PAGE_WORDS: usize = PAGE / 8;
 pub(crate) const LOG_SLOTS_MAX: usize = 6528;
 /// Slot numbers of a log in a word.
 const SLOTS_PER_WORD: usize = 2;
+
+/// Tiers of a cache at most, those that were removed included, as long as it is open.
+pub(crate) const TIERS_MAX: usize = 256;
+/// Areas behind the blocks, at most.
+const AREAS_MAX: usize = 2 * TIERS_MAX;
 
 const _: () = assert!(PAGE_WORDS + LOG_SLOTS_MAX / SLOTS_PER_WORD <= TIER_WORDS);
 /// Words per tier before its ring of log pages.
@@ -240,10 +246,10 @@ pub(crate) struct State {
     file: std::sync::Arc<StateFile>,
     map: SharedMap,
     /// The areas behind the blocks.
-    more: Vec<SharedMap>,
+    more: Appended<SharedMap>,
     layout: Layout,
     /// The area of each tier.
-    areas: Vec<usize>,
+    areas: Appended<usize>,
     /// Held while a loss is reconciled; must be locked before the locks of shards.
     loss_handling: Mutex<()>,
 }
@@ -258,7 +264,7 @@ impl State {
         if bytes < identity.layout.bytes() as u64 {
             return Ok(None);
         }
-        let mut state = Self::map(file, identity.layout)?;
+        let state = Self::map(file, identity.layout)?;
         if !is_headed(state.map.words(), identity) {
             return Ok(None);
         }
@@ -273,10 +279,11 @@ impl State {
     }
 
     /// Maps the next area behind the blocks.
-    fn map_one_more(&mut self) -> io::Result<()> {
+    fn map_one_more(&self) -> io::Result<()> {
         let part = self.next_area();
-        self.more.push(SharedMap::new(self.file.fd(), part, self.file.loss())?);
-        Ok(())
+        let area = SharedMap::new(self.file.fd(), part, self.file.loss())?;
+        let full = || io::Error::other("the state has as many areas as it can have");
+        self.more.append(area).map(|_| ()).map_err(|_| full())
     }
 
     /// Where the next area behind the blocks would lie in the file.
@@ -292,32 +299,42 @@ impl State {
     /// # Errors
     /// The file system is full.
     pub(crate) fn assign(&mut self, members: &[u64], kept: &[u64]) -> io::Result<()> {
+        self.areas = Appended::new([], TIERS_MAX);
+        members.iter().try_for_each(|&member| {
+            self.append(member, |owner| kept.contains(&owner) || members.contains(&owner))
+        })
+    }
+
+    /// Gives one more tier the area of its member, as [`State::assign`] does. The areas of tiers stay theirs, also of
+    /// those that were removed.
+    ///
+    /// # Errors
+    /// The file system is full.
+    pub(crate) fn join(&self, member: u64, kept: &[u64]) -> io::Result<()> {
+        self.append(member, |owner| kept.contains(&owner))
+    }
+
+    fn append(&self, member: u64, is_kept: impl Fn(u64) -> bool) -> io::Result<()> {
         let count = self.layout.tiers + self.more.len();
-        let mut owners: Vec<_> = (0..count).map(|area| self.owner(area)).collect();
-        self.areas.clear();
-        for &member in members {
-            let own = owners.iter().position(|&owner| owner == member);
-            let unused = |owner: &u64| !kept.contains(owner) && !members.contains(owner);
-            let area = match own.or_else(|| owners.iter().position(unused)) {
-                Some(area) => area,
-                None => {
-                    self.add_area()?;
-                    owners.push(0);
-                    owners.len() - 1
-                }
-            };
-            if own.is_none() {
-                self.area(area).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        let own = (0..count).find(|&area| self.owner(area) == member);
+        let is_unused = |&area: &usize| !self.areas.contains(&area) && !is_kept(self.owner(area));
+        let area = match own.or_else(|| (0..count).find(is_unused)) {
+            Some(area) => area,
+            None => {
+                self.add_area()?;
+                count
             }
-            owners[area] = member;
-            self.area(area)[LogField::Member as usize].store(member, Ordering::Relaxed);
-            self.areas.push(area);
+        };
+        if own.is_none() {
+            self.area(area).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
-        Ok(())
+        self.area(area)[LogField::Member as usize].store(member, Ordering::Relaxed);
+        let full = |_| io::Error::other("the cache has as many tiers as it can have");
+        self.areas.append(area).map(|_| ()).map_err(full)
     }
 
     /// Adds an area behind the blocks, in two steps: its space is reserved, then it counts.
-    fn add_area(&mut self) -> io::Result<()> {
+    fn add_area(&self) -> io::Result<()> {
         let part = self.next_area();
         self.file.grow(part.end as u64)?;
         self.map_one_more()?;
@@ -405,8 +422,8 @@ impl State {
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
         let map = SharedMap::new(file.fd(), 0..layout.blocks_at(), file.loss())?;
         let (file, loss_handling) = (std::sync::Arc::clone(file), Mutex::default());
-        let areas = (0..layout.tiers).collect();
-        Ok(Self { file, map, more: Vec::new(), layout, areas, loss_handling })
+        let areas = Appended::new(0..layout.tiers, TIERS_MAX);
+        Ok(Self { file, map, more: Appended::new([], AREAS_MAX), layout, areas, loss_handling })
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -1,8 +1,10 @@
 //! Counters of the running cache; relaxed atomics.
 
 use crate::dram::lane::Lane;
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::platform::striped::Striped;
+use crate::state::TIERS_MAX;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -132,7 +134,9 @@ pub(crate) struct Counters {
     pub(super) full: AtomicBool,
     /// The tiers are full, or will be once the fresh records are written.
     pub(super) crowded: AtomicBool,
-    tiers: Box<[TierCounters]>,
+    tiers: Appended<TierCounters>,
+    shards: usize,
+    sessions: usize,
 }
 
 getters! {
@@ -163,9 +167,24 @@ getters! {
 
 impl Counters {
     pub(crate) fn new(tiers: usize, shards: usize, sessions: usize) -> Self {
-        let tiers = (0..tiers).map(|_| TierCounters::new(shards, sessions)).collect();
+        let tiers = (0..tiers).map(|_| TierCounters::new(shards, sessions));
+        let tiers = Appended::new(tiers, TIERS_MAX);
         let [fresh_records, hot_records, fresh_bytes, stored] = Striped::over(shards);
-        Self { tiers, fresh_records, hot_records, fresh_bytes, stored, ..Self::default() }
+        Self {
+            tiers,
+            shards,
+            sessions,
+            fresh_records,
+            hot_records,
+            fresh_bytes,
+            stored,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the counters of one more tier; nothing if there are as many as there can be.
+    pub(crate) fn append_tier(&self) {
+        let _ = self.tiers.append(TierCounters::new(self.shards, self.sessions));
     }
 
     pub(crate) fn tier(&self, tier: u16) -> &TierCounters {

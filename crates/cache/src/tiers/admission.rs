@@ -6,10 +6,12 @@
 //! (`-M`) nothing is dropped: while a budget is overdrawn new keys are refused, and overwrites are written all the
 //! same.
 
-use crate::config::Config;
+use crate::config::{Config, WriteRate};
 use crate::index::bucket::since_seal;
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
+use crate::state::TIERS_MAX;
 use crate::stats::TierStats;
 use crate::stats::counters::count;
 use crate::tiers::ledger::Ledger;
@@ -27,7 +29,7 @@ pub(crate) struct Admission {
     /// The write policy of full tiers; a budget may ask for a stricter one.
     full_write_policy: WritePolicy,
     pub(super) ledger: Ledger,
-    dropped: Box<[Dropped]>,
+    dropped: Appended<Dropped>,
     ghost: Mutex<Ghost>,
     ghost_bytes: u64,
 }
@@ -53,10 +55,16 @@ impl Admission {
         Self {
             full_write_policy: config.full_write_policy,
             ledger,
-            dropped: config.tiers.iter().map(|_| Dropped::default()).collect(),
+            dropped: Appended::new(config.tiers.iter().map(|_| Dropped::default()), TIERS_MAX),
             ghost_bytes: ghost.bytes() as u64,
             ghost: Mutex::new(ghost),
         }
+    }
+
+    /// Adds a tier with a write budget.
+    pub(crate) fn append(&self, rate: WriteRate, capacity_bytes: u64) {
+        self.ledger.append(rate, capacity_bytes);
+        let _ = self.dropped.append(Dropped::default());
     }
 
     /// Bytes of DRAM.

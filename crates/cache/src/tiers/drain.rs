@@ -10,6 +10,7 @@ mod wish {
     pub(super) const KEEP_ALL: u8 = 1;
     pub(super) const DROP_OLDEST: u8 = 2;
     pub(super) const REMOVED: u8 = 3;
+    pub(super) const JOINING: u8 = 4;
 }
 
 /// The drain of a tier.
@@ -25,6 +26,16 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
+    /// Of a tier that is not in the roster yet.
+    pub(crate) fn joining() -> Self {
+        Self { wish: AtomicU8::new(wish::JOINING), ..Self::default() }
+    }
+
+    /// The tier is in the roster now, and gets segments.
+    pub(crate) fn end_joining(&self) {
+        self.wish.store(wish::NONE, Ordering::Release);
+    }
+
     fn wish(&self) -> u8 {
         self.wish.load(Ordering::Acquire)
     }
@@ -38,7 +49,8 @@ impl Drain {
         }
     }
 
-    /// Whether the tier gets no new segments because it is being drained, or was removed.
+    /// Whether the tier gets no new segments because it is being drained, was removed, or is not in the
+    /// roster yet.
     pub(crate) fn is_any(&self) -> bool {
         self.wish() != wish::NONE
     }

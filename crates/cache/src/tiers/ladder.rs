@@ -15,7 +15,7 @@ pub(crate) const OUTPUTS_MAX: u32 = MOVED_MAX as u32 - 1;
 impl Slots {
     /// All tier levels, the fastest first.
     pub(crate) fn levels(&self) -> impl DoubleEndedIterator<Item = u16> + use<> {
-        0..self.tiers.last().map_or(0, |tier| tier.level + 1)
+        0..self.tiers.iter().map(|tier| tier.level + 1).max().unwrap_or(0)
     }
 
     /// The working tiers of a tier level, with their numbers; a tier that is drained is on none.

@@ -6,8 +6,9 @@
 
 use crate::config::note::Note;
 use crate::config::{Config, WriteRate};
+use crate::platform::appended::Appended;
 use crate::platform::lock::lock;
-use crate::state::{LogField, State};
+use crate::state::{LogField, State, TIERS_MAX};
 use crate::stats::TierStats;
 use crate::stats::counters::TierCounters;
 use crate::tiers::slots::{Slots, TierStore};
@@ -38,7 +39,7 @@ impl Carried {
 
 /// The accounts of all tiers.
 pub(crate) struct Ledger {
-    accounts: Box<[Account]>,
+    accounts: Appended<Account>,
     clock: Clock,
     /// Unix seconds since when the drives were not written, until [`Ledger::observe`] has counted the time; 0 after
     /// that.
@@ -86,9 +87,10 @@ impl Clock {
 }
 
 impl Account {
-    fn new(bytes_per_second: Option<f64>, balance: i64) -> Self {
+    /// Of a budget whose `balance` is as of `seconds` of the ledger's clock.
+    fn new(bytes_per_second: Option<f64>, balance: i64, seconds: f64) -> Self {
         let budget = bytes_per_second.map(|rate| {
-            let mut budget = WriteBudget::new(rate, 0.0);
+            let mut budget = WriteBudget::new(rate, seconds);
             budget.carry(balance as f64, 0.0);
             Mutex::new(budget)
         });
@@ -122,14 +124,15 @@ impl Ledger {
         let balances = carried.balances.into_iter().chain(std::iter::repeat(0));
         let account = |((tier, rate), balance): ((&TierStore, WriteRate), i64)| {
             let capacity = tier.capacity_bytes() as f64;
-            Account::new(rate.bytes_per_second(capacity), balance)
+            Account::new(rate.bytes_per_second(capacity), balance, 0.0)
         };
         let clock = match config.tuning.budgets_by_given_time {
             true => Clock::Given { first: AtomicU32::new(0), latest: AtomicU32::new(0) },
             false => Clock::Machine(Instant::now()),
         };
+        let accounts = slots.tiers.iter().zip(rates).zip(balances).map(account);
         let ledger = Self {
-            accounts: slots.tiers.iter().zip(rates).zip(balances).map(account).collect(),
+            accounts: Appended::new(accounts, TIERS_MAX),
             clock,
             idle_since: AtomicU32::new(carried.as_of),
             is_overdrawn: AtomicBool::new(false),
@@ -137,6 +140,13 @@ impl Ledger {
         };
         (0..ledger.accounts.len()).for_each(|tier| ledger.keep(tier, ledger.balance(tier)));
         ledger
+    }
+
+    /// Opens the account of one more tier, with nothing saved up.
+    pub(crate) fn append(&self, rate: WriteRate, capacity_bytes: u64) {
+        let rate = rate.bytes_per_second(capacity_bytes as f64);
+        let account = Account::new(rate, 0, self.clock.seconds());
+        let _ = self.accounts.append(account);
     }
 
     pub(crate) fn has_budgets(&self) -> bool {

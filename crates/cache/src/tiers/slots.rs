@@ -1,13 +1,16 @@
 //! The tiers' devices and their free places for segments.
 
 use crate::config::Tier;
+use crate::platform::appended::Appended;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::segments::layout::SEGMENTS_AT;
 use crate::segments::segment::SlotId;
+use crate::state::TIERS_MAX;
 use crate::stats::DriveFailure;
 use crate::stats::counters::{Counters, TierCounters, count};
 use crate::tiers::drain::Drain;
+use crate::tiers::roster::MEMBERS_MAX;
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -19,6 +22,8 @@ use terrace_device::{AlignedBuf, Drive, ErrorClass, Part, is_unanswered};
 const WRITE_ERRORS_MAX: u32 = 3;
 /// Places of a tier that segments leave to its kill log, so that pages of it can always be written.
 const LOG_RESERVE: u32 = 1;
+
+const _: () = assert!(TIERS_MAX <= MEMBERS_MAX);
 
 /// One tier's device.
 pub(crate) struct TierStore {
@@ -49,6 +54,35 @@ getters! {
 }
 
 impl TierStore {
+    /// A tier of `segments` places for segments of so many bytes, of which `free` are free.
+    fn new(
+        device: &Arc<dyn Drive>,
+        level: u16,
+        (segments, segment_bytes): (u32, u32),
+        free: impl Iterator<Item = u32>,
+    ) -> Self {
+        let free: VecDeque<_> = free.map(|slot| offset(slot, segment_bytes)).collect();
+        Self {
+            device: Arc::clone(device),
+            segments,
+            segment_bytes,
+            level,
+            free_count: AtomicU32::new(free.len() as u32),
+            free: Mutex::new(free),
+            write_errors_in_a_row: AtomicU32::new(0),
+            failed: OnceLock::new(),
+            is_spent: AtomicBool::new(false),
+            drain: Drain::default(),
+        }
+    }
+
+    /// A tier of which all places are free, and which gets no segments before its drain's [`Drain::end_joining`].
+    pub(crate) fn joining(device: &Arc<dyn Drive>, level: u16, segment_bytes: u32) -> Self {
+        let segments = segments_on(device.as_ref(), segment_bytes);
+        let store = Self::new(device, level, (segments, segment_bytes), 0..segments);
+        Self { drain: Drain::joining(), ..store }
+    }
+
     /// Bytes of all segments.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         u64::from(self.segments) * u64::from(self.segment_bytes)
@@ -128,7 +162,7 @@ impl TierStore {
 
 /// All tiers.
 pub(crate) struct Slots {
-    pub(super) tiers: Vec<TierStore>,
+    pub(super) tiers: Appended<TierStore>,
     /// Counts segments: tiers take turns, see [`Slots::next`].
     pub(super) turn: AtomicU32,
     counters: Arc<Counters>,
@@ -180,21 +214,14 @@ impl Slots {
             let segments = segments_on(tier.device.as_ref(), segment_bytes);
             let used = used(at);
             let free = (0..segments).filter(|slot| !used.contains(slot));
-            let free: VecDeque<_> = free.map(|slot| offset(slot, segment_bytes)).collect();
-            TierStore {
-                device: Arc::clone(&tier.device),
-                segments,
-                segment_bytes,
-                level,
-                free_count: AtomicU32::new(free.len() as u32),
-                free: Mutex::new(free),
-                write_errors_in_a_row: AtomicU32::new(0),
-                failed: OnceLock::new(),
-                is_spent: AtomicBool::new(false),
-                drain: Drain::default(),
-            }
+            TierStore::new(&tier.device, level, (segments, segment_bytes), free)
         });
-        Self { tiers: tiers.collect(), turn: AtomicU32::new(0), counters }
+        Self { tiers: Appended::new(tiers, TIERS_MAX), turn: AtomicU32::new(0), counters }
+    }
+
+    /// Adds a tier and returns its number; `None` if there are as many as there can be.
+    pub(crate) fn append(&self, tier: TierStore) -> Option<usize> {
+        self.tiers.append(tier).ok()
     }
 
     /// Bytes of each segment of a tier.

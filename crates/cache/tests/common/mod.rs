@@ -1,6 +1,7 @@
 //! A client of the cache that does the reads itself, and a drive in memory.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod fleet;
 pub(crate) mod machine;
 
 use std::io;
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_cache::{
-    Access, Body, Cache, Change, Chunks, Config, Hit, Lookup, Manifest, MemoryStats, NewRecord,
-    NewValue, ReadPlan, Run, Search, Session, Tier, Update,
+    Access, Body, Cache, Change, Chunks, Config, Hit, JoinError, Lookup, Manifest, MemoryStats,
+    NewRecord, NewTier, NewValue, ReadPlan, Run, Search, Session, Tier, Update, WriteRate,
 };
 use terrace_device::{AlignedBuf, Drive, Geometry};
 use terrace_runtime::flash_lookup::FlashLookup;
@@ -152,6 +153,23 @@ impl Client {
     pub(crate) fn open_ladder(mut config: Config, devices: Vec<Arc<dyn Drive>>) -> Self {
         config.tiers = devices.iter().map(|d| Tier::below(Arc::clone(d))).collect();
         Self::open_with(config, devices)
+    }
+
+    /// Adds a tier, as the tests of joins have it: a drive that may have been one before is refused.
+    pub(crate) fn join(
+        &mut self,
+        device: Arc<dyn Drive>,
+        may_overwrite: bool,
+    ) -> Result<usize, JoinError> {
+        let new = NewTier {
+            device: Arc::clone(&device),
+            write_rate: WriteRate::Unlimited,
+            may_overwrite,
+        };
+        let number = self.cache.join(&new);
+        // Its number counts also where it did not come into the roster.
+        self.devices.resize(self.cache.stats().tiers.len(), device);
+        number
     }
 
     fn open_with(config: Config, devices: Vec<Arc<dyn Drive>>) -> Self {

@@ -42,6 +42,11 @@ impl SimQueue {
         })
     }
 
+    /// Adds a device, with the next number.
+    pub fn attach(&mut self, device: Arc<dyn Drive>) {
+        self.devices.push(device);
+    }
+
     fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
         let result = match self.devices.get(device) {
             Some(device) => device.read_at(offset, &mut buf),
