@@ -90,7 +90,7 @@ pub use request::session::{Chunks, Hit, Lookup, Session};
 pub use request::update::{Change, Update};
 pub use segments::segment::ReadPlan;
 pub use shared::observer::{Observer, Reclaim};
-pub use state::{RETIRED, StateFile, StateOwner, is_in_memory};
+pub use state::{RETIRED, StateFile, StateOwner, TIERS_MAX, is_in_memory};
 pub use stats::{
     CacheStats, DrainMode, DrainStats, DriveErrors, DriveFailure, MemoryStats, SegmentStats,
     TierState, TierStats,

@@ -217,6 +217,16 @@ impl Drive for DeadlineDrive {
         self.device.fence()
     }
 
+    fn close(&self) {
+        for thread in &self.threads {
+            let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
+            if !thread.is_late {
+                let _ = self.carry_out(&mut thread, Transfer::none());
+            }
+        }
+        self.device.close();
+    }
+
     fn reads(&self) -> Reads<'_> {
         self.device.reads()
     }

@@ -64,6 +64,9 @@ pub trait Drive: Send + Sync {
     fn fence(&self) -> io::Result<()> {
         Ok(())
     }
+    /// Gives back what it has open, so that its file system can be unmounted and another process may take it. Transfers
+    /// that begin later fail. Queues that it is attached to must detach it, too.
+    fn close(&self) {}
     /// How workers read it. The same as long as the drive is open.
     fn reads(&self) -> Reads<'_> {
         Reads::Threads

@@ -7,7 +7,8 @@ use crate::error::OpenError;
 use crate::health::{Direction, Monitor};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use std::time::Instant;
 pub struct FileDevice {
     file: File,
     /// Dropping it releases the lock on the device.
-    _lock: File,
+    lock: File,
     label: String,
     geometry: Geometry,
     direct: bool,
@@ -55,7 +56,7 @@ impl FileDevice {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
         let (label, monitor) = (path.display().to_string(), Monitor::default());
-        Ok(Self { file, _lock: lock, label, geometry, direct, notes, monitor })
+        Ok(Self { file, lock, label, geometry, direct, notes, monitor })
     }
 
     /// Whether transfers bypass the page cache.
@@ -97,6 +98,12 @@ impl Drive for FileDevice {
         self.monitor.record(Direction::Write, self.file.sync_data())
     }
 
+    fn close(&self) {
+        // Queues and transfers may still have the number of the descriptor: it must not become another file's.
+        let _ = close_keeping_number(&self.file);
+        let _ = close_keeping_number(&self.lock);
+    }
+
     fn monitor(&self) -> Option<&Monitor> {
         Some(&self.monitor)
     }
@@ -104,4 +111,12 @@ impl Drive for FileDevice {
     fn reads(&self) -> Reads<'_> {
         Reads::Ring(self.file.as_fd())
     }
+}
+
+/// Closes the file, and has its descriptor stand for one that is always at its end and takes no writes.
+fn close_keeping_number(file: &File) -> io::Result<()> {
+    let nothing = File::open("/dev/null")?;
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and it is not closed here.
+    let mut descriptor = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(file.as_raw_fd()) });
+    Ok(rustix::io::dup2(&nothing, &mut descriptor)?)
 }

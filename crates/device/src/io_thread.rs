@@ -73,6 +73,11 @@ impl Transfer {
         Self { direction: Direction::Write, steps: vec![Step::new(offset, buffer)] }
     }
 
+    /// Has the thread close what it has open of the device.
+    pub(crate) fn none() -> Self {
+        Self { direction: Direction::Read, steps: Vec::new() }
+    }
+
     pub(crate) fn direction(&self) -> Direction {
         self.direction
     }
@@ -101,6 +106,7 @@ struct Worker {
 impl Worker {
     fn carry_out(&mut self, transfer: &mut Transfer) {
         match (transfer.direction, &mut transfer.steps[..]) {
+            (Direction::Read, []) => self.queue = None,
             (Direction::Read, steps) => self.read_all(steps),
             (Direction::Write, steps) => {
                 for step in steps {

@@ -1,11 +1,13 @@
 //! The reads of one worker.
 
 use crate::buffer::AlignedBuf;
+use crate::drive::Drive;
 use crate::health::DEADLINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a queue that is dropped waits for the reads that drives have begun: one may never answer.
@@ -83,6 +85,16 @@ pub trait ReadQueue {
     /// write to their buffers keeps those, and is unresponsive until it answers something: its reads fail at once, but
     /// for one a second. Does nothing unless the second is another than at the last call.
     fn give_up_late(&mut self, _second: u32) {}
+    /// Takes another drive and returns its number, which is that of [`Read::device`].
+    ///
+    /// # Errors
+    /// The queue can't take one, or lacks what it needs for that; it goes on with the drives that it has.
+    fn attach(&mut self, _drive: Arc<dyn Drive>) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives up a drive: its reads that were not begun come back as failed, and so does all that is submitted for it
+    /// from now on. Never blocks.
+    fn detach(&mut self, _number: usize) {}
     /// Whether drives still have reads that were given up: [`ReadQueue::reap`] must be called now and then, although
     /// nothing is in flight.
     fn holds_given_up(&self) -> bool {

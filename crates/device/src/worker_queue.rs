@@ -363,6 +363,14 @@ impl Attached {
 }
 
 impl ReadQueue for WorkerQueue {
+    fn attach(&mut self, drive: Arc<dyn Drive>) -> io::Result<usize> {
+        WorkerQueue::attach(self, drive)
+    }
+
+    fn detach(&mut self, number: usize) {
+        WorkerQueue::detach(self, number);
+    }
+
     fn submit(&mut self, read: Read) {
         if self.is_any_unresponsive && !self.is_asked_again(read.device) {
             let Read { token, buf, .. } = read;

@@ -1,6 +1,7 @@
 //! What all clones of a store and its lanes share.
 
 use crate::background::Background;
+use crate::drives::Drives;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::opening::now;
@@ -23,7 +24,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 /// What all clones and lanes share.
 pub(crate) struct Inner {
     pub(crate) cache: Arc<Cache>,
-    pub(crate) drives: Vec<Arc<dyn Drive>>,
+    pub(crate) drives: Arc<Drives>,
     pub(crate) limits: Limits,
     /// Ends before the cache is closed.
     background: Option<Background>,
@@ -89,7 +90,7 @@ impl Inner {
             limits: Limits::of(&cache),
             clock_floor: cache.clock_floor(),
             cache,
-            drives,
+            drives: Drives::new(drives),
             background: Some(background),
             idle: Mutex::default(),
             sessions: AtomicUsize::new(0),
@@ -137,7 +138,7 @@ impl Inner {
         if let Some(worker) = self.idle().pop() {
             return Ok(worker);
         }
-        let queue = WorkerQueue::open_within(&self.drives, Engine::Pool, 1, 0)?;
+        let queue = WorkerQueue::open_within(&self.drives.all(), Engine::Pool, 1, 0)?;
         Ok(Worker { session: self.session()?, queue, spare: None })
     }
 
@@ -160,7 +161,7 @@ impl Inner {
         self.idle().clear();
         let start = Instant::now();
         let is_clean = self.cache.close(self.now(), &|| start.elapsed() < CLOSE_PATIENCE);
-        is_clean || self.drives.is_empty()
+        is_clean || self.drives.all().is_empty()
     }
 }
 

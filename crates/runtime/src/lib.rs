@@ -19,6 +19,7 @@
 mod background;
 pub mod chunks;
 pub mod created;
+pub mod drives;
 mod error;
 pub mod flash_lookup;
 mod inner;

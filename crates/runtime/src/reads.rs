@@ -2,6 +2,7 @@
 //! that waits for room longer than a drive is waited for. The queue ([`terrace_device::WorkerQueue`]) gives up what a
 //! drive does not answer.
 
+use crate::drives::{Drives, Kept};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
@@ -102,6 +103,10 @@ struct Tier<T> {
 }
 
 impl<T> Tier<T> {
+    fn new(depth: Option<Depth>) -> Self {
+        Self { waiting: VecDeque::new(), in_flight: 0, depth }
+    }
+
     fn is_full(&self, is_ahead: bool) -> bool {
         let depth = self.depth_now();
         let more = if is_ahead { depth.div_ceil(AHEAD) } else { 0 };
@@ -123,12 +128,13 @@ impl<T> Tier<T> {
 /// use std::sync::Arc;
 /// use terrace_cache::ReadPlan;
 /// use terrace_device::{Drive, Engine, FileDevice};
+/// use terrace_runtime::drives::Drives;
 /// use terrace_runtime::reads::Reads;
 ///
 /// let path = std::env::temp_dir().join(format!("terrace-reads-{}", std::process::id()));
 /// std::fs::write(&path, [7; 4096])?;
 /// let drive: Arc<dyn Drive> = Arc::new(FileDevice::open(&path, None)?);
-/// let mut reads = Reads::open(&[drive], Engine::Auto, 1, |_| None, ())?;
+/// let mut reads = Reads::open(&Drives::new(vec![drive]), Engine::Auto, 1, |_| None, ())?;
 /// reads.submit(ReadPlan { tier: 0, offset: 0, bytes: 4096 }, "a token");
 /// let mut finished = VecDeque::new();
 /// while finished.is_empty() {
@@ -141,7 +147,8 @@ impl<T> Tier<T> {
 /// ```
 pub struct Reads<T, M> {
     queue: Box<dyn ReadQueue>,
-    drives: Vec<Arc<dyn Drive>>,
+    /// `None` in tests of queues by themselves.
+    drives: Option<Kept>,
     workers: u32,
     uses_io_uring: bool,
     /// Why it reads with threads, although it was to use io_uring.
@@ -178,20 +185,23 @@ impl<T: Copy, M: Meter> Reads<T, M> {
     /// # Errors
     /// The system refuses the queue, or threads.
     pub fn open(
-        drives: &[Arc<dyn Drive>],
+        drives: &Arc<Drives>,
         engine: Engine,
         workers: u32,
         knee: impl Fn(usize) -> Option<u32>,
         meter: M,
     ) -> io::Result<Self> {
         let workers = workers.max(1);
-        let queue = queue(drives, engine, workers)?;
+        let changes = drives.changes();
+        let all = drives.all();
+        let queue = queue(&all, engine, workers)?;
         let (uses_io_uring, fallback) =
             (queue.uses_io_uring(), queue.fallback().map(io::Error::to_string));
         let depth = |knee: u32| Depth::new(knee.div_ceil(workers), DEPTH);
-        let depths = (0..drives.len()).map(|tier| knee(tier).map(depth));
+        let depths = (0..all.len()).map(|tier| knee(tier).map(depth));
         let reads = Self::new(Box::new(queue), meter, share_of_buffers(workers), depths);
-        Ok(Self { drives: drives.to_vec(), workers, uses_io_uring, fallback, ..reads })
+        let kept = Kept::new(drives, all.len(), changes);
+        Ok(Self { drives: Some(kept), workers, uses_io_uring, fallback, ..reads })
     }
 
     fn new(
@@ -201,13 +211,13 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         depths: impl Iterator<Item = Option<Depth>>,
     ) -> Self {
         let tier = |(number, depth): (usize, Option<Depth>)| {
-            let tier = Tier { waiting: VecDeque::new(), in_flight: 0, depth };
+            let tier = Tier::new(depth);
             meter.note_depth(number, tier.depth_now());
             tier
         };
         Self {
             queue,
-            drives: Vec::new(),
+            drives: None,
             workers: 1,
             uses_io_uring: false,
             fallback: None,
@@ -253,10 +263,33 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         if !self.uses_io_uring {
             return Err(error);
         }
-        let queue = queue(&self.drives, Engine::Pool, self.workers)?;
+        let Some(kept) = &self.drives else { return Err(error) };
+        let (drives, changes) = (Arc::clone(kept.drives()), kept.drives().changes());
+        let all = drives.all();
+        let queue = queue(&all, Engine::Pool, self.workers)?;
+        self.drives = Some(Kept::new(&drives, all.len(), changes));
+        self.take_new_tiers();
         (self.uses_io_uring, self.fallback) = (false, Some(error.to_string()));
         self.move_to(Box::new(queue));
         Ok(())
+    }
+
+    /// Attaches drives that came, and detaches those that left.
+    fn keep_up(&mut self) {
+        if let Some(drives) = &mut self.drives {
+            // What it lacks for a drive it may have later: until then reads of it fail.
+            let _ = drives.keep_up(self.queue.as_mut());
+            self.take_new_tiers();
+        }
+    }
+
+    fn take_new_tiers(&mut self) {
+        let drives = self.drives.as_ref().map_or(0, Kept::len);
+        while self.tiers.len() < drives {
+            let tier = Tier::new(None);
+            self.meter.note_depth(self.tiers.len(), tier.depth_now());
+            self.tiers.push(tier);
+        }
     }
 
     /// Goes on with another queue: what the old one did not bring back is read again, and has its time anew.
@@ -275,6 +308,12 @@ impl<T: Copy, M: Meter> Reads<T, M> {
 
     /// Reads `plan` for `token`, now or when there is room. Its deadline begins with the next [`Reads::give_up_late`].
     pub fn submit(&mut self, plan: ReadPlan, token: T) {
+        if plan.tier >= self.tiers.len() {
+            self.keep_up();
+        }
+        if plan.tier >= self.tiers.len() {
+            return self.give_up(plan, token);
+        }
         self.unfinished += 1;
         if self.has_room(plan, false) && !self.has_waiting() {
             self.start(plan, token);
@@ -426,6 +465,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
 
     #[cold]
     fn give_up_all_late(&mut self) {
+        self.keep_up();
         self.queue.give_up_late(self.second);
         self.holds_given_up = self.queue.holds_given_up();
         for tier in 0..self.tiers.len() {

@@ -147,6 +147,7 @@ pub(crate) fn remove(
     free_all();
     store.drain().set_removed();
     engine.shared.logs()[tier].fail();
+    store.device().close();
     crash_point("remove: done");
     Ok(())
 }

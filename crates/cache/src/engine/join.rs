@@ -162,6 +162,7 @@ fn give_up(engine: &Engine, tier: usize) {
     engine.member(tier).leave();
     engine.shared.slots().tiers()[tier].drain().set_removed();
     engine.shared.logs()[tier].fail();
+    engine.shared.slots().tiers()[tier].device().close();
 }
 
 fn check_sizes(engine: &Engine, device: &dyn Drive) -> Result<(), JoinError> {

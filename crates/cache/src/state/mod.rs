@@ -39,7 +39,7 @@ pub(crate) const LOG_SLOTS_MAX: usize = 6528;
 const SLOTS_PER_WORD: usize = 2;
 
 /// Tiers of a cache at most, those that were removed included, as long as it is open.
-pub(crate) const TIERS_MAX: usize = 256;
+pub const TIERS_MAX: usize = 256;
 /// Areas behind the blocks, at most.
 const AREAS_MAX: usize = 2 * TIERS_MAX;
 

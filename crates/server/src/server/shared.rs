@@ -88,10 +88,10 @@ impl Shared {
     ) -> std::io::Result<Self> {
         let threads = settings.threads.max(1) as usize;
         let background_threads = cache.background_threads();
-        let tiers = cache.stats().tiers.len();
+        let has_tiers = !cache.stats().tiers.is_empty();
         let worker = || WorkerStats {
             counters: Counters::default(),
-            latency: Arc::new(Latency::new(tiers)),
+            latency: Arc::new(Latency::new(has_tiers)),
         };
         let clock = Clock::new(cache.clock_floor());
         cache.note_time(clock.now());

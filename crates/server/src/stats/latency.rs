@@ -1,7 +1,9 @@
 //! How long things take: log-linear histograms that a worker fills without a lock.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use terrace_cache::TIERS_MAX;
 use terrace_protocol::{BinaryCommand, MetaCommand, Request};
 use terrace_runtime::reads::Meter;
 
@@ -69,6 +71,13 @@ impl Command {
     }
 }
 
+/// One for each command.
+type Commands = [Histogram; Command::ALL.len()];
+
+fn new_commands() -> Commands {
+    std::array::from_fn(|_| Histogram::new())
+}
+
 #[derive(Debug)]
 struct Histogram(Box<[AtomicU64]>);
 
@@ -87,10 +96,12 @@ impl Histogram {
 /// One worker's latencies, and how many reads at once follow from them.
 #[derive(Debug)]
 pub(crate) struct Latency {
-    /// Reads, by tier.
-    tiers: Vec<Histogram>,
-    /// Commands that DRAM alone answered, then those that needed a tier, by tier.
-    commands: Vec<[Histogram; Command::ALL.len()]>,
+    /// Reads, by tier; made with the first read of each.
+    tiers: Vec<OnceLock<Histogram>>,
+    /// Commands that DRAM alone answered, ...
+    commands: Commands,
+    /// ... and those that needed a tier, by tier; made with the first of each.
+    commands_of_tiers: Vec<OnceLock<Commands>>,
     /// Counts commands, for the choice of those that are measured.
     seen: AtomicU64,
     /// Reads that a tier may have in flight.
@@ -98,10 +109,13 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    pub(crate) fn new(tiers: usize) -> Self {
+    /// For a cache with tiers, or that gets some, or with none at all.
+    pub(crate) fn new(has_tiers: bool) -> Self {
+        let tiers = if has_tiers { TIERS_MAX } else { 0 };
         Self {
-            tiers: (0..tiers).map(|_| Histogram::new()).collect(),
-            commands: (0..=tiers).map(|_| std::array::from_fn(|_| Histogram::new())).collect(),
+            tiers: (0..tiers).map(|_| OnceLock::new()).collect(),
+            commands: new_commands(),
+            commands_of_tiers: (0..tiers).map(|_| OnceLock::new()).collect(),
             seen: AtomicU64::new(0),
             depths: (0..tiers).map(|_| AtomicU32::new(0)).collect(),
         }
@@ -124,19 +138,21 @@ impl Latency {
     #[inline]
     pub(crate) fn record_sample(&self, command: Command, since: Option<Instant>) {
         if let Some(since) = since {
-            self.commands[0][command as usize].record(since.elapsed(), SAMPLE.into());
+            self.commands[command as usize].record(since.elapsed(), SAMPLE.into());
         }
     }
 
     /// Counts a command that needed a tier.
     pub(crate) fn record_command(&self, command: Command, tier: usize, took: Duration) {
-        if let Some(histograms) = self.commands.get(tier + 1) {
-            histograms[command as usize].record(took, 1);
+        if let Some(histograms) = self.commands_of_tiers.get(tier) {
+            histograms.get_or_init(new_commands)[command as usize].record(took, 1);
         }
     }
 
     pub(crate) fn reset(&self) {
-        let all = self.commands.iter().flatten().chain(&self.tiers);
+        let of_tiers = self.commands_of_tiers.iter().filter_map(OnceLock::get).flatten();
+        let reads = self.tiers.iter().filter_map(OnceLock::get);
+        let all = self.commands.iter().chain(of_tiers).chain(reads);
         all.flat_map(|histogram| &histogram.0).for_each(|b| b.store(0, Ordering::Relaxed));
     }
 }
@@ -145,7 +161,7 @@ impl Latency {
 impl Meter for Latency {
     fn note_read(&self, tier: usize, took: Duration) {
         if let Some(histogram) = self.tiers.get(tier) {
-            histogram.record(took, 1);
+            histogram.get_or_init(Histogram::new).record(took, 1);
         }
     }
 
@@ -165,7 +181,7 @@ pub(crate) struct Percentiles {
 impl Percentiles {
     /// Of reads at one tier.
     pub(crate) fn of<'a>(all: impl Iterator<Item = &'a Latency>, tier: usize) -> Self {
-        Self::sum(all.filter_map(|latency| latency.tiers.get(tier)))
+        Self::sum(all.filter_map(|latency| latency.tiers.get(tier)?.get()))
     }
 
     /// Of a command; `tier` is `None` where DRAM answered it.
@@ -174,8 +190,13 @@ impl Percentiles {
         command: Command,
         tier: Option<usize>,
     ) -> Self {
-        let place = tier.map_or(0, |tier| tier + 1);
-        Self::sum(all.filter_map(|latency| Some(&latency.commands.get(place)?[command as usize])))
+        Self::sum(all.filter_map(|latency| {
+            let histograms = match tier {
+                Some(tier) => latency.commands_of_tiers.get(tier)?.get()?,
+                None => &latency.commands,
+            };
+            Some(&histograms[command as usize])
+        }))
     }
 
     fn sum<'a>(all: impl Iterator<Item = &'a Histogram>) -> Self {
