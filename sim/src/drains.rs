@@ -24,7 +24,7 @@ pub(crate) fn join(
     let drive = device as Arc<dyn Drive>;
     connections.iter_mut().for_each(|connection| connection.attach(Arc::clone(&drive)));
     let tier = NewTier { device: drive, write_rate: WriteRate::Unlimited, may_overwrite: false };
-    let joined = cache.join(&tier);
+    let joined = cache.join(&tier, |_| ());
     cx.note("adds a tier", unit as u64, joined.is_ok().into());
     match joined {
         _ if cx.crash.has_struck() => members.die_in_a_join(unit),

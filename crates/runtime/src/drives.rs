@@ -25,12 +25,11 @@ impl Drives {
         Arc::new(Self { all, changes: AtomicU64::new(0) })
     }
 
-    /// Adds a drive and returns its number. Must come before the cache has the tier.
-    pub fn append(&self, drive: Arc<dyn Drive>) -> usize {
+    /// Adds the drive of the next tier. Must come before the cache has it, see [`terrace_cache::Cache::join`].
+    pub fn append(&self, drive: Arc<dyn Drive>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.push(Place { drive, has_left: false });
         self.changes.fetch_add(1, Ordering::Release);
-        all.len() - 1
     }
 
     /// Has all queues detach a drive, which is closed by whatever removes it.
@@ -74,17 +73,18 @@ impl Kept {
         Self { drives: Arc::clone(drives), changes, detached: vec![false; opened] }
     }
 
+    /// Whether [`Kept::keep_up`] has something to do.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.drives.changes() != self.changes
+    }
+
     /// Attaches the drives that came since the last call, and detaches those that left.
     ///
     /// # Errors
     /// The queue lacks what it needs for another drive; the next call tries again.
-    #[inline]
-    pub(crate) fn keep_up(&mut self, queue: &mut dyn ReadQueue) -> io::Result<()> {
-        if self.drives.changes() == self.changes { Ok(()) } else { self.catch_up(queue) }
-    }
-
     #[cold]
-    fn catch_up(&mut self, queue: &mut dyn ReadQueue) -> io::Result<()> {
+    pub(crate) fn keep_up(&mut self, queue: &mut dyn ReadQueue) -> io::Result<()> {
         let changes = self.drives.changes();
         for (number, place) in self.drives.places().enumerate() {
             if number == self.detached.len() {

@@ -454,9 +454,13 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         !self.given_up.is_empty()
     }
 
-    /// Takes the time, and gives up what has waited for too long by then. Looks once a second.
+    /// Takes the time, and gives up what has waited for too long by then. Looks once a second. Attaches drives that came,
+    /// and detaches those that left.
     #[inline]
     pub fn give_up_late(&mut self, second: u32) {
+        if self.drives.as_ref().is_some_and(Kept::is_behind) {
+            self.keep_up();
+        }
         if self.second != second {
             self.second = second;
             self.give_up_all_late();
@@ -465,7 +469,6 @@ impl<T: Copy, M: Meter> Reads<T, M> {
 
     #[cold]
     fn give_up_all_late(&mut self) {
-        self.keep_up();
         self.queue.give_up_late(self.second);
         self.holds_given_up = self.queue.holds_given_up();
         for tier in 0..self.tiers.len() {

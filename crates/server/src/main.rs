@@ -144,7 +144,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
         log::notes(&listening);
         daemon.map_or(Ok(()), |daemon| daemon.ready(settings.verbosity > 0))
     };
-    server::run(settings, cache, &tiers.devices, (listeners, tls), admin, signals, is_ready)
+    server::run(settings, cache, tiers.devices, (listeners, tls), admin, signals, is_ready)
         .map_err(Failure::system)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -108,7 +108,7 @@ complete -c terrace -n "__fish_terrace_needs_command" -f -a "serve" -d 'The serv
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "plan" -d 'Says what a cache needs: DRAM, flash, nodes; how it will do; what it costs; and the command line for it'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "probe" -d 'Measures what media can do: drives, files, and DRAM beside them. A new file is made and removed again; what holds anything is only read, unless --destroy'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "bench" -d 'Puts load on a memcached server and checks every value that comes back'
-complete -c terrace -n "__fish_terrace_needs_command" -f -a "tiers" -d 'Shows the tiers of a running server, and takes tiers out of use while it runs'
+complete -c terrace -n "__fish_terrace_needs_command" -f -a "tiers" -d 'Shows the tiers of a running server, adds tiers, and takes tiers out of use while it runs'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "convert" -d 'Writes the settings of memcached\'s service as settings of terrace'
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s p -l port -d 'TCP port; 0 turns TCP off, -1 takes any that is free [11211]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s l -l listen -d 'where: ADDR[:PORT],...; before one notls:, btls:, mtls:, proto[NAME]:, tag[NAME]: [all addresses]' -r
@@ -283,17 +283,22 @@ complete -c terrace -n "__fish_terrace_using_subcommand bench" -l any-version -d
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l blind -d 'Don\'t look at values'
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l progress -d 'Tell on standard error how far it is, also where that is no terminal'
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l json -d 'Print JSON'
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -l admin -d 'Admin port of the server, or the path of its Unix socket (default: as its settings have it)' -r
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -f -a "status" -d 'Shows what each tier is doing and holds, and how far drains are'
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -f -a "drain" -d 'Moves the records of a tier to other tiers. It takes no new ones until that is cancelled or the server restarts'
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -f -a "cancel" -d 'Cancels the drain of a tier, which takes new records again'
-complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status drain cancel remove" -f -a "remove" -d 'Takes an empty tier out of the set; from then on the server does not use its drive'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -l admin -d 'Admin port of the server, or the path of its Unix socket (default: as its settings have it)' -r
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -f -a "status" -d 'Shows what each tier is doing and holds, and how far drains are'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -f -a "add" -d 'Adds a drive as a tier, beside those of the last level. It stays one until the server restarts: name it in the settings, too'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -f -a "drain" -d 'Moves the records of a tier to other tiers. It takes no new ones until that is cancelled or the server restarts'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -f -a "cancel" -d 'Cancels the drain of a tier, which takes new records again'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and not __fish_seen_subcommand_from status add drain cancel remove" -f -a "remove" -d 'Takes an empty tier out of the set; from then on the server does not use its drive'
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from status" -l admin -d 'Admin port of the server, or the path of its Unix socket (default: as its settings have it)' -r
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from status" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from status" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from status" -l json -d 'Write JSON, as `GET /tiers` of the admin port has it'
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from add" -l admin -d 'Admin port of the server, or the path of its Unix socket (default: as its settings have it)' -r
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from add" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from add" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F
+complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from add" -l yes -d 'Overwrite what the drive holds of an earlier tier'
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from drain" -l admin -d 'Admin port of the server, or the path of its Unix socket (default: as its settings have it)' -r
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from drain" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from drain" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F

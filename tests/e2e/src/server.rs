@@ -233,6 +233,12 @@ impl Server {
         assert!(ended.is_none(), "the server ended: {ended:?}: {}", self.output());
     }
 
+    /// Asks it to read its files again.
+    pub fn hang_up(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("a signal");
+    }
+
     /// Asks it to stop, as a service manager would, and gives back its exit code.
     pub fn stop(self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);

@@ -181,6 +181,63 @@ fn tier_with_records_is_removed_with_yes_only() {
     assert!((1..RECORDS).contains(&left), "{left}");
 }
 
+/// Stores records again and again, until as many as that are on a tier.
+fn fill_until_used(server: &Server, tier: usize) {
+    let mut client = server.client();
+    wait_until("records on the new tier", || {
+        fill(&mut client, "key", RECORDS, 300);
+        (client.stat("tiers", &format!("tier:{tier}:segments_used")) > 0).then_some(())
+    });
+    assert_eq!(count_right(&mut client, "key", RECORDS, 300), RECORDS);
+}
+
+#[test]
+fn tier_is_added_and_takes_records() {
+    if !needs_terrace("tier_is_added_and_takes_records") {
+        return;
+    }
+    let (shell, server) = Shell::beside_filled(300);
+    shell.run("add tape:DIR/c:64m").must(1, "there is no kind tape");
+    shell.run("add ssd:DIR/c").must(1, "has no size yet");
+    shell.run("add ssd:DIR/b:64m").must(1, "in use");
+    shell.run("add ssd:DIR/c:1m").must(1, "too small");
+    assert!(!std::path::Path::new(&shell.path("c")).exists(), "a refused drive's file is gone");
+    shell.run("add ssd:DIR/c:64m").must(0, "tier 2 (");
+    fill_until_used(&server, 2);
+    shell.run("drain 0 --wait").must(0, "drained in");
+    shell.run("remove 0").must(0, "removed");
+    // Nothing holds its drive any more, so that it can be a tier again.
+    shell.run("add ssd:DIR/a:64m").must(1, "write --yes to overwrite it");
+    shell.run("add ssd:DIR/a:64m --yes").must(0, "tier 3 (");
+    fill_until_used(&server, 3);
+    let links = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors");
+    let open = links.filter_map(|link| fs::read_link(link.ok()?.path()).ok());
+    let drive = shell.path("a");
+    assert!(open.filter(|path| path.to_str() == Some(&drive)).count() > 0);
+}
+
+#[test]
+fn hangup_adds_new_tiers_of_the_settings_and_drains_none() {
+    if !needs_terrace("hangup_adds_new_tiers_of_the_settings_and_drains_none") {
+        return;
+    }
+    let (shell, server) = Shell::beside_filled(300);
+    let settings = fs::read_to_string(shell.path("settings")).expect("a file");
+    let tier = |name: &str, bytes: &str| format!("\"ssd:{}:{bytes}\"", shell.path(name));
+    let line = format!("tier = [{}, {}]\n", tier("a", "96m"), tier("c", "64m"));
+    let others = settings.lines().filter(|line| !line.starts_with("tier"));
+    let changed = others.fold(line, |text, line| text + line + "\n");
+    fs::write(shell.path("settings"), changed).expect("a file");
+    server.hang_up();
+    let log = server.output_with("added as tier 2");
+    assert!(log.contains("/a: its settings have changed, and take effect at a restart"), "{log}");
+    assert!(log.contains("/b: no longer in the settings, and stays"), "{log}");
+    fill_until_used(&server, 2);
+    assert_eq!([0, 1, 2].map(|tier| shell.state(tier)), ["working"; 3]);
+    server.hang_up();
+    server.output_with("no tier was added");
+}
+
 #[test]
 fn errors_say_what_to_do() {
     if !needs_terrace("errors_say_what_to_do") {

@@ -88,13 +88,17 @@ pub enum JoinError {
     State(#[source] io::Error),
 }
 
-/// Adds a tier beside those of the last level.
+/// Adds a tier beside those of the last level. `before` gets its number, before anything of it can be read.
 ///
 /// 1. It has its area of the state, and its place in all lists; it gets no segments yet.
 /// 2. A roster with it is put in force; each drive is written for that. After a crash before, the next start takes the
 ///    tier as empty, and after one later it is as right as the others.
 /// 3. It gets segments.
-pub(crate) fn join(engine: &Engine, tier: &NewTier) -> Result<usize, JoinError> {
+pub(crate) fn join(
+    engine: &Engine,
+    tier: &NewTier,
+    before: impl FnOnce(usize),
+) -> Result<usize, JoinError> {
     let _one = lock(&engine.drains);
     let device = tier.device.as_ref();
     check_sizes(engine, device)?;
@@ -122,6 +126,7 @@ pub(crate) fn join(engine: &Engine, tier: &NewTier) -> Result<usize, JoinError> 
     );
     let log = log.within(engine.tuning.log_slots);
     engine.shared.budget().force(TombstoneLog::bytes_for(store.segments()));
+    before(number);
     let appended = engine.members.append(member).is_ok()
         && engine.shared.append_tier(store, log, tier.write_rate) == Some(number);
     if !appended {

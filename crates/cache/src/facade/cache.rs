@@ -242,12 +242,13 @@ impl Cache {
     }
 
     /// Adds a tier beside those of the last level, as if it stood behind them in `Config::tiers`, and returns its
-    /// number. What is on its drive is overwritten.
+    /// number. What is on its drive is overwritten. `before` gets the number, which is not used for another one whatever
+    /// comes of it, before a request can be told to read from the tier.
     ///
     /// # Errors
     /// See [`JoinError`].
-    pub fn join(&self, tier: &NewTier) -> Result<usize, JoinError> {
-        join::join(&self.engine, tier)
+    pub fn join(&self, tier: &NewTier, before: impl FnOnce(usize)) -> Result<usize, JoinError> {
+        join::join(&self.engine, tier, before)
     }
 
     /// Records that a tier's drive writes `factor` bytes per byte that it is sent, as it reports; its write budget and

@@ -99,6 +99,12 @@ impl Cache {
         empty.map(|(tier, _)| tier.device().label())
     }
 
+    /// The numbers of the tiers that were removed.
+    pub fn removed_tiers(&self) -> impl Iterator<Item = usize> {
+        let tiers = self.engine.shared().slots().tiers().iter().enumerate();
+        tiers.filter(|(_, tier)| tier.drain().is_removed()).map(|(number, _)| number)
+    }
+
     /// The write policy that each tier is in at present.
     pub fn write_policies(&self) -> impl Iterator<Item = WritePolicy> {
         let shared = self.engine.shared();

@@ -166,7 +166,7 @@ impl Client {
             write_rate: WriteRate::Unlimited,
             may_overwrite,
         };
-        let number = self.cache.join(&new);
+        let number = self.cache.join(&new, |_| ());
         // Its number counts also where it did not come into the roster.
         self.devices.resize(self.cache.stats().tiers.len(), device);
         number

@@ -315,7 +315,8 @@ pub fn markdown() -> String {
          far, null where they are unknown. `POST /tiers/N/drain` moves the records of tier N to other tiers,\n\
          `POST /tiers/N/drain?records=drop` drops the oldest ones where these have no room, `POST /tiers/N/cancel` ends that;\n\
          `POST /tiers/N/remove` takes an empty tier out of the set, `POST /tiers/N/remove?records=drop` one with its records.\n\
-         Each answers as `/tiers` does, or with 404 (no such tier) or 409 and one line that says why not. They need\n\
+         `POST /tiers?tier=TIER` adds a tier, which is named as for `--tier` and percent-encoded; with `&records=drop` also\n\
+         on a drive that was a tier before. Each answers as `/tiers` does, or with 400 (not the name of a tier), 404 (no such tier) or 409 and one line that says why not. They need\n\
          `Authorization: Bearer TOKEN`: neither a cookie nor a password is enough, and without a token file they are\n\
          refused with 403.\n\n\
          A connection has one request, of at most 4 KiB and within five seconds. At most 2,000 connections are served at a\n\

@@ -30,6 +30,11 @@ impl Inbox {
         self.waker.wake();
     }
 
+    /// Has the worker look around.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Has the worker free what it only keeps for later.
     pub(crate) fn ask_for_memory(&self) {
         self.wants_memory.store(true, Ordering::Relaxed);

@@ -27,6 +27,7 @@ mod health_log;
 mod heartbeat;
 mod inbox;
 mod input;
+pub(crate) mod joining;
 mod keys;
 pub(crate) mod left_behind;
 mod listener;
@@ -67,6 +68,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use terrace_cache::Cache;
 use terrace_device::Drive;
+use terrace_runtime::drives::Drives;
 use tracing::{info, warn};
 
 /// A running server.
@@ -76,17 +78,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve `cache` on `listeners`, encrypted by `tls`. `devices` are those that the cache was opened
+    /// Starts to serve `cache` on `listeners`, encrypted by `tls`. `drives` are those that the cache was opened
     /// with, in the same order, and not timed: workers never wait for them. When this returns, clients are being
     /// answered.
     pub fn start(
         settings: &Settings,
         cache: Arc<Cache>,
-        devices: &[Arc<dyn Drive>],
+        drives: Vec<Arc<dyn Drive>>,
         listeners: Vec<Listener>,
         tls: Option<Configs>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(settings.clone(), cache, tls)?);
+        let shared = Arc::new(Shared::new(settings.clone(), cache, Drives::new(drives), tls)?);
         shared.listeners.get_or_init(|| listeners.iter().map(Listener::number_and_name).collect());
         let mut server = Self { shared, threads: Vec::new() };
         let (udp, listeners): (Vec<_>, Vec<_>) =
@@ -95,7 +97,7 @@ impl Server {
         let workers = server.shared.inboxes.len();
         for index in 0..workers {
             let ports = udp.iter().skip(index).step_by(workers).cloned().collect();
-            server.start_worker(index, devices, ports)?;
+            server.start_worker(index, ports)?;
         }
         server.spawn("maintenance-0", maintain)?;
         for number in 1..server.shared.cache.background_threads() {
@@ -110,16 +112,10 @@ impl Server {
     }
 
     /// Starts a worker and waits until it has what it needs: its read queue belongs to its thread.
-    fn start_worker(
-        &mut self,
-        index: usize,
-        devices: &[Arc<dyn Drive>],
-        udp: Vec<Arc<Listener>>,
-    ) -> io::Result<()> {
-        let devices = devices.to_vec();
+    fn start_worker(&mut self, index: usize, udp: Vec<Arc<Listener>>) -> io::Result<()> {
         let (started, is_started) = mpsc::channel();
         self.spawn(&format!("worker-{index}"), move |shared| {
-            match worker::Worker::new(Arc::clone(shared), index, &devices, udp) {
+            match worker::Worker::new(Arc::clone(shared), index, udp) {
                 Ok(worker) => {
                     // The receiver waits below; should it be gone, nobody needs the message.
                     let _ = started.send(Ok(()));
@@ -212,14 +208,14 @@ impl Drop for Server {
 pub fn run(
     settings: &Settings,
     cache: Arc<Cache>,
-    devices: &[Arc<dyn Drive>],
+    drives: Vec<Arc<dyn Drive>>,
     (listeners, tls): (Vec<Listener>, Option<Configs>),
     admin: Option<Admin>,
     signals: Signals,
     is_ready: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     let handle = signals.handle();
-    let mut server = Server::start(settings, Arc::clone(&cache), devices, listeners, tls)?;
+    let mut server = Server::start(settings, Arc::clone(&cache), drives, listeners, tls)?;
     if let Some(admin) = admin {
         server.spawn("admin", move |shared| admin.run(shared))?;
     }

@@ -13,7 +13,7 @@ use super::socket::Socket;
 use super::watch::{Watchers, is_miss};
 use crate::auth::{Passwords, Throttle};
 use crate::commands::listing::Walks;
-use crate::settings::{ListenTls, Settings};
+use crate::settings::{ListenTls, Settings, TierSpec};
 use crate::stats::counters::Counters;
 use crate::stats::knobs::Knobs;
 use crate::stats::latency::Latency;
@@ -25,12 +25,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use terrace_cache::Cache;
+use terrace_runtime::drives::Drives;
 use tracing::debug;
 
 /// One per server.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) cache: Arc<Cache>,
+    /// The drives that workers read from.
+    pub(crate) drives: Arc<Drives>,
+    /// What the tiers are, by number; held while one is added.
+    pub(crate) tiers: Mutex<Vec<TierSpec>>,
     pub(crate) clock: Clock,
     pub(crate) inboxes: Vec<Inbox>,
     pub(crate) workers: Vec<Arc<WorkerStats>>,
@@ -84,6 +89,7 @@ impl Shared {
     pub(crate) fn new(
         settings: Settings,
         cache: Arc<Cache>,
+        drives: Arc<Drives>,
         tls: Option<Configs>,
     ) -> std::io::Result<Self> {
         let threads = settings.threads.max(1) as usize;
@@ -102,6 +108,8 @@ impl Shared {
             tls: tls.map(|configs| Tls::new(&settings.tls, configs, clock.now())),
             flush: DelayedFlush::new(cache.flush_due()),
             cache,
+            drives,
+            tiers: Mutex::new(settings.tiers.clone()),
             inboxes: (0..threads).map(|_| Inbox::new()).collect::<Result<_, _>>()?,
             workers: (0..threads).map(|_| Arc::new(worker())).collect(),
             zero: Mutex::default(),

@@ -1,5 +1,6 @@
 //! The signals that end a server, or have it read files again.
 
+use super::joining;
 use super::shared::Shared;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::{self, Handle};
@@ -59,6 +60,7 @@ fn tell_of_the_second(shared: &Shared) {
 
 /// Reads again what a running server can take over.
 fn reload(shared: &Shared) {
+    let has_settings = joining::join_new(shared);
     if let Some(passwords) = &shared.passwords {
         match passwords.reload() {
             Ok(text) => info!("SIGHUP: {text}"),
@@ -68,7 +70,7 @@ fn reload(shared: &Shared) {
     match shared.tls.as_ref().map(|tls| tls.refresh(shared.clock.now())) {
         Some(Ok(())) => info!("SIGHUP: certificates are reloaded"),
         Some(Err(error)) => warn!("SIGHUP: the old certificates stay: {error}"),
-        None if shared.passwords.is_some() => {}
+        None if shared.passwords.is_some() || has_settings => {}
         None => info!("SIGHUP: there is nothing to reload"),
     }
 }

@@ -20,7 +20,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
-use terrace_device::Drive;
 use terrace_runtime::limits::Limits;
 use terrace_runtime::reads::{Finished, Reads};
 use tracing::warn;
@@ -67,7 +66,6 @@ impl Worker {
     pub(crate) fn new(
         shared: Arc<Shared>,
         index: usize,
-        devices: &[Arc<dyn Drive>],
         udp: Vec<Arc<Listener>>,
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
@@ -79,7 +77,7 @@ impl Worker {
         let engine = shared.settings.io_engine;
         let workers = shared.settings.threads.max(1);
         let knee = |tier: usize| shared.settings.tiers.get(tier).and_then(|tier| tier.read_depth);
-        let reads = Reads::open(devices, engine, workers, knee, Arc::clone(&stats.latency))?;
+        let reads = Reads::open(&shared.drives, engine, workers, knee, Arc::clone(&stats.latency))?;
         if let (0, Some(reason)) = (index, reads.fallback()) {
             warn!("reading with threads, since io_uring can't be had: {reason}");
         }

@@ -27,6 +27,8 @@ impl WritePolicies {
         if self.told.iter().copied().eq(cache.write_policies()) {
             return;
         }
+        // Those of tiers that were added meanwhile.
+        self.told.extend(cache.write_policies().skip(self.told.len()));
         for (at, (told, tier)) in self.told.iter_mut().zip(cache.stats().tiers).enumerate() {
             let write_policy = tier.write_policy;
             if *told != write_policy {

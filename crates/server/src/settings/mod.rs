@@ -164,6 +164,8 @@ pub struct Settings {
     pub shown: BTreeMap<&'static str, String>,
     /// Lines for the log about options that were accepted and have no effect here.
     pub notes: Vec<Note>,
+    /// The files of `--config`, in order; none where the command line names tiers, which then count alone.
+    pub tier_files: Vec<String>,
 }
 
 impl Default for Settings {
@@ -227,6 +229,7 @@ impl Default for Settings {
             slab_chunk_bytes_min: 48,
             shown: BTreeMap::new(),
             notes: Vec::new(),
+            tier_files: Vec::new(),
         }
     }
 }
@@ -242,6 +245,13 @@ pub struct TierSpec {
     pub read_depth: Option<u32>,
     /// It stands below the tiers named before it, and takes what those have no room for.
     pub is_below: bool,
+}
+
+impl TierSpec {
+    /// Reads what `--tier` takes.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        address::tier(text)
+    }
 }
 
 /// What a command line asks for.
@@ -275,8 +285,10 @@ impl Invocation {
             assignments.extend(config_file::parse(file, &text)?);
         }
         assignments.retain(|from_file| line.assignments.iter().all(|a| a.key() != from_file.key()));
+        let has_tiers = line.assignments.iter().any(|assignment| assignment.key() == "tier");
+        let tier_files = if has_tiers { Vec::new() } else { line.config_files };
         assignments.extend(line.assignments);
-        let mut settings = Settings::default();
+        let mut settings = Settings { tier_files, ..Settings::default() };
         let is_given = |key| assignments.iter().any(|assignment| assignment.key() == key);
         let moves_tcp = is_given("udp-port") && !is_given("port");
         let unheard = without_effect::Given::new(&assignments);
@@ -302,6 +314,25 @@ impl Invocation {
 }
 
 impl Settings {
+    /// Reads again which tiers the files of `--config` name; `None` if there is no such file, or the command line names
+    /// tiers, which then count alone.
+    pub(crate) fn tiers_of_files(&self) -> Result<Option<Vec<TierSpec>>, UsageError> {
+        if self.tier_files.is_empty() {
+            return Ok(None);
+        }
+        let mut settings = Self::default();
+        for file in &self.tier_files {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| UsageError::at(format!("--config {file}"), error))?;
+            for assignment in config_file::parse(file, &text)? {
+                if assignment.key() == "tier" {
+                    assignment.apply(&mut settings)?;
+                }
+            }
+        }
+        Ok(Some(settings.tiers))
+    }
+
     /// Reads from a file of `--config` where the admin page is served, and the file of its token.
     pub(crate) fn admin_of(file: &Path) -> Result<Self, UsageError> {
         let name = file.display().to_string();

@@ -58,6 +58,7 @@ fn every_common_flag_lands_in_its_field() {
     );
     let info = |text: &str| Note::Info(text.into());
     let expected = Settings {
+        tier_files: Vec::new(),
         tcp_port: Port::Off,
         udp_port: Port::Off,
         public_udp: true,
@@ -452,7 +453,7 @@ fn from_file(text: &str, line: &str) -> Result<Settings, UsageError> {
     let result = invoke(&format!("--config {} {line}", file.display()));
     std::fs::remove_file(&file).unwrap();
     match result? {
-        Invocation::Serve(settings) => Ok(*settings),
+        Invocation::Serve(settings) => Ok(Settings { tier_files: Vec::new(), ..*settings }),
         other => panic!("{other:?}"),
     }
 }

@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn percentiles_over_workers() {
-        let workers = [Latency::new(2), Latency::new(2)];
+        let workers = [Latency::new(true), Latency::new(true)];
         assert_eq!(Percentiles::of(workers.iter(), 1).micros(0.5), 0);
         (0..98).for_each(|_| workers[0].note_read(1, Duration::from_micros(10)));
         (0..2).for_each(|_| workers[1].note_read(1, Duration::from_micros(1000)));
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn samples_stand_for_all() {
-        let latency = Latency::new(0);
+        let latency = Latency::new(false);
         for _ in 0..640 {
             let since = latency.sample();
             latency.record_sample(Command::Set, since);

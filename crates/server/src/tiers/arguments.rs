@@ -9,10 +9,11 @@ Changes need the token of the server's --admin-token-file.
 
 Examples:
   terrace tiers status
+  terrace tiers add ssd:/data/new:512g
   terrace tiers drain /data/old --wait && terrace tiers remove /data/old
   terrace tiers status --admin 127.0.0.1:11212 --admin-token-file /etc/terrace.token";
 
-/// Shows the tiers of a running server, and takes tiers out of use while it runs.
+/// Shows the tiers of a running server, adds tiers, and takes tiers out of use while it runs.
 #[derive(Parser)]
 #[command(name = "terrace tiers", disable_help_subcommand = true, after_help = AFTER)]
 pub(super) struct Arguments {
@@ -44,6 +45,16 @@ pub(super) enum Action {
         /// Write JSON, as `GET /tiers` of the admin port has it.
         #[arg(long)]
         json: bool,
+    },
+    /// Adds a drive as a tier, beside those of the last level. It stays one until the server restarts: name it in the
+    /// settings, too.
+    Add {
+        /// The tier as --tier names it, such as ssd:/data/new:512g.
+        #[arg(value_name = "TIER")]
+        tier: String,
+        /// Overwrite what the drive holds of an earlier tier.
+        #[arg(long)]
+        yes: bool,
     },
     /// Moves the records of a tier to other tiers. It takes no new ones until that is cancelled or the server restarts.
     Drain {

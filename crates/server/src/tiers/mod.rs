@@ -47,6 +47,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     match &arguments.action {
         Action::Status { json: true } => say::line(peer.json()?.trim_end()),
         Action::Status { json: false } => say::line(table(&peer.tiers()?).trim_end()),
+        Action::Add { tier, yes } => add(&peer, tier, *yes)?,
         Action::Drain { tier, force, wait } => {
             let tier = chosen(tier)?;
             let mode = if *force { "?records=drop" } else { "" };
@@ -63,6 +64,21 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         }
         Action::Remove { tier, yes } => remove(&peer, &chosen(tier)?, *yes)?,
     }
+    Ok(())
+}
+
+/// Adds a tier, also on a drive that was one before if `may_overwrite`.
+fn add(peer: &Peer, tier: &str, may_overwrite: bool) -> Result<(), Error> {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("tier", tier);
+    if may_overwrite {
+        query.append_pair("records", "drop");
+    }
+    let tiers = peer.change(&format!("/tiers?{}", query.finish()))?;
+    if let Some(added) = tiers.last() {
+        say::line(added.line());
+    }
+    say::line("name it in the server's settings, too, as the last one: a restart goes by them");
     Ok(())
 }
 

@@ -10,6 +10,8 @@ use std::io;
 use std::path::Path;
 use terrace_cache::{DrainError, RemoveError};
 
+/// The end of [`terrace_cache::JoinError::Used`].
+const USED: &str = "was a tier before, and what it holds would be lost";
 /// The settings of the service, as packages install them.
 const SETTINGS: &str = "/etc/terrace.toml";
 
@@ -97,7 +99,7 @@ impl Peer {
                 "{}: the server is of an older version, or is no terrace",
                 self.address()
             )),
-            404 | 409 => Error::Refused(format!("{why}{}", advice(why))),
+            400 | 404 | 409 => Error::Refused(format!("{why}{}", advice(why))),
             _ => Error::Refused(format!("{}: status {status}: {why}", self.address())),
         })
     }
@@ -141,9 +143,11 @@ fn no_admin(settings: Option<&Path>) -> Error {
 fn advice(why: &str) -> &'static str {
     let is = |error: &dyn ToString| error.to_string() == why;
     if is(&DrainError::LastTier) {
-        "; its records would have nowhere to go: restart the server with another tier first"
+        "; its records would have nowhere to go: add another tier first (terrace tiers add)"
     } else if is(&DrainError::Failed) {
         "; terrace tiers remove with --yes takes it out"
+    } else if why.ends_with(USED) {
+        "; write --yes to overwrite it"
     } else if is(&RemoveError::Recovering) {
         "; try again when `stats tiers` says recovery ready"
     } else {
@@ -154,6 +158,7 @@ fn advice(why: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_cache::JoinError;
 
     #[test]
     fn last_tier_of_a_drain_and_of_a_removal_have_the_same_advice() {
@@ -161,5 +166,7 @@ mod tests {
         assert!(advice(&drain).contains("another tier first"));
         assert_eq!(advice(&drain), advice(&remove));
         assert_eq!(advice(&RemoveError::Removed.to_string()), "");
+        let used = JoinError::Used { label: "/data/old".to_owned() };
+        assert!(advice(&used.to_string()).contains("--yes"));
     }
 }

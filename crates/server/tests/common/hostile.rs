@@ -35,7 +35,7 @@ fn serve(settings: &Settings, drives: &[Arc<dyn Drive>]) -> (Server, Vec<Door>) 
     };
     let doors = listeners.iter().filter_map(door).collect();
     let tls = terrace::tls::load(&settings.tls).expect("a certificate");
-    (Server::start(settings, cache, drives, listeners, tls).expect("a server"), doors)
+    (Server::start(settings, cache, drives.to_vec(), listeners, tls).expect("a server"), doors)
 }
 
 /// A file of this process.

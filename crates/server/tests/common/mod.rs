@@ -69,8 +69,8 @@ impl TestServer {
     pub fn serving(settings: &Settings, cache: Arc<Cache>, devices: &[Arc<dyn Drive>]) -> Self {
         let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 64).expect("a port");
         let address = listener.tcp_address().expect("a TCP listener");
-        let server =
-            Server::start(settings, cache, devices, vec![listener], None).expect("a server");
+        let server = Server::start(settings, cache, devices.to_vec(), vec![listener], None)
+            .expect("a server");
         Self { address, server: Some(server), _dir: None }
     }
 
