@@ -6,6 +6,7 @@
 //! **An operation owns its buffer until its completion.**
 
 mod absent;
+mod block_device;
 mod buffer;
 mod claim;
 mod deadline;
@@ -30,6 +31,7 @@ mod wear;
 mod worker_queue;
 
 pub use absent::AbsentDrive;
+pub use block_device::drive_of;
 pub use buffer::AlignedBuf;
 pub use deadline::DeadlineDrive;
 pub use depth::Depth;

@@ -4,12 +4,12 @@
 //! Read by ioctl from the namespace that a path lies on, which takes root. Where there is no such drive,
 //! or it does not say, there is nothing: no figure is ever made up.
 
-use rustix::fs::{FileType, fstat, major, minor};
+use crate::block_device::drive_of;
 use rustix::ioctl::{Updater, ioctl, opcode};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes of each of the log pages.
 const LOG_BYTES: usize = 512;
@@ -37,14 +37,15 @@ pub struct Wear {
 }
 
 impl Wear {
-    /// Asks the drive that a file, partition or block device lies on; `None` if it is no NVMe drive, or
-    /// lies behind something else (RAID, LVM, encryption).
+    /// Asks the drive that a file, partition or block device lies on; `None` if it is no NVMe drive, or there is
+    /// more than one (RAID).
     ///
     /// # Errors
     /// The system refuses, mostly for want of rights.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
-        let Some(namespace) = namespace_of(path)? else { return Ok(None) };
-        let drive = File::open(namespace)?;
+        let name = drive_of(path)?.filter(|name| name.starts_with("nvme"));
+        let Some(name) = name else { return Ok(None) };
+        let drive = File::open(Path::new("/dev").join(name))?;
         let smart = read_log(&drive, SMART_PAGE)?;
         if smart == [0; LOG_BYTES] {
             return Ok(None);
@@ -84,23 +85,6 @@ impl Wear {
 /// 16 bytes of a log page, in the byte order of the specification.
 fn number(page: &[u8; LOG_BYTES], at: usize) -> u128 {
     page[at..].first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
-}
-
-/// The block device of the NVMe namespace that a path lies on.
-fn namespace_of(path: &Path) -> io::Result<Option<PathBuf>> {
-    let stat = fstat(File::open(path)?)?;
-    let device = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::BlockDevice => stat.st_rdev,
-        _ => stat.st_dev,
-    };
-    let link = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    // File systems without a block device of their own have no such entry.
-    let Ok(mut at) = std::fs::canonicalize(link) else { return Ok(None) };
-    if at.join("partition").exists() {
-        at.pop();
-    }
-    let name = at.file_name().and_then(|name| name.to_str());
-    Ok(name.filter(|name| name.starts_with("nvme")).map(|name| Path::new("/dev").join(name)))
 }
 
 /// `struct nvme_passthru_cmd` of the kernel.
