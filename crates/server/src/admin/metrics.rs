@@ -1,6 +1,7 @@
 //! The metrics: one table, which `/metrics` and docs/metrics.md come from.
 
 use super::samples::{Kind, Samples};
+use crate::server::drive_health::report::{Figure, Report};
 use crate::stats::general::processor_time;
 use crate::stats::latency::{Command, Latency, Percentiles};
 use crate::stats::tier_state;
@@ -244,6 +245,23 @@ const METRICS: &[Metric] = &[
             }
         }
     }),
+    metric("tier_drive_info", Gauge, "tier, drive, model", "1, with the drive that the tier lies on; this and what follows is what the drive says by smartctl or nvme, where one is installed and may ask it, every five minutes", &["tier:drive", "tier:drive_model"], |v, s| {
+        for (number, report) in drive_reports(v) {
+            s.one(&[("tier", &number.to_string()), ("drive", &report.drive), ("model", &report.model)], 1);
+        }
+    }),
+    metric("tier_drive_failing", Gauge, "tier", "1 if the drive says that it is failing (its SMART status)", &["tier:drive_failing"], |v, s| drive_figure(v, s, Figure::Failing, whole)),
+    metric("tier_drive_critical_warning", Gauge, "tier", "bits of the critical warning of an NVMe drive; 0 if there is none", &["tier:drive_critical_warning"], |v, s| drive_figure(v, s, Figure::CriticalWarning, whole)),
+    metric("tier_drive_used_ratio", Gauge, "tier", "how much of the drive's rated life is used, as it says itself; may pass 1", &["tier:drive_used_percent"], |v, s| drive_figure(v, s, Figure::UsedPercent, |percent| percent as f64 / 100.0)),
+    metric("tier_drive_spare_ratio", Gauge, "tier", "how much of its spare blocks is left", &["tier:drive_spare_percent"], |v, s| drive_figure(v, s, Figure::SparePercent, |percent| percent as f64 / 100.0)),
+    metric("tier_drive_spare_threshold_ratio", Gauge, "tier", "below which share of spare blocks the drive is failing", &["tier:drive_spare_threshold_percent"], |v, s| drive_figure(v, s, Figure::SpareThresholdPercent, |percent| percent as f64 / 100.0)),
+    metric("tier_drive_media_errors_total", Counter, "tier", "data that the drive could not give back, over its life", &["tier:drive_media_errors"], |v, s| drive_figure(v, s, Figure::MediaErrors, whole)),
+    metric("tier_drive_reallocated_sectors", Gauge, "tier", "sectors that an ATA drive has replaced", &["tier:drive_reallocated_sectors"], |v, s| drive_figure(v, s, Figure::ReallocatedSectors, whole)),
+    metric("tier_drive_pending_sectors", Gauge, "tier", "sectors that an ATA drive could not read and has yet to replace", &["tier:drive_pending_sectors"], |v, s| drive_figure(v, s, Figure::PendingSectors, whole)),
+    metric("tier_drive_written_bytes_total", Counter, "tier", "bytes that hosts wrote to the drive over its life", &["tier:drive_written_bytes"], |v, s| drive_figure(v, s, Figure::WrittenBytes, whole)),
+    metric("tier_drive_power_on_seconds_total", Counter, "tier", "how long the drive was on over its life, in whole hours", &["tier:drive_power_on_hours"], |v, s| drive_figure(v, s, Figure::PowerOnHours, |hours| hours as f64 * 3600.0)),
+    metric("tier_drive_unsafe_shutdowns_total", Counter, "tier", "times that the drive lost power without warning", &["tier:drive_unsafe_shutdowns"], |v, s| drive_figure(v, s, Figure::UnsafeShutdowns, whole)),
+    metric("tier_drive_temperature_celsius", Gauge, "tier", "the drive's temperature", &["tier:drive_temperature_celsius"], |v, s| drive_figure(v, s, Figure::TemperatureCelsius, whole)),
 ];
 
 fn tiers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> u64) {
@@ -268,6 +286,25 @@ fn tier_floats(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats)
             samples.one(&[("tier", &number.to_string())], value);
         }
     }
+}
+
+/// The reports of those tiers whose drives gave one.
+fn drive_reports(view: &View<'_>) -> impl Iterator<Item = (usize, Report)> {
+    let tiers = 0..view.cache.tiers.len();
+    tiers.filter_map(|tier| Some((tier, view.shared.drive_health.report(tier)?)))
+}
+
+/// A figure of the reports that have it, in the unit of the metric.
+fn drive_figure(view: &View<'_>, samples: &mut Samples<'_>, figure: Figure, unit: fn(u64) -> f64) {
+    for (number, report) in drive_reports(view) {
+        if let Some(value) = report.get(figure) {
+            samples.one(&[("tier", &number.to_string())], unit(value));
+        }
+    }
+}
+
+fn whole(value: u64) -> f64 {
+    value as f64
 }
 
 fn latencies<'v>(view: &'v View<'_>) -> impl Iterator<Item = &'v Latency> {

@@ -20,6 +20,7 @@ mod connection;
 mod connection_memory;
 mod context;
 mod drive_errors;
+pub(crate) mod drive_health;
 mod drives;
 mod failures;
 mod faults;
@@ -281,6 +282,7 @@ fn maintain(shared: &Arc<Shared>) {
     let mut drive_errors = drive_errors::DriveErrorLog::new(&shared.cache);
     let mut tiers = tier_log::TierLog::default();
     let mut drives = drives::Drives::new(&shared.settings.tiers);
+    let mut drive_health = drive_health::Schedule::new();
     let mut short_index = short_index::ShortIndex::default();
     let mut surplus = surplus::Surplus::default();
     while !shared.is_stopping() {
@@ -290,6 +292,7 @@ fn maintain(shared: &Arc<Shared>) {
         health.log(&shared.cache);
         drive_errors.log(&shared.cache);
         drives.ask(&shared.cache);
+        drive_health.ask_if_due(shared);
         short_index.tell(&shared.cache);
         surplus.look(shared);
         shared.flush.run_if_due(&shared.cache, shared.clock.now());

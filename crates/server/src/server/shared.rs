@@ -4,6 +4,7 @@ use super::about::About;
 use super::clients::Clients;
 use super::clock::Clock;
 use super::connection_memory::ConnectionMemory;
+use super::drive_health::DriveHealth;
 use super::heartbeat::Heartbeat;
 use super::inbox::Inbox;
 use super::listener::Arrival;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) watchers: Arc<Watchers>,
     /// What is asked for by the beginnings of keys.
     pub(crate) prefixes: Prefixes,
+    pub(crate) drive_health: DriveHealth,
     /// Descriptors and names of the sockets that are listened on.
     pub(crate) listeners: OnceLock<Vec<(i32, String)>>,
     /// What connections hold between their turns.
@@ -117,6 +119,7 @@ impl Shared {
             clients: Clients::default(),
             watchers,
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
+            drive_health: DriveHealth::new(tiers),
             listeners: OnceLock::new(),
             memory: ConnectionMemory::new(settings.memory_shares().connections),
             memory_asked: AtomicU64::new(settings.memory_bytes),

@@ -4,6 +4,7 @@
 use super::latency::{Latency, Percentiles};
 use super::tier_state;
 use super::view::{Row, Source, View, write, write_rows};
+use crate::server::drive_health::report::Figure;
 use Source::{Number, Text};
 use std::sync::Arc;
 use terrace_cache::TierStats;
@@ -107,6 +108,22 @@ const TIER_ROWS: &[TierRow] = &[
     ("dropped_bytes", |t| t.dropped_bytes),
 ];
 
+/// What the drive says of its own health; each is written where it is known.
+pub(crate) const DRIVE_ROWS: &[(&str, Figure)] = &[
+    ("drive_failing", Figure::Failing),
+    ("drive_critical_warning", Figure::CriticalWarning),
+    ("drive_used_percent", Figure::UsedPercent),
+    ("drive_spare_percent", Figure::SparePercent),
+    ("drive_spare_threshold_percent", Figure::SpareThresholdPercent),
+    ("drive_media_errors", Figure::MediaErrors),
+    ("drive_reallocated_sectors", Figure::ReallocatedSectors),
+    ("drive_pending_sectors", Figure::PendingSectors),
+    ("drive_written_bytes", Figure::WrittenBytes),
+    ("drive_power_on_hours", Figure::PowerOnHours),
+    ("drive_unsafe_shutdowns", Figure::UnsafeShutdowns),
+    ("drive_temperature_celsius", Figure::TemperatureCelsius),
+];
+
 /// The value of a row that cannot be told yet; `/status` has null for it.
 pub(crate) const UNKNOWN: &str = "unknown";
 
@@ -142,6 +159,15 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
         let percentiles = Percentiles::of(latencies, number);
         for (name, share) in PERCENTILES {
             row(name, &percentiles.micros(*share));
+        }
+        if let Some(report) = view.shared.drive_health.report(number) {
+            row("drive", &report.drive);
+            row("drive_model", &report.model);
+            for (name, figure) in DRIVE_ROWS {
+                if let Some(value) = report.get(*figure) {
+                    row(name, &value);
+                }
+            }
         }
     }
 }
@@ -189,6 +215,8 @@ pub(crate) fn names() -> Vec<String> {
     ]);
     let of_tier = of_tier.chain(TIER_ROWS.iter().map(|row| row.0));
     let of_tier = of_tier.chain(PERCENTILES.iter().map(|row| row.0));
+    let of_tier = of_tier.chain(["drive", "drive_model"]);
+    let of_tier = of_tier.chain(DRIVE_ROWS.iter().map(|row| row.0));
     let all = ROWS.iter().map(|row| row.0.to_string());
     all.chain(of_tier.map(|name| format!("tier:{name}"))).collect()
 }
