@@ -5,7 +5,7 @@ use crate::{
 };
 use clap::{Parser, ValueEnum};
 use std::io::{IsTerminal, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_amounts as amounts;
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// How many records there are.
     #[arg(long, default_value = "100k", value_parser = amounts::whole)]
     records: u64,
+    /// The numbers of the records, one a line, where they are not in a row.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["first", "records", "trace", "back_end", "precondition"])]
+    among: Option<PathBuf>,
     /// Bytes per key, 16 to 250.
     #[arg(long, default_value_t = 20)]
     key_bytes: usize,
@@ -269,14 +272,17 @@ impl Arguments {
             (None, Lengths::Etc) => Sizes::etc(),
             (None, Lengths::Fixed) => fixed,
         };
-        let records = trace.as_ref().map_or(self.records, |trace| trace.objects());
-        let all = trace.as_ref().map_or(self.records, |trace| trace.requests());
+        let among = self.among.as_deref().map(numbers).transpose()?;
+        let listed = among.as_ref().map_or(self.records, |numbers| numbers.len() as u64);
+        let records = trace.as_ref().map_or(listed, |trace| trace.objects());
+        let all = trace.as_ref().map_or(listed, |trace| trace.requests());
         let at_once = trace.is_some().then_some(0);
         let seconds = self.seconds.map(|seconds| time(self.warm_up + seconds)).transpose()?;
         Ok(Plan {
             tls: self.tls()?,
             workload: self.workload(trace),
             first: if self.workload == Kind::Replay { 0 } else { self.first },
+            among,
             sizes,
             threads: self.threads,
             gaps: match self.gaps {
@@ -345,6 +351,14 @@ impl Arguments {
         let window = self.window.or(usual).filter(|&seconds| seconds != 0.0);
         window.map(time).transpose()
     }
+}
+
+/// The numbers in a file, one a line.
+fn numbers(path: &Path) -> Result<Arc<[u64]>, LoadError> {
+    let wrong = |why: String| LoadError::Plan(format!("{}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let number = |line: &str| line.parse().map_err(|_| wrong(format!("{line:?} is no number")));
+    text.lines().map(number).collect()
 }
 
 fn time(seconds: f64) -> Result<Duration, LoadError> {

@@ -4,27 +4,37 @@ use crate::plan::Popularity;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Zipf};
+use std::sync::Arc;
 
 /// The records of one connection: every `stride`-th.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Share {
     pub(crate) first: u64,
     pub(crate) stride: u64,
     pub(crate) count: u64,
+    /// The numbers of the records, if they are not all in a row: `first` is a place in this list then.
+    pub(crate) among: Option<Arc<[u64]>>,
 }
 
 impl Share {
     /// Part `part` of `parts` of `records` records from `first` on.
     pub(crate) fn of(first: u64, records: u64, part: u64, parts: u64) -> Self {
-        Self { first: first + part, stride: parts, count: (records - part).div_ceil(parts) }
+        let count = (records - part).div_ceil(parts);
+        Self { first: first + part, stride: parts, count, among: None }
+    }
+
+    /// The same of the records with these numbers.
+    pub(crate) fn among(numbers: Arc<[u64]>, part: u64, parts: u64) -> Self {
+        Self { among: Some(numbers.clone()), ..Self::of(0, numbers.len() as u64, part, parts) }
     }
 
     #[inline]
     pub(crate) fn number(&self, index: u64) -> u64 {
-        self.first + index * self.stride
+        let place = self.first + index * self.stride;
+        self.among.as_ref().map_or(place, |numbers| numbers[place as usize])
     }
 
-    /// The index of a number of this share.
+    /// The index of a number of this share, whose records must be in a row.
     pub(crate) fn index(&self, number: u64) -> u64 {
         (number - self.first) / self.stride
     }
@@ -179,6 +189,14 @@ mod tests {
             numbers.sort_unstable();
             assert_eq!(numbers, (5..5 + records).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn shares_among_listed_records_cover_them_once() {
+        let listed = [7, 3, 900, 12, 5];
+        let shares = (0..2).map(|part| Share::among(listed.into(), part, 2));
+        let numbers = |share: Share| (0..share.count).map(|index| share.number(index)).collect();
+        assert_eq!(shares.map(numbers).collect::<Vec<Vec<u64>>>(), [vec![7, 900, 5], vec![3, 12]]);
     }
 
     fn draws(popularity: Popularity) -> Vec<u32> {

@@ -119,6 +119,8 @@ pub struct Plan {
     pub first: u64,
     /// How many records there are.
     pub records: u64,
+    /// The numbers of the records, if they are not in a row: then `records` of them, and `first` is 0.
+    pub among: Option<Arc<[u64]>>,
     /// Lengths of keys and values.
     pub sizes: Sizes,
     /// Connections, all threads together.
@@ -175,6 +177,7 @@ impl Plan {
             workload,
             first: 0,
             records,
+            among: None,
             sizes: Sizes::Fixed { key: 20, value: 80 },
             connections: 8,
             threads: 1,
@@ -225,6 +228,16 @@ impl Plan {
         }
         if self.batch && self.back_end.is_some() {
             return wrong("batches have no back end");
+        }
+        if self.back_end.is_some() && self.among.is_some() {
+            return wrong("a back end has records in a row");
+        }
+        if self
+            .among
+            .as_ref()
+            .is_some_and(|among| (0, among.len() as u64) != (self.first, self.records))
+        {
+            return wrong("listed records are counted from 0 on, and are as many as are listed");
         }
         if self.records < self.connections as u64 {
             return wrong("there must be at least one record per connection");

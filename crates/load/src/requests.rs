@@ -9,6 +9,7 @@ use crate::versions::Versions;
 use crate::window::{Expected, Request, Window};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
 
 /// Makes the requests of one connection.
 pub(crate) struct Requests {
@@ -60,9 +61,10 @@ impl Requests {
     /// Those of connection `part`.
     pub(crate) fn new(plan: &Plan, records: &Records, part: usize) -> Result<Self, LoadError> {
         let parts = plan.connections as u64;
-        let share = match plan.has_shares() {
-            true => Share::of(plan.first, plan.records, part as u64, parts),
-            false => Share::of(plan.first, plan.records, 0, 1),
+        let (own, of) = if plan.has_shares() { (part as u64, parts) } else { (0, 1) };
+        let share = match &plan.among {
+            Some(numbers) => Share::among(Arc::clone(numbers), own, of),
+            None => Share::of(plan.first, plan.records, own, of),
         };
         let seed = crate::keys::mix(plan.seed ^ (part as u64) << 32);
         let pick = match &plan.workload {
@@ -74,6 +76,7 @@ impl Requests {
         };
         let mix = Mix::of(&plan.workload);
         let reads_what_it_writes = (1..100).contains(&mix.gets);
+        let versions = Versions::new(plan, if reads_what_it_writes { share.count } else { 0 });
         Ok(Self {
             encoder: Encoder::new(plan, records),
             share,
@@ -86,7 +89,7 @@ impl Requests {
                 (End::Time(_), _) | (_, Workload::Replay(_)) => u64::MAX,
                 (End::Requests(requests), _) => (requests + parts - 1 - part as u64) / parts,
             },
-            versions: Versions::new(plan, if reads_what_it_writes { share.count } else { 0 }),
+            versions,
         })
     }
 

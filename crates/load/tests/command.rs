@@ -286,3 +286,33 @@ fn preconditioning_fills_a_server_without_drives() {
         bench(&["verify", "--server", &address, "--records", "3000", "--precondition", "--json"]); // fmt: skip
     assert_eq!(json(&read)["hits"], 3000);
 }
+
+#[test]
+fn records_that_a_file_lists_are_the_only_ones_asked_for() {
+    let test = "records_that_a_file_lists_are_the_only_ones_asked_for";
+    let Some(server) = Memcached::start(test, &[]) else { return };
+    let address = server.address.to_string();
+    let run = |workload: &str, more: &[&str]| {
+        let flags = [workload, "--server", &address, "-c", "2", "--json"];
+        bench(&[&flags[..], more].concat())
+    };
+    assert_eq!(json(&run("fill", &["--first", "100", "--records", "50"]))["stored"], 50);
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("numbers");
+    let listed = |numbers: &str| {
+        std::fs::write(&list, numbers).unwrap();
+        ["--among", list.to_str().unwrap()].map(str::to_owned)
+    };
+    let [flag, file] = listed("149\n7\n100\n120\n8\n");
+    let report = json(&run("get", &[&flag, &file, "--requests", "5000"]));
+    let (hits, misses) = (report["hits"].as_u64().unwrap(), report["misses"].as_u64().unwrap());
+    assert_eq!((hits + misses, &report["wrong"]), (5000, &0.into()));
+    assert!((2500..3500).contains(&hits), "three of five are there, not {hits} of 5000");
+    // Each once, and what is stored is what is listed.
+    assert_eq!(json(&run("fill", &[&flag, &file]))["stored"], 5);
+    assert_eq!(json(&run("verify", &[&flag, &file]))["hits"], 5);
+    let [flag, file] = listed("1\ntwo\n");
+    let refused = run("get", &[&flag, &file]);
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("\"two\" is no number"));
+}

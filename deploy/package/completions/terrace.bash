@@ -445,7 +445,7 @@ _terrace() {
             return 0
             ;;
         terrace__subcmd__bench)
-            opts="-c -t -d --server --first --records --key-bytes --value-bytes --sizes --trace --requests --seconds --warm-up --window --precondition --connections --threads --depth --rate --gaps --search --batch --protocol --tls-ca --tls-name --tls --multiget --get-percent --delete-percent --back-end --popularity --exponent --beta --ttl --flags --version-of-values --any-version --blind --seed --pid --progress --json --html --compare --terrace --rounds --server-cpus --cpus --dir fill verify get overwrite mixed replay fillseq fillrandom readrandom"
+            opts="-c -t -d --server --first --records --among --key-bytes --value-bytes --sizes --trace --requests --seconds --warm-up --window --precondition --connections --threads --depth --rate --gaps --search --batch --protocol --tls-ca --tls-name --tls --multiget --get-percent --delete-percent --back-end --popularity --exponent --beta --ttl --flags --version-of-values --any-version --blind --seed --pid --progress --json --html --compare --terrace --rounds --server-cpus --cpus --dir fill verify get overwrite mixed replay fillseq fillrandom readrandom"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -460,6 +460,10 @@ _terrace() {
                     return 0
                     ;;
                 --records)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --among)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -233,6 +233,7 @@ complete -c terrace -n "__fish_terrace_using_subcommand probe" -l destroy -d 'Ov
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l server -d 'The server: HOST:PORT, or the path of a Unix socket' -r
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l first -d 'Number of the first record; numbers decide keys' -r
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l records -d 'How many records there are' -r
+complete -c terrace -n "__fish_terrace_using_subcommand bench" -l among -d 'The numbers of the records, one a line, where they are not in a row' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l key-bytes -d 'Bytes per key, 16 to 250' -r
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l value-bytes -d 'Bytes per value' -r
 complete -c terrace -n "__fish_terrace_using_subcommand bench" -l sizes -d 'How long keys and values are' -r -f -a "fixed\t'As --key-bytes and --value-bytes say'
