@@ -4,7 +4,7 @@ import collections.abc
 import dataclasses
 
 from . import (
-    capacity, cpu, eviction, flash_gets, generator, hit_ratio, ladder, page, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    capacity, cpu, drives, eviction, flash_gets, generator, hit_ratio, ladder, page, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
     speed_instructions, speed_latency, speed_scaling, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
@@ -75,9 +75,16 @@ DECISIONS = {
     "budgets": Row(write_budgets.falling, 5.5, "hits and latency with ever smaller write budgets"),
 }
 
+# Several drives of which one is not as the others.
+DRIVES = {
+    "drive-fails": Row(drives.fails, 12, "one of four drives fails under load, as root"),
+    "drive-drain": Row(drives.drain, 5, "one of three drives is drained under load, as root"),
+    "drive-slow": Row(drives.slow, 8, "one of four drives has a tenth of the others' rate, as root"),
+}
+
 # What `bench/run NAME` measures, and names that stand for several.
-ROWS = {**USUAL, **SPEED, **DECISIONS}
-GROUPS = {"usual": list(USUAL), "speed": list(SPEED), "decisions": list(DECISIONS), "all": list(ROWS)}
+ROWS = {**USUAL, **SPEED, **DECISIONS, **DRIVES}
+GROUPS = {"usual": list(USUAL), "speed": list(SPEED), "decisions": list(DECISIONS), "drives": list(DRIVES), "all": list(ROWS)}
 
 # The parts of docs/measured.md.
 SECTIONS = {
@@ -87,6 +94,7 @@ SECTIONS = {
     "What is evicted, and what stays in DRAM": [
         "eviction", "used", "hit-ratio", "policy", "adaptation", "trace", "traces", "ladder", "speed-popular", "speed-etc",
     ],
+    "Several drives": ["drive-fails", "drive-drain", "drive-slow"],
     "Drive life": ["budget", "budgets", "speed-full"],
     "Restarts": ["restart", "strict"],
     "Processor time and rates beside memcached": [
