@@ -9,8 +9,7 @@ use terrace_cache::{Config, Tuning};
 use terrace_device::sim::{Effect, Fault, Operation, SimDevice};
 use terrace_device::{Drive, ErrorClass, Health};
 
-/// A cache on a simulated drive that has more than DRAM.
-fn open() -> (Arc<SimDevice>, Client) {
+fn config() -> Config {
     let mut config = Config::new(2 << 20);
     config.tuning = Tuning {
         seed: Some(1),
@@ -18,6 +17,12 @@ fn open() -> (Arc<SimDevice>, Client) {
         segment_bytes: Some(64 << 10),
         ..Tuning::default()
     };
+    config
+}
+
+/// A cache on a simulated drive that has more than DRAM.
+fn open() -> (Arc<SimDevice>, Client) {
+    let config = config();
     let drive = Arc::new(SimDevice::new(16 << 20, 1));
     let mut client = Client::open(config, vec![Arc::clone(&drive) as Arc<dyn Drive>]);
     fill(&mut client, 0);
@@ -87,4 +92,37 @@ fn unresponsive_drive_is_no_failed_one() {
     assert_eq!(tier.unresponsive_seconds, 77);
     drive.fall_silent(Duration::ZERO);
     assert_eq!(client.cache.stats().tiers[0].health, Health::Working);
+}
+
+/// Takes no write that begins behind its first 6 MiB, as a file whose blocks are not all there on a full file system.
+fn without_space() -> Arc<SimDevice> {
+    let drive = Arc::new(SimDevice::new(16 << 20, 2));
+    let fault = Fault::always(Operation::Write, Effect::Fail(ErrorClass::NoSpace));
+    drive.inject(fault.within(6 << 20..u64::MAX));
+    drive
+}
+
+/// It goes on with the places that it has, and so it is not given up, and its records are there after a stop.
+#[test]
+fn drive_without_space_keeps_what_was_written() {
+    let drives = [without_space(), Arc::new(SimDevice::new(16 << 20, 3))];
+    let devices = || drives.iter().map(|drive| Arc::clone(drive) as Arc<dyn Drive>).collect();
+    let mut client = Client::open(config(), devices());
+    (0..6).for_each(|round| fill(&mut client, 10_000 * round));
+    // Tombstones in the log of each tier.
+    (0..60_000).step_by(7).for_each(|n| _ = client.delete(format!("key-{n:08}").as_bytes()));
+    client.settle();
+    let tiers = client.cache.stats().tiers;
+    assert!(!tiers[0].failed && tiers[0].drive_errors.of(ErrorClass::NoSpace) > 10);
+    assert!(tiers[0].records > 3000, "{}", tiers[0].records);
+    let found = |client: &Client, n| client.get(format!("key-{n:08}").as_bytes()).is_some();
+    let there: Vec<u64> = (0..60_000).filter(|&n| found(&client, n)).collect();
+    assert!(client.cache.close(client.now, &|| true), "all is written");
+    drop(client);
+    drives[0].clear_faults();
+    let client = Client::open(config(), devices());
+    while client.cache.recover() {}
+    let back = (0..60_000).filter(|&n| found(&client, n)).collect::<Vec<u64>>();
+    assert_eq!(back.len(), there.len());
+    assert_eq!(back, there);
 }

@@ -137,6 +137,22 @@ fn cache_without_tiers_takes_none() {
     assert!(matches!(refused, Err(JoinError::NoTiers)), "{refused:?}");
 }
 
+/// The cache was one in DRAM meanwhile.
+#[test]
+fn tier_is_added_in_place_of_the_only_one_that_failed() {
+    let mut fleet = Fleet::with(&[DRIVE], 2000, |_| ());
+    fleet.drives[0].fail_writes.store(true, Ordering::Relaxed);
+    change(&mut fleet, 6000);
+    assert_eq!(fleet.tiers()[0].state, TierState::Failed);
+    fleet = joined(fleet);
+    for n in 0..10_000 {
+        assert!(fleet.client.set(&key(n), &value(n, 2)), "{n}");
+    }
+    fleet.client.settle();
+    assert!(fleet.tiers()[1].records > 8000, "{}", fleet.tiers()[1].records);
+    assert!((5000..10_000).all(|n| fleet.client.get(&key(n)).is_some()));
+}
+
 /// It is in the lists, and takes part in nothing; the others go on.
 #[test]
 fn tier_that_does_not_come_into_the_roster_gets_nothing() {

@@ -27,7 +27,7 @@ pub(crate) fn has_ample_places(engine: &Engine, tier: &TierStore) -> bool {
 fn ample_places(engine: &Engine, tier: &TierStore) -> u32 {
     let kept = u64::from(places_kept_free(engine, tier.level()));
     let all = u64::from(engine.shared.slots().total_on(tier.level()).max(1));
-    ((AMPLE * kept * u64::from(tier.segments())).div_ceil(all) as u32).max(2)
+    ((AMPLE * kept * u64::from(tier.places())).div_ceil(all) as u32).max(2)
 }
 
 /// Whether a tier level has the free places that it keeps. Those of a tier with ample ones do not make up for what the
@@ -131,11 +131,17 @@ pub(crate) fn is_dram_full(engine: &Engine) -> bool {
     live.saturating_mul(100) >= dram_capacity(engine).saturating_mul(u64::from(FULL_PERCENT))
 }
 
-/// Gives fresh records all of DRAM once no tier takes writes.
+/// Gives fresh records all of DRAM while no tier takes writes, until one is added.
 fn fill_dram_if_tiers_failed(engine: &Engine) {
-    if engine.has_tiers() && !engine.has_working_tiers() {
-        engine.shared.fresh_max().store(u64::MAX, Ordering::Relaxed);
+    if !engine.has_tiers() {
+        return;
+    }
+    let most = engine.shared.fresh_max();
+    if !engine.has_working_tiers() {
+        most.store(u64::MAX, Ordering::Relaxed);
         engine.shared.arena().unite();
+    } else if most.load(Ordering::Relaxed) == u64::MAX {
+        most.store(engine.shared.fresh_max_with_tiers(), Ordering::Relaxed);
     }
 }
 

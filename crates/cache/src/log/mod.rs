@@ -343,10 +343,11 @@ impl TombstoneLog {
                 // The state was lost: contents and place of these pages are unknown.
                 return Ok(worked);
             }
-            let written = slots.write_log(self.tier, offset, &writer.buffer);
+            let first = from.is_multiple_of(per_slot).then(|| self.slot_of(from, slots));
+            let written = slots.write_log(self.tier, (first, offset), &writer.buffer);
             if let Err(error) = written {
-                if from.is_multiple_of(per_slot) {
-                    slots.give_back(self.tier, self.slot_of(from, slots));
+                if let Some(slot) = first {
+                    slots.give_back_after(self.tier, slot, &error);
                 }
                 if slots.tiers()[usize::from(self.tier)].has_failed() {
                     self.fail();
@@ -445,7 +446,7 @@ impl TombstoneLog {
             // The state was lost while it was read for this.
             return Err(io::Error::other("the tombstone log was lost"));
         }
-        slots.write_log(self.tier, directory.offset(), &image)?;
+        slots.write_log(self.tier, (None, directory.offset()), &image)?;
         writer.is_listed = true;
         Ok(())
     }

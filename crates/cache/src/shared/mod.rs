@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     reserve: u64,
     /// Blocks that requests may fill ahead of sealing; no limit without tiers.
     fresh_max: AtomicU64,
+    /// The same as long as a tier takes records.
+    fresh_max_with_tiers: u64,
     hasher: Hasher,
     /// Decides which records get a copy in DRAM.
     promotion: Promotion,
@@ -90,6 +92,7 @@ getters! {
         budget: &Budget,
         arena: &Arena,
         fresh_max: &AtomicU64,
+        fresh_max_with_tiers: u64,
         admission: &Admission,
         slots: &Slots,
         observer: &ObserverSlot,
@@ -111,6 +114,7 @@ impl Shared {
             garbage: Mutex::default(),
             reserve: sizes.reserve,
             fresh_max: AtomicU64::new(sizes.fresh_max),
+            fresh_max_with_tiers: sizes.fresh_max,
             hasher,
             promotion: Promotion::new(sizes.sketch_bytes),
             admission,

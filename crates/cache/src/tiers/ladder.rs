@@ -36,7 +36,7 @@ impl Slots {
 
     /// Segment slots of a tier level.
     pub(crate) fn total_on(&self, level: u16) -> u32 {
-        self.on(level).map(|(_, tier)| tier.segments).sum()
+        self.on(level).map(|(_, tier)| tier.places()).sum()
     }
 
     /// Bytes of all segments of a tier level.
@@ -47,6 +47,6 @@ impl Slots {
     /// Free segment slots of a tier level that seals leave to compaction and to demotion, which could free none
     /// without.
     pub(crate) fn places_to_move_into(&self, level: u16) -> u32 {
-        self.on(level).map(|(_, tier)| (tier.segments / 64).clamp(1, OUTPUTS_MAX)).sum()
+        self.on(level).map(|(_, tier)| (tier.places() / 64).clamp(1, OUTPUTS_MAX)).sum()
     }
 }

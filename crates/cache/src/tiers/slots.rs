@@ -13,14 +13,16 @@ use crate::tiers::drain::Drain;
 use crate::tiers::roster::MEMBERS_MAX;
 use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use terrace_device::{AlignedBuf, Drive, ErrorClass, Part, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
-/// Places of a tier that segments leave to its kill log, so that pages of it can always be written.
+/// A tier with fewer places is given up: some are kept free, and some are its log's.
+const PLACES_MIN: u32 = 16;
+/// Places of a tier that segments leave to its tombstone log, so that pages of it can always be written.
 const LOG_RESERVE: u32 = 1;
 
 const _: () = assert!(TIERS_MAX <= MEMBERS_MAX);
@@ -35,6 +37,10 @@ pub(crate) struct TierStore {
     /// Byte offsets of free segments, the longest free first: circular reuse.
     free: Mutex<VecDeque<u64>>,
     free_count: AtomicU32,
+    /// Places that are set aside, since the drive has no space for them.
+    set_aside: AtomicU32,
+    /// Bit by bit, which places a segment was written to: a drive without space takes no more in others.
+    written: Box<[AtomicU64]>,
     write_errors_in_a_row: AtomicU32,
     /// The write error after which it was given up.
     failed: OnceLock<DriveFailure>,
@@ -62,18 +68,42 @@ impl TierStore {
         free: impl Iterator<Item = u32>,
     ) -> Self {
         let free: VecDeque<_> = free.map(|slot| offset(slot, segment_bytes)).collect();
-        Self {
+        let store = Self {
             device: Arc::clone(device),
             segments,
             segment_bytes,
             level,
             free_count: AtomicU32::new(free.len() as u32),
             free: Mutex::new(free),
+            set_aside: AtomicU32::new(0),
+            written: (0..segments.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect(),
             write_errors_in_a_row: AtomicU32::new(0),
             failed: OnceLock::new(),
             is_spent: AtomicBool::new(false),
             drain: Drain::default(),
-        }
+        };
+        (0..segments).for_each(|slot| store.note_written(slot));
+        let free = lock(&store.free);
+        free.iter().for_each(|&offset| store.note_unwritten(place_at(offset, segment_bytes)));
+        drop(free);
+        store
+    }
+
+    fn note_written(&self, slot: u32) {
+        let bit = 1 << (slot % u64::BITS);
+        self.written[(slot / u64::BITS) as usize].fetch_or(bit, Ordering::Relaxed);
+    }
+
+    fn note_unwritten(&self, slot: u32) {
+        let bit = 1 << (slot % u64::BITS);
+        self.written[(slot / u64::BITS) as usize].fetch_and(!bit, Ordering::Relaxed);
+    }
+
+    /// Whether a write failed for want of space at a place that has none yet: it is set aside until the next start, and
+    /// the drive goes on with the others.
+    fn lacks_space(&self, slot: u32, error: &io::Error) -> bool {
+        let word = self.written[(slot / u64::BITS) as usize].load(Ordering::Relaxed);
+        ErrorClass::of(error) == ErrorClass::NoSpace && word >> (slot % u64::BITS) & 1 == 0
     }
 
     /// A tier of which all places are free, and which gets no segments before its drain's [`Drain::end_joining`].
@@ -83,9 +113,14 @@ impl TierStore {
         Self { drain: Drain::joining(), ..store }
     }
 
-    /// Bytes of all segments.
+    /// Places for segments that the drive has space for, as far as is known.
+    pub(crate) fn places(&self) -> u32 {
+        self.segments.saturating_sub(self.set_aside.load(Ordering::Relaxed))
+    }
+
+    /// Bytes of these.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        u64::from(self.segments) * u64::from(self.segment_bytes)
+        u64::from(self.places()) * u64::from(self.segment_bytes)
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -132,20 +167,23 @@ impl TierStore {
         self.free_count.load(Ordering::Relaxed) < LOG_RESERVE
     }
 
-    /// The first that is free, if more than `left` are.
-    fn take(&self, left: u32) -> Option<u64> {
+    /// One that is free, if more than `left` are.
+    fn take(&self, left: u32, end: End) -> Option<u64> {
         let mut free = lock(&self.free);
         if free.len() <= left as usize {
             return None;
         }
-        let offset = free.pop_front()?;
+        let offset = match end {
+            End::LongestFree => free.pop_front(),
+            End::LastFreed => free.pop_back(),
+        }?;
         self.free_count.fetch_sub(1, Ordering::Relaxed);
         Some(offset)
     }
 
-    /// Notes how a write went; a device that refuses several in a row is given up. One that does not answer may
-    /// yet.
-    fn note_write(&self, written: &io::Result<()>, counters: &TierCounters) {
+    /// Notes how a write went, that began at the place `first`; a device that refuses several in a row is given up. One
+    /// that does not answer may yet, and one without space has some at other places.
+    fn note_write(&self, first: Option<u32>, written: &io::Result<()>, counters: &TierCounters) {
         let Err(error) = written else {
             self.write_errors_in_a_row.store(0, Ordering::Relaxed);
             return;
@@ -154,10 +192,26 @@ impl TierStore {
             return;
         }
         count(counters.write_errors());
+        if first.is_some_and(|slot| self.lacks_space(slot, error)) {
+            self.set_aside.fetch_add(1, Ordering::Relaxed);
+            if self.places() < PLACES_MIN {
+                self.give_up(error);
+            }
+            return;
+        }
         if self.write_errors_in_a_row.fetch_add(1, Ordering::Relaxed) + 1 >= WRITE_ERRORS_MAX {
             self.give_up(error);
         }
     }
+}
+
+/// Which of the free places is taken.
+#[derive(Clone, Copy)]
+enum End {
+    /// The one that has been free for longest.
+    LongestFree,
+    /// The last that was freed: it was written before, so that a drive without space takes it.
+    LastFreed,
 }
 
 /// All tiers.
@@ -231,7 +285,7 @@ impl Slots {
 
     /// The number of a place on its tier.
     pub(crate) fn index(&self, slot: SlotId) -> u32 {
-        ((slot.offset - SEGMENTS_AT) / u64::from(self.segment_bytes_on(slot.tier))) as u32
+        place_at(slot.offset, self.segment_bytes_on(slot.tier))
     }
 
     /// The number of a segment's place among those of all tiers, one tier after the other.
@@ -249,7 +303,10 @@ impl Slots {
     /// Takes a place for a segment on this tier, unless it is drained.
     pub(crate) fn take_on(&self, tier: u16) -> Option<SlotId> {
         let store = &self.tiers[usize::from(tier)];
-        let offset = if store.drain.is_any() { None } else { store.take(LOG_RESERVE) }?;
+        let offset = match store.drain.is_any() {
+            true => None,
+            false => store.take(LOG_RESERVE, End::LongestFree),
+        }?;
         self.turn.fetch_add(1, Ordering::Relaxed);
         Some(SlotId { tier, offset })
     }
@@ -265,7 +322,7 @@ impl Slots {
 
     /// Takes a place for the tier's log, the last one too.
     pub(crate) fn take_for_log(&self, tier: u16) -> Option<SlotId> {
-        let offset = self.tiers[usize::from(tier)].take(0)?;
+        let offset = self.tiers[usize::from(tier)].take(0, End::LastFreed)?;
         Some(SlotId { tier, offset })
     }
 
@@ -280,9 +337,16 @@ impl Slots {
         self.give(SlotId { tier, offset: self.offset(tier, slot) });
     }
 
+    /// Gives back a place that the log could not write to, unless there is no space for it.
+    pub(crate) fn give_back_after(&self, tier: u16, slot: u32, error: &io::Error) {
+        if !self.tiers[usize::from(tier)].lacks_space(slot, error) {
+            self.give_back(tier, slot);
+        }
+    }
+
     /// Places on tiers that new segments are written to.
     pub(crate) fn total(&self) -> u32 {
-        self.tiers.iter().filter(|tier| tier.is_in_use()).map(|tier| tier.segments).sum()
+        self.tiers.iter().filter(|tier| tier.is_in_use()).map(TierStore::places).sum()
     }
 
     /// Whether a working drive is not answering at present.
@@ -302,8 +366,9 @@ impl Slots {
         let counters = self.counters.tier(slot.tier);
         let tier = &self.tiers[usize::from(slot.tier)];
         let written = tier.device.write_lent(slot.offset, segment);
-        tier.note_write(&written, counters);
+        tier.note_write(Some(self.index(slot)), &written, counters);
         if written.is_ok() {
+            tier.note_written(self.index(slot));
             count(counters.segment_writes());
             counters.written_bytes().fetch_add(segment.len() as u64, Ordering::Relaxed);
         }
@@ -313,12 +378,17 @@ impl Slots {
         written
     }
 
-    /// Writes pages of the kill log, or its directory.
-    pub(crate) fn write_log(&self, tier: u16, offset: u64, pages: &AlignedBuf) -> io::Result<()> {
+    /// Writes pages of the tombstone log, the first ones of the place `first` where it is given, or its directory.
+    pub(crate) fn write_log(
+        &self,
+        tier: u16,
+        (first, offset): (Option<u32>, u64),
+        pages: &AlignedBuf,
+    ) -> io::Result<()> {
         let counters = self.counters.tier(tier);
         let tier = &self.tiers[usize::from(tier)];
         let written = tier.device.write_at(offset, pages);
-        tier.note_write(&written, counters);
+        tier.note_write(first, &written, counters);
         if written.is_ok() {
             counters.log_written_bytes().fetch_add(pages.len() as u64, Ordering::Relaxed);
         }
@@ -368,6 +438,10 @@ impl Slots {
             count(counters.read_errors());
         }
     }
+}
+
+fn place_at(offset: u64, segment_bytes: u32) -> u32 {
+    ((offset - SEGMENTS_AT) / u64::from(segment_bytes)) as u32
 }
 
 fn offset(slot: u32, segment_bytes: u32) -> u64 {
