@@ -217,6 +217,10 @@ impl Drive for DeadlineDrive {
         self.device.fence()
     }
 
+    fn explain(&self, error: io::Error) -> io::Error {
+        self.device.explain(error)
+    }
+
     fn close(&self) {
         for thread in &self.threads {
             let mut thread = thread.lock().unwrap_or_else(PoisonError::into_inner);

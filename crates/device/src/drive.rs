@@ -79,6 +79,11 @@ pub trait Drive: Send + Sync {
     fn unresponsive_for(&self) -> Duration {
         Duration::ZERO
     }
+    /// The error of a transfer, in other words if the device knows more: one that has left the machine answers as if it
+    /// were full and had nothing on it.
+    fn explain(&self, error: io::Error) -> io::Error {
+        error
+    }
     /// The time that a large write takes per MiB, smoothed over the last ones; `None` where it was not measured yet.
     fn write_pace(&self) -> Option<Duration> {
         self.monitor().and_then(Monitor::write_pace)

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ pub struct FileDevice {
     lock: File,
     label: String,
     geometry: Geometry,
+    is_block_device: bool,
     direct: bool,
     notes: Vec<String>,
     monitor: Monitor,
@@ -56,7 +57,14 @@ impl FileDevice {
             return Err(OpenError::Empty { path: path.to_owned(), bytes });
         }
         let (label, monitor) = (path.display().to_string(), Monitor::default());
-        Ok(Self { file, lock, label, geometry, direct, notes, monitor })
+        let is_block_device = file.metadata().is_ok_and(|meta| meta.file_type().is_block_device());
+        Ok(Self { file, lock, label, geometry, is_block_device, direct, notes, monitor })
+    }
+
+    /// Bytes of a block device; none once it is gone.
+    fn bytes_now(&self) -> u64 {
+        // Transfers name their offsets, so that the position is of no use.
+        rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).unwrap_or(0)
     }
 
     /// Whether transfers bypass the page cache.
@@ -81,7 +89,8 @@ impl Drive for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut AlignedBuf) -> io::Result<()> {
         self.geometry.check(offset, buf.len())?;
-        self.monitor.record(Direction::Read, self.file.read_exact_at(buf, offset))
+        let read = self.file.read_exact_at(buf, offset).map_err(|error| self.explain(error));
+        self.monitor.record(Direction::Read, read)
     }
 
     fn write_at(&self, offset: u64, buf: &AlignedBuf) -> io::Result<()> {
@@ -91,11 +100,21 @@ impl Drive for FileDevice {
         if written.is_ok() {
             self.monitor.record_pace(buf.len(), begun.elapsed());
         }
+        let written = written.map_err(|error| self.explain(error));
         self.monitor.record(Direction::Write, written)
     }
 
     fn flush(&self) -> io::Result<()> {
         self.monitor.record(Direction::Write, self.file.sync_data())
+    }
+
+    fn explain(&self, error: io::Error) -> io::Error {
+        let may_be_gone =
+            matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::StorageFull);
+        if may_be_gone && self.is_block_device && self.bytes_now() < self.geometry.bytes {
+            return rustix::io::Errno::NODEV.into();
+        }
+        error
     }
 
     fn close(&self) {

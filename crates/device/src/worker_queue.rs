@@ -244,7 +244,7 @@ impl WorkerQueue {
             if let Some(Attached { way: Way::Ring(_, drive), .. }) = self.drives.get(number)
                 && let Some(monitor) = drive.monitor()
             {
-                monitor.record_error(Direction::Read, &error);
+                monitor.record_error(Direction::Read, &drive.explain(error));
             }
         }
     }

@@ -58,6 +58,9 @@ fn is_full(engine: &Engine, level: u16, is_crowded: bool) -> bool {
     }
 }
 
+/// While buffers are short a drain moves some records after so many segments that were written.
+const SEALS_PER_DRAIN: u32 = 16;
+
 /// The state of a partition from one slice to the next.
 pub(crate) struct Maintenance {
     reader: Reader,
@@ -81,6 +84,8 @@ pub(crate) struct Maintenance {
     segments_max: usize,
     rounds: Vec<Round>,
     drains: Drains,
+    /// Segments written since buffers became short, without a pause.
+    sealed: u32,
     /// Deadlines of the drives are on.
     is_timing: bool,
 }
@@ -108,6 +113,7 @@ impl Maintenance {
             segments_max,
             rounds: Vec::new(),
             drains: Drains::default(),
+            sealed: 0,
             is_timing: false,
             shards,
         }
@@ -141,8 +147,14 @@ impl Maintenance {
             worked |= self.expiry.step(engine, guard, &mut self.reading, now);
             worked |= self.keep_places_free(engine, guard, now);
             worked |= self.keep_logs_short(engine, guard, now);
-            worked |= self.drain_some(engine, guard, now);
-            worked |= self.seal_next(engine, guard, now);
+            let sealed = self.seal_next(engine, guard, now);
+            worked |= sealed;
+            // Requests wait for buffers; a drain does not, but must come to its end.
+            self.sealed =
+                if sealed && engine.shared().is_short_of_buffers() { self.sealed + 1 } else { 0 };
+            if self.sealed % SEALS_PER_DRAIN == 0 {
+                worked |= self.drain_some(engine, guard, now);
+            }
         }
         if is_first {
             worked |= self.maintain_logs(engine, guard);

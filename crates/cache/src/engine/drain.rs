@@ -178,5 +178,6 @@ pub(crate) fn state(engine: &Engine, tier: usize) -> (TierState, Option<DrainSta
         _ if store.drain().waits_for_room() => TierState::NoRoom,
         _ => TierState::Draining,
     };
-    (state, Some(DrainStats { mode, began, began_with, segments_left, bytes_left }))
+    let lasted = store.drain().lasted();
+    (state, Some(DrainStats { mode, began, lasted, began_with, segments_left, bytes_left }))
 }

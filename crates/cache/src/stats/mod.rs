@@ -2,6 +2,7 @@
 
 pub(crate) mod counters;
 
+use std::time::Duration;
 use terrace_device::{ErrorClass, ErrorCounts, Health};
 use terrace_policy::WritePolicy;
 
@@ -235,6 +236,8 @@ pub struct DrainStats {
     pub mode: DrainMode,
     /// Unix seconds when it began.
     pub began: u32,
+    /// How long it has lasted.
+    pub lasted: Duration,
     /// Bytes of live records at that time.
     pub began_with: u64,
     /// Segments that still hold records.

@@ -1,8 +1,11 @@
 //! Drains: a tier gets no new segments, and background work moves its records to other tiers. A drain lasts as long as
 //! the process, and nothing of it is written.
 
+use crate::platform::lock::lock;
 use crate::stats::DrainMode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// The values of [`Drain::wish`].
 mod wish {
@@ -23,6 +26,8 @@ pub(crate) struct Drain {
     /// Unix seconds when it began, and the bytes of live records at that time.
     began: AtomicU32,
     began_with: AtomicU64,
+    /// When that was, for its rate.
+    began_at: Mutex<Option<Instant>>,
 }
 
 impl Drain {
@@ -64,6 +69,7 @@ impl Drain {
     pub(crate) fn begin(&self, mode: DrainMode, now: u32, live_bytes: u64) {
         if !self.is_any() {
             self.began.store(now, Ordering::Relaxed);
+            *lock(&self.began_at) = Some(Instant::now());
             self.began_with.store(live_bytes, Ordering::Relaxed);
         }
         self.note_room(true);
@@ -94,6 +100,11 @@ impl Drain {
     /// Whether its drain waits for room on other tiers.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.has_no_room.load(Ordering::Relaxed)
+    }
+
+    /// How long it has lasted.
+    pub(crate) fn lasted(&self) -> Duration {
+        lock(&self.began_at).map_or(Duration::ZERO, |at| at.elapsed())
     }
 
     /// Unix seconds when the drain began, and the bytes of live records at that time.

@@ -273,7 +273,7 @@ fn tiers(view: &View<'_>, samples: &mut Samples<'_>, value: fn(&TierStats) -> u6
 /// Of those tiers whose drain shows a rate.
 fn drain_seconds(view: &View<'_>, samples: &mut Samples<'_>) {
     for (number, tier) in view.cache.tiers.iter().enumerate() {
-        if let Some(seconds) = tier_state::drain_seconds_left(tier, view.now) {
+        if let Some(seconds) = tier_state::drain_seconds_left(tier) {
             samples.one(&[("tier", &number.to_string())], seconds);
         }
     }

@@ -14,15 +14,15 @@ use tracing::info;
 /// An array with an object for each tier.
 pub(super) fn json(view: &View<'_>) -> String {
     let tiers = view.cache.tiers.iter().enumerate();
-    let tiers: Vec<_> = tiers.map(|(number, tier)| object(number, tier, view.now)).collect();
+    let tiers: Vec<_> = tiers.map(|(number, tier)| object(number, tier)).collect();
     format!("[{}]\n", tiers.join(","))
 }
 
-fn object(number: usize, tier: &TierStats, now: u32) -> String {
+fn object(number: usize, tier: &TierStats) -> String {
     let left = |left: fn(&DrainStats) -> u64| {
         tier.drain.as_ref().map_or("null".to_owned(), |drain| left(drain).to_string())
     };
-    let seconds = tier_state::drain_seconds_left(tier, now);
+    let seconds = tier_state::drain_seconds_left(tier);
     format!(
         "{{\"tier\":{number},\"label\":{},\"level\":{},\"state\":\"{}\",\"health\":\"{}\",\"records\":{},\
          \"live_bytes\":{},\"capacity_bytes\":{},\"segments_used\":{},\"drain_segments_left\":{},\

@@ -1,7 +1,10 @@
 //! What a tier is doing, as statistics tell it.
 
+use std::time::Duration;
 use terrace_cache::{Cache, TierState, TierStats, display_bytes, display_count};
 
+/// A drain that has lasted for less says nothing of its rate.
+const LEAST: Duration = Duration::from_secs(1);
 /// The number in metrics of a tier whose drive was not there at the start; [`TierState::number`] has the others.
 const ABSENT: u64 = 6;
 
@@ -32,14 +35,13 @@ pub(crate) fn held(records: u64, bytes: u64) -> String {
 
 /// Seconds until the tier's drain has moved everything, at the rate since it began; `None` without a drain, and while
 /// that is unknown.
-pub(crate) fn drain_seconds_left(tier: &TierStats, now: u32) -> Option<u64> {
+pub(crate) fn drain_seconds_left(tier: &TierStats) -> Option<u64> {
     let drain = tier.drain.as_ref()?;
     let moved = drain.began_with.checked_sub(drain.bytes_left)?;
-    let seconds = u64::from(now.saturating_sub(drain.began));
     match drain.bytes_left {
         0 => Some(0),
-        _ if seconds == 0 => None,
-        left => Some((left * seconds).div_ceil(Some(moved).filter(|&moved| moved > 0)?)),
+        _ if moved == 0 || drain.lasted < LEAST => None,
+        left => Some((left as f64 * drain.lasted.as_secs_f64() / moved as f64).ceil() as u64),
     }
 }
 
@@ -60,16 +62,19 @@ mod tests {
 
     #[test]
     fn seconds_left_follow_from_the_rate_so_far() {
-        let left = |bytes_left, now| {
+        let left = |bytes_left, millis| {
             let (mode, began, began_with) = (DrainMode::KeepAll, 100, 1000);
-            let drain = DrainStats { mode, began, began_with, segments_left: 1, bytes_left };
-            drain_seconds_left(&TierStats { drain: Some(drain), ..TierStats::default() }, now)
+            let lasted = Duration::from_millis(millis);
+            let drain =
+                DrainStats { mode, began, lasted, began_with, segments_left: 1, bytes_left };
+            drain_seconds_left(&TierStats { drain: Some(drain), ..TierStats::default() })
         };
-        assert_eq!(left(1000, 110), None);
-        assert_eq!(left(900, 100), None, "it has just begun");
-        assert_eq!(left(900, 110), Some(90));
-        assert_eq!(left(0, 110), Some(0));
-        assert_eq!(left(1100, 110), None, "it has more than at the beginning");
-        assert_eq!(drain_seconds_left(&TierStats::default(), 110), None);
+        assert_eq!(left(1000, 10_000), None);
+        assert_eq!(left(900, 900), None, "it has just begun");
+        assert_eq!(left(900, 10_000), Some(90));
+        assert_eq!(left(900, 1500), Some(14), "of 13.5");
+        assert_eq!(left(0, 10_000), Some(0));
+        assert_eq!(left(1100, 10_000), None, "it has more than at the beginning");
+        assert_eq!(drain_seconds_left(&TierStats::default()), None);
     }
 }

@@ -142,7 +142,7 @@ pub(crate) fn write_tiers(out: &mut Vec<u8>, view: &View<'_>) {
             row(name, &value(tier));
         }
         row("state", &tier_state::name(tier));
-        let seconds = tier_state::drain_seconds_left(tier, view.now);
+        let seconds = tier_state::drain_seconds_left(tier);
         row("drain_seconds_left", &seconds.map_or_else(|| UNKNOWN.to_owned(), |s| s.to_string()));
         row("health", &tier.health.name());
         row("write_policy", &tier.write_policy);
