@@ -31,13 +31,10 @@ const STOP_TIME: Duration = Duration::from_secs(2);
 const UNKNOWN: &str = "its wear, spare blocks and media errors are unknown";
 
 /// The latest report of each tier's drive. Guards nothing else, and no other lock is taken while it is held.
+#[derive(Default)]
 pub(crate) struct DriveHealth(Mutex<Vec<Option<Report>>>);
 
 impl DriveHealth {
-    pub(crate) fn new(tiers: usize) -> Self {
-        Self(Mutex::new(vec![None; tiers]))
-    }
-
     /// The latest report of the drive that a tier lies on, if it ever gave one.
     pub(crate) fn report(&self, tier: usize) -> Option<Report> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(tier).cloned().flatten()
@@ -45,9 +42,10 @@ impl DriveHealth {
 
     fn set(&self, tier: usize, report: Option<Report>) {
         let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = reports.get_mut(tier) {
-            *slot = report;
+        if reports.len() <= tier {
+            reports.resize(tier + 1, None);
         }
+        reports[tier] = report;
     }
 }
 
@@ -234,7 +232,7 @@ fn names(tiers: &[Tier]) -> String {
 fn drives_of_tiers(shared: &Shared) -> BTreeMap<String, Vec<Tier>> {
     let mut drives: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let tiers = shared.cache.stats().tiers;
-    for (number, (stats, spec)) in tiers.into_iter().zip(&shared.settings.tiers).enumerate() {
+    for (number, (stats, spec)) in tiers.into_iter().zip(&shared.tier_specs()).enumerate() {
         if stats.state == TierState::Removed {
             shared.drive_health.set(number, None);
             continue;

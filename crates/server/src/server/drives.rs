@@ -1,8 +1,7 @@
 //! Asks NVMe drives now and then how much they write for what they are sent, so that write budgets and
 //! the years that a drive will live count that too.
 
-use crate::settings::TierSpec;
-use std::path::PathBuf;
+use super::shared::Shared;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -14,33 +13,32 @@ const ASK_EVERY: Duration = Duration::from_secs(600);
 /// What a drive did of late counts once it was sent so much since; before that, its whole life does.
 const ENOUGH_BYTES: u128 = 16 << 30;
 
-/// The drives of all tiers, and what each said last; nothing of those that say nothing.
+/// What the drive of each tier said last; nothing of those that say nothing.
+#[derive(Default)]
 pub(super) struct Drives {
-    drives: Arc<[(PathBuf, Mutex<Option<Wear>>)]>,
+    known: Arc<Mutex<Vec<Option<Wear>>>>,
     asked: Option<Instant>,
     asking: Option<JoinHandle<()>>,
 }
 
 impl Drives {
-    pub(super) fn new(tiers: &[TierSpec]) -> Self {
-        let drives = tiers.iter().map(|tier| (tier.path.clone(), Mutex::new(None))).collect();
-        Self { drives, asked: None, asking: None }
-    }
-
     /// To be called every so often. A drive may take long to answer, so that a thread waits for it.
-    pub(super) fn ask(&mut self, cache: &Arc<Cache>) {
+    pub(super) fn ask(&mut self, shared: &Shared) {
         let is_due = self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         let is_asking = self.asking.as_ref().is_some_and(|thread| !thread.is_finished());
-        if self.drives.is_empty() || !is_due || is_asking {
+        if shared.settings.tiers.is_empty() || !is_due || is_asking {
             return;
         }
         self.asked = Some(Instant::now());
-        let (drives, cache) = (Arc::clone(&self.drives), Arc::clone(cache));
+        let (known, cache) = (Arc::clone(&self.known), Arc::clone(&shared.cache));
+        let tiers = shared.tier_specs();
         let ask = move || {
-            for (tier, (path, known)) in drives.iter().enumerate() {
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.resize(tiers.len(), None);
+            for (tier, (spec, known)) in tiers.iter().zip(known.iter_mut()).enumerate() {
                 // Without the rights to ask, the drive says nothing.
-                let Ok(Some(wear)) = Wear::of(path) else { continue };
-                note(&cache, tier, wear, &mut known.lock().unwrap_or_else(PoisonError::into_inner));
+                let Ok(Some(wear)) = Wear::of(&spec.path) else { continue };
+                note(&cache, tier, wear, known);
             }
         };
         self.asking = thread::Builder::new().name("drives".into()).spawn(ask).ok();

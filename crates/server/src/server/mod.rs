@@ -281,7 +281,7 @@ fn maintain(shared: &Arc<Shared>) {
     let mut health = health_log::HealthLog::new(&shared.cache);
     let mut drive_errors = drive_errors::DriveErrorLog::new(&shared.cache);
     let mut tiers = tier_log::TierLog::default();
-    let mut drives = drives::Drives::new(&shared.settings.tiers);
+    let mut drives = drives::Drives::default();
     let mut drive_health = drive_health::Schedule::new();
     let mut short_index = short_index::ShortIndex::default();
     let mut surplus = surplus::Surplus::default();
@@ -291,7 +291,7 @@ fn maintain(shared: &Arc<Shared>) {
         tiers.log(&shared.cache);
         health.log(&shared.cache);
         drive_errors.log(&shared.cache);
-        drives.ask(&shared.cache);
+        drives.ask(shared);
         drive_health.ask_if_due(shared);
         short_index.tell(&shared.cache);
         surplus.look(shared);

@@ -119,7 +119,7 @@ impl Shared {
             clients: Clients::default(),
             watchers,
             prefixes: Prefixes::new(settings.prefix_delimiter, settings.count_prefixes),
-            drive_health: DriveHealth::new(tiers),
+            drive_health: DriveHealth::default(),
             listeners: OnceLock::new(),
             memory: ConnectionMemory::new(settings.memory_shares().connections),
             memory_asked: AtomicU64::new(settings.memory_bytes),
@@ -138,6 +138,11 @@ impl Shared {
             track_sizes: AtomicBool::new(settings.track_sizes),
             settings,
         })
+    }
+
+    /// What the tiers are, by number; those that were added are among them, and those that were removed.
+    pub(crate) fn tier_specs(&self) -> Vec<TierSpec> {
+        self.tiers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What to talk with a new client through.
