@@ -1,0 +1,6 @@
+//! NVMe over TCP: wire formats of its PDUs and commands. No I/O, no clock, no unsafe code.
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod command;
+pub mod pdu;
