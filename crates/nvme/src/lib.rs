@@ -3,4 +3,5 @@
 
 mod bytes;
 pub mod command;
+pub mod host;
 pub mod pdu;

@@ -54,7 +54,7 @@ fn read(pdu: &[u8; HEADER_BYTES_MAX]) -> Result<(u32, Digests), Fault> {
     }
     let align = (u32::from(pdu[PDA_AT as usize]) + 1) * 4;
     if align > ALIGN_BYTES_MAX {
-        return Err(Fault::field(PDA_AT));
+        return Err(Fault::field_at(PDA_AT));
     }
     Ok((align, Digests::from_bits(pdu[DGST_AT as usize])))
 }
@@ -93,11 +93,11 @@ impl IcResp {
     pub fn read(pdu: &[u8; HEADER_BYTES_MAX], request: &IcReq) -> Result<Self, Fault> {
         let (align, digests) = read(pdu)?;
         if digests.bits() & !request.digests.bits() != 0 {
-            return Err(Fault::field(DGST_AT));
+            return Err(Fault::field_at(DGST_AT));
         }
         let h2c_data_bytes_max = u32_at(pdu, LIMIT_AT as usize);
         if h2c_data_bytes_max == 0 || !h2c_data_bytes_max.is_multiple_of(4) {
-            return Err(Fault::field(LIMIT_AT));
+            return Err(Fault::field_at(LIMIT_AT));
         }
         Ok(Self { align, digests, h2c_data_bytes_max })
     }
@@ -163,10 +163,10 @@ mod tests {
         let mut resp = IcResp { align: 4, digests: REQ.digests, h2c_data_bytes_max: 131_072 };
         assert_eq!(IcResp::read(&resp.write(), &REQ), Ok(resp));
         resp.digests.data = true;
-        assert_eq!(IcResp::read(&resp.write(), &REQ), Err(Fault::field(11)));
+        assert_eq!(IcResp::read(&resp.write(), &REQ), Err(Fault::field_at(11)));
         for limit in [0, 4097] {
             let resp = IcResp { align: 4, digests: REQ.digests, h2c_data_bytes_max: limit };
-            assert_eq!(IcResp::read(&resp.write(), &REQ), Err(Fault::field(12)), "{limit}");
+            assert_eq!(IcResp::read(&resp.write(), &REQ), Err(Fault::field_at(12)), "{limit}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(IcReq::read(&pdu), Err(Fault::unsupported(8)));
         pdu[8] = 0;
         pdu[10] = 32;
-        assert_eq!(IcReq::read(&pdu), Err(Fault::field(10)));
+        assert_eq!(IcReq::read(&pdu), Err(Fault::field_at(10)));
     }
 
     #[test]

@@ -51,10 +51,10 @@ fn write(command: u16, tag: u16, offset: u32, bytes: u32) -> [u8; BYTES] {
 fn range(header: &[u8]) -> Result<(u32, u32), Fault> {
     let (offset, bytes) = (u32_at(header, DATAO_AT as usize), u32_at(header, DATAL_AT as usize));
     if offset % 4 != 0 {
-        return Err(Fault::field(DATAO_AT));
+        return Err(Fault::field_at(DATAO_AT));
     }
     if bytes % 4 != 0 || bytes == 0 {
-        return Err(Fault::field(DATAL_AT));
+        return Err(Fault::field_at(DATAL_AT));
     }
     Ok((offset, bytes))
 }
@@ -92,7 +92,7 @@ impl DataHeader {
     pub fn read(header: &[u8], data_bytes: u32) -> Result<Self, Fault> {
         let (offset, bytes) = range(header)?;
         if bytes != data_bytes {
-            return Err(Fault::field(DATAL_AT));
+            return Err(Fault::field_at(DATAL_AT));
         }
         let (command, tag) = (u16_at(header, CCCID_AT as usize), u16_at(header, TTAG_AT as usize));
         Ok(Self { command, tag, offset, bytes })
@@ -109,14 +109,14 @@ mod tests {
         assert_eq!(ReadyToTransfer::read(&r2t.write()), Ok(r2t));
         let data = DataHeader { command: 7, tag: 9, offset: 4096, bytes: 512 };
         assert_eq!(DataHeader::read(&data.write(), 512), Ok(data));
-        assert_eq!(DataHeader::read(&data.write(), 516), Err(Fault::field(16)));
+        assert_eq!(DataHeader::read(&data.write(), 516), Err(Fault::field_at(16)));
     }
 
     #[test]
     fn ranges_that_are_not_dwords_are_refused_at_their_field() {
         for (offset, bytes, field) in [(2, 4, 12), (4, 6, 16), (0, 0, 16)] {
             let r2t = ReadyToTransfer { command: 0, tag: 0, offset, bytes };
-            assert_eq!(ReadyToTransfer::read(&r2t.write()), Err(Fault::field(field)));
+            assert_eq!(ReadyToTransfer::read(&r2t.write()), Err(Fault::field_at(field)));
         }
     }
 }

@@ -30,7 +30,9 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub(crate) const fn field(offset: u32) -> Self {
+    /// The field at `offset`, in bytes from the start of the PDU, is invalid.
+    #[must_use]
+    pub const fn field_at(offset: u32) -> Self {
         Self { status: FatalStatus::InvalidHeaderField, info: offset }
     }
 

@@ -170,6 +170,20 @@ pub struct Layout {
     pub data_digest: bool,
 }
 
+impl Layout {
+    /// Whether it is the last data PDU of its R2T or command.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.flags & LAST_PDU != 0
+    }
+
+    /// Whether it ends its command with success.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.flags & SUCCESS != 0
+    }
+}
+
 impl CommonHeader {
     /// Reads the header.
     #[must_use]
@@ -202,7 +216,7 @@ impl CommonHeader {
         }
         let header_digest = kind.has_digests() && rules.digests.header;
         if kind.has_digests() && (self.flags & HDGSTF != 0) != header_digest {
-            return Err(Fault::field(FLAGS_AT).into());
+            return Err(Fault::field_at(FLAGS_AT).into());
         }
         let head =
             u32::from(kind.header_bytes()) + if header_digest { DIGEST_BYTES as u32 } else { 0 };
@@ -213,21 +227,21 @@ impl CommonHeader {
         if has_data && says_digest != data_digest
             || kind.may_have_data() && says_digest && !rules.digests.data
         {
-            return Err(Fault::field(FLAGS_AT).into());
+            return Err(Fault::field_at(FLAGS_AT).into());
         }
         if kind == PduKind::C2hData && self.flags & (SUCCESS | LAST_PDU) == SUCCESS {
-            return Err(Fault::field(FLAGS_AT).into());
+            return Err(Fault::field_at(FLAGS_AT).into());
         }
         if self.header_bytes != kind.header_bytes() {
-            return Err(Fault::field(HLEN_AT).into());
+            return Err(Fault::field_at(HLEN_AT).into());
         }
         let at = u32::from(self.data_at);
         if has_data && (at < head || at % rules.align != 0) {
-            return Err(Fault::field(PDO_AT).into());
+            return Err(Fault::field_at(PDO_AT).into());
         }
         let data_bytes = self.data_bytes(kind, has_data, head, data_digest)?;
         if kind == PduKind::CapsuleCmd && data_bytes > rules.capsule_data_bytes_max {
-            return Err(Fault::field(PLEN_AT).into());
+            return Err(Fault::field_at(PLEN_AT).into());
         }
         Ok(Layout {
             kind,
@@ -243,7 +257,7 @@ impl CommonHeader {
     /// The kind, if this side takes it now. ICReq and ICResp come once, and first.
     fn kind_for(&self, rules: &Rules) -> Result<PduKind, Fault> {
         let kind = PduKind::from_byte(self.kind).filter(|kind| kind.receiver() == rules.side);
-        let kind = kind.ok_or(Fault::field(0))?;
+        let kind = kind.ok_or(Fault::field_at(0))?;
         let initializes = matches!(kind, PduKind::IcReq | PduKind::IcResp);
         if !kind.is_term_req() && initializes == rules.initialized {
             return Err(Fault::SEQUENCE);
@@ -276,11 +290,11 @@ impl CommonHeader {
     ) -> Result<u32, Fault> {
         if !has_data {
             let fits = self.pdu_bytes == head && !kind.must_have_data();
-            return if fits { Ok(0) } else { Err(Fault::field(PLEN_AT)) };
+            return if fits { Ok(0) } else { Err(Fault::field_at(PLEN_AT)) };
         }
         let behind = u32::from(self.data_at) + if digest { DIGEST_BYTES as u32 } else { 0 };
         match self.pdu_bytes.checked_sub(behind) {
-            None | Some(0) => Err(Fault::field(PLEN_AT)),
+            None | Some(0) => Err(Fault::field_at(PLEN_AT)),
             Some(bytes) => Ok(bytes),
         }
     }
@@ -342,17 +356,17 @@ mod tests {
             (header(PduKind::CapsuleCmd, HDGSTF, 0, 75), 4),
         ];
         for (header, offset) in cases {
-            assert_eq!(fault(header, &RULES), Fault::field(offset), "{header:?}");
+            assert_eq!(fault(header, &RULES), Fault::field_at(offset), "{header:?}");
         }
         let unknown = CommonHeader { kind: 8, ..header(PduKind::CapsuleCmd, 0, 0, 72) };
-        assert_eq!(fault(unknown, &RULES), Fault::field(0));
+        assert_eq!(fault(unknown, &RULES), Fault::field_at(0));
     }
 
     #[test]
     fn success_without_last_is_an_invalid_flag() {
         let rules = Rules { side: Side::Host, digests: Digests::default(), align: 4, ..RULES };
         let data = |flags| header(PduKind::C2hData, flags, 24, 24 + 512);
-        assert_eq!(fault(data(SUCCESS), &rules), Fault::field(1));
+        assert_eq!(fault(data(SUCCESS), &rules), Fault::field_at(1));
         assert!(data(SUCCESS | LAST_PDU).check(&rules).is_ok());
     }
 

@@ -217,8 +217,8 @@ impl Sender {
         self.add(Frame { head, head_bytes: bytes as u8, body, digest, owner: Owner::NONE });
     }
 
-    /// Drops the frames of `command` of which nothing was sent or lent, and returns whether it has others.
-    pub fn withdraw(&mut self, command: u16) -> bool {
+    /// Drops the frames of `command` of which nothing was sent or lent, and returns how many it has besides.
+    pub fn withdraw(&mut self, command: u16) -> u32 {
         let begun = self.begun();
         let (mut at, mut digested) = (0, self.digested);
         self.frames.retain(|frame| {
@@ -228,7 +228,8 @@ impl Sender {
             stays
         });
         self.digested = digested;
-        self.frames.iter().take(begun).any(|frame| frame.owner.command == command)
+        let others = self.frames.iter().take(begun).filter(|frame| frame.owner.command == command);
+        others.count() as u32
     }
 
     /// Frames of which something was sent or lent.
@@ -396,8 +397,8 @@ mod tests {
             sender.set_digest(crc32c(&DATA));
         }
         sender.sent(1, |_| ());
-        assert!(!sender.withdraw(1));
-        assert!(sender.withdraw(0));
+        assert_eq!(sender.withdraw(1), 0);
+        assert_eq!(sender.withdraw(0), 1);
         assert_eq!(wire(&sender).len(), 2 * 44 - 1);
         assert_eq!(sender.digest_wanted(), None);
     }
@@ -409,11 +410,11 @@ mod tests {
             sender.set_digest(crc32c(&DATA));
         }
         sender.lend(44 + 1);
-        assert!(sender.withdraw(1));
-        assert!(!sender.withdraw(2));
+        assert_eq!(sender.withdraw(1), 1);
+        assert_eq!(sender.withdraw(2), 0);
         assert_eq!(wire(&sender).len(), 2 * 44);
         sender.sent(0, |_| ());
-        assert!(!sender.withdraw(1));
+        assert_eq!(sender.withdraw(1), 0);
         assert_eq!(wire(&sender).len(), 44);
     }
 
