@@ -3,5 +3,6 @@
 
 mod bytes;
 pub mod command;
+pub mod controller;
 pub mod host;
 pub mod pdu;
