@@ -154,6 +154,13 @@ impl InvalidParameter {
     }
 }
 
+impl std::fmt::Display for InvalidParameter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = if self.in_data { "data" } else { "command" };
+        write!(f, "byte {} of the {place}", self.offset)
+    }
+}
+
 /// A controller property that exists over fabrics (3.1.3, figure 35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
