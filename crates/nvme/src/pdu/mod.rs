@@ -23,8 +23,8 @@ pub use connection::{IcReq, IcResp, TermReq};
 pub use data::{DataHeader, ReadyToTransfer};
 pub use digest::{Crc32c, crc32c};
 pub use fault::{Ended, FatalStatus, Fault};
-pub(crate) use header::LAST_PDU;
 pub use header::{CommonHeader, Digests, Layout, PduKind, Rules, Side};
+pub(crate) use header::{LAST_PDU, SUCCESS};
 pub use receiver::{Progress, Receiver};
 pub use sender::{Body, DataRange, Owner, Piece, Sender};
 
