@@ -10,8 +10,9 @@
 //! Imports go down: host and controller know commands and PDUs, and not each other.
 //!
 //! **Data are not copied.** A side says where the next bytes of a connection belong (`placement`), so that the caller
-//! receives them into place; and what it sends are pieces, some of them ranges of data that lie with the caller. After
-//! construction, and a Connect, the way of a read or write allocates nothing.
+//! receives them into place (a `recvmsg` of the rest of the data and of a buffer for what follows them); and what it
+//! sends are pieces, some of them ranges of data that lie with the caller. After construction, and a Connect, the way
+//! of a read or write allocates nothing.
 //!
 //! **Errors.** A peer that breaks the protocol ends its connection, with the terminate request that the specification
 //! names ([`pdu::Fault`]), and nothing else. Damaged data, where the connection has digests for them, fail their
@@ -197,3 +198,7 @@ pub mod command;
 pub mod controller;
 pub mod host;
 pub mod pdu;
+mod walk;
+
+#[doc(hidden)]
+pub use walk::{walk_commands, walk_controller, walk_host, walk_login};

@@ -99,10 +99,11 @@ impl Load {
         }
     }
 
-    fn submit(&mut self, session: &mut Session, random: &mut Random) {
+    /// Submits a command, if there is room and a region for it.
+    fn submit(&mut self, session: &mut Session, random: &mut Random) -> bool {
         let region = random.below(self.model.len().min(24));
         if self.busy[region] || !session.io.queue.has_room() {
-            return;
+            return false;
         }
         let at = random.below(self.region_blocks as usize) as u32;
         let long = if random.chance(4) { self.region_blocks } else { 16 };
@@ -123,6 +124,7 @@ impl Load {
         let tag = session.io.submit(command, data.clone()).expect("there is room");
         self.busy[region] = true;
         self.outstanding.insert(tag, (region, command, data));
+        true
     }
 
     /// Checks an outcome against the model. `may_fail` if the link damages data.
@@ -168,8 +170,7 @@ fn run(setting: &Setting, seed: u64, commands: usize, damage: Option<Damage>) ->
     while submitted < commands || !load.outstanding.is_empty() {
         let before = load.outstanding.len();
         if submitted < commands && random.chance(3) {
-            load.submit(&mut session, &mut random);
-            submitted += 1;
+            submitted += usize::from(load.submit(&mut session, &mut random));
         }
         session.io.turn(&mut random, &mut world);
         load.complete(&mut session, may_fail);
@@ -186,8 +187,6 @@ fn run(setting: &Setting, seed: u64, commands: usize, damage: Option<Damage>) ->
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
     #[test]
     fn what_was_written_is_read(setting in setting(), seed in any::<u64>()) {
         prop_assert_eq!(run(&setting, seed, 60, None), None);

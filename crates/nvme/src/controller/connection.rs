@@ -16,7 +16,7 @@ const OWN_DATA_BYTES_MAX: u32 = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write of this many bytes is about to come: the caller must have a buffer for it. Data in the capsule follow at
-    /// once. For others the caller calls [`Connection::accept`] when it has the buffer, or [`Connection::complete`]
+    /// once. For any other the caller calls [`Connection::accept`] when it has the buffer, or [`Connection::complete`]
     /// with an error.
     Incoming {
         /// The command.
@@ -174,7 +174,8 @@ impl Connection {
         }
         let slots = self.wire.slots();
         let Some(direction) = slots.command(tag).map(Command::direction) else { return };
-        if executing.is_some() || slots.is_untouched(tag) {
+        let is_awaited = slots.is_untouched(tag) && !self.wire.is_arriving(tag);
+        if executing.is_some() || is_awaited {
             self.wire.answer(tag, status, 0, direction == Direction::ToHost);
         }
     }

@@ -223,6 +223,11 @@ impl Wire {
         }
     }
 
+    /// Whether data of the command are being received.
+    pub(super) fn is_arriving(&self, tag: CommandTag) -> bool {
+        self.arriving.is_some_and(|arriving| arriving.into == Into::Caller(tag))
+    }
+
     /// Says where the data behind the command that has just arrived go.
     pub(super) fn expect(&mut self, into: Into, bytes: u32) {
         self.arriving = Some(Arriving { into, end: bytes, bytes, is_last: None });
@@ -290,7 +295,7 @@ impl Wire {
                 self.arriving = Some(Arriving { into, end, bytes, is_last: Some(is_last) });
             }
             PduKind::H2cTermReq => return Err(Ended::ByPeer(TermReq::read(header))),
-            // The receiver lets no others pass to a controller.
+            // The receiver passes no other kind to a controller.
             _ => return Err(Fault::field_at(0).into()),
         }
         Ok(None)

@@ -354,7 +354,7 @@ impl Queue {
                 }
             }
             PduKind::C2hTermReq => return Err(Ended::ByPeer(TermReq::read(header))),
-            // The receiver lets no others pass to a host.
+            // The receiver passes no other kind to a host.
             _ => return Err(Fault::field_at(0).into()),
         }
         Ok(())

@@ -11,6 +11,7 @@ use crate::command::features::{self, Feature, async_event};
 use crate::command::identify::{
     self, ControllerInfo, ControllerKind, NamespaceIds, NamespaceInfo, Structure, identify,
 };
+use crate::command::nvm::BLOCKS_MAX;
 use crate::command::{Command, NSID_ALL, Status};
 use crate::pdu::{ADMIN_CAPSULE_DATA_BYTES, Digests};
 
@@ -92,11 +93,12 @@ pub struct Namespace {
 }
 
 impl Controller {
-    /// Largest transfer of a command, in bytes: a multiple of 4096.
+    /// Largest transfer of a command, in bytes: a multiple of 4096, and at most [`BLOCKS_MAX`] blocks of the namespace.
     #[must_use]
     pub fn transfer_bytes_max(&self) -> u32 {
         let limit = self.info.transfer_bytes_max(self.capabilities.page_shift_min);
-        limit.unwrap_or(u32::MAX) & !4095
+        let block_bytes = self.namespace.map_or(512, |namespace| namespace.info.block_bytes());
+        limit.unwrap_or(u32::MAX).min(BLOCKS_MAX.saturating_mul(block_bytes)) & !4095
     }
 
     /// An I/O queue of `entries` entries, or as many as the controller has.

@@ -77,7 +77,7 @@ pub(super) struct Slots {
     /// Rings of `r2t_max` transfers, one for each slot.
     transfers: Vec<Transfer>,
     r2t_max: u32,
-    /// Bits of a command identifier that are the slot; the others count its uses, so that a late completion of an
+    /// Bits of a command identifier that are the slot; the upper ones count its uses, so that a late completion of an
     /// earlier command does not end a later one.
     slot_bits: u32,
 }

@@ -1,7 +1,8 @@
 //! PDUs about the connection itself: ICReq, ICResp and the terminate requests.
 
+use super::fault::{Fault, TermReq};
 use super::header::{CommonHeader, Digests, PduKind};
-use super::{ALIGN_BYTES_MAX, Fault, HEADER_BYTES_MAX, TERM_REQ_BYTES};
+use super::{ALIGN_BYTES_MAX, HEADER_BYTES_MAX, TERM_REQ_BYTES};
 use crate::bytes::{array, put, u16_at, u32_at};
 
 const PFV_AT: u32 = 8;
@@ -101,15 +102,6 @@ impl IcResp {
         }
         Ok(Self { align, digests, h2c_data_bytes_max })
     }
-}
-
-/// What a terminate request says (3.6.2.4, 3.6.2.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TermReq {
-    /// Fatal Error Status; values above 6 are reserved.
-    pub status: u16,
-    /// Fatal Error Information.
-    pub info: u32,
 }
 
 impl TermReq {

@@ -1,7 +1,5 @@
 //! Why a connection ends.
 
-use super::connection::TermReq;
-
 /// Fatal Error Status of a terminate request (3.6.2.4, 3.6.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FatalStatus {
@@ -46,6 +44,15 @@ impl Fault {
     pub const OUT_OF_RANGE: Self = Self { status: FatalStatus::OutOfRange, info: 0 };
     /// More R2T, or more data in a PDU, than was agreed.
     pub const LIMIT: Self = Self { status: FatalStatus::LimitExceeded, info: 0 };
+}
+
+/// What a terminate request says (3.6.2.4, 3.6.2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TermReq {
+    /// Fatal Error Status; values above 6 are reserved.
+    pub status: u16,
+    /// Fatal Error Information.
+    pub info: u32,
 }
 
 /// The end of a connection, as this side sees it. No further byte is taken; what is left to send may be sent.

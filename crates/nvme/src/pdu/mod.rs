@@ -19,10 +19,10 @@ mod header;
 mod receiver;
 mod sender;
 
-pub use connection::{IcReq, IcResp, TermReq};
+pub use connection::{IcReq, IcResp};
 pub use data::{DataHeader, ReadyToTransfer};
 pub use digest::{Crc32c, crc32c};
-pub use fault::{Ended, FatalStatus, Fault};
+pub use fault::{Ended, FatalStatus, Fault, TermReq};
 pub use header::{CommonHeader, Digests, Layout, PduKind, Rules, Side};
 pub(crate) use header::{LAST_PDU, SUCCESS};
 pub use receiver::{Progress, Receiver};
