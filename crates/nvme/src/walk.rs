@@ -132,12 +132,10 @@ pub fn walk_controller(bytes: &[u8], step: usize) -> usize {
             lengths.resize(connection.tags(), 0);
             while let Some(event) = connection.event() {
                 match event {
-                    Event::Incoming { tag, bytes, in_capsule } => {
+                    Event::Incoming { tag, bytes, .. } => {
                         assert!(bytes > 0 && bytes <= 64 << 10, "within the limits");
                         lengths[tag.index()] = bytes;
-                        if !in_capsule {
-                            connection.accept(tag);
-                        }
+                        connection.accept(tag);
                     }
                     Event::Execute { tag, operation } => {
                         check(&operation);

@@ -543,6 +543,28 @@ fn deallocation_reaches_the_caller_with_its_ranges() {
 }
 
 #[test]
+fn data_in_a_capsule_are_not_asked_for_again() {
+    let mut world = world();
+    let admin = Peer::admin(&mut world);
+    let mut io = Peer::io(&admin, 1, &mut world);
+    let mut write = nvm::write(1, Blocks { lba: 0, count: 1 }, false);
+    write.set_id(1);
+    write.set_data(512, true);
+    let header = [[4, 0, 72, 72, 72, 2, 0, 0].as_slice(), write.as_bytes()].concat();
+    io.connection.receive(&header, &mut world.target).unwrap();
+    let Some(Event::Incoming { tag, in_capsule: true, .. }) = io.connection.event() else {
+        panic!("a write");
+    };
+    io.connection.accept(tag);
+    io.connection.complete(tag, Status::INTERNAL_ERROR, &mut world.target);
+    assert!(io.send_all().is_empty(), "neither an R2T nor an answer before the data");
+    io.connection.placed(&[1; 512], &mut world.target).unwrap();
+    assert!(matches!(io.connection.event(), Some(Event::Execute { .. })));
+    io.connection.complete(tag, Status::SUCCESS, &mut world.target);
+    assert_eq!(io.completion().status, Status::SUCCESS);
+}
+
+#[test]
 fn write_the_caller_has_no_buffer_for_is_failed_without_its_data() {
     let mut world = world();
     let admin = Peer::admin(&mut world);

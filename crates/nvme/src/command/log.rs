@@ -229,8 +229,9 @@ impl DiscoveryEntry {
         bytes[0] = TRANSPORT_TCP;
         bytes[1] = if self.address.contains(':') { 2 } else { 1 };
         bytes[2] = self.kind as u8;
-        // TREQ: a secure channel is required or not; flow control by the queue's head may be disabled.
-        bytes[3] = if self.tls { 1 } else { 2 } | 1 << 2;
+        // TREQ: a secure channel is required, or nothing is said of one, as Linux does; flow control by the queue's
+        // head may be disabled.
+        bytes[3] = u8::from(self.tls) | 1 << 2;
         put(bytes, 4, self.port_id.to_le_bytes());
         // CNTLID: dynamic controllers. ASQSZ: the least there may be.
         put(bytes, 6, u16::MAX.to_le_bytes());

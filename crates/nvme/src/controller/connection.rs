@@ -155,9 +155,9 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// Asks for the data of a write, for which the caller has a buffer.
+    /// Asks for the data of a write, for which the caller has a buffer. Does nothing for data that come in the capsule.
     pub fn accept(&mut self, tag: CommandTag) {
-        if self.wire.slots().command(tag).is_some() && self.wire.slots().is_untouched(tag) {
+        if self.wire.slots().command(tag).is_some() && self.is_awaited(tag) {
             self.wire.request(tag);
         }
     }
@@ -174,8 +174,7 @@ impl Connection {
         }
         let slots = self.wire.slots();
         let Some(direction) = slots.command(tag).map(Command::direction) else { return };
-        let is_awaited = slots.is_untouched(tag) && !self.wire.is_arriving(tag);
-        if executing.is_some() || is_awaited {
+        if executing.is_some() || self.is_awaited(tag) {
             self.wire.answer(tag, status, 0, direction == Direction::ToHost);
         }
     }
@@ -254,6 +253,11 @@ impl Connection {
                 subsystem.free_queue(queue.association, queue.connect.queue_id);
             }
         }
+    }
+
+    /// Whether the command waits for the caller to accept its data.
+    fn is_awaited(&mut self, tag: CommandTag) -> bool {
+        self.wire.slots().is_untouched(tag) && !self.wire.is_arriving(tag)
     }
 
     fn check(&mut self, target: &mut Target) -> Result<(), Ended> {
