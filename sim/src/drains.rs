@@ -17,17 +17,26 @@ pub(crate) fn join(
     if !members.have_room() {
         return;
     }
-    let unit = members.plug_in();
+    let unit = members.next();
     let device = Arc::new(new_drive(&cx.scenario, unit, &mut cx.random));
-    cx.crash.join(Arc::clone(&device));
-    cx.devices.push(Arc::clone(&device));
-    let drive = device as Arc<dyn Drive>;
-    connections.iter_mut().for_each(|connection| connection.attach(Arc::clone(&drive)));
-    let tier = NewTier { device: drive, write_rate: WriteRate::Unlimited, may_overwrite: false };
-    let joined = cache.join(&tier, |_| ());
+    let drive = Arc::clone(&device) as Arc<dyn Drive>;
+    let tier = NewTier {
+        device: Arc::clone(&drive),
+        write_rate: WriteRate::Unlimited,
+        may_overwrite: false,
+    };
+    let mut has_number = false;
+    let joined = cache.join(&tier, |_| {
+        members.plug_in();
+        cx.crash.join(Arc::clone(&device));
+        cx.devices.push(Arc::clone(&device));
+        connections.iter_mut().for_each(|connection| connection.attach(Arc::clone(&drive)));
+        has_number = true;
+    });
     cx.note("adds a tier", unit as u64, joined.is_ok().into());
     match joined {
-        _ if cx.crash.has_struck() => members.die_in_a_join(unit),
+        _ if cx.crash.has_struck() && has_number => members.die_in_a_join(unit),
+        _ if cx.crash.has_struck() => {}
         Ok(_) => {
             cx.tally.joins += 1;
             members.join(unit);

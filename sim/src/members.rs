@@ -140,12 +140,15 @@ impl Members {
         self.present.len() < 6 && self.units.len() < DRIVES_MAX
     }
 
-    /// A new drive is in the machine, as its last tier; returns its unit. It is no member yet.
-    pub(crate) fn plug_in(&mut self) -> usize {
-        let unit = self.units.len();
+    /// The unit of the next new drive.
+    pub(crate) fn next(&self) -> usize {
+        self.units.len()
+    }
+
+    /// A new drive is in the machine, as its last tier. It is no member yet.
+    pub(crate) fn plug_in(&mut self) {
+        self.present.push(self.units.len());
         self.units.push(Unit { device: None, run: 0, is_doubtful: true });
-        self.present.push(unit);
-        unit
     }
 
     /// The last tier was added: all go on as another run.

@@ -29,7 +29,8 @@ fn proposed(flags: &[&str]) -> [Settings; 2] {
     let file = dir.path().join("terrace.toml");
     std::fs::write(&file, proposal["toml"].as_str().expect("text")).expect("room for a file");
     let config = ["--config".to_owned(), file.to_str().expect("a path of text").to_owned()];
-    [settings(&words.collect::<Vec<_>>()), settings(&config)]
+    let by_file = Settings { tier_files: Vec::new(), ..settings(&config) };
+    [settings(&words.collect::<Vec<_>>()), by_file]
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Maintenance {
             // Requests wait for buffers; a drain does not, but must come to its end.
             self.sealed =
                 if sealed && engine.shared().is_short_of_buffers() { self.sealed + 1 } else { 0 };
-            if self.sealed % SEALS_PER_DRAIN == 0 {
+            if self.sealed.is_multiple_of(SEALS_PER_DRAIN) {
                 worked |= self.drain_some(engine, guard, now);
             }
         }
