@@ -3,7 +3,7 @@
 use crate::config::witness::Witness;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
-use crate::state::standing::Standing;
+use crate::state::standing::{RosterId, Standing};
 use crate::tiers::roster::{Line, Roster};
 use crate::tiers::superblock::{Owner, Superblock, Written};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,8 +126,18 @@ pub(crate) struct Current {
 
 impl Current {
     /// What a start found; the first one of a set finds nothing.
-    fn new(last: Option<Roster>, (generation, nonce): (u64, u64), is_cold: bool) -> Self {
-        let roster = last.unwrap_or_else(|| Roster::new(Standing::default(), false, [].into()));
+    fn new(
+        last: Option<Roster>,
+        known: RosterId,
+        (generation, nonce): (u64, u64),
+        is_cold: bool,
+    ) -> Self {
+        // What comes next is behind that one, although its members are unknown.
+        let standing = match known.is_any() {
+            true => Standing::proposed(known, RosterId::default()).put_in_force(),
+            false => Standing::default(),
+        };
+        let roster = last.unwrap_or_else(|| Roster::new(standing, false, [].into()));
         let (line, generation) = match is_cold && generation > 0 {
             true => roster.line().begin(generation, nonce),
             false => {
@@ -161,6 +171,8 @@ impl Current {
 pub(crate) struct Membership {
     members: Box<[Member]>,
     last: Option<Roster>,
+    /// The same, perhaps without its members.
+    known: RosterId,
     /// The newest one that was seen, and a random number.
     generation: (u64, u64),
     witness: Option<Arc<dyn Witness>>,
@@ -168,15 +180,15 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// One member for each tier; the roster that was in force last; the newest generation that was seen, and a random
-    /// number; `is_cold` if nothing of an earlier run is believed.
+    /// One member for each tier; the roster that was in force last; that one, perhaps without its members; the newest
+    /// generation that was seen, and a random number; `is_cold` if nothing of an earlier run is believed.
     pub(crate) fn new(
         members: Box<[Member]>,
-        (last, generation): (Option<Roster>, (u64, u64)),
+        (last, known, generation): (Option<Roster>, RosterId, (u64, u64)),
         witness: Option<Arc<dyn Witness>>,
         is_cold: bool,
     ) -> Self {
-        Self { members, last, generation, witness, is_cold }
+        Self { members, last, known, generation, witness, is_cold }
     }
 
     pub(super) fn is_cold(&self) -> bool {
@@ -188,7 +200,7 @@ impl Membership {
     }
 
     pub(super) fn split(self) -> (Box<[Member]>, Current) {
-        let current = Current::new(self.last, self.generation, self.is_cold);
+        let current = Current::new(self.last, self.known, self.generation, self.is_cold);
         (self.members, current)
     }
 }

@@ -122,6 +122,8 @@ pub(super) struct Judged {
     pub(super) set: Option<u64>,
     /// The roster that was in force last.
     pub(super) last: Option<Roster>,
+    /// The newest roster in force that anything tells of: the state knows it without its members.
+    pub(super) known: RosterId,
     /// The newest generation of rosters that was seen.
     pub(super) generation: u64,
     /// One for each tier.
@@ -164,6 +166,7 @@ pub(super) fn judge(
     let generations = standings().map(|standing| standing.roster().generation());
     let generation = generations.fold(0, Line::newest);
     let newest = newest(standings().map(Standing::last_in_force));
+    let known = newest.ok().flatten().unwrap_or_default();
     let last = newest.as_ref().ok().copied().flatten().and_then(|last| {
         rosters()
             .filter(|roster| roster.standing().roster() == last)
@@ -219,7 +222,7 @@ pub(super) fn judge(
         Verdict::Empty(reason)
     };
     let verdicts = given.into_iter().zip(&holders).map(verdict).collect();
-    Judged { set, last, generation, verdicts }
+    Judged { set, last, known, generation, verdicts }
 }
 
 /// The newest of some rosters that were in force, if any was.

@@ -9,7 +9,7 @@ use crate::recovery::membership::{Given, Judged, Reason, Verdict, judge, set_of 
 use crate::segments::layout::{PAGE, VERSION, VERSION_MIN};
 use crate::shared::geometry::Geometry;
 use crate::state::Header;
-use crate::state::standing::Standing;
+use crate::state::standing::{RosterId, Standing};
 use crate::tiers::roster::{MEMBERS_MAX, Roster};
 use crate::tiers::superblock::{self, FirstPage, FirstPages, Owner, Superblock, Written};
 use std::io;
@@ -35,6 +35,8 @@ pub(crate) struct Mount {
     pub(super) seats: Vec<Seat>,
     /// The roster that was in force last.
     pub(super) last: Option<Roster>,
+    /// The newest roster in force that anything tells of, perhaps without its members.
+    pub(super) known: RosterId,
     /// The newest generation of rosters that was seen.
     pub(super) generation: u64,
     /// The superblocks that each tier has.
@@ -67,7 +69,7 @@ impl Mount {
         let witness = witnessed(config.witness.as_deref()).map_err(OpenError::Witness)?;
         let set = witness.as_ref().map(|(set, _)| *set).or_else(|| set_of_most(&given));
         let state = header_of_set(config, set)?.map(|header| header.standing());
-        let Judged { set, last, generation, verdicts } =
+        let Judged { set, last, known, generation, verdicts } =
             judge(given, set, state, witness.as_ref().map(|(_, roster)| roster));
         let missing = missing(config, last.as_ref());
         let mut random = Random::new(config.tuning.seed, salt(config, generation))?;
@@ -105,6 +107,7 @@ impl Mount {
             common,
             seats: Vec::new(),
             last,
+            known,
             generation,
             written,
             balances,

@@ -83,7 +83,10 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
         doubt_without_state(config, &mut mount)?;
     }
     refuse_before_erasing(config, &mut mount, &identity)?;
-    let state = assign(&mut mount, State::anew(file, &identity)?)?;
+    let state = State::anew(file, &identity)?;
+    // It may be the only one that knows this roster, and what has an older one must not be believed later.
+    state.begin_behind(mount.known);
+    let state = assign(&mut mount, state)?;
     let past = from_tiers(config, &mut mount, &state)?;
     assemble(config, mount, Some(Arc::new(state)), past)
 }
@@ -264,7 +267,7 @@ fn assemble(
     let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&shared, &shards, matches!(past, Past::Process));
-    let last = (mount.last.clone(), (mount.generation, mount.random.next()));
+    let last = (mount.last.clone(), mount.known, (mount.generation, mount.random.next()));
     let is_cold = matches!(past, Past::Cold);
     let membership = Membership::new(members(&mount), last, config.witness.clone(), is_cold);
     let parts = Parts {
@@ -320,6 +323,7 @@ fn without(
         let set = mount.set().set;
         let identity = Identity::new(set, boot_words(config.boot), *state.layout());
         state = state.erase(&identity)?;
+        state.begin_behind(mount.known);
     }
     let state = assign(mount, state)?;
     if is_cold {

@@ -399,6 +399,13 @@ impl State {
         set(Field::InForce, standing.is_in_force().into());
     }
 
+    /// Notes in a new state the roster that was in force before.
+    pub(crate) fn begin_behind(&self, roster: RosterId) {
+        if roster.is_any() {
+            self.set_standing(Standing::proposed(roster, RosterId::default()).put_in_force());
+        }
+    }
+
     /// Erases the file and maps it.
     pub(crate) fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
         file.erase(identity.layout.bytes())?;
