@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 /// How long a transfer is waited for. A drive that has one under way for longer is unresponsive.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// From so many bytes on a write is large: it shows how fast a drive writes.
+/// Bytes from which on a write is large: it shows how fast a drive writes.
 const LARGE: usize = 64 << 10;
-/// The pace of writes is smoothed over about so many.
+/// Large writes that the pace is smoothed over, about.
 const PACES: u64 = 8;
 
 /// How a drive is at present.
@@ -127,7 +127,7 @@ impl Monitor {
         self.write_pace.store(nanos, Ordering::Relaxed);
     }
 
-    /// Records how long a write of so many bytes took. Short ones say more of a drive's latency than of its speed.
+    /// Records how long a write of `bytes` took. Short ones say more of a drive's latency than of its speed.
     pub(crate) fn record_pace(&self, bytes: usize, took: Duration) {
         if bytes < LARGE {
             return;

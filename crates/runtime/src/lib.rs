@@ -36,7 +36,7 @@ mod store;
 
 pub use error::{Error, OpenError};
 pub use lane::{Done, Lane, Operation, Outcome};
-pub use opening::in_background;
+pub use opening::{in_background, open_drive};
 pub use options::Options;
 pub use set::Set;
 pub use store::{Change, Store};

@@ -58,7 +58,7 @@ fn is_full(engine: &Engine, level: u16, is_crowded: bool) -> bool {
     }
 }
 
-/// While buffers are short a drain moves some records after so many segments that were written.
+/// Segments that are written before a drain moves some records, while buffers are short.
 const SEALS_PER_DRAIN: u32 = 16;
 
 /// The state of a partition from one slice to the next.

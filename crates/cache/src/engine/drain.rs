@@ -145,11 +145,17 @@ pub(crate) fn remove(
     }
     crash_point("remove: after the roster");
     free_all();
+    take_out_of_use(engine, tier);
+    crash_point("remove: done");
+    Ok(())
+}
+
+/// Ends all use of a tier that is in no roster and has no segments: of its log and of its drive.
+pub(super) fn take_out_of_use(engine: &Engine, tier: usize) {
+    let store = &engine.shared.slots().tiers()[tier];
     store.drain().set_removed();
     engine.shared.logs()[tier].fail();
     store.device().close();
-    crash_point("remove: done");
-    Ok(())
 }
 
 fn segments_used(engine: &Engine, tier: usize) -> u64 {

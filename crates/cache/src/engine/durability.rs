@@ -78,11 +78,6 @@ fn expel(engine: &Engine, tier: usize) {
     let _ = leave(engine, tier);
 }
 
-/// Puts a roster with all members in force.
-pub(super) fn join(engine: &Engine, nonce: u64) -> Result<(), OpenError> {
-    roster::renew(engine, nonce)
-}
-
 /// Puts a roster without a member in force; from then on no start believes what the member holds.
 pub(super) fn leave(engine: &Engine, tier: usize) -> Result<(), OpenError> {
     engine.member(tier).leave();

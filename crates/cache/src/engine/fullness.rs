@@ -19,7 +19,7 @@ pub(crate) fn places_kept_free(engine: &Engine, level: u16) -> u32 {
 /// Free places that a tier keeps, times its share of those of its level, beyond which it can spare some.
 const AMPLE: u64 = 4;
 
-/// Whether a tier has so many free places that no segment there needs to be reclaimed for more.
+/// Whether a tier has at least [`ample_places`]: no segment there needs to be reclaimed for more.
 pub(crate) fn has_ample_places(engine: &Engine, tier: &TierStore) -> bool {
     tier.free() >= ample_places(engine, tier)
 }

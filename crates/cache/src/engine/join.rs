@@ -3,20 +3,17 @@
 use crate::config::WriteRate;
 use crate::config::error::OpenError;
 use crate::engine::members::Member;
-use crate::engine::{Engine, durability};
+use crate::engine::{Engine, drain, roster};
 use crate::log::TombstoneLog;
 use crate::platform::crash::crash_point;
 use crate::platform::lock::lock;
 use crate::platform::random::Random;
 use crate::state::TIERS_MAX;
-use crate::tiers::slots::{TierStore, segments_on};
+use crate::tiers::slots::{PLACES_MIN, TierStore, segments_on};
 use crate::tiers::superblock::{self, FirstPages, Written, device_error};
 use std::io;
 use std::sync::Arc;
 use terrace_device::Drive;
-
-/// Segments that a tier needs at least: a few beside those that are kept free and those of its log.
-const SEGMENTS_MIN: u32 = 16;
 
 /// A tier to add.
 pub struct NewTier {
@@ -155,7 +152,7 @@ fn enroll(engine: &Engine, tier: usize, nonce: u64) -> Result<(), JoinError> {
         engine.member(tier).note_durable_log();
     }
     engine.member(tier).stay();
-    durability::join(engine, nonce)?;
+    roster::renew(engine, nonce)?;
     match store.failure() {
         Some(failure) => Err(refused(io::Error::other(failure.message.clone())).into()),
         None => Ok(()),
@@ -165,9 +162,7 @@ fn enroll(engine: &Engine, tier: usize, nonce: u64) -> Result<(), JoinError> {
 /// The tier stays in the lists as one that was removed.
 fn give_up(engine: &Engine, tier: usize) {
     engine.member(tier).leave();
-    engine.shared.slots().tiers()[tier].drain().set_removed();
-    engine.shared.logs()[tier].fail();
-    engine.shared.slots().tiers()[tier].device().close();
+    drain::take_out_of_use(engine, tier);
 }
 
 fn check_sizes(engine: &Engine, device: &dyn Drive) -> Result<(), JoinError> {
@@ -186,8 +181,8 @@ fn check_sizes(engine: &Engine, device: &dyn Drive) -> Result<(), JoinError> {
     }
     let mebibytes = |segments: u64| (segments * u64::from(segment_bytes)) >> 20;
     let segments = segments_on(device, segment_bytes);
-    if segments < SEGMENTS_MIN {
-        return Err(JoinError::TooSmall { label, least: mebibytes(SEGMENTS_MIN.into()) + 1 });
+    if segments < PLACES_MIN {
+        return Err(JoinError::TooSmall { label, least: mebibytes(PLACES_MIN.into()) + 1 });
     }
     let left = geometry.segments_max().saturating_sub(slots.total().into());
     if u64::from(segments) > left {

@@ -132,12 +132,9 @@ impl Current {
         (generation, nonce): (u64, u64),
         is_cold: bool,
     ) -> Self {
-        // What comes next is behind that one, although its members are unknown.
-        let standing = match known.is_any() {
-            true => Standing::proposed(known, RosterId::default()).put_in_force(),
-            false => Standing::default(),
-        };
-        let roster = last.unwrap_or_else(|| Roster::new(standing, false, [].into()));
+        // What comes next is behind that one, although its members may be unknown.
+        let of_unknown = || Roster::new(Standing::in_force(known), false, [].into());
+        let roster = last.unwrap_or_else(of_unknown);
         let (line, generation) = match is_cold && generation > 0 {
             true => roster.line().begin(generation, nonce),
             false => {

@@ -66,7 +66,7 @@ impl<T> Deref for Appended<T> {
     #[inline]
     fn deref(&self) -> &[T] {
         let len = self.len.load(Ordering::Acquire);
-        // SAFETY: so many were written before `len` was stored, and nothing writes to them again; a cell of a maybe
+        // SAFETY: the first `len` were written before `len` was stored, and nothing writes to them again; a cell of a maybe
         // uninitialized value has the layout of the value.
         unsafe { slice::from_raw_parts(self.places.as_ptr().cast(), len) }
     }

@@ -166,8 +166,8 @@ pub(super) fn judge(
     let generations = standings().map(|standing| standing.roster().generation());
     let generation = generations.fold(0, Line::newest);
     let newest = newest(standings().map(Standing::last_in_force));
-    let known = newest.ok().flatten().unwrap_or_default();
-    let last = newest.as_ref().ok().copied().flatten().and_then(|last| {
+    let known = newest.ok().flatten();
+    let last = known.and_then(|last| {
         rosters()
             .filter(|roster| roster.standing().roster() == last)
             .max_by_key(|roster| roster.standing().is_in_force())
@@ -222,7 +222,7 @@ pub(super) fn judge(
         Verdict::Empty(reason)
     };
     let verdicts = given.into_iter().zip(&holders).map(verdict).collect();
-    Judged { set, last, known, generation, verdicts }
+    Judged { set, last, known: known.unwrap_or_default(), generation, verdicts }
 }
 
 /// The newest of some rosters that were in force, if any was.

@@ -402,7 +402,7 @@ impl State {
     /// Notes in a new state the roster that was in force before.
     pub(crate) fn begin_behind(&self, roster: RosterId) {
         if roster.is_any() {
-            self.set_standing(Standing::proposed(roster, RosterId::default()).put_in_force());
+            self.set_standing(Standing::in_force(roster));
         }
     }
 

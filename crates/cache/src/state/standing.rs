@@ -59,6 +59,14 @@ impl Standing {
         Self { roster, before, is_in_force: false }
     }
 
+    /// A roster that is in force, of which nothing else is known; the default if there is none.
+    pub(crate) fn in_force(roster: RosterId) -> Self {
+        match roster.is_any() {
+            true => Self::proposed(roster, RosterId::default()).put_in_force(),
+            false => Self::default(),
+        }
+    }
+
     /// The same roster, in force.
     pub(crate) fn put_in_force(self) -> Self {
         Self { is_in_force: true, ..self }

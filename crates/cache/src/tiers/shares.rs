@@ -8,7 +8,7 @@ use crate::segments::segment::SlotId;
 use crate::tiers::slots::{Slots, TierStore};
 use std::sync::atomic::Ordering;
 
-/// Speeds count in so many parts of the fastest.
+/// The speed of the fastest drive; that of another one is a part of it.
 const SPEEDS: u64 = 64;
 /// 2^32 divided by the golden ratio: multiples of it modulo 2^32 are spread evenly, however few there are.
 const GOLDEN: u32 = 0x9E37_79B9;
@@ -105,8 +105,8 @@ mod tests {
     const SEGMENT_BYTES: u32 = 64 << 10;
     const PLACES: u32 = 1000;
 
-    /// Drives of one level with [`PLACES`] places each; of every drive the given number is used, and it writes a MiB in
-    /// so many milliseconds.
+    /// Drives of one level with [`PLACES`] places each; for each drive the number that is used, and the
+    /// milliseconds that it takes to write a MiB.
     fn slots(drives: &[(u32, u64)]) -> Slots {
         let tier = |&(_, millis): &(u32, u64)| {
             let bytes = (u64::from(PLACES) + 1) * u64::from(SEGMENT_BYTES);

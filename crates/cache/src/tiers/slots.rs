@@ -20,8 +20,8 @@ use terrace_device::{AlignedBuf, Drive, ErrorClass, Part, is_unanswered};
 
 /// Failed writes in a row after which a device is given up.
 const WRITE_ERRORS_MAX: u32 = 3;
-/// A tier with fewer places is given up: some are kept free, and some are its log's.
-const PLACES_MIN: u32 = 16;
+/// A tier with fewer places is of no use: some are kept free, and some are its log's.
+pub(crate) const PLACES_MIN: u32 = 16;
 /// Places of a tier that segments leave to its tombstone log, so that pages of it can always be written.
 const LOG_RESERVE: u32 = 1;
 
@@ -60,7 +60,7 @@ getters! {
 }
 
 impl TierStore {
-    /// A tier of `segments` places for segments of so many bytes, of which `free` are free.
+    /// A tier of `segments` places for segments of `segment_bytes`, of which `free` are free.
     fn new(
         device: &Arc<dyn Drive>,
         level: u16,
@@ -76,13 +76,12 @@ impl TierStore {
             free_count: AtomicU32::new(free.len() as u32),
             free: Mutex::new(free),
             set_aside: AtomicU32::new(0),
-            written: (0..segments.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect(),
+            written: (0..segments.div_ceil(u64::BITS)).map(|_| AtomicU64::new(u64::MAX)).collect(),
             write_errors_in_a_row: AtomicU32::new(0),
             failed: OnceLock::new(),
             is_spent: AtomicBool::new(false),
             drain: Drain::default(),
         };
-        (0..segments).for_each(|slot| store.note_written(slot));
         let free = lock(&store.free);
         free.iter().for_each(|&offset| store.note_unwritten(place_at(offset, segment_bytes)));
         drop(free);

@@ -42,11 +42,6 @@ impl SimQueue {
         })
     }
 
-    /// Adds a device, with the next number.
-    pub fn attach(&mut self, device: Arc<dyn Drive>) {
-        self.devices.push(device);
-    }
-
     fn carry_out(&self, Read { device, offset, mut buf, token }: Read) -> Done {
         let result = match self.devices.get(device) {
             Some(device) => device.read_at(offset, &mut buf),
@@ -57,6 +52,11 @@ impl SimQueue {
 }
 
 impl ReadQueue for SimQueue {
+    fn attach(&mut self, device: Arc<dyn Drive>) -> io::Result<usize> {
+        self.devices.push(device);
+        Ok(self.devices.len() - 1)
+    }
+
     fn submit(&mut self, read: Read) {
         self.submitted.push(read);
     }

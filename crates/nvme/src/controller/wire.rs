@@ -150,7 +150,7 @@ impl Wire {
     /// Opens a queue of this size, with this many bytes of data in a capsule.
     pub(super) fn open(&mut self, head: Head, capsule_data_bytes_max: u32) {
         self.head = head;
-        // A command that was answered has a slot until the socket reports that, and the sender holds so many at most.
+        // A command that was answered has a slot until the socket reports that, and the sender holds no more than there are slots.
         self.slots.grow(head.entries as usize + 1 + Sender::FRAMES_MAX);
         self.waiting.reserve(self.slots.capacity());
         let rules = *self.receiver.rules();

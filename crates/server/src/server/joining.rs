@@ -4,9 +4,9 @@ use super::shared::Shared;
 use crate::settings::TierSpec;
 use std::sync::{Arc, PoisonError};
 use terrace_cache::{NewTier, WriteRate};
-use terrace_device::{Drive, FileDevice};
+use terrace_device::Drive;
 use terrace_runtime::created::Created;
-use terrace_runtime::in_background;
+use terrace_runtime::{in_background, open_drive};
 use tracing::{info, warn};
 
 /// Opens a drive and adds it as a tier; returns the tier's number. Takes a drive that was a tier before only if
@@ -19,9 +19,8 @@ pub(crate) fn join(shared: &Shared, spec: &TierSpec, may_overwrite: bool) -> Res
     }
     let mut tiers = shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
     let mut created = Created::default();
-    let is_foreign = &terrace_cache::is_foreign;
-    let open = || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign);
-    let drive = created.by(&spec.path, open).map_err(|error| error.to_string())?;
+    let drive = open_drive(&spec.path, spec.bytes, &mut created);
+    let drive = drive.map_err(|error| error.to_string())?;
     let drive: Arc<dyn Drive> = Arc::new(drive);
     let settings = &shared.settings;
     let threads = shared.cache.background_threads();

@@ -9,7 +9,7 @@ use terrace::settings::{IoEngine, Settings, TierSpec, display_bytes};
 use terrace_cache::Note;
 use terrace_device::{AbsentDrive, Drive, FileDevice, OpenError, WorkerQueue};
 use terrace_runtime::created::Created;
-use terrace_runtime::in_background;
+use terrace_runtime::{in_background, open_drive};
 use tracing::{info, warn};
 
 /// The pause between two looks for a drive that is not there.
@@ -99,8 +99,7 @@ fn open_all(
 }
 
 fn open_one(spec: &TierSpec, created: &mut Created) -> Result<FileDevice, OpenError> {
-    let is_foreign = &terrace_cache::is_foreign;
-    created.by(&spec.path, || FileDevice::open_unless(&spec.path, spec.bytes, is_foreign))
+    open_drive(&spec.path, spec.bytes, created)
 }
 
 /// Whether a cache has used the drive.

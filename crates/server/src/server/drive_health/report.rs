@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// Data units of NVMe drives are so many bytes.
+/// Bytes of a data unit of NVMe drives.
 const DATA_UNIT_BYTES: u64 = 512_000;
 const MIB: u64 = 1 << 20;
 /// What `nvme` gives temperatures in, less degrees Celsius.
