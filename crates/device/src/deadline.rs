@@ -237,6 +237,7 @@ impl Drive for DeadlineDrive {
 
     fn begin_timing(&self) {
         self.has_begun.store(true, Ordering::Relaxed);
+        self.device.begin_timing();
     }
 
     fn monitor(&self) -> Option<&Monitor> {
@@ -245,7 +246,7 @@ impl Drive for DeadlineDrive {
 
     fn unresponsive_for(&self) -> Duration {
         if !self.is_silent() {
-            return Duration::ZERO;
+            return self.device.unresponsive_for();
         }
         let began = Duration::from_millis(self.late_since.load(Ordering::Relaxed));
         self.born.elapsed().saturating_sub(began).max(self.patience)

@@ -3,6 +3,7 @@
 use crate::buffer::AlignedBuf;
 use crate::failure::ErrorCounts;
 use crate::health::{Health, Monitor};
+use crate::own_reads::OpenReads;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -33,7 +34,7 @@ impl Geometry {
     }
 }
 
-/// A drive: local file, block device, or a simulated one.
+/// A drive: local file, block device, a remote or a simulated one.
 pub trait Drive: Send + Sync {
     /// Where the device is, as the user wrote it; stands in logs and statistics.
     fn label(&self) -> &str;
@@ -106,7 +107,7 @@ pub trait Drive: Send + Sync {
 }
 
 /// How workers, which never wait, read a drive.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Reads<'d> {
     /// An io_uring may read from this descriptor; where there is none, threads do.
     Ring(BorrowedFd<'d>),
@@ -114,6 +115,8 @@ pub enum Reads<'d> {
     Synchronous,
     /// [`Drive::read_at`] may block: threads call it.
     Threads,
+    /// The drive carries them out itself, over sockets that wake the worker.
+    Own(&'d dyn OpenReads),
 }
 
 /// One of the reads of [`Drive::read_each`].

@@ -139,8 +139,8 @@ impl fmt::Display for Unanswered {
 
 impl Error for Unanswered {}
 
-/// The error of a transfer that was not answered within its deadline.
-pub(crate) fn unanswered() -> io::Error {
+/// The error of a transfer that its drive has not answered yet, and may still: see [`is_unanswered`].
+pub fn unanswered() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, Unanswered)
 }
 

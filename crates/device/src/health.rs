@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a transfer is waited for. A drive that has one under way for longer is unresponsive.
+/// How long the background waits for a transfer. A drive that has one under way for longer is unresponsive.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a request waits for a read, at most: a cache that misses is of more use than one that waits.
+pub const READ_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Bytes from which on a write is large: it shows how fast a drive writes.
 const LARGE: usize = 64 << 10;
@@ -60,7 +62,8 @@ impl Health {
 
 /// Which way a transfer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// From the drive.
     Read,
     /// Flushes too.
     Write,
@@ -128,7 +131,7 @@ impl Monitor {
     }
 
     /// Records how long a write of `bytes` took. Short ones say more of a drive's latency than of its speed.
-    pub(crate) fn record_pace(&self, bytes: usize, took: Duration) {
+    pub fn record_pace(&self, bytes: usize, took: Duration) {
         if bytes < LARGE {
             return;
         }
@@ -144,7 +147,10 @@ impl Monitor {
     }
 
     /// Records how a transfer went, and returns it.
-    pub(crate) fn record(&self, direction: Direction, result: io::Result<()>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// That of the transfer.
+    pub fn record(&self, direction: Direction, result: io::Result<()>) -> io::Result<()> {
         match &result {
             Ok(()) if !self.refuses.load(Ordering::Relaxed) => {}
             Ok(()) => self.end_refusal(direction),
@@ -155,7 +161,7 @@ impl Monitor {
 
     /// Records the error of a transfer.
     #[cold]
-    pub(crate) fn record_error(&self, direction: Direction, error: &io::Error) {
+    pub fn record_error(&self, direction: Direction, error: &io::Error) {
         let class = ErrorClass::of(error);
         self.counts[class as usize].fetch_add(1, Ordering::Relaxed);
         let refuses = match class {
@@ -181,7 +187,7 @@ impl Monitor {
     }
 
     /// Records that a transfer which began at `began` is not answered, unless one that began before is known.
-    pub(crate) fn record_unanswered(&self, began: Option<Instant>) {
+    pub fn record_unanswered(&self, began: Option<Instant>) {
         // One that is before the machine's start is not older than the drive.
         let began = began.unwrap_or(self.opened);
         let millis = began.saturating_duration_since(self.opened).as_millis() as u64 + 1;
@@ -190,7 +196,7 @@ impl Monitor {
     }
 
     /// Records that the drive has answered.
-    pub(crate) fn record_answer(&self) {
+    pub fn record_answer(&self) {
         self.unanswered_since.store(0, Ordering::Release);
     }
 

@@ -2,13 +2,27 @@
 
 use crate::buffer::AlignedBuf;
 use crate::drive::Drive;
-use crate::health::DEADLINE;
+use crate::health::READ_DEADLINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How often a queue is told the time while it has reads, see [`ReadQueue::give_up_late`].
+pub const TICK: Duration = Duration::from_millis(250);
+/// A read is submitted up to a tick before it is first asked for how long it has waited.
+const TICKS_MAX: u32 = (READ_DEADLINE.as_millis() / TICK.as_millis()) as u32 - 1;
+
+/// The time in units of [`TICK`], since the machine's start. Costs a few nanoseconds.
+#[inline]
+pub fn ticks() -> u32 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    let millis = time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000;
+    (millis / TICK.as_millis() as u64) as u32
+}
 
 /// How long a queue that is dropped waits for the reads that drives have begun: one may never answer.
 pub(crate) const DROP_PATIENCE: Duration = Duration::from_secs(1);
@@ -78,13 +92,15 @@ pub trait ReadQueue {
     /// * edge-triggered: every new occasion to reap is a new edge, and nothing is ever cleared;
     /// * level-triggered: upon each wake-up first clear, then reap.
     ///
+    /// After a drive was attached it may be another one.
+    ///
     /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
-    /// Takes the time in seconds, of any clock that does not go back, and gives up reads for which it has taken the time
-    /// for [`DEADLINE`]: the next reap brings them as failed ([`crate::is_unanswered`]). A drive that may still
-    /// write to their buffers keeps those, and is unresponsive until it answers something: its reads fail at once, but
-    /// for one a second. Does nothing unless the second is another than at the last call.
-    fn give_up_late(&mut self, _second: u32) {}
+    /// Takes the time in units of [`TICK`], as [`ticks`] has it, and gives up reads that will have waited for
+    /// [`READ_DEADLINE`] before it is told the next: the next reap brings them as failed ([`crate::is_unanswered`]). A
+    /// drive that may still write to their buffers keeps those, and is unresponsive until it answers something: its
+    /// reads fail at once, but for one in a tick. Does nothing unless the tick is another than at the last call.
+    fn give_up_late(&mut self, _tick: u32) {}
     /// Takes another drive and returns its number, which is that of [`Read::device`].
     ///
     /// # Errors
@@ -115,18 +131,11 @@ pub struct Waited {
 }
 
 impl Waited {
-    /// Whether that was [`DEADLINE`] ago or longer, `second` being now.
-    pub fn is_over(&mut self, second: u32) -> bool {
-        let since = *self.since.get_or_insert(second);
-        u64::from(second.saturating_sub(since)) >= DEADLINE.as_secs()
+    /// Whether it will have been [`READ_DEADLINE`] before the next tick, `tick` being now.
+    pub fn is_over(&mut self, tick: u32) -> bool {
+        let since = *self.since.get_or_insert(tick);
+        tick.wrapping_sub(since) >= TICKS_MAX
     }
-}
-
-/// A read that a drive did not answer in time.
-pub(crate) struct Late {
-    pub(crate) device: usize,
-    pub(crate) buf: AlignedBuf,
-    pub(crate) token: u64,
 }
 
 /// [`ReadQueue::wait`] by way of the event.

@@ -2,7 +2,8 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Late, Read, Waited, detached};
+use crate::own_reads::Late;
+use crate::queue::{DROP_PATIENCE, Done, Read, Waited, detached};
 use crate::slab::Slab;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -386,22 +387,22 @@ impl Ring {
 
     /// Takes the time, and gives up reads that have been waited for too long by now: each goes to `late` with its drive's
     /// number. The kernel keeps the buffers of those that it has.
-    pub(crate) fn give_up_late(&mut self, second: u32, late: &mut Vec<Late>) {
+    pub(crate) fn give_up_late(&mut self, tick: u32, late: &mut Vec<Late>) {
         for job in self.slots.iter_mut().flatten() {
-            if job.waited.is_over(second) && !mem::replace(&mut job.is_given_up, true) {
+            if job.waited.is_over(tick) && !mem::replace(&mut job.is_given_up, true) {
                 self.given_up += 1;
                 let Read { device, ref buf, token, .. } = job.read;
                 late.push(Late { device, buf: AlignedBuf::zeroed(buf.len()), token });
             }
         }
-        let is_over = |job: &mut Job| job.waited.is_over(second);
+        let is_over = |job: &mut Job| job.waited.is_over(tick);
         while self.waiting.front_mut().is_some_and(is_over)
             && let Some(Job { read: Read { device, buf, token, .. }, .. }) =
                 self.waiting.pop_front()
         {
             late.push(Late { device, buf, token });
         }
-        self.waiting.iter_mut().for_each(|job| _ = job.waited.is_over(second));
+        self.waiting.iter_mut().for_each(|job| _ = job.waited.is_over(tick));
     }
 
     /// The files of which a read has ended since the last call, one bit each.

@@ -3,7 +3,8 @@
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
 use crate::pool::Finished;
-use crate::queue::{Done, Late, Waited};
+use crate::own_reads::Late;
+use crate::queue::{Done, Waited};
 use std::sync::Arc;
 
 /// The reads that threads of all drives of a queue have. Each has a token of our own meanwhile.
@@ -97,9 +98,9 @@ impl ThreadReads {
     }
 
     /// Gives up reads that have been waited for too long by now. Threads keep the buffers.
-    pub(crate) fn give_up_late(&mut self, second: u32, late: &mut Vec<Late>) {
+    pub(crate) fn give_up_late(&mut self, tick: u32, late: &mut Vec<Late>) {
         for read in self.reads.iter_mut().flatten() {
-            if read.waited.is_over(second)
+            if read.waited.is_over(tick)
                 && let Some(token) = read.token.take()
             {
                 self.given_up += 1;

@@ -4,14 +4,15 @@ use crate::buffer::AlignedBuf;
 use crate::drive::{Drive, Geometry, Reads};
 use crate::event::Event;
 use crate::failure::unanswered;
-use crate::health::{DEADLINE, Direction};
+use crate::health::{Direction, READ_DEADLINE};
+use crate::own_reads::{Late, OwnReads, Wakeup};
 use crate::pool::Pool;
-use crate::queue::{Done, Late, Read, ReadQueue, detached, no_such_drive, wait_for_event};
+use crate::queue::{Done, Read, ReadQueue, detached, no_such_drive, wait_for_event};
 use crate::ring::Ring;
 use crate::thread_reads::ThreadReads;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub enum ReadPath {
     Threads,
     /// By the worker itself, at each flush.
     Synchronous,
+    /// By the drive, over a socket of its own for this queue.
+    Own,
 }
 
 /// The reads of one worker, whatever its drives are: drives with a descriptor share a ring, drives without one have
@@ -63,6 +66,9 @@ pub struct WorkerQueue {
     depth: u32,
     known_bytes_max: usize,
     event: Arc<Event>,
+    wakeup: Arc<Wakeup>,
+    /// Drives that carry reads out themselves.
+    own: Vec<usize>,
     /// By number.
     drives: Vec<Attached>,
     /// Opened with the first drive that has a descriptor.
@@ -72,7 +78,7 @@ pub struct WorkerQueue {
     /// Reads that threads have, or get at the next flush.
     with_threads: ThreadReads,
     /// The caller's time, see [`ReadQueue::give_up_late`].
-    second: u32,
+    tick: u32,
     /// Whether a drive is unresponsive.
     is_any_unresponsive: bool,
     /// Reads that the worker itself makes at the next flush.
@@ -84,7 +90,7 @@ pub struct WorkerQueue {
 struct Attached {
     geometry: Geometry,
     way: Way,
-    /// The second in which it was last given a read although it is unresponsive; `None` while it answers.
+    /// The tick in which it was last given a read although it is unresponsive; `None` while it answers.
     unresponsive: Option<u32>,
 }
 
@@ -94,6 +100,7 @@ enum Way {
     Ring(u32, Arc<dyn Drive>),
     Threads(Pool, Arc<dyn Drive>),
     Synchronous(Arc<dyn Drive>),
+    Own(Box<dyn OwnReads>, Arc<dyn Drive>),
     Detached,
 }
 
@@ -125,11 +132,13 @@ impl WorkerQueue {
             depth: depth.max(1),
             known_bytes_max,
             with_threads: ThreadReads::new(Arc::clone(&event)),
+            wakeup: Wakeup::new(&event),
+            own: Vec::new(),
             event,
             drives: Vec::new(),
             ring: None,
             fallback: None,
-            second: 0,
+            tick: 0,
             is_any_unresponsive: false,
             synchronous: Vec::new(),
             ready: Vec::new(),
@@ -158,6 +167,13 @@ impl WorkerQueue {
             Reads::Ring(fd) if self.has_ring()? => match &mut self.ring {
                 Some(ring) => Way::Ring(ring.attach(fd)?, Arc::clone(&drive)),
                 None => self.threads(Arc::clone(&drive), drives)?,
+            },
+            Reads::Own(reads) => match reads.open_reads(self.depth, self.wakeup.waker()?) {
+                Some(reads) => {
+                    self.own.push(self.drives.len());
+                    Way::Own(reads, Arc::clone(&drive))
+                }
+                None => self.threads(drive, drives)?,
             },
             Reads::Ring(_) | Reads::Threads => self.threads(drive, drives)?,
         };
@@ -206,6 +222,10 @@ impl WorkerQueue {
                 let is_its = |read: &mut Read| read.device == number;
                 self.synchronous.extract_if(.., is_its).collect()
             }
+            Way::Own(mut reads, _) => {
+                self.own.retain(|&own| own != number);
+                reads.close()
+            }
             Way::Detached => Vec::new(),
         };
         let refuse = |Read { token, buf, .. }| Done { token, buf, result: Err(detached()) };
@@ -221,6 +241,7 @@ impl WorkerQueue {
             Way::Ring(..) => Some(ReadPath::IoUring),
             Way::Threads(..) => Some(ReadPath::Threads),
             Way::Synchronous(_) => Some(ReadPath::Synchronous),
+            Way::Own(..) => Some(ReadPath::Own),
             Way::Detached => None,
         }
     }
@@ -251,7 +272,36 @@ impl WorkerQueue {
 
     /// Whether nothing but the ring has reads under way.
     fn is_all_in_ring(&self) -> bool {
-        self.with_threads.in_flight() == 0 && self.synchronous.is_empty() && self.ready.is_empty()
+        self.with_threads.in_flight() == 0
+            && self.synchronous.is_empty()
+            && self.ready.is_empty()
+            && self.own_in_flight() == 0
+    }
+
+    /// Reads that drives carry out themselves.
+    fn own_reads(&self) -> impl Iterator<Item = &dyn OwnReads> {
+        self.own.iter().filter_map(|&number| match &self.drives.get(number)?.way {
+            Way::Own(reads, _) => Some(reads.as_ref()),
+            _ => None,
+        })
+    }
+
+    fn own_in_flight(&self) -> usize {
+        self.own_reads().map(OwnReads::in_flight).sum()
+    }
+
+    /// Has drives that carry reads out themselves look for what has come.
+    #[inline]
+    fn reap_own(&mut self, done: &mut Vec<Done>) {
+        for &number in &self.own {
+            if let Some(drive) = self.drives.get_mut(number)
+                && let Way::Own(reads, _) = &mut drive.way
+                && reads.reap(done)
+                && drive.unresponsive.is_some()
+            {
+                drive.record_answer();
+            }
+        }
     }
 }
 
@@ -266,7 +316,7 @@ impl WorkerQueue {
         }
     }
 
-    /// Whether an unresponsive drive gets this read all the same: one a second, to see whether it answers.
+    /// Whether an unresponsive drive gets this read all the same: one in a tick, to see whether it answers.
     #[cold]
     fn is_asked_again(&mut self, number: usize) -> bool {
         let held = self.held_by(number);
@@ -275,8 +325,8 @@ impl WorkerQueue {
         else {
             return true;
         };
-        *asked != self.second && held < share && {
-            *asked = self.second;
+        *asked != self.tick && held < share && {
+            *asked = self.tick;
             true
         }
     }
@@ -288,6 +338,7 @@ impl WorkerQueue {
                 self.ring.as_ref().map_or(0, |ring| ring.given_up_of(*file))
             }
             Some(Way::Threads(..)) => self.with_threads.given_up_of(number),
+            Some(Way::Own(reads, _)) => reads.given_up(),
             _ => 0,
         }
     }
@@ -305,7 +356,7 @@ impl WorkerQueue {
             match drive.unresponsive {
                 Some(_) if has_answered => drive.record_answer(),
                 Some(_) if is_watched && !is_known => drive.unresponsive = None,
-                None if is_known && !has_answered => drive.unresponsive = Some(self.second),
+                None if is_known && !has_answered => drive.unresponsive = Some(self.tick),
                 _ => {}
             }
         }
@@ -314,20 +365,25 @@ impl WorkerQueue {
 
     /// Gives up what was submitted too long ago.
     fn give_up_all_late(&mut self) {
-        let second = self.second;
+        let tick = self.tick;
         let mut late = Vec::new();
         if let Some(ring) = &mut self.ring {
-            ring.give_up_late(second, &mut late);
+            ring.give_up_late(tick, &mut late);
         }
-        self.with_threads.give_up_late(second, &mut late);
+        self.with_threads.give_up_late(tick, &mut late);
+        for &number in &self.own {
+            if let Some(Attached { way: Way::Own(reads, _), .. }) = self.drives.get_mut(number) {
+                reads.give_up_late(tick, &mut late);
+            }
+        }
         for Late { device, buf, token } in late {
             let error = unanswered();
             if let Some(drive) = self.drives.get_mut(device) {
-                drive.unresponsive.get_or_insert(second);
+                drive.unresponsive.get_or_insert(tick);
                 self.is_any_unresponsive = true;
                 if let Some(monitor) = drive.way.drive().and_then(|drive| drive.monitor()) {
                     monitor.record_error(Direction::Read, &error);
-                    monitor.record_unanswered(Instant::now().checked_sub(DEADLINE));
+                    monitor.record_unanswered(Instant::now().checked_sub(READ_DEADLINE));
                 }
             }
             self.ready.push(Done { token, buf, result: Err(error) });
@@ -341,7 +397,10 @@ impl WorkerQueue {
 impl Way {
     fn drive(&self) -> Option<&Arc<dyn Drive>> {
         match self {
-            Way::Ring(_, drive) | Way::Threads(_, drive) | Way::Synchronous(drive) => Some(drive),
+            Way::Ring(_, drive)
+            | Way::Threads(_, drive)
+            | Way::Synchronous(drive)
+            | Way::Own(_, drive) => Some(drive),
             Way::Detached => None,
         }
     }
@@ -387,6 +446,7 @@ impl ReadQueue for WorkerQueue {
                     }
                     Way::Threads(..) => return self.submit_to_threads(read),
                     Way::Synchronous(_) => return self.synchronous.push(read),
+                    Way::Own(reads, _) => return reads.submit(read),
                     Way::Detached => Err(detached()),
                 },
                 wrong => wrong,
@@ -420,6 +480,11 @@ impl ReadQueue for WorkerQueue {
                 }
             }
         }
+        for &number in &self.own {
+            if let Some(Attached { way: Way::Own(reads, _), .. }) = self.drives.get_mut(number) {
+                reads.flush();
+            }
+        }
         self.ring.as_mut().map_or(Ok(()), Ring::flush)
     }
 
@@ -437,6 +502,7 @@ impl ReadQueue for WorkerQueue {
         if let Some(ring) = &mut self.ring {
             ring.reap(done);
         }
+        self.reap_own(done);
         self.record_failed();
         if self.is_any_unresponsive {
             self.look_at_drives();
@@ -456,7 +522,7 @@ impl ReadQueue for WorkerQueue {
     }
 
     fn event_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.wakeup.fd()
     }
 
     fn clear_event(&mut self) {
@@ -465,13 +531,14 @@ impl ReadQueue for WorkerQueue {
 
     fn in_flight(&self) -> usize {
         let with_ring = self.ring.as_ref().map_or(0, Ring::in_flight);
-        with_ring + self.with_threads.in_flight() + self.synchronous.len() + self.ready.len()
+        let in_memory = self.synchronous.len() + self.ready.len();
+        with_ring + self.with_threads.in_flight() + self.own_in_flight() + in_memory
     }
 
     #[inline]
-    fn give_up_late(&mut self, second: u32) {
-        if self.second != second {
-            self.second = second;
+    fn give_up_late(&mut self, tick: u32) {
+        if self.tick != tick {
+            self.tick = tick;
             self.look_at_drives();
             self.give_up_all_late();
         }
@@ -480,5 +547,6 @@ impl ReadQueue for WorkerQueue {
     fn holds_given_up(&self) -> bool {
         self.with_threads.given_up() > 0
             || self.ring.as_ref().is_some_and(|ring| ring.given_up() > 0)
+            || self.own_reads().any(|reads| reads.given_up() > 0)
     }
 }

@@ -96,19 +96,19 @@ fn reads_without_answer_come_back_after_the_deadline() {
         let Some(mut queue) = drives.queue(engine) else { continue };
         ask(&mut queue, READS);
         queue.give_up_late(BEGIN + 1);
-        queue.give_up_late(BEGIN + 10);
+        queue.give_up_late(BEGIN + 3);
         assert_eq!((unanswered(&mut queue), drives.health()), (0, Health::Working), "{engine}");
         read_file(&mut queue);
-        queue.give_up_late(BEGIN + 11);
+        queue.give_up_late(BEGIN + 4);
         assert_eq!(queue.in_flight(), READS as usize, "they are still to be reaped");
         assert_eq!(unanswered(&mut queue), READS as usize, "{engine}");
         assert_eq!((queue.in_flight(), queue.holds_given_up()), (0, true));
         assert_eq!(drives.silent.errors().of(ErrorClass::Unresponsive), READS);
         assert!(drives.health().unresponsive_for() > Duration::ZERO);
-        // From now on reads fail at once, but for one a second.
+        // From now on reads fail at once, but for one in a tick.
         ask(&mut queue, 10);
         assert_eq!(unanswered(&mut queue), 10, "{engine}");
-        queue.give_up_late(BEGIN + 12);
+        queue.give_up_late(BEGIN + 5);
         ask(&mut queue, 10);
         assert_eq!((unanswered(&mut queue), queue.in_flight()), (9, 1), "{engine}");
         read_file(&mut queue);
@@ -131,8 +131,8 @@ fn unresponsive_drive_is_given_no_more_reads_than_its_share() {
         let drives = Drives::new();
         let Some(mut queue) = drives.queue(engine) else { continue };
         ask(&mut queue, 1);
-        for second in 11..200 {
-            queue.give_up_late(BEGIN + second);
+        for tick in 11..200 {
+            queue.give_up_late(BEGIN + tick);
             ask(&mut queue, 1);
             unanswered(&mut queue);
         }
@@ -154,7 +154,7 @@ fn workers_learn_of_an_unresponsive_drive_from_each_other() {
         ask(&mut first, 1);
         first.give_up_late(BEGIN + 1);
         for queue in [&mut first, &mut second] {
-            queue.give_up_late(BEGIN + 11);
+            queue.give_up_late(BEGIN + 4);
         }
         assert_eq!(unanswered(&mut first), 1);
         ask(&mut second, 5);
@@ -164,7 +164,7 @@ fn workers_learn_of_an_unresponsive_drive_from_each_other() {
         while drives.health() != Health::Working {
             waiter.wait_and_reap(&mut first, &mut done);
         }
-        second.give_up_late(BEGIN + 12);
+        second.give_up_late(BEGIN + 5);
         ask(&mut second, 5);
         assert_eq!(unanswered_of(&mut second), 0, "{engine}: they are under way");
     }

@@ -6,14 +6,13 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::opening::now;
 use crate::options::Options;
-use crate::reads::DEADLINE_CHECK;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{mem, process};
 use terrace_cache::{Cache, ReadPlan, Session};
-use terrace_device::{AlignedBuf, Done, Drive, Engine, Read, ReadQueue, WorkerQueue};
+use terrace_device::{AlignedBuf, Done, Drive, Engine, Read, ReadQueue, TICK, WorkerQueue, ticks};
 
 /// Where buffers are full, background work has room again in about this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
@@ -57,7 +56,6 @@ impl Worker {
     pub(crate) fn read(
         &mut self,
         plan: ReadPlan,
-        now: impl Fn() -> u32,
     ) -> io::Result<(AlignedBuf, io::Result<()>)> {
         self.session.park();
         let ReadPlan { tier: device, offset, bytes } = plan;
@@ -65,11 +63,11 @@ impl Worker {
         self.queue.submit(Read { device, offset, buf, token: 0 });
         let mut done = Vec::new();
         loop {
-            self.queue.wait(&mut done, DEADLINE_CHECK)?;
+            self.queue.wait(&mut done, TICK)?;
             if let Some(Done { buf, result, .. }) = done.pop() {
                 return Ok((buf, result));
             }
-            self.queue.give_up_late(now());
+            self.queue.give_up_late(ticks());
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::inner::{Inner, PAUSE, check_key};
 use crate::operation::{Found, Step, Task, Want, When};
-use crate::reads::{DEADLINE_CHECK, Finished, Reads};
+use crate::reads::{Finished, Reads};
 use crate::set::Set;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 use terrace_cache::Session;
-use terrace_device::Engine;
+use terrace_device::{Engine, TICK, ticks};
 
 /// The part of the memory for reads that a lane takes: 2 MiB.
 const SHARE: u32 = 8;
@@ -144,7 +144,7 @@ impl Lane {
         self.inner.check_process()?;
         self.reads.clear_event();
         self.flush()?;
-        self.reads.give_up_late(self.inner.now());
+        self.reads.give_up_late(ticks());
         self.reap();
         for number in std::mem::take(&mut self.waiting) {
             self.step(number);
@@ -171,7 +171,7 @@ impl Lane {
             if self.is_waiting() || !self.reads.is_busy() {
                 thread::sleep(PAUSE.min(left));
             } else {
-                self.reads.wait(left.min(DEADLINE_CHECK))?;
+                self.reads.wait(left.min(TICK))?;
             }
         }
     }

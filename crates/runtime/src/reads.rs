@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, Waited, WorkerQueue,
-    is_unanswered,
+    AlignedBuf, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, TICK, Waited,
+    WorkerQueue, is_unanswered,
 };
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
@@ -23,9 +23,6 @@ const AHEAD: u32 = 16;
 pub const TIMED_TOGETHER: usize = 8;
 /// Shorter reads have the queue's own buffers.
 const SHORT_BYTES_MAX: usize = 8 << 10;
-
-/// How often a thread that blocks looks at reads that a drive has for too long.
-pub(crate) const DEADLINE_CHECK: Duration = Duration::from_secs(1);
 
 /// Bytes of buffers of each worker, in flight or held as evidence, at most, unless a single read is
 /// longer. What exceeds it waits. Many at once are what brings a drive to its bandwidth; all workers
@@ -169,8 +166,8 @@ pub struct Reads<T, M> {
     given_up: Vec<Finished<T>>,
     /// What the queue said at the last [`Reads::give_up_late`].
     holds_given_up: bool,
-    /// Unix time, as of the last [`Reads::give_up_late`].
-    second: u32,
+    /// The time in ticks, as of the last [`Reads::give_up_late`].
+    tick: u32,
     vacant: Vec<usize>,
     /// The places of those last submitted, whose time is to be noted.
     submitted: ArrayVec<usize, TIMED_TOGETHER>,
@@ -231,7 +228,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
             unfinished: 0,
             given_up: Vec::new(),
             holds_given_up: false,
-            second: 0,
+            tick: 0,
             vacant: Vec::new(),
             submitted: ArrayVec::new(),
             reaped: Vec::new(),
@@ -295,7 +292,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
     /// Goes on with another queue: what the old one did not bring back is read again, and has its time anew.
     fn move_to(&mut self, queue: Box<dyn ReadQueue>) {
         self.queue = queue;
-        self.queue.give_up_late(self.second);
+        self.queue.give_up_late(self.tick);
         self.vacant.clear();
         self.submitted.clear();
         self.tiers.iter_mut().for_each(|tier| tier.in_flight = 0);
@@ -454,27 +451,27 @@ impl<T: Copy, M: Meter> Reads<T, M> {
         !self.given_up.is_empty()
     }
 
-    /// Takes the time, and gives up what has waited for too long by then. Looks once a second. Attaches drives that came,
+    /// Takes the time, and gives up what has waited for too long by then. Looks once in a tick. Attaches drives that came,
     /// and detaches those that left.
     #[inline]
-    pub fn give_up_late(&mut self, second: u32) {
+    pub fn give_up_late(&mut self, tick: u32) {
         if self.drives.as_ref().is_some_and(Kept::is_behind) {
             self.keep_up();
         }
-        if self.second != second {
-            self.second = second;
+        if self.tick != tick {
+            self.tick = tick;
             self.give_up_all_late();
         }
     }
 
     #[cold]
     fn give_up_all_late(&mut self) {
-        self.queue.give_up_late(self.second);
+        self.queue.give_up_late(self.tick);
         self.holds_given_up = self.queue.holds_given_up();
         for tier in 0..self.tiers.len() {
             let waiting = &mut self.tiers[tier].waiting;
             // Those are in front, since all are asked each time.
-            let is_over = |asked: &mut Asked<T>| usize::from(asked.waited.is_over(self.second));
+            let is_over = |asked: &mut Asked<T>| usize::from(asked.waited.is_over(self.tick));
             let late: usize = waiting.iter_mut().map(is_over).sum();
             for Asked { plan, token, .. } in waiting.drain(..late).collect::<Vec<_>>() {
                 self.unfinished -= 1;

@@ -57,7 +57,7 @@ impl Store {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The value of a key, if there is one. Blocks while a drive is read, at most for [`terrace_device::DEADLINE`]: what
+    /// The value of a key, if there is one. Blocks while a drive is read, at most for [`terrace_device::READ_DEADLINE`]: what
     /// a drive does not answer is a miss.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ fn read_for(
 ) -> io::Result<()> {
     let mut next = Some(plan);
     while let Some(plan) = next {
-        let read = worker.read(plan, || inner.now())?;
+        let read = worker.read(plan)?;
         next = task.take(&worker.session, read);
         worker.release(task.take_spare());
     }

@@ -132,10 +132,10 @@ fn read_that_waits_for_room_is_given_up_after_the_deadline() {
     assert_eq!(hanging.held.lock().unwrap().len(), all - 2, "two wait for room");
     let mut finished = VecDeque::new();
     reads.give_up_late(1001);
-    reads.give_up_late(1010);
+    reads.give_up_late(1003);
     reads.reap(&mut finished);
     assert!(finished.is_empty());
-    reads.give_up_late(1011);
+    reads.give_up_late(1004);
     reads.reap(&mut finished);
     let seen: Vec<_> = finished
         .drain(..)

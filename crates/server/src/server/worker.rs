@@ -20,6 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::Intent;
+use terrace_device::{TICK, ticks};
 use terrace_runtime::limits::Limits;
 use terrace_runtime::reads::{Finished, Reads};
 use tracing::warn;
@@ -151,7 +152,7 @@ impl Worker {
         self.cx.shared.flush.run_if_due(&self.cx.shared.cache, self.cx.now);
         self.take_events();
         self.welcome_datagrams();
-        self.cx.reads.give_up_late(self.cx.now);
+        self.cx.reads.give_up_late(ticks());
         if self.cx.reads.is_busy() || !self.finished.is_empty() {
             self.finish_reads()?;
         }
@@ -180,8 +181,10 @@ impl Worker {
             Some(Duration::ZERO)
         } else if self.is_anything_late() {
             Some(RETRY_AFTER)
-        } else if self.cx.shared.settings.idle_timeout_s > 0 || self.cx.reads.is_busy() {
-            // A drive whose completion got lost must not silence the worker too.
+        } else if self.cx.reads.is_busy() {
+            // A drive that does not answer must not silence the worker too.
+            Some(TICK)
+        } else if self.cx.shared.settings.idle_timeout_s > 0 {
             Some(IDLE_SWEEP)
         } else {
             None
