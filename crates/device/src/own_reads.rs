@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 /// The reads of one worker from one drive, which the drive carries out itself. Belongs to the thread of the worker.
 ///
 /// Nothing but this writes to the buffers of reads: one that is dropped, or gives a read back, needs no patience.
-pub trait OwnReads {
+pub trait OwnReads: Send {
     /// Takes a read for the next [`OwnReads::flush`]; what exceeds the depth of the queue waits inside.
     fn submit(&mut self, read: Read);
     /// Hands the drive what was submitted, as far as it takes it. Never blocks.
@@ -81,6 +81,11 @@ impl Wakeup {
 }
 
 impl Waker {
+    /// Whether both wake the same worker.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Wakes the worker, which then reaps.
     pub fn wake(&self) {
         self.0.event.signal();

@@ -2,8 +2,8 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::pool::Finished;
 use crate::own_reads::Late;
+use crate::pool::Finished;
 use crate::queue::{Done, Waited};
 use std::sync::Arc;
 

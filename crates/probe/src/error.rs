@@ -9,6 +9,9 @@ pub enum ProbeError {
     /// It can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// It can't be connected to.
+    #[error(transparent)]
+    Connect(#[from] terrace_remote::OpenError),
     /// It refuses, or fails while it is measured.
     #[error("{what}: {error}")]
     Io {

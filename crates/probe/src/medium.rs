@@ -5,6 +5,7 @@ use crate::worker::Job;
 use crate::{ProbeError, Target, read, write};
 use std::fs::File;
 use std::time::Duration;
+use terrace_device::Reads;
 
 /// A share of a medium for one of several processes: what it is told, and the file that it gets.
 pub(crate) type Part = (Job, Option<File>);
@@ -65,6 +66,9 @@ impl Medium for Target {
     }
 
     fn parts(&self, own: bool, processes: u32, job: Job) -> Result<Option<Vec<Part>>, ProbeError> {
+        if matches!(self.device.reads(), Reads::Own(_)) {
+            return Ok(None);
+        }
         let writes = job.operation == Operation::Write;
         let part = |seed: u32, target: &Target| -> Result<Part, ProbeError> {
             let file = target.file(writes)?;

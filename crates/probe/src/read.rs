@@ -4,7 +4,7 @@ use crate::point::{Access, Point, Walk, times};
 use crate::{ProbeError, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use terrace_device::{Done, Engine, Read, ReadQueue, WorkerQueue};
+use terrace_device::{Done, Engine, Read, ReadQueue, Reads, WorkerQueue};
 
 /// A drive that answers nothing for so long has failed.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -38,6 +38,7 @@ pub fn read(
     }
     let mut done = Vec::<Done>::new();
     let mut heard = start;
+    let is_remote = matches!(device.reads(), Reads::Own(_));
     // A drive that needs longer for one is slow, not dead.
     while start.elapsed() < time || times.is_empty() {
         queue.wait(&mut done, SILENCE).map_err(failed())?;
@@ -53,8 +54,11 @@ pub fn read(
             times.saturating_record((now - *begun).as_nanos() as u64);
             *begun = now;
             queue.submit(Read { device: 0, offset: walk.next() * block_bytes as u64, buf, token });
-            // Alone: a drive that gets its reads in batches is idle between them.
-            queue.flush().map_err(failed())?;
+            // Alone: a drive that gets its reads in batches is idle between them. To send each alone over a network
+            // costs more than that.
+            if !is_remote {
+                queue.flush().map_err(failed())?;
+            }
         }
     }
     Ok(Point::of(block_bytes, depth, &times, start.elapsed()))

@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use terrace_device::{AlignedBuf, Drive, FileDevice, Reads};
+use terrace_remote::{Address, Options, PREFIX, Purpose, RemoteDrive};
 
 /// How many places of a block device, from its first to its last bytes, are looked at to tell
 /// whether it holds anything, and how much of each: partition tables, file systems and arrays leave
@@ -44,6 +45,9 @@ impl Target {
     /// It can't be opened, or holds nothing that could be read.
     pub fn open(path: &Path, bytes: u64, destroy: bool) -> Result<Self, ProbeError> {
         let name = path.display().to_string();
+        if name.starts_with(PREFIX) {
+            return Self::open_remote(&name, destroy);
+        }
         let held = held(path).map_err(ProbeError::io(&name))?;
         // What holds something keeps its size too.
         let grows = matches!(held, Held::NoFile | Held::EmptyFile);
@@ -63,12 +67,23 @@ impl Target {
         Ok(target)
     }
 
+    /// Connects to a remote drive, which is read only, unless `destroy`.
+    fn open_remote(name: &str, destroy: bool) -> Result<Self, ProbeError> {
+        let address = Address::parse(name).map_err(ProbeError::Input)?;
+        let purpose = if destroy { Purpose::Overwrite } else { Purpose::Read };
+        let options = Options { purpose, ..Options::default() };
+        let drive = RemoteDrive::open(&address, None, &options, &|_| false)?;
+        let notes = drive.notes().to_vec();
+        let (device, path, own) = (Arc::new(drive), PathBuf::from(name), OnceLock::new());
+        Ok(Self { device, writable: destroy, notes, path, held: Held::Something, own })
+    }
+
     /// Opened once more, for another process: past the page cache where that is possible.
     pub(crate) fn file(&self, writes: bool) -> Result<File, ProbeError> {
         // By its descriptor: what was made here has no name.
         let path = match self.device.reads() {
             Reads::Ring(fd) => PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())),
-            Reads::Threads | Reads::Synchronous => self.path.clone(),
+            Reads::Threads | Reads::Synchronous | Reads::Own(_) => self.path.clone(),
         };
         let open = |flags: rustix::fs::OFlags| {
             let writes = writes && self.writable;

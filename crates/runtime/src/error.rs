@@ -8,7 +8,7 @@ use std::io;
 pub enum OpenError {
     /// A drive can't be opened; the text says what to do.
     #[error(transparent)]
-    Drive(#[from] terrace_device::OpenError),
+    Drive(#[from] crate::place::DriveError),
     /// Memory and drives do not fit, or a drive holds what this store did not write.
     #[error(transparent)]
     Cache(#[from] terrace_cache::OpenError),

@@ -53,10 +53,7 @@ impl Worker {
     ///
     /// # Errors
     /// There is no waiting.
-    pub(crate) fn read(
-        &mut self,
-        plan: ReadPlan,
-    ) -> io::Result<(AlignedBuf, io::Result<()>)> {
+    pub(crate) fn read(&mut self, plan: ReadPlan) -> io::Result<(AlignedBuf, io::Result<()>)> {
         self.session.park();
         let ReadPlan { tier: device, offset, bytes } = plan;
         let buf = buffer_of(self.spare.take(), bytes as usize);

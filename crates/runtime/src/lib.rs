@@ -13,8 +13,8 @@
 //! # Servers
 //!
 //! A server that runs requests of its own uses what a [`Lane`] consists of: [`flash_lookup`], [`chunks`] and
-//! [`reads::Reads`]; and [`in_background`], [`state`] and
-//! [`roster`].
+//! [`reads::Reads`]; and [`in_background`], [`place`],
+//! [`state`] and [`roster`].
 
 mod background;
 pub mod chunks;
@@ -28,6 +28,7 @@ pub mod limits;
 mod opening;
 mod operation;
 mod options;
+pub mod place;
 pub mod reads;
 pub mod roster;
 mod set;
@@ -36,7 +37,7 @@ mod store;
 
 pub use error::{Error, OpenError};
 pub use lane::{Done, Lane, Operation, Outcome};
-pub use opening::{in_background, open_drive};
+pub use opening::in_background;
 pub use options::Options;
 pub use set::Set;
 pub use store::{Change, Store};

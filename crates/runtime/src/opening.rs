@@ -3,15 +3,15 @@
 use crate::created::Created;
 use crate::error::OpenError;
 use crate::options::Options;
+use crate::place::open_drive;
 use crate::roster::RosterFile;
 use crate::state::{self, Chosen, Wanted};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_cache::{Cache, Config, Durability, Tier, Witness};
-use terrace_device::{DEADLINE, DeadlineDrive, Drive, Engine, FileDevice};
+use terrace_device::{DEADLINE, DeadlineDrive, Drive, Engine};
 
 /// What a store is made of.
 pub(crate) struct Opened {
@@ -31,8 +31,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, OpenError> {
     }
     let mut drives: Vec<Arc<dyn Drive>> = Vec::new();
     for drive in &options.drives {
-        let device = open_drive(&drive.path, drive.bytes, &mut created)?;
-        let device: Arc<dyn Drive> = Arc::new(device);
+        let device = open_drive(&drive.path.as_path().into(), drive.bytes, &mut created)?.drive;
         let threads = options.background_threads;
         let timed = in_background(&device, config.durability, threads, Engine::Auto);
         let system = |source| OpenError::System { what: "a thread for the drive", source };
@@ -81,18 +80,6 @@ fn recover(cache: &Cache) {
             scope.spawn(|| while cache.recover() {});
         }
     });
-}
-
-/// Opens a file or block device as a drive of `bytes` bytes, or of all that it has; notes a file that it makes.
-///
-/// # Errors
-/// See [`FileDevice::open`]; or another program's data are on it, which stay.
-pub fn open_drive(
-    path: &Path,
-    bytes: Option<u64>,
-    created: &mut Created,
-) -> Result<FileDevice, terrace_device::OpenError> {
-    created.by(path, || FileDevice::open_unless(path, bytes, &terrace_cache::is_foreign))
 }
 
 /// A drive for the cache's own work, by `threads` threads. Where changes are to outlive a power loss, it waits for the

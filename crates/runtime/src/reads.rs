@@ -6,13 +6,13 @@ use crate::drives::{Drives, Kept};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use terrace_cache::ReadPlan;
 use terrace_device::{
-    AlignedBuf, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, TICK, Waited,
-    WorkerQueue, is_unanswered,
+    AlignedBuf, Depth, Done, Drive, Engine, LongBuffers, Read, ReadQueue, Waited, WorkerQueue,
+    is_unanswered,
 };
 
 /// Reads that a drive gets at once which was not measured. What exceeds it waits here, without a buffer.
@@ -169,6 +169,8 @@ pub struct Reads<T, M> {
     /// The time in ticks, as of the last [`Reads::give_up_late`].
     tick: u32,
     vacant: Vec<usize>,
+    /// Since [`Reads::take_new_event`].
+    has_new_event: bool,
     /// The places of those last submitted, whose time is to be noted.
     submitted: ArrayVec<usize, TIMED_TOGETHER>,
     reaped: Vec<Done>,
@@ -229,6 +231,7 @@ impl<T: Copy, M: Meter> Reads<T, M> {
             given_up: Vec::new(),
             holds_given_up: false,
             tick: 0,
+            has_new_event: false,
             vacant: Vec::new(),
             submitted: ArrayVec::new(),
             reaped: Vec::new(),
@@ -239,6 +242,12 @@ impl<T: Copy, M: Meter> Reads<T, M> {
     /// Readable when [`Reads::reap`] has something to do.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.queue.event_fd()
+    }
+
+    /// Whether [`Reads::event_fd`] is another one since the last call, because of a drive that came.
+    #[inline]
+    pub fn take_new_event(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_event)
     }
 
     /// Makes [`Reads::event_fd`] unreadable until there is more to reap; the caller must reap afterwards.
@@ -273,11 +282,13 @@ impl<T: Copy, M: Meter> Reads<T, M> {
 
     /// Attaches drives that came, and detaches those that left.
     fn keep_up(&mut self) {
+        let before = self.queue.event_fd().as_raw_fd();
         if let Some(drives) = &mut self.drives {
             // What it lacks for a drive it may have later: until then reads of it fail.
             let _ = drives.keep_up(self.queue.as_mut());
             self.take_new_tiers();
         }
+        self.has_new_event |= self.queue.event_fd().as_raw_fd() != before;
     }
 
     fn take_new_tiers(&mut self) {

@@ -221,7 +221,7 @@ impl Store {
                     thread::sleep(PAUSE);
                 }
                 Step::Read(plan) => {
-                    if let Err(error) = read_for(&mut task, &mut worker, plan, inner) {
+                    if let Err(error) = read_for(&mut task, &mut worker, plan) {
                         break Err(error.into());
                     }
                 }
@@ -234,12 +234,7 @@ impl Store {
 }
 
 /// Reads what a task asks for, until it can be gone on with.
-fn read_for(
-    task: &mut Task<'_>,
-    worker: &mut Worker,
-    plan: ReadPlan,
-    inner: &Inner,
-) -> io::Result<()> {
+fn read_for(task: &mut Task<'_>, worker: &mut Worker, plan: ReadPlan) -> io::Result<()> {
     let mut next = Some(plan);
     while let Some(plan) = next {
         let read = worker.read(plan)?;

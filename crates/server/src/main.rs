@@ -111,7 +111,7 @@ fn serve(settings: &Settings, daemon: Option<daemon::Child>) -> Result<ExitCode,
     server::survive_lost_state().map_err(|error| Failure::system(format!("SIGBUS: {error}")))?;
     let opened = open_cache(settings, &tiers.in_background, &state, witness);
     if state.may_be_needed() {
-        created.keep_with_older(settings.tiers.iter().map(|tier| tier.path.as_path()));
+        created.keep_with_older(settings.tiers.iter().filter_map(|tier| tier.place.path()));
     }
     let cache = opened?;
     // After the cache: until then clients are turned away, and need not wait for an answer.

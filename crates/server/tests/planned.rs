@@ -63,7 +63,7 @@ fn printed_arguments_and_printed_file_are_what_was_planned() {
         assert_eq!(by_line.notes, [], "nothing that is not looked at");
         assert_eq!(by_line.memory_bytes, memory_mib << 20, "{flags:?}");
         assert_eq!(by_line.threads, threads, "{flags:?}");
-        let named: Vec<_> = by_line.tiers.iter().map(|tier| tier.path.clone()).collect();
+        let named: Vec<_> = by_line.tiers.iter().filter_map(|tier| tier.place.path()).collect();
         let paths: Vec<_> =
             paths.iter().map(|path| std::path::absolute(path).expect("a path")).collect();
         assert_eq!(named, paths, "{flags:?}");

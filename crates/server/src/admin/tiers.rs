@@ -100,7 +100,7 @@ impl Change {
                 let tier = tier.map_err(|why| refused(StatusCode::BAD_REQUEST, why))?;
                 let number = joining::join(shared, &tier, may_overwrite)
                     .map_err(|why| refused(StatusCode::CONFLICT, why))?;
-                (tier.path.display().to_string(), format!("added as tier {number}"))
+                (tier.place.to_string(), format!("added as tier {number}"))
             }
             Self::Of(number, wish) => wish.grant(shared, number)?,
         };
@@ -167,7 +167,7 @@ mod tests {
         let Some(Change::Join(Ok(spec), false)) = of("/tiers?tier=ssd%3A%2Fa%20b%3A1g") else {
             panic!("a tier to add")
         };
-        assert_eq!((spec.path.to_str(), spec.bytes), (Some("/a b"), Some(1 << 30)));
+        assert_eq!((spec.place.to_string().as_str(), spec.bytes), ("/a b", Some(1 << 30)));
         let over = of("/tiers?tier=ssd:/a:1g&records=drop");
         assert!(matches!(over, Some(Change::Join(Ok(_), true))), "{over:?}");
         let wrong = of("/tiers?tier=tape:/a:1g");

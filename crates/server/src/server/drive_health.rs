@@ -238,7 +238,7 @@ fn drives_of_tiers(shared: &Shared) -> BTreeMap<String, Vec<Tier>> {
             continue;
         }
         // One that can't be looked at is of no use to a program.
-        let Ok(Some(name)) = drive_of(&spec.path) else { continue };
+        let Some(Ok(Some(name))) = spec.place.path().map(drive_of) else { continue };
         // In /sys an exclamation mark stands for the slash of a folder in /dev.
         let device = format!("/dev/{}", name.replace('!', "/"));
         drives.entry(device).or_default().push(Tier { number, label: stats.label });

@@ -37,7 +37,8 @@ impl Drives {
             known.resize(tiers.len(), None);
             for (tier, (spec, known)) in tiers.iter().zip(known.iter_mut()).enumerate() {
                 // Without the rights to ask, the drive says nothing.
-                let Ok(Some(wear)) = Wear::of(&spec.path) else { continue };
+                let wear = spec.place.path().map(Wear::of);
+                let Some(Ok(Some(wear))) = wear else { continue };
                 note(&cache, tier, wear, known);
             }
         };

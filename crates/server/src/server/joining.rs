@@ -4,9 +4,9 @@ use super::shared::Shared;
 use crate::settings::TierSpec;
 use std::sync::{Arc, PoisonError};
 use terrace_cache::{NewTier, WriteRate};
-use terrace_device::Drive;
 use terrace_runtime::created::Created;
-use terrace_runtime::{in_background, open_drive};
+use terrace_runtime::in_background;
+use terrace_runtime::place::{Place, open_drive};
 use tracing::{info, warn};
 
 /// Opens a drive and adds it as a tier; returns the tier's number. Takes a drive that was a tier before only if
@@ -19,9 +19,8 @@ pub(crate) fn join(shared: &Shared, spec: &TierSpec, may_overwrite: bool) -> Res
     }
     let mut tiers = shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
     let mut created = Created::default();
-    let drive = open_drive(&spec.path, spec.bytes, &mut created);
-    let drive = drive.map_err(|error| error.to_string())?;
-    let drive: Arc<dyn Drive> = Arc::new(drive);
+    let opened = open_drive(&spec.place, spec.bytes, &mut created);
+    let drive = opened.map_err(|error| error.to_string())?.drive;
     let settings = &shared.settings;
     let threads = shared.cache.background_threads();
     let timed = in_background(&drive, settings.durability, threads, settings.io_engine);
@@ -69,15 +68,16 @@ pub(super) fn join_new(shared: &Shared) -> bool {
     };
     let removed: Vec<_> = shared.cache.removed_tiers().collect();
     let had = shared.tiers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let of = |path| {
-        let has_path =
-            |(number, spec): &(usize, &TierSpec)| spec.path == path && !removed.contains(number);
-        had.iter().enumerate().find(has_path).map(|(_, spec)| spec)
+    let of = |place: &Place| {
+        let is_it = |(number, spec): &(usize, &TierSpec)| {
+            spec.place.is_same(place) && !removed.contains(number)
+        };
+        had.iter().enumerate().find(is_it).map(|(_, spec)| spec)
     };
     let mut changes = 0;
     for spec in &named {
-        let path = spec.path.display();
-        match of(spec.path.as_path()) {
+        let path = &spec.place;
+        match of(&spec.place) {
             None => match join(shared, spec, false) {
                 Ok(number) => {
                     changes += 1;
@@ -94,9 +94,9 @@ pub(super) fn join_new(shared: &Shared) -> bool {
         }
     }
     for (number, spec) in had.iter().enumerate() {
-        let is_named = named.iter().any(|named| named.path == spec.path);
+        let is_named = named.iter().any(|named| named.place.is_same(&spec.place));
         if !is_named && !removed.contains(&number) {
-            let path = spec.path.display();
+            let path = &spec.place;
             warn!(
                 "SIGHUP: tier {path}: no longer in the settings, and stays; terrace tiers drain {number} --wait and \
                  terrace tiers remove {number} take it out"

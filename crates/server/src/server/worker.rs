@@ -153,6 +153,9 @@ impl Worker {
         self.take_events();
         self.welcome_datagrams();
         self.cx.reads.give_up_late(ticks());
+        if self.cx.reads.take_new_event() {
+            self.poll.add_event(self.cx.reads.event_fd(), READS)?;
+        }
         if self.cx.reads.is_busy() || !self.finished.is_empty() {
             self.finish_reads()?;
         }

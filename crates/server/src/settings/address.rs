@@ -4,6 +4,8 @@ use super::size;
 use super::{ListenAddress, ListenTls, TierSpec, table};
 use std::path::Path;
 use terrace_probe::Profile;
+use terrace_remote::Address;
+use terrace_runtime::place::{Place, Remote};
 
 const FORM: &str = "write an address such as 127.0.0.1, host:11211 or [::1]:11211";
 
@@ -81,8 +83,8 @@ fn prefixes<'t>(mut text: &'t str, listen: &mut ListenAddress) -> Result<&'t str
     }
 }
 
-/// `KIND:PATH[:SIZE][,below][,profile=FILE]` of `--tier`. The file is read here, so that a wrong one is
-/// wrong usage.
+/// `ssd:PATH[:SIZE][,below][,profile=FILE]` or `nvme-tcp:HOST[:PORT]/NQN[/NSID][,OPTION...]` of `--tier`. The file is
+/// read here, so that a wrong one is wrong usage.
 pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
     const BELOW: &str = ",below";
     let last = text.strip_suffix(BELOW);
@@ -100,8 +102,13 @@ pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
             let read_depth = profile.map(|profile| profile.queue_depth);
             Ok(TierSpec { read_depth, is_below, ..spec })
         }
-        Some((kind @ ("pmem" | "nvme-tcp"), _)) => {
-            Err(format!("{kind} tiers are not in this version; use ssd:PATH:SIZE"))
+        Some(("nvme-tcp", rest)) => {
+            let spec = remote(rest)?;
+            let read_depth = profile.map(|profile| profile.queue_depth);
+            Ok(TierSpec { read_depth, is_below, ..spec })
+        }
+        Some(("pmem", _)) => {
+            Err("pmem tiers are not in this version; use ssd:PATH:SIZE".to_owned())
         }
         Some((word, rest)) if is_kind(word, rest) => {
             Err(format!("there is no kind {word}; the kind of every drive is ssd: ssd:{rest}"))
@@ -111,6 +118,34 @@ pub(crate) fn tier(text: &str) -> Result<TierSpec, String> {
         }
         _ => Err(format!("write the kind first: ssd:{text}")),
     }
+}
+
+/// `HOST[:PORT]/NQN[/NSID][,size=SIZE][,digests][,host=NQN][,takeover]`.
+fn remote(text: &str) -> Result<TierSpec, String> {
+    let mut parts = text.split(',');
+    let address = Address::parse(parts.next().unwrap_or_default())?;
+    let (host_nqn, digests, may_take) = (None, false, false);
+    let (mut remote, mut bytes) = (Remote { address, host_nqn, digests, may_take }, None);
+    for part in parts {
+        match part.split_once('=') {
+            Some(("size", size)) => bytes = Some(size::bytes(size, None)?),
+            Some(("host", name)) if name.starts_with("nqn.") => {
+                remote.host_nqn = Some(name.to_owned());
+            }
+            None if part == "digests" => remote.digests = true,
+            None if part == "takeover" => remote.may_take = true,
+            _ => {
+                return Err(format!(
+                    "`{part}`: behind a remote drive may stand ,size=SIZE ,digests ,host=NQN ,takeover \
+                     ,below and ,profile=FILE"
+                ));
+            }
+        }
+    }
+    if bytes == Some(0) {
+        return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
+    }
+    Ok(TierSpec { place: Place::Remote(remote), bytes, read_depth: None, is_below: false })
 }
 
 /// Whether `word` is meant as the kind of a tier, not as a path with `rest` as its size.
@@ -170,12 +205,17 @@ fn path_and_size(
     if bytes == Some(0) {
         return Err("a tier of no bytes holds nothing; write a size such as 4g".into());
     }
-    Ok(TierSpec { path: table::path(path)?, bytes, read_depth: None, is_below: false })
+    let place = Place::Local(table::path(path)?);
+    Ok(TierSpec { place, bytes, read_depth: None, is_below: false })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn local(path: &str) -> Place {
+        Place::Local(path.into())
+    }
 
     fn address(host: &str, port: Option<u16>) -> ListenAddress {
         ListenAddress { host: host.into(), port, tls: None, protocol: None }
@@ -234,7 +274,7 @@ mod tests {
     #[test]
     fn reads_tiers() {
         let spec = |path: &str, bytes| {
-            Ok(TierSpec { path: path.into(), bytes, read_depth: None, is_below: false })
+            Ok(TierSpec { place: local(path), bytes, read_depth: None, is_below: false })
         };
         assert_eq!(tier("ssd:/data/a:512G"), spec("/data/a", Some(512 << 30)));
         assert_eq!(tier("ssd:/dev/nvme1n1"), spec("/dev/nvme1n1", None));
@@ -252,9 +292,7 @@ mod tests {
             let error = tier(wrong).unwrap_err();
             assert!(error.contains(says), "{wrong}: {error}");
         }
-        for kind in ["pmem:/a:1g", "nvme-tcp:h:4420/nqn"] {
-            assert!(tier(kind).unwrap_err().contains("not in this version"), "{kind}");
-        }
+        assert!(tier("pmem:/a:1g").unwrap_err().contains("not in this version"));
         for wrong in
             ["ssd:", "ssd::1g", "ssd:/a:1q", "ssd:/a:0g", "ssd:/a:-1g", "ssd:/a:64", "hdd:/a"]
         {
@@ -288,7 +326,7 @@ mod tests {
     #[test]
     fn reads_memcached_paths() {
         let spec = TierSpec {
-            path: "/a".into(),
+            place: local("/a"),
             bytes: Some(64 << 20),
             read_depth: None,
             is_below: false,

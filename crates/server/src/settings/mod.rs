@@ -40,6 +40,7 @@ pub use terrace_protocol::Protocol;
 use arguments::CommandLine;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use terrace_runtime::place::Place;
 
 /// Everything that a server is started with. [`Settings::default`] is memcached's default.
 #[derive(Clone, Debug, PartialEq)]
@@ -237,8 +238,8 @@ impl Default for Settings {
 /// One `--tier ssd:PATH[:SIZE][,below][,profile=FILE]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierSpec {
-    /// The file or block device.
-    pub path: PathBuf,
+    /// The file, block device or remote drive.
+    pub place: Place,
     /// Bytes to use; `None` for all of a block device or an existing file.
     pub bytes: Option<u64>,
     /// Reads in flight beyond which more only queue, from the drive's profile.
@@ -449,10 +450,9 @@ impl Settings {
             ));
         }
         for (at, tier) in self.tiers.iter().enumerate() {
-            if self.tiers[..at].iter().any(|other| other.path == tier.path) {
-                let path = tier.path.display();
+            if self.tiers[..at].iter().any(|other| other.place.is_same(&tier.place)) {
                 return Err(UsageError::conflict(
-                    path,
+                    &tier.place,
                     "named twice; give each tier a file of its own",
                 ));
             }

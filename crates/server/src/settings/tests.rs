@@ -3,6 +3,10 @@
 use super::*;
 use proptest::prelude::*;
 
+fn local(path: &str) -> Place {
+    Place::Local(path.into())
+}
+
 fn invoke(line: &str) -> Result<Invocation, UsageError> {
     let arguments: Vec<String> = line.split_whitespace().map(String::from).collect();
     Invocation::parse(&arguments)
@@ -89,9 +93,14 @@ fn every_common_flag_lands_in_its_field() {
         cas: false,
         item_bytes_max: 2 << 20,
         tiers: vec![
-            TierSpec { path: "/a".into(), bytes: Some(1 << 30), read_depth: None, is_below: false },
             TierSpec {
-                path: "/b".into(),
+                place: local("/a"),
+                bytes: Some(1 << 30),
+                read_depth: None,
+                is_below: false,
+            },
+            TierSpec {
+                place: local("/b"),
                 bytes: Some(64 << 20),
                 read_depth: None,
                 is_below: false,
@@ -495,7 +504,7 @@ fn the_command_line_wins_over_the_file() {
     let s = from_file(FILE, "-p 1 -v -o ext_path=/c:1g,maxconns_fast").unwrap();
     assert_eq!((s.tcp_port, s.verbosity, s.refuse_when_full), (Port::At(1), 1, true));
     let spec =
-        TierSpec { path: "/c".into(), bytes: Some(1 << 30), read_depth: None, is_below: false };
+        TierSpec { place: local("/c"), bytes: Some(1 << 30), read_depth: None, is_below: false };
     assert_eq!(s.tiers, vec![spec]);
     assert_eq!((s.memory_bytes, s.idle_timeout_s), (1 << 30, 7));
 }

@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use terrace::settings::{IoEngine, Settings, TierSpec, display_bytes};
 use terrace_cache::Note;
-use terrace_device::{AbsentDrive, Drive, FileDevice, OpenError, WorkerQueue};
+use terrace_device::{AbsentDrive, Drive, WorkerQueue};
 use terrace_runtime::created::Created;
-use terrace_runtime::{in_background, open_drive};
+use terrace_runtime::in_background;
+use terrace_runtime::place::{DriveError, OpenDrive, Place, open_drive};
 use tracing::{info, warn};
 
 /// The pause between two looks for a drive that is not there.
@@ -37,7 +38,7 @@ pub(crate) fn open(
             Ok(device) => {
                 let notes = describe(spec, &device, had, is_below);
                 tiers.lines.extend(notes.into_iter().map(Note::Info));
-                Arc::new(device)
+                device.drive
             }
             Err(absence) => Arc::new(absence),
         };
@@ -58,21 +59,23 @@ pub(crate) fn open(
 fn open_all(
     settings: &Settings,
     created: &mut Created,
-) -> Result<Vec<Result<FileDevice, AbsentDrive>>, Failure> {
+) -> Result<Vec<Result<OpenDrive, AbsentDrive>>, Failure> {
     let specs = &settings.tiers;
     let open_first = |spec: &TierSpec| {
-        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > file_bytes(spec)) {
-            let (path, bytes) = (spec.path.display(), display_bytes(bytes));
+        if let Some(bytes) = spec.bytes.filter(|&bytes| bytes > file_bytes(spec))
+            && spec.place.path().is_some()
+        {
+            let (path, bytes) = (&spec.place, display_bytes(bytes));
             info!("tier {path}: reserving {bytes} of its file system");
         }
         Some(open_one(spec, created))
     };
     let mut opened: Vec<_> = specs.iter().map(open_first).collect();
-    let is_absent = |opened: &Option<Result<_, OpenError>>| matches!(opened, Some(Err(error)) if error.is_absence());
+    let is_absent = |opened: &Option<Result<_, DriveError>>| matches!(opened, Some(Err(error)) if error.is_absence());
     let has_set = opened.iter().flatten().flatten().any(is_of_a_set);
     let end = Instant::now() + Duration::from_secs(settings.tier_wait_s.into());
     if has_set && let Some(at) = opened.iter().position(is_absent) {
-        if let (Some(Err(error)), path) = (&opened[at], specs[at].path.display()) {
+        if let (Some(Err(error)), path) = (&opened[at], &specs[at].place) {
             let seconds = settings.tier_wait_s;
             warn!("tier {path}: waiting up to {seconds} s for it (--tier-wait): {error}");
         }
@@ -85,10 +88,10 @@ fn open_all(
             }
         }
     }
-    let taken = |(opened, spec): (Option<Result<FileDevice, OpenError>>, &TierSpec)| match opened {
+    let taken = |(opened, spec): (Option<Result<OpenDrive, DriveError>>, &TierSpec)| match opened {
         Some(Ok(device)) => Ok(Ok(device)),
         Some(Err(error)) if has_set && error.is_absence() => {
-            let (path, error) = (spec.path.display().to_string(), error.to_string());
+            let (path, error) = (spec.place.to_string(), error.to_string());
             let reason = error.strip_prefix(&path).unwrap_or(&error);
             Ok(Err(AbsentDrive::new(path, reason.trim_start_matches([':', ' ']).to_owned())))
         }
@@ -98,22 +101,26 @@ fn open_all(
     opened.into_iter().zip(specs).map(taken).collect()
 }
 
-fn open_one(spec: &TierSpec, created: &mut Created) -> Result<FileDevice, OpenError> {
-    open_drive(&spec.path, spec.bytes, created)
+fn open_one(spec: &TierSpec, created: &mut Created) -> Result<OpenDrive, DriveError> {
+    open_drive(&spec.place, spec.bytes, created)
 }
 
 /// Whether a cache has used the drive.
-fn is_of_a_set(device: &FileDevice) -> bool {
-    terrace_cache::is_member(device)
+fn is_of_a_set(device: &OpenDrive) -> bool {
+    terrace_cache::is_member(device.drive.as_ref())
 }
 
 /// What the operator should know of a drive; `had` are the bytes of its file before.
-fn describe(spec: &TierSpec, device: &FileDevice, had: u64, is_below: bool) -> Vec<String> {
-    let label = device.label();
+fn describe(spec: &TierSpec, device: &OpenDrive, had: u64, is_below: bool) -> Vec<String> {
+    let label = device.drive.label();
     let below = if is_below { ", below" } else { "" };
-    let size = display_bytes(device.geometry().bytes);
-    let mut notes = vec![format!("ssd, {size}{below}")];
-    notes.extend(device.notes().iter().cloned());
+    let size = display_bytes(device.drive.geometry().bytes);
+    let kind = match spec.place {
+        Place::Local(_) => "ssd",
+        Place::Remote(_) => "nvme-tcp",
+    };
+    let mut notes = vec![format!("{kind}, {size}{below}")];
+    notes.extend(device.notes.iter().cloned());
     if let Some(bytes) = spec.bytes.filter(|&bytes| bytes < had) {
         let (had, unused) = (display_bytes(had), display_bytes(had - bytes));
         notes.push(format!("the file takes {had}, of which {unused} are not used"));
@@ -126,7 +133,8 @@ fn describe(spec: &TierSpec, device: &FileDevice, had: u64, is_below: bool) -> V
 
 /// Bytes of the file before it is opened; 0 for a new one, and for a block device.
 fn file_bytes(spec: &TierSpec) -> u64 {
-    fs::metadata(&spec.path).ok().filter(fs::Metadata::is_file).map_or(0, |file| file.len())
+    let metadata = spec.place.path().and_then(|path| fs::metadata(path).ok());
+    metadata.filter(fs::Metadata::is_file).map_or(0, |file| file.len())
 }
 
 /// Tries the engine that the workers are going to use, and says which it is.

@@ -1,0 +1,34 @@
+//! Remote drives over NVMe/TCP.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `address` | where a drive is, as users write it |
+//! | `wire`, `lane`, `admin` | a socket with a queue of commands; commands that are waited for; the Admin Queue |
+//! | `session`, `association`, `owner`, `head` | one association, what the next must find again, and whose it is |
+//! | `keeper` | the thread that keeps a drive connected |
+//! | `reads`, `drive` | what workers and the background use |
+//!
+//! The protocol itself is in [`terrace_nvme`]. No kernel module is needed, and no rights.
+
+mod address;
+mod admin;
+mod association;
+mod discovery;
+mod drive;
+mod error;
+mod head;
+mod host;
+mod keeper;
+mod lane;
+mod owner;
+mod reads;
+mod session;
+mod shared;
+mod status;
+mod wire;
+
+pub use address::{Address, PORT, PREFIX};
+pub use discovery::{Subsystem, discover};
+pub use drive::{Options, Purpose, RemoteDrive};
+pub use error::{ConnectError, OpenError};
+pub use host::host_nqn;

@@ -1,0 +1,233 @@
+//! What the threads of a remote drive share: whether there is a session, and what is asked of the keeper.
+
+use crate::address::Address;
+use crate::session::Session;
+use crate::wire::Wire;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use terrace_device::{Direction, Geometry, Monitor, Waker, unanswered};
+
+/// For so long a drive that can't be reached may come back with all its records; later it counts as gone. As long as the
+/// kernel's `ctrl_loss_tmo`.
+pub(crate) const LOSS: Duration = Duration::from_secs(600);
+
+/// Whether the drive can be used.
+#[derive(Clone)]
+pub(crate) enum State {
+    Up(Arc<Session>),
+    /// Without a session since then.
+    Down(Instant),
+    /// For ever, for this reason.
+    Gone(String),
+}
+
+/// A worker that wants a connection of its own.
+pub(crate) struct Request {
+    pub(crate) depth: u32,
+    pub(crate) answer: Arc<Mailbox>,
+}
+
+/// A connection for a worker, with its session.
+pub(crate) type Given = io::Result<(Wire, Arc<Session>)>;
+
+/// Where the keeper puts what a worker has asked for.
+pub(crate) struct Mailbox {
+    pub(crate) waker: Waker,
+    content: Mutex<Option<Given>>,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { waker, content: Mutex::default() })
+    }
+
+    pub(crate) fn put(&self, content: Given) {
+        *lock(&self.content) = Some(content);
+        self.waker.wake();
+    }
+
+    pub(crate) fn take(&self) -> Option<Given> {
+        lock(&self.content).take()
+    }
+}
+
+/// Shared by the drive, its keeper, and the reads of workers.
+pub(crate) struct Shared {
+    pub(crate) label: String,
+    pub(crate) geometry: Geometry,
+    pub(crate) monitor: Monitor,
+    state: Mutex<State>,
+    /// Told whenever `state` changes.
+    changed: Condvar,
+    /// Waits for the keeper's attention.
+    requests: Mutex<Vec<Request>>,
+    /// Of all workers that read.
+    wakers: Mutex<Vec<Waker>>,
+    /// Queues that workers may still have.
+    queues_left: AtomicUsize,
+    /// Wakes the keeper.
+    bell: OwnedFd,
+    is_closing: AtomicBool,
+    is_timed: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        address: &Address,
+        geometry: Geometry,
+        session: Arc<Session>,
+    ) -> io::Result<Self> {
+        let label = address.to_string();
+        let queues_left = AtomicUsize::new(session.worker_queues());
+        Ok(Self {
+            label,
+            geometry,
+            monitor: Monitor::default(),
+            state: Mutex::new(State::Up(session)),
+            changed: Condvar::new(),
+            requests: Mutex::default(),
+            wakers: Mutex::default(),
+            queues_left,
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_closing: AtomicBool::new(false),
+            is_timed: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    /// Changes the state, and wakes all that wait for that.
+    pub(crate) fn set_state(&self, state: State) {
+        match &state {
+            State::Up(_) => self.monitor.record_answer(),
+            State::Down(since) => self.monitor.record_unanswered(Some(*since)),
+            State::Gone(why) => {
+                self.monitor.record_answer();
+                self.monitor.record_error(Direction::Read, &gone(why));
+            }
+        }
+        {
+            let mut current = lock(&self.state);
+            if matches!(*current, State::Gone(_)) {
+                return;
+            }
+            *current = state;
+        }
+        self.changed.notify_all();
+        lock(&self.wakers).iter().for_each(Waker::wake);
+    }
+
+    /// Gives the drive up for ever.
+    pub(crate) fn give_up(&self, why: String) {
+        self.set_state(State::Gone(why));
+        self.ring();
+    }
+
+    /// The session; or the error of a transfer that begins now.
+    pub(crate) fn session(&self) -> io::Result<Arc<Session>> {
+        match &*lock(&self.state) {
+            State::Up(session) if !session.is_over() => Ok(Arc::clone(session)),
+            State::Up(_) => Err(unanswered()),
+            State::Down(since) => Err(down(*since)),
+            State::Gone(why) => Err(gone(why)),
+        }
+    }
+
+    /// The session, which is waited for unless transfers have a deadline.
+    pub(crate) fn await_session(&self) -> io::Result<Arc<Session>> {
+        let mut state = lock(&self.state);
+        loop {
+            match &*state {
+                State::Up(session) if !session.is_over() => return Ok(Arc::clone(session)),
+                State::Gone(why) => return Err(gone(why)),
+                State::Down(since) if since.elapsed() >= LOSS => return Err(down(*since)),
+                _ if self.is_timed() || self.is_closing() => return Err(unanswered()),
+                _ => {}
+            }
+            let waited = self.changed.wait_timeout(state, Duration::from_secs(1));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// A worker may have a queue of its own.
+    pub(crate) fn take_queue(&self) -> bool {
+        let take = |left: usize| left.checked_sub(1);
+        self.queues_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    pub(crate) fn give_queue(&self) {
+        self.queues_left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_waker(&self, waker: Waker) {
+        lock(&self.wakers).push(waker);
+    }
+
+    pub(crate) fn remove_waker(&self, waker: &Waker) {
+        lock(&self.wakers).retain(|other| !other.is_same(waker));
+    }
+
+    pub(crate) fn ask(&self, request: Request) {
+        lock(&self.requests).push(request);
+        self.ring();
+    }
+
+    pub(crate) fn take_requests(&self) -> Vec<Request> {
+        std::mem::take(&mut *lock(&self.requests))
+    }
+
+    /// Has the keeper look around.
+    pub(crate) fn ring(&self) {
+        // It can only fail when it is full, and then the keeper is woken anyway.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
+    }
+
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    pub(crate) fn quiet(&self) {
+        // It can only fail when it was not rung.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    pub(crate) fn begin_timing(&self) {
+        self.is_timed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_timed(&self) -> bool {
+        self.is_timed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn begin_closing(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+        self.ring();
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+}
+
+/// The error of a transfer while there is no session since `since`.
+fn down(since: Instant) -> io::Error {
+    if since.elapsed() < LOSS {
+        return unanswered();
+    }
+    gone(&format!("not reached for {} s", LOSS.as_secs()))
+}
+
+fn gone(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, why.to_owned())
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
