@@ -25,8 +25,13 @@ pub(crate) fn silence(cx: &mut Context) {
         cx.note("silence of drive", at as u64, 1);
         cx.devices[at].fall_silent(Duration::from_secs(10));
     } else if cx.random.one_in(SILENCE_ENDS) {
-        cx.note("silence of drive", at as u64, 0);
-        cx.devices[at].fall_silent(Duration::ZERO);
+        let reboots = cx.scenario.trouble.reboots && cx.random.one_in(2);
+        cx.note("silence of drive", at as u64, if reboots { 2 } else { 0 });
+        if reboots {
+            cx.devices[at].reboot();
+        } else {
+            cx.devices[at].fall_silent(Duration::ZERO);
+        }
     }
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Trouble {
     pub(crate) hangs: bool,
     /// Drives answer nothing for a while.
     pub(crate) silence: bool,
+    /// Drives are remote: what they have acknowledged is durable, and their targets lose the power now and then.
+    pub(crate) reboots: bool,
     /// Crashes and stops, so many at most.
     pub(crate) crashes: u64,
     /// Some of the crashes take the power away.
@@ -226,6 +228,7 @@ impl Scenario {
             lies: has_tiers && random.percent(25) && !(strict && (power || self.is_ladder)),
             hangs: has_tiers && random.percent(25),
             silence: false,
+            reboots: false,
             crashes: if random.percent(60) { random.within(1, 5) } else { 0 },
             power,
             state_loss: random.percent(15),

@@ -61,6 +61,10 @@ impl World {
         let mut scenario = Scenario::draw(&mut random, options.is_ladder, options.moves_drives);
         // Strict mode waits for drives.
         scenario.trouble.silence = options.falls_silent && !scenario.is_strict();
+        scenario.trouble.reboots = scenario.trouble.silence && random.one_in(2);
+        if scenario.trouble.reboots {
+            scenario.drive_cache_bytes = 0;
+        }
         if options.prints {
             println!("{scenario:#?}");
         }

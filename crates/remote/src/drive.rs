@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::association::{Association, Associations, Config};
+use crate::discovery::discover;
 use crate::error::{ConnectError, OpenError};
 use crate::head::Head;
 use crate::host::{LocalLock, host_nqn};
@@ -20,7 +21,9 @@ use terrace_device::{
     AlignedBuf, Direction, Drive, Geometry, Monitor, OpenReads, OwnReads, Part, Reads, Waker,
     is_unanswered, unanswered,
 };
+use terrace_nvme::command::fabrics::InvalidParameter;
 use terrace_nvme::command::nvm::{self, Blocks};
+use terrace_nvme::host::SetUpError;
 
 /// How a remote drive is used.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +100,8 @@ impl RemoteDrive {
             }
         };
         let mut associations = Associations::new(config).map_err(system)?;
-        let association = associations.begin(is_foreign).map_err(failed)?;
+        let association = associations.begin(is_foreign);
+        let association = association.map_err(|error| failed(with_names(address, error)))?;
         let geometry = geometry(address, bytes, &association.session)?;
         let notes = notes(&association);
         let session = Arc::clone(&association.session);
@@ -360,6 +364,22 @@ impl Drop for RemoteDrive {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Says which subsystems the target has, if it does not have the one that was named.
+fn with_names(address: &Address, error: ConnectError) -> ConnectError {
+    let ConnectError::SetUp(SetUpError::Parameter(InvalidParameter::SUBSYSTEM_NQN)) = error else {
+        return error;
+    };
+    let has = match discover(&address.host, Some(address.port)) {
+        Ok(found) if found.is_empty() => "it has none for this host".to_owned(),
+        Ok(found) => {
+            let names: Vec<_> = found.iter().map(|subsystem| subsystem.nqn.as_str()).collect();
+            format!("it has {}", names.join(", "))
+        }
+        Err(error) => format!("what it has can't be asked: {error}"),
+    };
+    ConnectError::NoSubsystem { has }
 }
 
 fn blocks(session: &Session, offset: u64, bytes: usize) -> Blocks {

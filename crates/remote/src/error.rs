@@ -1,6 +1,7 @@
 //! Why a remote drive can't be used, each with what to do about it.
 
 use crate::address::Address;
+use crate::host::host_nqn;
 use std::io;
 use terrace_nvme::command::Status;
 use terrace_nvme::host::{DiscoveryError, SetUpError};
@@ -29,6 +30,12 @@ pub enum ConnectError {
     /// Another Terrace on this machine has the namespace.
     #[error("another Terrace on this machine has it: stop that one, or name another namespace")]
     HeldHere,
+    /// The target has other subsystems than the one that was named.
+    #[error("the target has no subsystem of this name; {has}")]
+    NoSubsystem {
+        /// What it has, in a sentence.
+        has: String,
+    },
     /// It holds what the caller would not have overwritten.
     #[error("holds data that Terrace did not write; wipe it first, or name another namespace")]
     Foreign,
@@ -99,15 +106,10 @@ impl OpenError {
 fn refusal(error: &SetUpError) -> String {
     match error {
         SetUpError::Status { status, .. } if status.is(Status::CONNECT_INVALID_HOST) => {
-            "the target does not allow this host: allow it there, by the name that \
-             `terrace probe` and the log give it"
-                .to_owned()
-        }
-        SetUpError::Parameter(parameter)
-            if *parameter == terrace_nvme::command::fabrics::InvalidParameter::SUBSYSTEM_NQN =>
-        {
-            "the target has no subsystem of this name: `nvme discover` lists those that it has"
-                .to_owned()
+            format!(
+                "the target does not allow this host: allow {} there, or write ,host=NQN",
+                host_nqn()
+            )
         }
         other => other.to_string(),
     }

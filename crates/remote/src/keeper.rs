@@ -61,7 +61,8 @@ impl Keeper {
             if association.claim.is_none() {
                 *lock(&association.session.writes_from) = fence;
             }
-            info!("tier {}: connected again after {:?}", self.shared.label, lost.elapsed());
+            let seconds = lost.elapsed().as_secs_f64();
+            info!("tier {}: connected again after {seconds:.1} s", self.shared.label);
             self.shared.set_state(State::Up(Arc::clone(&association.session)));
         }
     }

@@ -173,6 +173,16 @@ impl SimDevice {
         }
     }
 
+    /// Ends a silence as a remote drive does whose target lost its power meanwhile: what was not durable may be lost, and
+    /// of a write that was waited for each block is there or not.
+    pub fn reboot(&self) {
+        let State { image, silence, random, .. } = &mut *self.lock();
+        image.crash(Crash::Scramble, random);
+        if let Some((offset, bytes)) = std::mem::take(silence).late {
+            image.write_some(offset, &bytes, random);
+        }
+    }
+
     /// Loses the power, then has it again: unflushed writes meet the fate that `how` says. Faults
     /// and counts stay.
     pub fn crash(&self, how: Crash) {

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use terrace::settings::{IoEngine, Settings, TierSpec, display_bytes};
 use terrace_cache::Note;
-use terrace_device::{AbsentDrive, Drive, WorkerQueue};
+use terrace_device::{AbsentDrive, Drive, Reads, WorkerQueue};
 use terrace_runtime::created::Created;
 use terrace_runtime::in_background;
 use terrace_runtime::place::{DriveError, OpenDrive, Place, open_drive};
@@ -49,7 +49,7 @@ pub(crate) fn open(
         tiers.devices.push(device);
     }
     if !tiers.devices.is_empty() {
-        tiers.lines.push(engine(settings.io_engine, &tiers.devices)?);
+        tiers.lines.extend(engine(settings.io_engine, &tiers.devices)?);
     }
     Ok(tiers)
 }
@@ -137,17 +137,20 @@ fn file_bytes(spec: &TierSpec) -> u64 {
     metadata.filter(fs::Metadata::is_file).map_or(0, |file| file.len())
 }
 
-/// Tries the engine that the workers are going to use, and says which it is.
-fn engine(wanted: IoEngine, devices: &[Arc<dyn Drive>]) -> Result<Note, Failure> {
+/// Tries the engine that the workers are going to use, and says which it is; remote drives need none.
+fn engine(wanted: IoEngine, devices: &[Arc<dyn Drive>]) -> Result<Option<Note>, Failure> {
+    if !devices.iter().any(|device| matches!(device.reads(), Reads::Ring(_) | Reads::Threads)) {
+        return Ok(None);
+    }
     match WorkerQueue::open(devices, wanted, 1) {
         Ok(queue) => {
             let engine = if queue.uses_io_uring() { IoEngine::IoUring } else { IoEngine::Pool };
-            Ok(match queue.fallback() {
+            Ok(Some(match queue.fallback() {
                 None => Note::Info(format!("I/O engine: {engine}")),
                 Some(error) => Note::Warning(format!(
                     "I/O engine: {engine}, since io_uring can't be had: {error}"
                 )),
-            })
+            }))
         }
         Err(error) => Err(Failure::system(format!(
             "--io-engine {wanted}: {error}; write pool, or auto for whatever works"
