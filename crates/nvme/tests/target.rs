@@ -245,8 +245,10 @@ fn host_that_is_preempted_is_told() {
     register(&mut one, 11, &mut random, &mut world);
     register(&mut two, 22, &mut random, &mut world);
     acquire(&mut one, AcquireAction::Acquire, (11, 0), &mut random, &mut world);
+    let before = world.target.changes();
     let status = acquire(&mut two, AcquireAction::Preempt, (22, 11), &mut random, &mut world);
     assert_eq!(status, Status::SUCCESS);
+    assert!(world.target.changes() > before, "the caller learns that hosts want to be told");
     // The request comes after the event, and is answered at once.
     one.admin.submit(features::async_event_request(), Vec::new()).unwrap();
     let (_, outcome) = one.admin.outcome(&mut random, &mut world).unwrap();
@@ -279,6 +281,31 @@ fn entry(number: u16) -> DiscoveryEntry {
         port: 4420 + number,
         port_id: number,
         tls: false,
+    }
+}
+
+/// A target that listens everywhere does not know its address; each connection does.
+#[test]
+fn discovery_names_the_address_that_the_host_has_reached() {
+    let (mut random, mut world) = start(12);
+    let any = |number, address: &str| DiscoveryEntry { address: address.into(), ..entry(number) };
+    world.target.set_discovery(vec![any(0, "0.0.0.0"), any(1, "::"), any(2, "10.0.0.9")]);
+    for (reached, told) in [
+        (None, ["0.0.0.0", "::"]),
+        (Some("::ffff:10.0.0.5"), ["10.0.0.5"; 2]),
+        (Some("fd00::5"), ["fd00::5"; 2]),
+    ] {
+        let mut pair = Pair::new(QueueConfig::default(), ConnectionConfig::default());
+        if let Some(address) = reached {
+            pair.connection.set_address(address.parse().unwrap());
+        }
+        set_up(&mut pair, set_up_config(discovery_login()), &mut random, &mut world).unwrap();
+        let part = Part { offset: 1024, bytes: 3072, keeps_event: false };
+        let get = log::get(Page::Discovery, part);
+        let (_, data) = pair.run(get, vec![0; 3072], &mut random, &mut world).unwrap();
+        let found: Vec<_> = data.as_chunks().0.iter().filter_map(DiscoveryEntry::read).collect();
+        let addresses: Vec<_> = found.iter().map(|entry| &*entry.address).collect();
+        assert_eq!(addresses, [told[0], told[1], "10.0.0.9"]);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::command::features::{self, AsyncEvent, Feature, async_event};
 use crate::command::identify::{
     self, ControllerInfo, ControllerKind, NamespaceIds, NamespaceInfo, OptionalCommands, Structure,
 };
-use crate::command::log::{self, Page, ReservationNotice, ReservationNoticeKind};
+use crate::command::log::{self, DiscoveryEntry, Page, ReservationNotice, ReservationNoticeKind};
 use crate::command::{Command, NSID_ALL, Status, admin_opcode, io_opcode};
 
 /// Most outstanding Asynchronous Event Requests.
@@ -54,11 +54,12 @@ impl Answer {
     }
 }
 
-/// Executes an Admin command of the controller of `association`.
+/// Executes an Admin command of the controller of `association`, whose host has reached it at `address`.
 pub(super) fn execute(
     subsystem: &mut Subsystem,
     association: Association,
     command: &Command,
+    address: &str,
 ) -> Done {
     if command.opcode() == admin_opcode::FABRICS {
         return properties(subsystem, association, command);
@@ -72,7 +73,9 @@ pub(super) fn execute(
     }
     match command.opcode() {
         admin_opcode::IDENTIFY => Done::Answer(identify(subsystem, association, command)),
-        admin_opcode::GET_LOG_PAGE => Done::Answer(log_page(subsystem, association, command)),
+        admin_opcode::GET_LOG_PAGE => {
+            Done::Answer(log_page(subsystem, association, command, address))
+        }
         admin_opcode::SET_FEATURES => set_features(subsystem, association, command),
         admin_opcode::GET_FEATURES => Done::Answer(get_features(subsystem, association, command)),
         admin_opcode::KEEP_ALIVE => Done::KeepAlive(Answer::result(0)),
@@ -200,12 +203,17 @@ fn controller_info(subsystem: &Subsystem, controller_id: u16) -> ControllerInfo 
     info
 }
 
-fn log_page(subsystem: &mut Subsystem, association: Association, command: &Command) -> Answer {
+fn log_page(
+    subsystem: &mut Subsystem,
+    association: Association,
+    command: &Command,
+    address: &str,
+) -> Answer {
     let part = log::part_of(command);
     let discovery = subsystem.is_discovery();
     let page = Page::from_id(command.dword(10) as u8);
     let data = match page {
-        Some(Page::Discovery) if discovery => discovery_page(subsystem),
+        Some(Page::Discovery) if discovery => discovery_page(subsystem, address),
         None | Some(Page::Discovery) => return Answer::refused(Status::INVALID_LOG_PAGE),
         Some(Page::Error) => vec![0; log::ERROR_ENTRY_BYTES],
         Some(_) if discovery => return Answer::refused(Status::INVALID_LOG_PAGE),
@@ -230,11 +238,15 @@ fn log_page(subsystem: &mut Subsystem, association: Association, command: &Comma
     }
 }
 
-fn discovery_page(subsystem: &Subsystem) -> Vec<u8> {
-    match &subsystem.service {
-        Service::Discovery { entries, generation } => log::write_discovery(*generation, entries),
-        Service::Nvm(_) => Vec::new(),
+fn discovery_page(subsystem: &Subsystem, address: &str) -> Vec<u8> {
+    let Service::Discovery { entries, generation } = &subsystem.service else { return Vec::new() };
+    let mut entries = entries.clone();
+    if !address.is_empty() {
+        let is_any = |entry: &&mut DiscoveryEntry| matches!(&*entry.address, "0.0.0.0" | "::");
+        let any = entries.iter_mut().filter(is_any);
+        any.for_each(|entry| address.clone_into(&mut entry.address));
     }
+    log::write_discovery(*generation, &entries)
 }
 
 /// Nothing is worn, and the temperature is 27 degrees Celsius.

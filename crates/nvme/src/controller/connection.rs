@@ -8,6 +8,7 @@ use crate::command::fabrics;
 use crate::command::{Command, DataPointer, Direction, Status, admin_opcode};
 use crate::pdu::{ADMIN_CAPSULE_DATA_BYTES, DataRange, Ended, H2C_DATA_BYTES_MIN, Piece};
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// Most bytes that an Admin command or a report of reservations returns.
 const OWN_DATA_BYTES_MAX: u32 = 1 << 20;
@@ -70,6 +71,8 @@ pub struct Connection {
     executing: Vec<Option<bool>>,
     /// Asynchronous Event Requests that wait for an event.
     requests: VecDeque<CommandTag>,
+    /// Where the host has reached this side; empty if that is not known.
+    address: String,
     is_left: bool,
 }
 
@@ -91,8 +94,15 @@ impl Connection {
             events: VecDeque::new(),
             executing: Vec::new(),
             requests: VecDeque::new(),
+            address: String::new(),
             is_left: false,
         }
+    }
+
+    /// Says at which address the host has reached this side. The discovery service names it where an entry has the
+    /// address that stands for all.
+    pub fn set_address(&mut self, address: IpAddr) {
+        self.address = address.to_canonical().to_string();
     }
 
     /// Queue and controller of this connection, once a Connect succeeded: 0 is the Admin Queue.
@@ -386,7 +396,7 @@ impl Connection {
         };
         let subsystem = target.subsystem(queue.subsystem);
         if queue.is_admin() {
-            let done = admin::execute(subsystem, queue.association, command);
+            let done = admin::execute(subsystem, queue.association, command, &self.address);
             let keep_alive_ms = subsystem
                 .controller(queue.association)
                 .map_or(0, |controller| controller.keep_alive_ms);

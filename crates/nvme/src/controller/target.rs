@@ -219,6 +219,8 @@ pub(super) struct Subsystem {
     /// controller here.
     writes: BTreeMap<Association, (HostId, u32)>,
     next_association: u64,
+    /// Counts what hosts want to be told.
+    changes: u64,
 }
 
 /// All that a target exports, and the controllers that hosts have. A plain value: the caller puts it behind a lock, and
@@ -244,6 +246,7 @@ impl Subsystem {
             reservations: nsids.into_iter().map(|nsid| (nsid, Reservations::default())).collect(),
             writes: BTreeMap::new(),
             next_association: 0,
+            changes: 0,
         }
     }
 
@@ -376,6 +379,7 @@ impl Subsystem {
 
     /// Passes a change of reservations on to the hosts it concerns. Returns the writes of hosts that were preempted.
     pub(super) fn reservation_changed(&mut self, nsid: u32, change: &Change) -> Vec<Association> {
+        self.changes += u64::from(!change.notices.is_empty());
         for (host, kind) in &change.notices {
             let controllers =
                 self.controllers.iter_mut().filter(|controller| controller.host_id == *host);
@@ -407,6 +411,7 @@ impl Target {
             *entries = new;
             *generation = generation.wrapping_add(1);
         }
+        discovery.changes += 1;
         discovery.controllers.iter_mut().for_each(|one| one.changes.discovery_event = true);
     }
 
@@ -428,6 +433,7 @@ impl Target {
         if let Service::Nvm(export) = &mut subsystem.service {
             export.namespaces = new;
         }
+        subsystem.changes += 1;
         for controller in &mut subsystem.controllers {
             for nsid in &changed {
                 if !controller.changes.namespaces.contains(nsid) {
@@ -445,6 +451,13 @@ impl Target {
     pub fn is_over(&self, fence: &Fence) -> bool {
         let writes = &self.subsystems[fence.subsystem].writes;
         fence.associations.iter().all(|association| !writes.contains_key(association))
+    }
+
+    /// Grows when there is something that hosts want to be told: the caller then has each connection
+    /// [`notify`](super::Connection::notify) its host.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.subsystems.iter().map(|subsystem| subsystem.changes).sum()
     }
 
     /// How many controllers hosts have, those of the discovery service included.
