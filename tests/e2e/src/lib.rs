@@ -11,6 +11,7 @@ mod container;
 mod flash;
 mod loop_device;
 mod mounts;
+mod nvme;
 mod server;
 mod skip;
 
@@ -21,6 +22,7 @@ pub use flash::{
 };
 pub use loop_device::LoopDevice;
 pub use mounts::{Mount, state_dir};
+pub use nvme::{NvmeHost, NvmeQueue};
 pub use server::{Failed, Server, free_port, is_terrace, program, spawn, spawn_with};
 pub use skip::{run_as_root, skip};
 
