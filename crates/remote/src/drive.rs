@@ -85,9 +85,10 @@ impl RemoteDrive {
     ) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Connect { address: address.clone(), source };
         let system = |source| OpenError::System { address: address.clone(), source };
+        let host_nqn = options.host_nqn.clone().unwrap_or_else(host_nqn);
         let config = Config {
             address: address.clone(),
-            host_nqn: options.host_nqn.clone().unwrap_or_else(host_nqn),
+            host_nqn: host_nqn.clone(),
             digests: options.digests,
             purpose: options.purpose,
         };
@@ -95,7 +96,8 @@ impl RemoteDrive {
             false => None,
             true => {
                 // The only namespace of a subsystem is mostly its first.
-                let lock = LocalLock::take(&address.nqn, address.nsid.unwrap_or(1));
+                let nsid = address.nsid.unwrap_or(1);
+                let lock = LocalLock::take(&host_nqn, &address.nqn, nsid);
                 Some(lock.map_err(system)?.ok_or_else(|| failed(ConnectError::HeldHere))?)
             }
         };

@@ -51,14 +51,15 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// The lock that one process of this machine (or of its network namespace) has on a remote namespace. It goes with the
-/// process, and needs no file.
+/// The lock that one process of this machine (or of its network namespace) has on a remote namespace under a host's name.
+/// It goes with the process, and needs no file.
 pub(crate) struct LocalLock(#[expect(dead_code, reason = "it is held")] UnixListener);
 
 impl LocalLock {
     /// `None` if another process has it.
-    pub(crate) fn take(nqn: &str, nsid: u32) -> io::Result<Option<Self>> {
-        let name = format!("terrace/nvme-tcp/{:032x}/{nsid}", xxh3_128(nqn.as_bytes()));
+    pub(crate) fn take(host_nqn: &str, nqn: &str, nsid: u32) -> io::Result<Option<Self>> {
+        let hash = xxh3_128(format!("{host_nqn} {nqn}").as_bytes());
+        let name = format!("terrace/nvme-tcp/{hash:032x}/{nsid}");
         match UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?) {
             Ok(listener) => Ok(Some(Self(listener))),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
@@ -81,10 +82,12 @@ mod tests {
 
     #[test]
     fn a_namespace_is_locked_once() {
-        let take = |nsid| LocalLock::take("nqn.2014-08.org.example:lock", nsid).unwrap();
-        let first = take(1);
-        assert!(first.is_some() && take(1).is_none() && take(2).is_some());
+        let take =
+            |host, nsid| LocalLock::take(host, "nqn.2014-08.org.example:lock", nsid).unwrap();
+        let first = take("nqn.a", 1);
+        assert!(first.is_some() && take("nqn.a", 1).is_none());
+        assert!(take("nqn.a", 2).is_some() && take("nqn.b", 1).is_some());
         drop(first);
-        assert!(take(1).is_some());
+        assert!(take("nqn.a", 1).is_some());
     }
 }
