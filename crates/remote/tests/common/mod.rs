@@ -1,5 +1,6 @@
 //! A target in this process, a relay in front of it that stalls and cuts connections, and drives behind both.
 #![allow(dead_code, unreachable_pub, reason = "each suite uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
