@@ -5,11 +5,11 @@ import subprocess
 
 from .server import ROOT
 
-PACKAGES = "terrace-load", "terrace-device"
+PACKAGES = "terrace-load", "terrace-device", "terrace-remote"
 
 
 def build_examples():
-    """Builds the floor, the least client, and the open loop of reads."""
+    """Builds the floor, the least client, and the loops of reads."""
     manifest = os.path.join(ROOT, "Cargo.toml")
     packages = [word for name in PACKAGES for word in ("--package", name)]
     command = ["cargo", "build", "--quiet", "--release", "--manifest-path", manifest, *packages]

@@ -14,7 +14,8 @@ from measure.figure import Figure
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 RESULTS = os.path.join(ROOT, "bench", "results")
 # What a server's figures depend on.
-SERVER = ["crates/server/src", "crates/protocol/src", "crates/cache/src", "crates/policy/src", "crates/device/src"]
+SERVER = ["crates/server/src", "crates/protocol/src", "crates/cache/src", "crates/policy/src", "crates/device/src", "crates/nvme/src",
+          "crates/remote/src", "crates/export/src"]
 # What no build to install has: tests, which end a file here, comments, and empty lines.
 TESTS = re.compile(rb"^#\[cfg\([^\n]*\btest\b[^\n]*\)\]\nmod .*", re.MULTILINE | re.DOTALL)
 COMMENTS = re.compile(rb"^[ \t]*(//.*)?\n", re.MULTILINE)

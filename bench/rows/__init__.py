@@ -4,7 +4,7 @@ import collections.abc
 import dataclasses
 
 from . import (
-    capacity, cpu, drives, eviction, flash_gets, generator, hit_ratio, ladder, page, policy, reads, restart, rewrites, sets, speed_dram, speed_flash,
+    capacity, cpu, drives, eviction, flash_gets, generator, hit_ratio, ladder, page, policy, reads, remote, restart, rewrites, sets, speed_dram, speed_flash,
     speed_instructions, speed_latency, speed_scaling, speed_sets, stalls, trace, traces, write_budget,
     write_budgets, writes,
 )  # fmt: skip
@@ -82,9 +82,18 @@ DRIVES = {
     "drive-slow": Row(drives.slow, 8, "one of four drives has a tenth of the others' rate, as root"),
 }
 
+# Drives behind NVMe/TCP; host and target share the machine.
+REMOTE = {
+    "remote-reads": Row(remote.of_file, 5, "reads of a remote drive, beside a local one and iSCSI; as root"),
+    "remote-memory": Row(remote.of_memory, 1, "reads of a target in memory, and what they cost both sides"),
+    "remote-gets": Row(remote.gets, 6, "GETs of records on a remote drive, beside a local one"),
+    "remote-beside": Row(remote.beside, 3, "GETs of a local tier, with a remote one below it"),
+    "remote-fails": Row(remote.fails, 8, "a target stalls, and is killed and comes back, under load"),
+}
+
 # What `bench/run NAME` measures, and names that stand for several.
-ROWS = {**USUAL, **SPEED, **DECISIONS, **DRIVES}
-GROUPS = {"usual": list(USUAL), "speed": list(SPEED), "decisions": list(DECISIONS), "drives": list(DRIVES), "all": list(ROWS)}
+ROWS = {**USUAL, **SPEED, **DECISIONS, **DRIVES, **REMOTE}
+GROUPS = {"usual": list(USUAL), "speed": list(SPEED), "decisions": list(DECISIONS), "drives": list(DRIVES), "remote": list(REMOTE), "all": list(ROWS)}
 
 # The parts of docs/measured.md.
 SECTIONS = {
@@ -95,6 +104,7 @@ SECTIONS = {
         "eviction", "used", "hit-ratio", "policy", "adaptation", "trace", "traces", "ladder", "speed-popular", "speed-etc",
     ],
     "Several drives": ["drive-fails", "drive-drain", "drive-slow"],
+    "Remote drives": ["remote-reads", "remote-memory", "remote-gets", "remote-beside", "remote-fails"],
     "Drive life": ["budget", "budgets", "speed-full"],
     "Restarts": ["restart", "strict"],
     "Processor time and rates beside memcached": [
