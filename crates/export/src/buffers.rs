@@ -13,6 +13,9 @@ const CLASSES: usize = 7;
 pub(crate) const LARGEST: usize = SMALLEST << (CLASSES - 1);
 /// One part in so many is for data in capsules alone.
 const RESERVED: usize = 8;
+/// A connection that has a buffer gets another one while it has no more than one part in so many of what is left. So
+/// connections that keep their buffers leave something to every other one, however many they are.
+const SHARE: usize = 16;
 
 /// What a buffer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +23,11 @@ pub(crate) enum Use {
     /// Data that follow at once: until they have a buffer, nothing else of their connection is received. A part of the
     /// pool is for them alone, so that they do not wait for data that stand behind them on the same connection.
     Capsule,
-    /// Data that are asked for, or read, once there is a buffer.
-    Other,
+    /// Data that are asked for, or read, once there is a buffer, for a connection that has buffers of `held` bytes.
+    Other {
+        /// Bytes.
+        held: usize,
+    },
 }
 
 /// The pool. Buffers that are free stay in it, as long as no other size needs their memory.
@@ -73,12 +79,13 @@ impl Pool {
     fn try_take(self: &Arc<Self>, bytes: usize, what: Use) -> Option<Buffer> {
         let class = class_of(bytes)?;
         let size = SMALLEST << class;
-        let limit = match what {
-            Use::Capsule => self.bytes_max,
-            Use::Other => self.bytes_max - self.bytes_max / RESERVED,
+        let (reserved, held) = match what {
+            Use::Capsule => (0, 0),
+            Use::Other { held } => (self.bytes_max / RESERVED, held),
         };
         let mut state = self.lock();
-        if state.out + size > limit {
+        let left = (self.bytes_max - reserved).saturating_sub(state.out);
+        if size > left || held > 0 && held + size > left / SHARE {
             return None;
         }
         let mut memory = match state.free[class].pop() {
@@ -200,6 +207,9 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
+    /// Of a connection that has none yet.
+    const OTHER: Use = Use::Other { held: 0 };
+
     fn pool() -> Arc<Pool> {
         Pool::new(1 << 20, vec![Arc::new(Event::new().expect("an eventfd"))])
     }
@@ -212,7 +222,7 @@ mod tests {
     fn memory_stays_within_the_limit_whatever_sizes_are_asked_for() {
         let pool = pool();
         for bytes in [512, 4096, 5000, 65_536, LARGEST, 4096] {
-            let all = fill(&pool, bytes, Use::Other);
+            let all = fill(&pool, bytes, OTHER);
             assert!(!all.is_empty() && all.iter().all(|one| one.bytes().len() == bytes));
             let (out, held, limit) = pool.usage();
             assert!(out <= held && held <= limit, "{bytes}: {out} {held} {limit}");
@@ -223,10 +233,25 @@ mod tests {
     #[test]
     fn capsules_have_a_share_that_nothing_else_takes() {
         let pool = pool();
-        let others = fill(&pool, 4096, Use::Other);
+        let others = fill(&pool, 4096, OTHER);
         let capsules = fill(&pool, 4096, Use::Capsule);
         assert_eq!(others.len(), 7 * capsules.len());
         assert!(pool.is_short());
+    }
+
+    #[test]
+    fn connections_that_keep_their_buffers_leave_some_to_others() {
+        let pool = pool();
+        let mut kept = Vec::new();
+        for number in 0..20 {
+            let (before, mut held) = (kept.len(), 0);
+            while let Some(buffer) = pool.take(4096, Use::Other { held }, 0) {
+                held += buffer.size();
+                kept.push(buffer);
+            }
+            assert!(kept.len() > before, "connection {number} got none");
+        }
+        assert!(pool.take(4096, OTHER, 0).is_some());
     }
 
     #[test]
@@ -243,7 +268,7 @@ mod tests {
     #[test]
     fn trimming_frees_what_is_not_used() {
         let pool = pool();
-        drop(fill(&pool, 4096, Use::Other));
+        drop(fill(&pool, 4096, OTHER));
         let before = pool.usage().1;
         (0..100).for_each(|_| pool.trim());
         assert!(before > 0 && pool.usage().1 == 0, "{before}");

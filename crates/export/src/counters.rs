@@ -46,7 +46,7 @@ pub(crate) struct LinkCounters {
     pub(crate) never_connected: Counter,
     pub(crate) protocol_errors: Counter,
     pub(crate) keep_alive_timeouts: Counter,
-    /// Closed since they held buffers that others waited for, and moved nothing.
+    /// Closed since they held buffers that other connections waited for, and moved nothing.
     pub(crate) stalled: Counter,
     /// Times that data waited for a buffer.
     pub(crate) buffer_waits: Counter,
@@ -98,7 +98,7 @@ pub struct Status {
     pub protocol_errors: u64,
     /// Associations that ended since the host did not keep them alive.
     pub keep_alive_timeouts: u64,
-    /// Connections that were closed since they held buffers that others waited for, and moved nothing.
+    /// Connections that were closed since they held buffers that other ones waited for, and moved nothing.
     pub stalled: u64,
     /// Times that data waited for a buffer.
     pub buffer_waits: u64,

@@ -21,7 +21,7 @@ const READ_DEPTH: u32 = 256;
 const EVENTS: usize = 64;
 /// How often all connections are looked at while there are any.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A connection that holds buffers which others wait for must move a byte within this time.
+/// A connection that holds buffers for which another one waits must move a byte within this time.
 const STALL_PATIENCE: Duration = Duration::from_secs(10);
 /// How long commands under way may take at the end.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -419,7 +419,7 @@ impl EventLoop {
         }
         if self.turn.number == 0 {
             shared.pool.trim();
-            // Those that wait for a descriptor may have one now; the kernel knows the others.
+            // Those that wait for a descriptor may have one now; the kernel has the rest already.
             for (at, listener) in self.listeners.iter().enumerate() {
                 let _ =
                     epoll::add(&self.poll, listener, Source::Listener(at).data(), EventFlags::IN);

@@ -30,8 +30,6 @@ const CAPSULE_BYTES_MAX: u32 = 8192;
 const TRANSFER_PAGES_SHIFT: u8 = (crate::buffers::LARGEST >> 12).trailing_zeros() as u8;
 /// Controllers at a time: hosts, and associations of theirs that have not timed out yet.
 const CONTROLLERS_MAX: u16 = 256;
-/// One connection may have one part in so many of the buffers, for data that are asked for or read.
-const LINK_SHARE: usize = 8;
 
 /// An export that is being served. Dropping it stops it, without a word about what that did.
 pub struct Server {
@@ -74,7 +72,6 @@ impl Server {
             limits: Limits {
                 connections: config.connections_max.max(1),
                 half_open: config.half_open_max.div_ceil(threads).max(1),
-                link_bytes: pool.usage().2 / LINK_SHARE,
             },
             target: target(config, &media, &addresses),
             exported: exported(media),

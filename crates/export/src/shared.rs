@@ -43,8 +43,6 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
     /// Of each event loop.
     pub(crate) half_open: usize,
-    /// Bytes of buffers that one connection may have for data that are asked for or read.
-    pub(crate) link_bytes: usize,
 }
 
 pub(crate) struct Shared {

@@ -117,11 +117,8 @@ impl Link {
     /// Serves commands that wait for a buffer, as far as there are buffers.
     pub(super) fn serve(&mut self, turn: &mut Turn, number: usize) {
         while let Some(&wait) = self.data.waiting.front() {
-            let held = self.data.held();
-            if held > 0 && held + wait.bytes() > turn.shared.limits.link_bytes {
-                break;
-            }
-            let buffer = turn.shared.pool.take(wait.bytes(), Use::Other, turn.number);
+            let what = Use::Other { held: self.data.held() };
+            let buffer = turn.shared.pool.take(wait.bytes(), what, turn.number);
             let Some(buffer) = buffer else {
                 turn.shared.counters.buffer_waits.add(1);
                 break;
@@ -199,7 +196,7 @@ impl Link {
         }
     }
 
-    /// Completes commands that waited for writes of other hosts, if these are over. Returns whether others wait still.
+    /// Completes commands that waited for writes of other hosts, if these are over. Returns whether any waits still.
     pub(crate) fn complete_awaiting(&mut self, target: &mut Target) -> bool {
         let (over, left): (Vec<_>, Vec<_>) =
             self.awaiting.drain(..).partition(|(_, fence)| target.is_over(fence));
