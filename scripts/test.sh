@@ -11,7 +11,7 @@ suite python 60 scripts/python.sh
 suite lints 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 suite build 900 cargo test --quiet --workspace --no-run
 suite examples 300 cargo test --quiet --workspace --doc
-for package in terrace-amounts terrace-protocol terrace-device terrace-policy terrace-nvme terrace-cache terrace-runtime terrace-load terrace-plot terrace-probe terrace-trace terrace terrace-sim; do
+for package in terrace-amounts terrace-protocol terrace-device terrace-policy terrace-nvme terrace-export terrace-cache terrace-runtime terrace-load terrace-plot terrace-probe terrace-trace terrace terrace-sim; do
     suite "$package" 600 scripts/run-tests "$package"
 done
 # Its model against servers: make test-long.

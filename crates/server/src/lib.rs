@@ -6,6 +6,7 @@
 pub mod admin;
 mod auth;
 mod commands;
+pub mod export;
 mod key_text;
 pub mod log;
 pub mod say;

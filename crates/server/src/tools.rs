@@ -13,6 +13,7 @@ pub(crate) fn run(words: &[OsString]) -> Option<ExitCode> {
         "plan" => terrace_plan::main,
         "probe" => terrace_probe::main,
         "tiers" => terrace::tiers::main,
+        "export" => terrace::export::main,
         "convert" => convert,
         _ => return None,
     };

@@ -22,6 +22,9 @@ _terrace() {
             terrace,convert)
                 cmd="terrace__subcmd__convert"
                 ;;
+            terrace,export)
+                cmd="terrace__subcmd__export"
+                ;;
             terrace,plan)
                 cmd="terrace__subcmd__plan"
                 ;;
@@ -56,7 +59,7 @@ _terrace() {
 
     case "${cmd}" in
         terrace)
-            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench tiers convert"
+            opts="-p -l -U -Z -s -a -c -b -B -R -Y -S -m -M -I -C -t -k -L -A -F -X -D -W -u -d -P -r -v -h -V -i -f -n -e -N -o --port --listen --udp-port --public-udp --enable-ssl --unix-socket --unix-mask --conn-limit --listen-backlog --protocol --max-reqs-per-event --auth-file --enable-sasl --sasl-passwords --memory-limit --disable-evictions --max-item-size --disable-cas --threads --lock-memory --enable-largepages --tier --state --roster --tier-wait --durability --on-mismatch --write-budget --tier-full --write-policy --stop-timeout --background-threads --io-engine --enable-shutdown --disable-flush-all --disable-dumping --prefix-delimiter --disable-watch --user --daemon --pidfile --enable-coredumps --log-format --verbose --admin --admin-token-file --admin-host --config --help --version --license --slab-growth-factor --slab-min-size --memory-file --napi-ids --extended serve plan probe bench tiers export convert"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -637,6 +640,63 @@ _terrace() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        terrace__subcmd__export)
+            opts="--listen --host --nqn --threads --connections --buffers --admin --admin-token-file"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --nqn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --connections)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --buffers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --admin-token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -109,6 +109,7 @@ complete -c terrace -n "__fish_terrace_needs_command" -f -a "plan" -d 'Says what
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "probe" -d 'Measures what media can do: drives, files, and DRAM beside them. A new file is made and removed again; what holds anything is only read, unless --destroy'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "bench" -d 'Puts load on a memcached server and checks every value that comes back'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "tiers" -d 'Shows the tiers of a running server, adds tiers, and takes tiers out of use while it runs'
+complete -c terrace -n "__fish_terrace_needs_command" -f -a "export" -d 'Shares files and block devices with other machines over NVMe/TCP, until it is stopped'
 complete -c terrace -n "__fish_terrace_needs_command" -f -a "convert" -d 'Writes the settings of memcached\'s service as settings of terrace'
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s p -l port -d 'TCP port; 0 turns TCP off, -1 takes any that is free [11211]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s l -l listen -d 'where: ADDR[:PORT],...; before one notls:, btls:, mtls:, proto[NAME]:, tag[NAME]: [all addresses]' -r
@@ -312,3 +313,11 @@ complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_s
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from remove" -l admin-token-file -d 'File with the token that the admin port asks for (default: as the settings have it)' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from remove" -l config -d 'Settings of the server (default: /etc/terrace.toml, unless --admin is given)' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand tiers; and __fish_seen_subcommand_from remove" -l yes -d 'Remove it with the records that it holds, which are lost'
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l listen -d 'Address to listen on, may be repeated; 127.0.0.1 without any, port 4420 unless it is given' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l host -d 'NQN of a host that may connect, may be repeated; all may without any' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l nqn -d 'NQN of what is exported (default: of the machine and the first path)' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l threads -d 'Threads that serve connections, 1 to 64 (default: one for each core, at most 4)' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l connections -d 'Connections at a time: each host has one, and one more for each of its queues' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l buffers -d 'Memory for data on their way, of all hosts' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l admin -d 'Serve metrics at /metrics there: ADDR:PORT, or the path of a Unix socket' -r
+complete -c terrace -n "__fish_terrace_using_subcommand export" -l admin-token-file -d 'File with the token that the admin port asks for' -r -F

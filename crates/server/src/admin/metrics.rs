@@ -318,7 +318,7 @@ pub(super) fn text(view: &View<'_>) -> String {
         // Writing to a String can't fail.
         let _ = writeln!(text, "# HELP terrace_{} {}", metric.name, metric.help);
         let _ = writeln!(text, "# TYPE terrace_{} {}", metric.name, metric.kind.name());
-        (metric.samples)(view, &mut Samples { name: metric.name, text: &mut text });
+        (metric.samples)(view, &mut Samples::new(metric.name, &mut text));
     }
     text
 }

@@ -7,6 +7,7 @@ mod feed;
 mod host;
 mod http;
 mod metrics;
+mod plain;
 mod recent;
 mod samples;
 mod session;
@@ -16,6 +17,8 @@ mod tiers;
 mod token;
 
 pub use metrics::markdown;
+pub(crate) use plain::PlainAdmin;
+pub(crate) use samples::{Kind, Samples};
 pub(crate) use token::Token;
 
 use crate::server::left_behind;

@@ -9,7 +9,7 @@ const POWERS: std::ops::RangeInclusive<u32> = 9..=34;
 
 /// What Prometheus may do with a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Only grows, until the server is started again.
     Counter,
     /// Goes up and down.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",
             Self::Gauge => "gauge",
@@ -29,16 +29,20 @@ impl Kind {
 }
 
 /// The samples of one metric.
-pub(super) struct Samples<'t> {
-    pub(super) name: &'t str,
-    pub(super) text: &'t mut String,
+pub(crate) struct Samples<'t> {
+    name: &'t str,
+    text: &'t mut String,
 }
 
 /// Names and values.
-pub(super) type Labels<'l> = [(&'l str, &'l str)];
+pub(crate) type Labels<'l> = [(&'l str, &'l str)];
 
-impl Samples<'_> {
-    pub(super) fn one(&mut self, labels: &Labels<'_>, value: impl Into<Value>) {
+impl<'t> Samples<'t> {
+    pub(crate) fn new(name: &'t str, text: &'t mut String) -> Self {
+        Self { name, text }
+    }
+
+    pub(crate) fn one(&mut self, labels: &Labels<'_>, value: impl Into<Value>) {
         self.line("", labels, value.into());
     }
 
@@ -70,7 +74,7 @@ impl Samples<'_> {
 }
 
 /// A sample's value.
-pub(super) enum Value {
+pub(crate) enum Value {
     Whole(u64),
     Float(f64),
 }

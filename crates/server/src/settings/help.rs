@@ -7,11 +7,12 @@ use std::fmt::Write;
 const COLUMN: usize = 34;
 
 /// What `terrace` is besides a server, by its first word; the rest of their command lines is their own.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("serve", "the server; may be left out"),
     ("plan", "how much DRAM, drives and nodes a cache needs, and how it will do"),
     ("probe", "measures a drive, and writes the profile that plan and --tier take"),
     ("bench", "loads a server and measures what it answers"),
+    ("export", "shares files and block devices with other machines over NVMe/TCP"),
     ("convert", "writes the settings file of memcached's service as one of ours"),
 ];
 

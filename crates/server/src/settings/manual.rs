@@ -27,7 +27,7 @@ const CHOICES: [(&str, &[&str]); 6] = [
 const DESCRIPTION: &str = "A memcached server whose cache is as large as its drives. Hot records are kept in DRAM, all \
 others on local drives. Any client of memcached works with it, and so do memcached's flags. The plan says how much DRAM \
 and drives a cache needs, the probe measures a drive, and the bench loads a server; tiers shows the tiers of a running \
-server and takes them out. Sizes take k, m, g, t or p (powers \
+server and takes them out; export shares drives with other machines. Sizes take k, m, g, t or p (powers \
 of 1024).";
 
 /// What stands in terrace(1) behind the flags.
@@ -118,7 +118,7 @@ fn terrace() -> Command {
 }
 
 /// `terrace PROGRAM`, for each that has a command line of its own.
-fn programs() -> [Command; 5] {
+fn programs() -> [Command; 6] {
     let program = |name: &'static str, command: Command| {
         command.name(name).version(Resettable::Reset).disable_version_flag(true)
     };
@@ -127,6 +127,7 @@ fn programs() -> [Command; 5] {
         program("probe", terrace_probe::command()),
         program("bench", terrace_load::command()),
         program("tiers", crate::tiers::command()),
+        program("export", crate::export::command()),
         program("convert", convert()),
     ]
 }
@@ -163,7 +164,7 @@ fn completions(shell: Shell) -> Vec<u8> {
 fn page_of_the_server() -> Vec<u8> {
     let command = terrace().override_usage(
         "terrace [serve] [FLAGS]\nterrace plan [FLAGS]\nterrace probe [FLAGS]\nterrace bench [FLAGS]\n\
-         terrace tiers status|drain|cancel|remove [FLAGS]\nterrace convert FILE",
+         terrace tiers status|drain|cancel|remove [FLAGS]\nterrace export [FLAGS] PATH...\nterrace convert FILE",
     );
     let page = Man::new(command.long_about(DESCRIPTION)).source("Terrace").manual("Terrace");
     let mut text = Vec::new();

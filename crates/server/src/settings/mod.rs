@@ -15,7 +15,7 @@ mod manual;
 mod memory;
 mod noted;
 mod renamed;
-mod size;
+pub(crate) mod size;
 mod table;
 #[cfg(test)]
 mod tests;
