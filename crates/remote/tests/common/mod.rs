@@ -189,8 +189,7 @@ impl Inside {
     /// From a host, on the connection of that number; or from the target.
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, from_host: Option<u64>) {
         let mut bytes = vec![0; 64 << 10];
-        loop {
-            let Ok(count @ 1..) = from.read(&mut bytes) else { break };
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
             if let Some(number) = from_host {
                 let mode = self.mode.lock().unwrap();
                 let is_held = |mode: &mut Mode| {
