@@ -1,4 +1,5 @@
 //! A remote drive over real sockets: what is written is read, in every way that it is read.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod common;
 

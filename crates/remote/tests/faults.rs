@@ -1,4 +1,5 @@
 //! What a remote drive does when its target stalls, goes, comes back, or comes back as another.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod common;
 
