@@ -396,7 +396,7 @@ fn errors_say_what_to_write() {
         ("--en", "could be --enable-ssl or --enable-sasl"),
         ("--daemon=1", "--daemon: takes no value"),
         ("-m", "-m: write -m SIZE"),
-        ("--tier", "--tier: write --tier KIND:PATH[:SIZE]"),
+        ("--tier", "--tier: write --tier KIND:PLACE[:SIZE]"),
         ("-m abc", "-m abc: a size is a whole number"),
         ("-m 0", "-m 0: there is no cache without memory"),
         ("-m -5", "-m -5: a size"),
