@@ -75,8 +75,6 @@ pub(crate) struct EventLoop {
     free: Vec<usize>,
     /// Of the first loop, until the export stops or has no descriptor left.
     listeners: Vec<TcpListener>,
-    /// The loop that gets the next connection.
-    next: usize,
     scratch: Box<[u8]>,
     /// Connections that have something to send, or whose state has changed.
     dirty: Vec<usize>,
@@ -130,7 +128,6 @@ impl EventLoop {
             members: Vec::new(),
             free: Vec::new(),
             listeners,
-            next: 0,
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
             dirty: Vec::new(),
             hungry: Vec::new(),
@@ -353,8 +350,7 @@ impl EventLoop {
             }
             shared.counters.open.add(1);
             shared.counters.half_open.add(1);
-            let next = self.next % shared.inboxes.len();
-            self.next = next + 1;
+            let next = shared.counters.accepted.get() as usize % shared.inboxes.len();
             match next == self.turn.number {
                 true => self.add(socket, peer),
                 false => shared.inboxes[next].push(Item::Link(socket, peer)),

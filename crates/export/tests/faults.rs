@@ -165,6 +165,34 @@ fn slow_write_holds_up_nothing_else() {
 }
 
 #[test]
+fn stop_answers_the_commands_under_way_and_flushes() {
+    let sim = Arc::new(SimDevice::new(MIB, 1));
+    let (server, address) = start(&config(vec![drive(Arc::clone(&sim) as _)]));
+    let mut host = connect(address, 1, 1, NONE).unwrap();
+    let mut idle = connect(address, 2, 1, NONE).unwrap();
+    let (enter, entered) = std::sync::mpsc::channel();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let left = std::sync::Mutex::new(left);
+    sim.before_each(move |transfer| {
+        if transfer.operation == Operation::Write {
+            enter.send(()).expect("the test waits");
+            let _ = left.lock().expect("no panic").recv();
+        }
+    });
+    host.io[0].submit(nvm::write(1, ONE, false), vec![1; BLOCK]).unwrap();
+    entered.recv().unwrap();
+    server.stop();
+    assert!(is_closed(&mut idle.io[0].stream, Duration::from_secs(5)), "it has nothing to do");
+    wait_until("no further host is served", || TcpStream::connect(address).is_err());
+    assert_eq!(sim.counts().flushes, 0);
+    drop(leave);
+    let (_, outcome, _) = host.io[0].wait().expect("the answer comes before the end");
+    assert_eq!(outcome.status, Status::SUCCESS);
+    server.wait().expect("a clean end");
+    assert_eq!(sim.counts().flushes, 1);
+}
+
+#[test]
 fn connections_without_a_connect_are_few_and_short() {
     let dir = TempDir::new().unwrap();
     let config = Config { half_open_max: 8, ..config(vec![file(&dir.path().join("a"), MIB)]) };
