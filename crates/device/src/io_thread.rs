@@ -3,7 +3,8 @@
 use crate::buffer::AlignedBuf;
 use crate::drive::Drive;
 use crate::health::Direction;
-use crate::queue::{Read, ReadQueue};
+use crate::queue::ReadQueue;
+use crate::read::Read;
 use crate::worker_queue::{Engine, WorkerQueue};
 use std::io;
 use std::mem;

@@ -1,8 +1,7 @@
 //! Reads that a drive carries out itself for each worker, over sockets, and how those wake it.
 
-use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::queue::{Done, Read};
+use crate::read::{Done, Late, Read};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,16 +27,6 @@ pub trait OwnReads: Send {
     fn given_up(&self) -> usize;
     /// Gives up the drive and returns the reads that were in flight.
     fn close(&mut self) -> Vec<Read>;
-}
-
-/// A read that a drive did not answer in time.
-pub struct Late {
-    /// The number of the drive in the queue.
-    pub device: usize,
-    /// A buffer of the read's length.
-    pub buf: AlignedBuf,
-    /// The token of the read.
-    pub token: u64,
 }
 
 /// Opens the reads of workers from a drive that carries them out itself.

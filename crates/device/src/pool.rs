@@ -2,7 +2,8 @@
 
 use crate::drive::Drive;
 use crate::event::Event;
-use crate::queue::{DROP_PATIENCE, Done, Read};
+use crate::queue::DROP_PATIENCE;
+use crate::read::{Done, Read};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

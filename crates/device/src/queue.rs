@@ -2,52 +2,16 @@
 
 use crate::buffer::AlignedBuf;
 use crate::drive::Drive;
-use crate::health::READ_DEADLINE;
+use crate::read::{Done, Read};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a queue is told the time while it has reads, see [`ReadQueue::give_up_late`].
-pub const TICK: Duration = Duration::from_millis(250);
-/// A read is submitted up to a tick before it is first asked for how long it has waited.
-const TICKS_MAX: u32 = (READ_DEADLINE.as_millis() / TICK.as_millis()) as u32 - 1;
-
-/// The time in units of [`TICK`], since the machine's start. Costs a few nanoseconds.
-#[inline]
-pub fn ticks() -> u32 {
-    let time = clock_gettime(ClockId::MonotonicCoarse);
-    let millis = time.tv_sec.unsigned_abs() * 1000 + time.tv_nsec.unsigned_abs() / 1_000_000;
-    (millis / TICK.as_millis() as u64) as u32
-}
-
 /// How long a queue that is dropped waits for the reads that drives have begun: one may never answer.
 pub(crate) const DROP_PATIENCE: Duration = Duration::from_secs(1);
-
-/// One read handed to a [`ReadQueue`].
-pub struct Read {
-    /// The number of the drive in the queue.
-    pub device: usize,
-    /// Byte offset on the device, a multiple of its block size.
-    pub offset: u64,
-    /// Filled wholly; owned by the queue until the completion gives it back.
-    pub buf: AlignedBuf,
-    /// Comes back in the completion.
-    pub token: u64,
-}
-
-/// A finished [`Read`].
-pub struct Done {
-    /// The token of the read.
-    pub token: u64,
-    /// The buffer of the read; its content is meaningful only if `result` is `Ok`.
-    pub buf: AlignedBuf,
-    /// A short read (end of device) is an error too.
-    pub result: io::Result<()>,
-}
 
 /// The reads of one worker. Belongs to the thread that opened it.
 ///
@@ -96,8 +60,8 @@ pub trait ReadQueue {
     ///
     /// Either way a wake-up may turn out to have been for reads already reaped; none is ever lost.
     fn event_fd(&self) -> BorrowedFd<'_>;
-    /// Takes the time in units of [`TICK`], as [`ticks`] has it, and gives up reads that will have waited for
-    /// [`READ_DEADLINE`] before it is told the next: the next reap brings them as failed ([`crate::is_unanswered`]). A
+    /// Takes the time in units of [`crate::TICK`], as [`crate::ticks`] has it, and gives up reads that will have waited for
+    /// [`crate::READ_DEADLINE`] before it is told the next: the next reap brings them as failed ([`crate::is_unanswered`]). A
     /// drive that may still write to their buffers keeps those, and is unresponsive until it answers something: its
     /// reads fail at once, but for one in a tick. Does nothing unless the tick is another than at the last call.
     fn give_up_late(&mut self, _tick: u32) {}
@@ -121,21 +85,6 @@ pub trait ReadQueue {
     fn clear_event(&mut self);
     /// Reads submitted and not yet reaped, without those that were given up and reaped.
     fn in_flight(&self) -> usize;
-}
-
-/// Since when a read has been waited for: since the first time that it was asked. How long before that the clock was
-/// told, if at all, does not matter.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Waited {
-    since: Option<u32>,
-}
-
-impl Waited {
-    /// Whether it will have been [`READ_DEADLINE`] before the next tick, `tick` being now.
-    pub fn is_over(&mut self, tick: u32) -> bool {
-        let since = *self.since.get_or_insert(tick);
-        tick.wrapping_sub(since) >= TICKS_MAX
-    }
 }
 
 /// [`ReadQueue::wait`] by way of the event.

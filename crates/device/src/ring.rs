@@ -2,8 +2,8 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::own_reads::Late;
-use crate::queue::{DROP_PATIENCE, Done, Read, Waited, detached};
+use crate::queue::{DROP_PATIENCE, detached};
+use crate::read::{Done, Late, Read, Waited};
 use crate::slab::Slab;
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;

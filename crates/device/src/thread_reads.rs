@@ -2,9 +2,9 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-use crate::own_reads::Late;
+
 use crate::pool::Finished;
-use crate::queue::{Done, Waited};
+use crate::read::{Done, Late, Waited};
 use std::sync::Arc;
 
 /// The reads that threads of all drives of a queue have. Each has a token of our own meanwhile.

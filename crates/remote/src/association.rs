@@ -2,12 +2,12 @@
 
 use crate::address::Address;
 use crate::admin::{self, Admin};
-use crate::drive::Purpose;
 use crate::error::ConnectError;
 use crate::head::{HEAD_BYTES, Head};
 use crate::host::random;
 use crate::lane::{Job, Lane, Limit};
 use crate::owner::{Claim, MARK_AT, MARK_BYTES, Mark, Owner, Refusal, has_reservations};
+use crate::purpose::Purpose;
 use crate::session::Session;
 use std::io;
 use std::sync::Arc;

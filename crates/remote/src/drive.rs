@@ -8,10 +8,12 @@ use crate::head::Head;
 use crate::host::{LocalLock, host_nqn};
 use crate::keeper::Keeper;
 use crate::lane::Job;
+use crate::lock::lock;
 use crate::owner::{MARK_AT, MARK_BYTES};
+use crate::purpose::Purpose;
 use crate::reads::WorkerReads;
 use crate::session::Session;
-use crate::shared::{LOSS, Shared, State, lock};
+use crate::shared::{LOSS, Shared, State};
 use crate::status::{Failure, failure};
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -34,27 +36,6 @@ pub struct Options {
     pub digests: bool,
     /// What for.
     pub purpose: Purpose,
-}
-
-/// What a remote drive is opened for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Purpose {
-    /// To have it, unless another host does.
-    #[default]
-    Own,
-    /// To have it, also if another host does.
-    Take,
-    /// To read it beside its owner.
-    Read,
-    /// To write anything anywhere, if nothing has it.
-    Overwrite,
-}
-
-impl Purpose {
-    /// Whether it is to become this server's.
-    pub(crate) fn owns(self) -> bool {
-        matches!(self, Self::Own | Self::Take)
-    }
 }
 
 /// A namespace behind NVMe/TCP. A thread of its own keeps it connected.

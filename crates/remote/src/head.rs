@@ -1,7 +1,7 @@
 //! What lies at the beginning of the drive: superblocks and the log's directories, as this server wrote them.
 
 use crate::error::ConnectError;
-use crate::shared::lock;
+use crate::lock::lock;
 use std::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -3,9 +3,10 @@
 use crate::admin;
 use crate::association::{Association, Associations, KEEP_ALIVE};
 use crate::error::ConnectError;
+use crate::lock::lock;
 use crate::owner::Refusal;
 use crate::session::Session;
-use crate::shared::{Request, Shared, State, lock};
+use crate::shared::{Request, Shared, State};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -20,7 +20,9 @@ mod head;
 mod host;
 mod keeper;
 mod lane;
+mod lock;
 mod owner;
+mod purpose;
 mod reads;
 mod session;
 mod shared;
@@ -29,6 +31,7 @@ mod wire;
 
 pub use address::{Address, PORT, PREFIX};
 pub use discovery::{Subsystem, discover};
-pub use drive::{Options, Purpose, RemoteDrive};
+pub use drive::{Options, RemoteDrive};
 pub use error::{ConnectError, OpenError};
 pub use host::host_nqn;
+pub use purpose::Purpose;

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::admin;
 use crate::error::ConnectError;
 use crate::lane::{Job, Lane, Limit};
-use crate::shared::lock;
+use crate::lock::lock;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,13 +1,14 @@
 //! What the threads of a remote drive share: whether there is a session, and what is asked of the keeper.
 
 use crate::address::Address;
+use crate::lock::lock;
 use crate::session::Session;
 use crate::wire::Wire;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_device::{Direction, Geometry, Monitor, Waker, unanswered};
 
@@ -226,8 +227,4 @@ fn down(since: Instant) -> io::Error {
 
 fn gone(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, why.to_owned())
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 use tempfile::TempDir;
 use terrace_e2e::{
     Client, Server, count_right, fill, free_port, is_terrace, program, skip, wait_until,
@@ -34,14 +35,16 @@ impl Target {
     fn start(dir: &TempDir, port: u16) -> Child {
         let mut child = Command::new(program())
             .arg("export")
-            .arg(format!("{}:256m", dir.path().join("shared").display()))
+            .arg(format!("{}:256m,block=512", dir.path().join("shared").display()))
             .args(["--nqn", &Self::nqn(port), "--listen", &format!("127.0.0.1:{port}")])
             .stdout(Stdio::piped())
             .spawn()
             .expect("it starts");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let mut said = lines.map_while(Result::ok);
-        assert!(said.any(|line| line.contains("nvme connect")), "it has ended");
+        assert!(said.by_ref().any(|line| line.contains("nvme connect")), "it has ended");
+        // What it says later has to go somewhere.
+        thread::spawn(move || said.for_each(drop));
         child
     }
 

@@ -3,7 +3,8 @@
 use super::random::Random;
 use crate::drive::Drive;
 use crate::event::Event;
-use crate::queue::{Done, Read, ReadQueue, no_such_drive};
+use crate::queue::{ReadQueue, no_such_drive};
+use crate::read::{Done, Read};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

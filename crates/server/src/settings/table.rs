@@ -116,7 +116,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("k", "lock-memory", "", "", "lock all memory", Cache, Set(|s, _| set(&mut s.lock_memory, true))),
     flag("L", "enable-largepages", "", "", "huge pages for records in DRAM that are the process's own, not the state's", Cache, Set(|s, _| set(&mut s.huge_pages, true))),
 
-    flag("", "tier", "KIND:PLACE[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE as probed; ,below: under others", Tiers, Set(tier)),
+    flag("", "tier", "KIND:PLACE[:SIZE]", "none", "a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE; ,below: under others", Tiers, Set(tier)),
     flag("", "state", "DIR", "/dev/shm", "where the file lies that makes a crash come back warm: a folder on a tmpfs", Tiers, Set(state_dir)),
     flag("", "roster", "FILE", "", "keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set", Tiers, Set(roster)),
     flag("", "tier-wait", "SECONDS", "10", "how long a start waits for a tier that is not there, before it goes on without", Tiers, Set(tier_wait)),
