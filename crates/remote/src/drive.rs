@@ -40,8 +40,8 @@ pub struct Options {
 
 /// A namespace behind NVMe/TCP. A thread of its own keeps it connected.
 ///
-/// A session that is lost fails reads and writes at once ([`terrace_device::is_unanswered`]), and another one is made as
-/// soon as the target answers. A write that was acknowledged is durable on the target. One that was not may land until
+/// A session that is lost fails the reads of workers at once ([`terrace_device::is_unanswered`]); other transfers are made
+/// again over the next one, which the target has some seconds for once transfers have a deadline. A write that was acknowledged is durable on the target. One that was not may land until
 /// its controller is surely gone, see [`Drive::fence`]; nothing is written before that.
 pub struct RemoteDrive {
     shared: Arc<Shared>,
@@ -114,11 +114,12 @@ impl RemoteDrive {
         direction: Direction,
         mut make: impl FnMut(&Session) -> Vec<Job<'d>>,
     ) -> io::Result<Vec<io::Result<()>>> {
+        let end = self.shared.end();
         loop {
-            let session = self.shared.await_session()?;
+            let session = self.shared.await_session(end)?;
             let is_write = direction == Direction::Write;
             if is_write {
-                self.await_fence(&session)?;
+                self.await_fence(&session, end)?;
             }
             let mut jobs = make(&session);
             let ran = session.run(&mut jobs, is_write);
@@ -129,9 +130,6 @@ impl RemoteDrive {
             match results {
                 Ok(results) => return Ok(results),
                 Err(_) => self.shared.ring(),
-            }
-            if self.shared.is_timed() {
-                return Err(unanswered());
             }
         }
     }
@@ -161,13 +159,13 @@ impl RemoteDrive {
         }
     }
 
-    /// Waits until writes of the session before this one can't land any more; fails at once if transfers have a deadline.
-    fn await_fence(&self, session: &Session) -> io::Result<()> {
+    /// Waits until writes of the session before this one can't land any more, no longer than to `end`.
+    fn await_fence(&self, session: &Session, end: Option<Instant>) -> io::Result<()> {
         while let Some(until) = *lock(&session.writes_from) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 *lock(&session.writes_from) = None;
-            } else if self.shared.is_timed() {
+            } else if end.is_some_and(|end| until >= end) {
                 return Err(unanswered());
             } else {
                 std::thread::sleep(left.min(Duration::from_millis(250)));
@@ -195,8 +193,9 @@ impl RemoteDrive {
         parts: &mut [Part<'_>],
         counts: &mut Vec<usize>,
     ) -> io::Result<Vec<io::Result<()>>> {
+        let end = self.shared.end();
         loop {
-            let session = self.shared.await_session()?;
+            let session = self.shared.await_session(end)?;
             let most = session.controller.transfer_bytes_max() as usize;
             counts.clear();
             let mut jobs = Vec::new();
@@ -218,9 +217,6 @@ impl RemoteDrive {
             match results {
                 Ok(results) => return Ok(results),
                 Err(_) => self.shared.ring(),
-            }
-            if self.shared.is_timed() {
-                return Err(unanswered());
             }
         }
     }
@@ -302,7 +298,7 @@ impl Drive for RemoteDrive {
 
     fn fence(&self) -> io::Result<()> {
         let session = self.shared.session()?;
-        self.await_fence(&session)
+        self.await_fence(&session, Some(Instant::now()))
     }
 
     fn close(&self) {
@@ -322,6 +318,8 @@ impl Drive for RemoteDrive {
             State::Down(since) if since.elapsed() < LOSS => {
                 since.elapsed().max(Duration::from_millis(1))
             }
+            // The keeper has not heard of it yet.
+            State::Up(session) if session.is_over() => Duration::from_millis(1),
             State::Up(session)
                 if lock(&session.writes_from).is_some_and(|t| t > Instant::now()) =>
             {

@@ -121,7 +121,10 @@ impl WorkerReads {
             return;
         }
         match self.asked.as_ref().map(|asked| asked.take()) {
-            None if self.asks_from.is_some_and(|from| Instant::now() < from) => {}
+            // Nothing would wake what waits for the next time.
+            None if self.asks_from.is_some_and(|from| Instant::now() < from) => {
+                self.fail_all(&unanswered);
+            }
             None => {
                 let answer = Mailbox::new(self.waker.clone());
                 self.shared.ask(Request { depth: self.depth, answer: Arc::clone(&answer) });

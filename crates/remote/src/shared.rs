@@ -16,6 +16,11 @@ use terrace_device::{Direction, Geometry, Monitor, Waker, unanswered};
 /// kernel's `ctrl_loss_tmo`.
 pub(crate) const LOSS: Duration = Duration::from_secs(600);
 
+/// How long a transfer with a deadline is tried again over other sessions: a segment that is not written is lost, and most
+/// connections that break are back within a second. Less than the deadline.
+const RETRIES: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_secs(1);
+
 /// Whether the drive can be used.
 #[derive(Clone)]
 pub(crate) enum State {
@@ -140,18 +145,28 @@ impl Shared {
         }
     }
 
-    /// The session, which is waited for unless transfers have a deadline.
-    pub(crate) fn await_session(&self) -> io::Result<Arc<Session>> {
+    /// How long a transfer that begins now may wait for sessions; `None` for as long as it takes.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        self.is_timed().then(|| Instant::now() + RETRIES)
+    }
+
+    /// The session, which is waited for, no longer than to `end`.
+    pub(crate) fn await_session(&self, end: Option<Instant>) -> io::Result<Arc<Session>> {
         let mut state = lock(&self.state);
         loop {
             match &*state {
                 State::Up(session) if !session.is_over() => return Ok(Arc::clone(session)),
                 State::Gone(why) => return Err(gone(why)),
                 State::Down(since) if since.elapsed() >= LOSS => return Err(down(*since)),
-                _ if self.is_timed() || self.is_closing() => return Err(unanswered()),
+                _ if self.is_closing() => return Err(unanswered()),
                 _ => {}
             }
-            let waited = self.changed.wait_timeout(state, Duration::from_secs(1));
+            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(unanswered());
+            }
+            let nap = left.map_or(NAP, |left| left.min(NAP));
+            let waited = self.changed.wait_timeout(state, nap);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

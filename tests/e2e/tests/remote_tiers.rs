@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use terrace_e2e::{
     Client, Server, count_right, fill, free_port, is_terrace, program, skip, wait_until,
@@ -87,11 +88,18 @@ fn health(client: &mut Client, tier: usize) -> String {
     client.stats("tiers")[&format!("tier:{tier}:health")].clone()
 }
 
-/// How many are there, once recovery and reconnection are over.
-fn all_are_back(client: &mut Client) {
-    wait_until("all records", || {
-        (count_right(client, "key", RECORDS, BYTES) == RECORDS).then_some(())
-    });
+/// All are there, once recovery and reconnection are over.
+fn all_are_back(server: &Server, client: &mut Client) {
+    let (mut right, end) = (0, Instant::now() + Duration::from_secs(60));
+    while right < RECORDS {
+        assert!(
+            Instant::now() < end,
+            "{right} of {RECORDS} are right: {} {:#?}",
+            server.output(),
+            client.stats("tiers")
+        );
+        right = count_right(client, "key", RECORDS, BYTES);
+    }
 }
 
 #[test]
@@ -107,15 +115,15 @@ fn records_outlive_crashes_of_the_server_and_of_the_target() {
         let mut client = server.client();
         fill(&mut client, "key", RECORDS, BYTES);
         assert!(client.stat("tiers", "tier:0:records") > 30_000, "they are on the target");
-        all_are_back(&mut client);
+        all_are_back(&server, &mut client);
         server.kill();
         let server = start(&flags, &dir);
-        all_are_back(&mut server.client());
+        all_are_back(&server, &mut server.client());
         target.restart();
-        all_are_back(&mut server.client());
+        all_are_back(&server, &mut server.client());
         assert_eq!(server.stop(), Some(0));
         let server = start(&flags, &dir);
-        all_are_back(&mut server.client());
+        all_are_back(&server, &mut server.client());
         target.signal("TERM");
         let mut client = server.client();
         wait_until("it learns", || (health(&mut client, 0) == "unresponsive").then_some(()));
@@ -148,7 +156,7 @@ fn stalled_target_costs_its_records_alone_and_for_as_long() {
         server.output_with("lost the connection").contains("lost the connection").then_some(())
     });
     target.signal("CONT");
-    all_are_back(&mut client);
+    all_are_back(&server, &mut client);
     wait_until("working again", || (health(&mut client, 1) == "working").then_some(()));
 }
 
@@ -181,10 +189,10 @@ fn remote_tier_is_added_to_a_running_server_and_removed_again() {
         let mut client = server.client();
         fill(&mut client, "key", RECORDS, BYTES);
         assert!(client.stat("tiers", "tier:1:records") > 5000);
-        all_are_back(&mut client);
+        all_are_back(&server, &mut client);
         tiers(&["drain", "1", "--wait"]);
         tiers(&["remove", "1"]);
-        all_are_back(&mut client);
+        all_are_back(&server, &mut client);
         // The target has it free for another server.
         let other = Arc::new(TempDir::new().expect("a folder"));
         let second = start(&format!("-m 24 --tier {}", target.tier()), &other);
