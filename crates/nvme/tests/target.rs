@@ -147,6 +147,34 @@ fn write_is_checked_again_when_its_data_are_there() {
     assert!(world.executed.is_empty());
 }
 
+/// Linux sends 256 ranges with every Dataset Management, of which the command counts those that it means, and two keys
+/// with a Release.
+#[test]
+fn data_beyond_what_a_command_needs_are_ignored() {
+    for in_capsule_bytes_max in [1024, 8192] {
+        let mut random = Random::new(10);
+        let limits = Limits { in_capsule_bytes_max, ..Limits::default() };
+        let mut world = World::new(export(limits));
+        let setting = Setting { limits, ..Setting::default() };
+        let mut one = Session::open(login(1), &setting, &mut random, &mut world);
+        let meant = Blocks { lba: 4, count: 4 };
+        let mut ranges = nvm::write_ranges(&[meant]).to_vec();
+        ranges.resize(nvm::RANGES_MAX * nvm::RANGE_BYTES, 0xff);
+        let status = one.io.status(nvm::deallocate(1, 1), ranges, &mut random, &mut world);
+        assert_eq!(status, Status::SUCCESS);
+        let deallocate = Operation::Deallocate { nsid: 1, ranges: [meant].into() };
+        assert_eq!(world.executed, [deallocate]);
+
+        register(&mut one, 11, &mut random, &mut world);
+        acquire(&mut one, AcquireAction::Acquire, (11, 0), &mut random, &mut world);
+        let release = reservation::release(1, ReleaseAction::Release, EXCLUSIVE);
+        let keys = reservation::keys(11, 0).to_vec();
+        assert_eq!(one.io.status(release, keys, &mut random, &mut world), Status::SUCCESS);
+        let short = one.io.status(release, vec![0; 4], &mut random, &mut world);
+        assert!(short.is(Status::DATA_SGL_LENGTH_INVALID));
+    }
+}
+
 #[test]
 fn reset_is_over_when_the_writes_are() {
     for (value, before, after) in [

@@ -81,8 +81,9 @@ pub(super) fn plan(
     let nsid = command.nsid();
     let namespace = subsystem.namespace(nsid).ok_or(Status::INVALID_NAMESPACE)?;
     let opcode = command.opcode();
+    // More than that is ignored: Linux sends 256 ranges with every Dataset Management, and two keys with a Release.
     let own = |needed: u32| {
-        if bytes == needed { Ok(Plan::Own) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
+        if bytes >= needed { Ok(Plan::Own) } else { Err(Status::DATA_SGL_LENGTH_INVALID) }
     };
     let is_data_command = matches!(
         opcode,
@@ -227,7 +228,7 @@ fn deallocate(
     if !nvm::is_deallocate(command) {
         return Ok(Executed::Done(None));
     }
-    let ranges: Box<[Blocks]> = nvm::read_ranges(data).collect();
+    let ranges: Box<[Blocks]> = nvm::read_ranges(data).take(nvm::ranges_of(command)).collect();
     if ranges.iter().any(|range| !range.fit(namespace.blocks)) {
         return Err(Status::LBA_OUT_OF_RANGE);
     }
