@@ -257,3 +257,13 @@ fn set_up_learns_what_the_subsystem_says() {
     assert_eq!(namespace.ids.nguid, Some([1; 16]));
     assert_eq!(session.io.connection.queue(), Some((1, controller.info.controller_id)));
 }
+
+/// Linux' target states no limit, and refuses more than 4 MiB.
+#[test]
+fn transfers_without_a_stated_limit_have_one_all_the_same() {
+    let (limits, connection) = linux();
+    let setting = Setting { limits, connection, ..Setting::default() };
+    let (mut random, mut world) = (Random::new(1), World::new(export(limits)));
+    let session = Session::open(login(1), &setting, &mut random, &mut world);
+    assert_eq!(session.controller.transfer_bytes_max(), 4 << 20);
+}

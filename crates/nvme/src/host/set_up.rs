@@ -15,6 +15,9 @@ use crate::command::nvm::BLOCKS_MAX;
 use crate::command::{Command, NSID_ALL, Status};
 use crate::pdu::{ADMIN_CAPSULE_DATA_BYTES, Digests};
 
+/// Most bytes of a transfer for a controller that states no limit.
+const UNSTATED_TRANSFER_BYTES_MAX: u32 = 4 << 20;
+
 /// The host that connects, and the subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
@@ -94,11 +97,13 @@ pub struct Namespace {
 
 impl Controller {
     /// Largest transfer of a command, in bytes: a multiple of 4096, and at most [`BLOCKS_MAX`] blocks of the namespace.
+    /// It is at most 4 MiB where the controller states no limit: Linux' target (6.1) states none, and refuses more.
     #[must_use]
     pub fn transfer_bytes_max(&self) -> u32 {
         let limit = self.info.transfer_bytes_max(self.capabilities.page_shift_min);
         let block_bytes = self.namespace.map_or(512, |namespace| namespace.info.block_bytes());
-        limit.unwrap_or(u32::MAX).min(BLOCKS_MAX.saturating_mul(block_bytes)) & !4095
+        let limit = limit.unwrap_or(UNSTATED_TRANSFER_BYTES_MAX);
+        limit.min(BLOCKS_MAX.saturating_mul(block_bytes)) & !4095
     }
 
     /// An I/O queue of `entries` entries, or as many as the controller has.
