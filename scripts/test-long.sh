@@ -56,4 +56,6 @@ suite upgrade 300 env TERRACE_E2E_NEXT_FORMAT="$(realpath "${CARGO_TARGET_DIR:-t
 # static binary.
 suite packages 900 env TERRACE_PACKAGES_BINARY="$([ ! -x "$guided" ] || echo "$guided")" tests/packages/run
 suite image 600 tests/image/run
+# Linux' NVMe/TCP target and initiator in emulated guests; all of it is part of `make test-weekly`.
+suite guest 600 env TERRACE_GUEST_BINARY="$([ ! -x "$guided" ] || echo "$guided")" tests/guest/run --fast
 summary test-long

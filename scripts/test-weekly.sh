@@ -38,4 +38,6 @@ suite terrace-e2e 3600 scripts/run-tests --release terrace-e2e --test mixed_load
 suite arm64 3600 scripts/arm64.sh
 suite packages 1800 env TERRACE_PACKAGES_SBOM=1 tests/packages/run
 suite image 1800 tests/image/run --all
+# Linux' NVMe/TCP target and initiator in emulated guests.
+suite guest 3600 tests/guest/run
 summary test-weekly
