@@ -40,7 +40,7 @@ complete -c terrace -n "__fish_terrace_needs_command" -l sasl-passwords -d 'the 
 complete -c terrace -n "__fish_terrace_needs_command" -s m -l memory-limit -d 'DRAM for all that grows with data: megabytes, a suffix (4g), or auto: a share of what there is [64]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -s I -l max-item-size -d 'the longest value, 1k to 1g; an eighth of -m, or of all tiers, at most [1m]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -s t -l threads -d 'worker threads, 1 to 256 [4]' -r
-complete -c terrace -n "__fish_terrace_needs_command" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE as probed; ,below: under others [none]' -r
+complete -c terrace -n "__fish_terrace_needs_command" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE; ,below: under others [none]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l state -d 'where the file lies that makes a crash come back warm: a folder on a tmpfs [/dev/shm]' -r -f -a "(__fish_complete_directories)"
 complete -c terrace -n "__fish_terrace_needs_command" -l roster -d 'keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set' -r -F
 complete -c terrace -n "__fish_terrace_needs_command" -l tier-wait -d 'how long a start waits for a tier that is not there, before it goes on without [10]' -r
@@ -127,7 +127,7 @@ complete -c terrace -n "__fish_terrace_using_subcommand serve" -l sasl-passwords
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s m -l memory-limit -d 'DRAM for all that grows with data: megabytes, a suffix (4g), or auto: a share of what there is [64]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s I -l max-item-size -d 'the longest value, 1k to 1g; an eighth of -m, or of all tiers, at most [1m]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -s t -l threads -d 'worker threads, 1 to 256 [4]' -r
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE as probed; ,below: under others [none]' -r
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier -d 'a drive, repeatable: ssd:/data/cache:512g, nvme-tcp:HOST/NQN; ,profile=FILE; ,below: under others [none]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l state -d 'where the file lies that makes a crash come back warm: a folder on a tmpfs [/dev/shm]' -r -f -a "(__fish_complete_directories)"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l roster -d 'keeps which tiers belong together; by itself $STATE_DIRECTORY/roster, where that is set' -r -F
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l tier-wait -d 'how long a start waits for a tier that is not there, before it goes on without [10]' -r
