@@ -1,7 +1,6 @@
 """Remote drives over NVMe/TCP: this machine is target and host at the same time, with the drive below both."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ import threading
 import time
 
 from measure.examples import build_examples
-from measure.figure import Figure, alternate, at_least, at_most, median, say, take_turns
+from measure.figure import Figure, alternate, at_least, at_most, median, say
 from measure.keys import KEY_BYTES, key_of
 from measure.load import load, sized
 from measure.loop_drives import LoopDrive

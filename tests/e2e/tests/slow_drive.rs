@@ -14,6 +14,8 @@ use terrace_e2e::{
 
 /// Of records on the drive, at four reads a second: they take two seconds.
 const GETS: usize = 8;
+/// So many that a drive of four reads a second answers before they are given up.
+const FEW: usize = 2;
 /// What the server waits for a drive at most, and what a busy machine takes besides.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BESIDES: Duration = Duration::from_secs(10);
@@ -104,16 +106,16 @@ fn what_is_in_dram_does_not_wait_for_a_drive_that_hardly_answers() {
     let (_server, mut client) = drive.server();
     assert!(client.set("hot", b"here"));
     drive.limit("read_iops", 4).expect("a limit");
-    let from_drive: String = (0..GETS).map(|at| format!("get r{}\r\n", at * 100)).collect();
+    let from_drive: String = (0..FEW).map(|at| format!("get r{}\r\n", at * 100)).collect();
     let start = Instant::now();
     client.send(format!("get hot\r\n{from_drive}get hot\r\n"));
     assert_eq!(client.read_get("hot").as_deref(), Some(&b"here"[..]));
     let first = start.elapsed();
-    for at in 0..GETS {
+    for at in 0..FEW {
         assert!(client.read_get(&format!("r{}", at * 100)).is_some(), "{at}");
     }
     let last = start.elapsed();
-    assert!(last.as_secs_f64() > 0.5, "the drive answered as fast as others: {last:?}");
+    assert!(last.as_secs_f64() > 0.2, "the drive answered as fast as others: {last:?}");
     assert!(first < last / 4, "the first answer took {first:?} of {last:?}");
 }
 
@@ -139,7 +141,7 @@ fn a_drive_that_answers_nothing_costs_misses_until_it_does() {
     let took = start.elapsed();
     assert!(took < PATIENCE + BESIDES, "the misses took {took:?}");
     server.output_with("unresponsive: no answer for ");
-    // Now it is known: only one in a second is kept waiting.
+    // Now it is known: only one in a tick is kept waiting.
     let start = Instant::now();
     client.send("get r150\r\n");
     other.send((0..100).map(|at| format!("get r{}\r\n", 200 + at)).collect::<String>());
