@@ -112,7 +112,10 @@ fn records_outlive_crashes_of_the_server_and_of_the_target() {
     for engine in ["auto", "pool"] {
         let dir = Arc::new(TempDir::new().expect("a folder"));
         let mut target = Target::new(&dir);
-        let flags = format!("-m 24 -t 2 --io-engine {engine} --state DIR --tier {}", target.tier());
+        let flags = format!(
+            "-m 24 -t 2 --io-engine {engine} --stop-timeout 5 --state DIR --tier {}",
+            target.tier()
+        );
         let server = start(&flags, &dir);
         let mut client = server.client();
         fill(&mut client, "key", RECORDS, BYTES);
