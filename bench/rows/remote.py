@@ -216,7 +216,6 @@ def fails(quick):
             at_most(f"{what}: longest wait for one of its own records, s", most("own_longest"), 1.0, "{:.2f}", own),
             at_most(f"{what}: wrong values", most("wrong"), 0, "{:,}"),
             at_most(f"{what}: records missed once it is back", most("missed_after"), 0, "{:,}"),
-            at_most(f"{what}: seconds until its records are hits again", most("back_after"), 600, "{:.1f}"),
         ]
     return figures
 
@@ -265,8 +264,6 @@ def _fail(restarts):
                     during = gets(STALL_SECONDS + 10)
                     for timer in timers:
                         timer.join()
-                    back = begin + STALL_SECONDS
-                    hits = [a.at for a in reader.answers if a.kind == "hit" and a.at > back]
             rest = load(server, "verify", may_be_wrong=True, records=FAIL_RECORDS, connections=8, depth=8, **RECORD)
             asked = reader.since(begin)
             longest = max(asked, key=lambda answer: answer.seconds)
@@ -286,7 +283,6 @@ def _fail(restarts):
         "wrong": before["wrong"] + during["wrong"] + rest["wrong"]
         + sum(answer.kind == "wrong" for answer in reader.answers),
         "missed_after": rest["misses"],
-        "back_after": (hits[0] - back) if hits else 3600,
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How long the background waits for a transfer. A drive that has one under way for longer is unresponsive.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a request waits for a read, at most: a cache that misses is of more use than one that waits.
-pub const READ_DEADLINE: Duration = Duration::from_secs(1);
+pub const READ_DEADLINE: Duration = Duration::from_millis(900);
 
 /// Bytes from which on a write is large: it shows how fast a drive writes.
 const LARGE: usize = 64 << 10;

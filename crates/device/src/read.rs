@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 /// How often a queue is told the time while it has reads, see [`crate::ReadQueue::give_up_late`].
-pub const TICK: Duration = Duration::from_millis(250);
+pub const TICK: Duration = Duration::from_millis(225);
 /// A read is submitted up to a tick before it is first asked for how long it has waited.
 const TICKS_MAX: u32 = (READ_DEADLINE.as_millis() / TICK.as_millis()) as u32 - 1;
 

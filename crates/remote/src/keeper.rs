@@ -179,12 +179,11 @@ impl Keeper {
     }
 }
 
-/// Until when writes of an association that ended may land: never, if all were confirmed or the controller is shut down.
+/// Until when writes of an association that ended may land; `None` if all were confirmed. The target gives a controller up
+/// that it has not heard of for the keep-alive timeout. One that says that it is shut down says nothing of writes that it has
+/// begun: Linux answers without waiting for them.
 fn fence(mut association: Association, session: &Session) -> Option<Instant> {
-    let last = session.unconfirmed()?;
-    if association.admin.shut_down(&admin::within(FAREWELL)).is_ok() {
-        return None;
-    }
-    // The target gives a controller up that it has not heard of for the keep-alive timeout.
-    Some(last + 2 * KEEP_ALIVE)
+    // So that it need not keep the controller for as long.
+    let _ = association.admin.shut_down(&admin::within(FAREWELL));
+    Some(session.unconfirmed()? + 2 * KEEP_ALIVE)
 }
