@@ -14,6 +14,9 @@ use terrace_device::{
 use terrace_nvme::command::nvm::{self, Blocks};
 use terrace_nvme::host::{Event, Outcome};
 
+/// Reads that are sent without waiting for the flush: the target begins with these while the worker prepares the next. Each
+/// time costs a system call.
+const BATCH: usize = 4;
 /// Before a worker asks again for a queue that it did not get.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -277,6 +280,9 @@ impl OwnReads for WorkerReads {
         let (waited, is_given_up) = (Waited::default(), false);
         let job = Job { read, submitted: 0, commands: 0, error: None, waited, is_given_up };
         self.waiting.push_back(self.jobs.add(job));
+        if self.waiting.len() >= BATCH {
+            self.pump();
+        }
     }
 
     fn flush(&mut self) {
