@@ -1,9 +1,11 @@
 """Runs `terrace-load` against a server."""
 
+import contextlib
 import itertools
 import json
 import os
 import subprocess
+import tempfile
 
 from .server import ROOT
 
@@ -35,6 +37,15 @@ def load(server, workload, cpus=None, may_be_wrong=False, **options):
     if report["wrong"] and not may_be_wrong:
         raise RuntimeError(f"{server.name}: {report['wrong']} wrong: {report['examples']}")
     return report
+
+
+@contextlib.contextmanager
+def listed(numbers):
+    """A file with these numbers, for `terrace-load --among`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".numbers") as file:
+        file.write("\n".join(map(str, numbers)) + "\n")
+        file.flush()
+        yield file.name
 
 
 def load_held(server, workload, **options):

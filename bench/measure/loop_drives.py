@@ -24,6 +24,17 @@ def available():
     )
 
 
+def records_in(path):
+    """The numbers of the records of `terrace-load` whose keys lie in a file."""
+    found = set()
+    with open(path, "rb") as file:
+        rest = b""
+        while part := file.read(16 << 20):
+            found.update(KEY.findall(rest + part))
+            rest = part[1 - KEY_BYTES :]
+    return sorted(map(number_of, found))
+
+
 class LoopDrive:
     """A loop device of so many bytes over a file in `folder`, past the page cache.
 
@@ -68,14 +79,7 @@ class LoopDrive:
         return f"{os.major(number)}:{os.minor(number)}"
 
     def records(self):
-        """The numbers of the records of `terrace-load` whose keys lie here."""
-        found = set()
-        with open(self.file, "rb") as file:
-            rest = b""
-            while part := file.read(16 << 20):
-                found.update(KEY.findall(rest + part))
-                rest = part[1 - KEY_BYTES :]
-        return sorted(map(number_of, found))
+        return records_in(self.file)
 
     def fail(self):
         """All reads and writes are errors from now on; only of one that can."""

@@ -1,6 +1,5 @@
 """Several drives of which one fails, is drained or is slower than the others; on loop devices, as root."""
 
-import contextlib
 import json
 import socket
 import tempfile
@@ -11,7 +10,7 @@ import urllib.request
 from measure import loop_drives
 from measure.figure import Figure, at_least, at_most, median, percentile, say
 from measure.keys import KEY_BYTES, key_of
-from measure.load import load
+from measure.load import listed, load
 from measure.loop_drives import Drives
 from measure.server import terrace
 from measure.side_load import Filler, Reader, Writer
@@ -96,7 +95,7 @@ def _fail(fault, seconds):
         own, others = _filled(server, drives, FAIL_RECORDS)
         keys = [key_of(number) for number in own[:: max(1, len(own) // OWN_KEYS)]]
         with (
-            _listed(others) as path,
+            listed(others) as path,
             Reader(server, keys) as reader,
             Writer(server) as writer,
             Filler(server) as filler,
@@ -169,15 +168,6 @@ def _filled(server, drives, records):
     on = [drive.records() for drive in drives.drives]
     say(f"records on each drive: {', '.join(f'{len(numbers):,}' for numbers in on)}")
     return on[0], [number for numbers in on[1:] for number in numbers]
-
-
-@contextlib.contextmanager
-def _listed(numbers):
-    """A file with these numbers, for `terrace-load --among`."""
-    with tempfile.NamedTemporaryFile("w", suffix=".numbers") as file:
-        file.write("\n".join(map(str, numbers)) + "\n")
-        file.flush()
-        yield file.name
 
 
 # One of three is drained: so much of all holds records, so that the other two have room for them.
@@ -316,7 +306,7 @@ def _slow_from_the_start(quick):
             stats = server.stats("tiers")
             stored = [stats[f"tier:{at}:stored_payload_bytes"] for at in range(len(of))]
             on = [drive.records() for drive in drives.drives]
-            with _listed([number for numbers in on for number in numbers]) as path:
+            with listed([number for numbers in on for number in numbers]) as path:
                 gets = load(
                     server, "get", cpus=LOAD_CPU, may_be_wrong=True, among=path, seconds=seconds, connections=64,
                     depth=16, window=0, **RECORD,
@@ -349,7 +339,7 @@ def _slow_later(quick):
             for at in range(4):
                 drives.limit(at, **FAST)
             keys = [key_of(number) for number in own[:: max(1, len(own) // OWN_KEYS)]]
-            with _listed(others) as path, Reader(server, keys) as reader:
+            with listed(others) as path, Reader(server, keys) as reader:
                 gets = lambda: load(
                     server, "get", cpus=LOAD_CPU, among=path, seconds=seconds, connections=64, depth=8, window=0,
                     **RECORD,

@@ -12,8 +12,8 @@ import time
 from measure.examples import build_examples
 from measure.figure import Figure, alternate, at_least, at_most, median, say
 from measure.keys import KEY_BYTES, key_of
-from measure.load import load, sized
-from measure.loop_drives import LoopDrive
+from measure.load import listed, load, sized
+from measure.loop_drives import records_in
 from measure.remote import Export, fill, folder, reads
 from measure.server import terrace
 from measure.side_load import Reader
@@ -220,13 +220,6 @@ def fails(quick):
     return figures
 
 
-class _Plain(LoopDrive):
-    """A file, without a device."""
-
-    def __init__(self, path):
-        self.file = path
-
-
 def _fail(restarts):
     with folder() as at:
         shared = os.path.join(at, "shared")
@@ -241,15 +234,13 @@ def _fail(restarts):
             load(server, "fill", cpus={1}, records=FAIL_RECORDS, batch=True, connections=8, depth=32, **RECORD)
             server.settle()
             drives = [shared, os.path.join(server.dir, "a"), os.path.join(server.dir, "b")]
-            on = [_Plain(path).records() for path in drives]
+            on = [records_in(path) for path in drives]
             say(f"records on each drive: {', '.join(f'{len(numbers):,}' for numbers in on)}")
             own, others = on[0], [number for numbers in on[1:] for number in numbers]
             keys = [key_of(number) for number in own[:: max(1, len(own) // 10_000)]]
-            with tempfile.NamedTemporaryFile("w", suffix=".numbers") as listed:
-                listed.write("\n".join(map(str, others)) + "\n")
-                listed.flush()
+            with listed(others) as path:
                 gets = lambda seconds: load(
-                    server, "get", cpus={1}, may_be_wrong=True, among=listed.name, rate=FAIL_RATE, seconds=seconds,
+                    server, "get", cpus={1}, may_be_wrong=True, among=path, rate=FAIL_RATE, seconds=seconds,
                     connections=64, depth=1, window=0, **RECORD,
                 )  # fmt: skip
                 with Reader(server, keys) as reader:

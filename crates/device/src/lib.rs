@@ -39,6 +39,7 @@ pub use deadline::DeadlineDrive;
 pub use depth::Depth;
 pub use drive::{Drive, Geometry, Part, Reads};
 pub use error::OpenError;
+pub use event::Event;
 pub use failure::{ErrorClass, ErrorCounts, is_unanswered, unanswered};
 pub use file::FileDevice;
 pub use health::{DEADLINE, Direction, Health, Monitor, READ_DEADLINE};

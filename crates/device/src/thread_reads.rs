@@ -2,7 +2,6 @@
 
 use crate::buffer::AlignedBuf;
 use crate::event::Event;
-
 use crate::pool::Finished;
 use crate::read::{Done, Late, Waited};
 use std::sync::Arc;

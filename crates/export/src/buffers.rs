@@ -1,9 +1,8 @@
 //! Buffers of commands, from one pool for all connections that is bounded in bytes.
 
-use crate::wake::Event;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use terrace_device::AlignedBuf;
+use terrace_device::{AlignedBuf, Event};
 
 /// Bytes of the smallest buffer.
 const SMALLEST: usize = 4096;
@@ -11,9 +10,9 @@ const SMALLEST: usize = 4096;
 const CLASSES: usize = 7;
 /// Bytes of the largest buffer, and so of the largest transfer.
 pub(crate) const LARGEST: usize = SMALLEST << (CLASSES - 1);
-/// One part in so many is for data in capsules alone.
+/// One part of the pool in this number is for data in capsules alone.
 const RESERVED: usize = 8;
-/// A connection that has a buffer gets another one while it has no more than one part in so many of what is left. So
+/// A connection that has a buffer gets another one while it has at most one part in this number of what is left. So
 /// connections that keep their buffers leave something to every other one, however many they are.
 const SHARE: usize = 16;
 
@@ -260,7 +259,7 @@ mod tests {
         let mut all = fill(&pool, LARGEST, Use::Capsule);
         pool.events[0].clear();
         drop(all.pop());
-        assert!(pool.events[0].is_signalled());
+        assert!(pool.events[0].clear());
         assert!(!pool.is_short());
         assert!(pool.take(LARGEST, Use::Capsule, 0).is_some());
     }

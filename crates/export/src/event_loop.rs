@@ -323,7 +323,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts connections, which go to all loops by turns.
+    /// Accepts connections, which go to all loops in turn.
     fn accept(&mut self, number: usize) {
         let shared = Arc::clone(&self.turn.shared);
         while let Some(listener) = self.listeners.get(number) {

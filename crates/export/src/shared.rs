@@ -7,11 +7,12 @@ use crate::buffers::Pool;
 use crate::counters::LinkCounters;
 use crate::medium::Medium;
 use crate::note::Log;
-use crate::wake::{Event, Inbox};
+use crate::wake::Inbox;
 use crate::writers::{Finished, Writers};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use terrace_device::Event;
 use terrace_nvme::controller::Target;
 use terrace_nvme::pdu::FatalStatus;
 

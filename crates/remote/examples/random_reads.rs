@@ -1,4 +1,4 @@
-//! Random reads of 4 KiB from a file or a remote drive, always so many at once, and what they cost this process.
+//! Random reads of 4 KiB from a file or a remote drive, always as many at once, and what they cost this process.
 //!
 //! `random_reads PLACE BYTES AT_ONCE SECONDS`: of the first BYTES of PLACE, a file or `nvme-tcp:HOST[:PORT]/NQN[/NSID]`. Prints
 //! as JSON reads per second, latencies, and processor time per read.

@@ -41,8 +41,9 @@ pub struct Options {
 /// A namespace behind NVMe/TCP. A thread of its own keeps it connected.
 ///
 /// A session that is lost fails the reads of workers at once ([`terrace_device::is_unanswered`]); other transfers are made
-/// again over the next one, which the target has some seconds for once transfers have a deadline. A write that was acknowledged is durable on the target. One that was not may land until
-/// its controller is surely gone, see [`Drive::fence`]; nothing is written before that.
+/// again over the next one, which the target has some seconds for once transfers have a deadline. A write that was
+/// acknowledged is durable on the target. One that was not may land until its controller is surely gone, see
+/// [`Drive::fence`]; nothing is written before that.
 pub struct RemoteDrive {
     shared: Arc<Shared>,
     head: Arc<Head>,
@@ -108,30 +109,34 @@ impl RemoteDrive {
         &self.notes
     }
 
-    /// Carries out jobs, made anew by `make` for each session that is tried, and gives `take` how each went.
-    fn run<'d>(
+    /// Calls `step` with one session after the other, until one lasts.
+    fn over_sessions<T>(
         &self,
-        direction: Direction,
-        mut make: impl FnMut(&Session) -> Vec<Job<'d>>,
-    ) -> io::Result<Vec<io::Result<()>>> {
+        is_write: bool,
+        mut step: impl FnMut(&Session) -> io::Result<T>,
+    ) -> io::Result<T> {
         let end = self.shared.end();
         loop {
             let session = self.shared.await_session(end)?;
-            let is_write = direction == Direction::Write;
             if is_write {
                 self.await_fence(&session, end)?;
             }
-            let mut jobs = make(&session);
-            let ran = session.run(&mut jobs, is_write);
-            let results = ran.and_then(|()| {
-                let result = |job: &Job<'_>| self.judge(&session, job, is_write);
-                jobs.iter().map(result).collect::<io::Result<Vec<_>>>()
-            });
-            match results {
-                Ok(results) => return Ok(results),
+            match step(&session) {
+                Ok(done) => return Ok(done),
                 Err(_) => self.shared.ring(),
             }
         }
+    }
+
+    /// Carries out jobs, and says how each went. An error is one of the session.
+    fn carry_out(
+        &self,
+        session: &Session,
+        jobs: &mut [Job<'_>],
+        is_write: bool,
+    ) -> io::Result<Vec<io::Result<()>>> {
+        session.run(jobs, is_write)?;
+        jobs.iter().map(|job| self.judge(session, job, is_write)).collect()
     }
 
     /// How a job went. An error of the whole is one of the session.
@@ -178,47 +183,26 @@ impl RemoteDrive {
         for part in parts.iter() {
             self.shared.geometry.check(part.offset, part.buf.len())?;
         }
-        let mut counts = Vec::new();
-        let mut results = self.run_reads(parts, &mut counts)?.into_iter();
-        for (part, count) in parts.iter_mut().zip(counts) {
-            let result = results.by_ref().take(count).collect::<io::Result<()>>();
-            part.result = self.shared.monitor.record(Direction::Read, result);
-        }
-        Ok(())
-    }
-
-    /// How the commands went that the parts are made of; `counts` gets how many each part has.
-    fn run_reads(
-        &self,
-        parts: &mut [Part<'_>],
-        counts: &mut Vec<usize>,
-    ) -> io::Result<Vec<io::Result<()>>> {
-        let end = self.shared.end();
-        loop {
-            let session = self.shared.await_session(end)?;
+        self.over_sessions(false, |session| {
             let most = session.controller.transfer_bytes_max() as usize;
-            counts.clear();
-            let mut jobs = Vec::new();
+            let (mut jobs, mut counts) = (Vec::new(), Vec::new());
             for part in parts.iter_mut() {
                 let before = jobs.len();
                 let mut at = part.offset;
                 for piece in part.buf.chunks_mut(most) {
-                    let blocks = blocks(&session, at, piece.len());
+                    let blocks = blocks(session, at, piece.len());
                     at += piece.len() as u64;
                     jobs.push(Job::receiving(nvm::read(session.namespace.nsid, blocks), piece));
                 }
                 counts.push(jobs.len() - before);
             }
-            let ran = session.run(&mut jobs, false);
-            let results = ran.and_then(|()| {
-                let result = |job: &Job<'_>| self.judge(&session, job, false);
-                jobs.iter().map(result).collect::<io::Result<Vec<_>>>()
-            });
-            match results {
-                Ok(results) => return Ok(results),
-                Err(_) => self.shared.ring(),
+            let mut results = self.carry_out(session, &mut jobs, false)?.into_iter();
+            for (part, count) in parts.iter_mut().zip(counts) {
+                let result = results.by_ref().take(count).collect::<io::Result<()>>();
+                part.result = self.shared.monitor.record(Direction::Read, result);
             }
-        }
+            Ok(())
+        })
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -229,7 +213,7 @@ impl RemoteDrive {
         }
         self.head.begin_write(offset, bytes);
         let begun = Instant::now();
-        let results = self.run(Direction::Write, |session| {
+        let results = self.over_sessions(true, |session| {
             let most = session.controller.transfer_bytes_max() as usize;
             let mut at = offset;
             let job = |piece| {
@@ -239,7 +223,8 @@ impl RemoteDrive {
                 let is_durable = session.has_volatile_cache();
                 Job::sending(nvm::write(session.namespace.nsid, blocks, is_durable), piece)
             };
-            bytes.chunks(most).map(job).collect()
+            let mut jobs: Vec<_> = bytes.chunks(most).map(job).collect();
+            self.carry_out(session, &mut jobs, true)
         })?;
         results.into_iter().collect::<io::Result<()>>()?;
         self.head.end_write(offset, bytes);

@@ -225,6 +225,9 @@ impl WorkerReads {
             Some(Failure::Namespace(status)) => {
                 job.error.get_or_insert_with(|| io::Error::other(status.to_string()));
                 self.shared.give_up(status.to_string());
+                if let Some(link) = &self.link {
+                    link.session.end(|| status.to_string());
+                }
             }
         }
         if job.commands == 0 && job.submitted as usize == job.read.buf.len() {
@@ -271,8 +274,9 @@ impl WorkerReads {
 
 impl OwnReads for WorkerReads {
     fn submit(&mut self, read: Read) {
-        // Without a session it would wait for one longer than a request does.
-        if let Err(error) = self.shared.session() {
+        // Without a session it would wait for one longer than a request does. What is connected has one: no lock is taken.
+        let is_connected = self.link.as_ref().is_some_and(|link| !link.session.is_over());
+        if !is_connected && let Err(error) = self.shared.session() {
             let result = self.shared.monitor.record(Direction::Read, Err(error));
             self.ready.push(Done { token: read.token, buf: read.buf, result });
             return self.waker.wake();

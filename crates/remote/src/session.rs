@@ -121,10 +121,6 @@ impl Session {
         *lock(&self.unconfirmed)
     }
 
-    pub(crate) fn limit<'a>(&'a self, is_over: &'a dyn Fn() -> bool) -> Limit<'a> {
-        Limit { end: None, is_over }
-    }
-
     /// Connects an I/O queue for up to `depth` commands.
     pub(crate) fn open_queue(&self, depth: u32) -> Result<Lane, ConnectError> {
         let id = lock(&self.queue_ids).pop_front();
@@ -163,7 +159,7 @@ impl Session {
             })?,
         };
         let is_over = || self.is_over();
-        let ran = lane.run(jobs, &self.limit(&is_over));
+        let ran = lane.run(jobs, &Limit { end: None, is_over: &is_over });
         match &ran {
             Ok(()) => {
                 lock(&self.lanes).free.push(lane);

@@ -4,20 +4,19 @@ use crate::address::Address;
 use crate::lock::lock;
 use crate::session::Session;
 use crate::wire::Wire;
-use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use terrace_device::{Direction, Geometry, Monitor, Waker, unanswered};
+use terrace_device::{Direction, Event, Geometry, Monitor, Waker, unanswered};
 
-/// For so long a drive that can't be reached may come back with all its records; later it counts as gone. As long as the
+/// How long a drive that can't be reached may come back with all its records; later it counts as gone. As long as the
 /// kernel's `ctrl_loss_tmo`.
 pub(crate) const LOSS: Duration = Duration::from_secs(600);
 
-/// How long a transfer with a deadline is tried again over other sessions: a segment that is not written is lost, and most
-/// connections that break are back within a second. Less than the deadline.
+/// How long a transfer with a deadline is tried again over other sessions: most connections that break are back within a
+/// second. Less than the deadline.
 const RETRIES: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_secs(1);
 
@@ -76,7 +75,7 @@ pub(crate) struct Shared {
     /// Queues that workers may still have.
     queues_left: AtomicUsize,
     /// Wakes the keeper.
-    bell: OwnedFd,
+    bell: Event,
     is_closing: AtomicBool,
     is_timed: AtomicBool,
 }
@@ -98,7 +97,7 @@ impl Shared {
             requests: Mutex::default(),
             wakers: Mutex::default(),
             queues_left,
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell: Event::new()?,
             is_closing: AtomicBool::new(false),
             is_timed: AtomicBool::new(false),
         })
@@ -200,8 +199,7 @@ impl Shared {
 
     /// Has the keeper look around.
     pub(crate) fn ring(&self) {
-        // It can only fail when it is full, and then the keeper is woken anyway.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
+        self.bell.signal();
     }
 
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
@@ -209,8 +207,7 @@ impl Shared {
     }
 
     pub(crate) fn quiet(&self) {
-        // It can only fail when it was not rung.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        self.bell.clear();
     }
 
     pub(crate) fn begin_timing(&self) {

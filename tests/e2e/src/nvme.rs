@@ -28,7 +28,7 @@ pub struct NvmeQueue {
 
 /// A host with a controller: its Admin Queue and I/O queues.
 pub struct NvmeHost {
-    /// Who it is, and what it has connected to.
+    /// Its name, and the subsystem that it has connected to.
     pub login: Login,
     /// The Admin Queue.
     pub admin: NvmeQueue,

@@ -14,7 +14,7 @@ use terrace_e2e::{
 
 /// Of records on the drive, at four reads a second: they take two seconds.
 const GETS: usize = 8;
-/// So many that a drive of four reads a second answers before they are given up.
+/// A drive of four reads a second answers this number of them before they are given up.
 const FEW: usize = 2;
 /// What the server waits for a drive at most, and what a busy machine takes besides.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -24,7 +24,7 @@ pub(crate) struct Host {
     pub(crate) controller: Controller,
 }
 
-/// Who connects: `host` tells hosts apart.
+/// The host with this number, and the subsystem that it connects to.
 fn login(host: u8, nqn: &str) -> Login {
     Login {
         host_nqn: format!(

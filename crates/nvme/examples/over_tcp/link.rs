@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use terrace_nvme::command::{Command, Status};
 use terrace_nvme::host::{self, Event, Queue, QueueConfig};
-use terrace_nvme::pdu::{IcResp, Piece, crc32c};
+use terrace_nvme::pdu::{DataRange, IcResp, Piece, crc32c};
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -153,20 +153,9 @@ impl Link {
     fn send(&mut self) -> Outcome {
         loop {
             while let Some(range) = self.queue.digest_wanted() {
-                let data = &self.data[usize::from(range.command)];
-                let digest = crc32c(&data[range.offset as usize..][..range.bytes as usize]);
-                self.queue.set_digest(digest);
+                self.queue.set_digest(crc32c(range_of(&self.data, range)));
             }
-            let mut output = Vec::new();
-            for piece in self.queue.pieces() {
-                match piece {
-                    Piece::Bytes(bytes) => output.extend_from_slice(bytes),
-                    Piece::Data(range) => {
-                        let data = &self.data[usize::from(range.command)];
-                        output.extend(&data[range.offset as usize..][..range.bytes as usize]);
-                    }
-                }
-            }
+            let output = gather(self.queue.pieces(), &self.data);
             if output.is_empty() {
                 return Ok(());
             }
@@ -187,4 +176,21 @@ impl Link {
             }
         }
     }
+}
+
+/// A range of the data of commands, which lie by their tags.
+pub(crate) fn range_of(data: &[Vec<u8>], range: DataRange) -> &[u8] {
+    &data[usize::from(range.command)][range.offset as usize..][..range.bytes as usize]
+}
+
+/// The bytes of pieces, as one.
+pub(crate) fn gather<'a>(pieces: impl Iterator<Item = Piece<'a>>, data: &[Vec<u8>]) -> Vec<u8> {
+    let mut output = Vec::new();
+    for piece in pieces {
+        output.extend_from_slice(match piece {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Data(range) => range_of(data, range),
+        });
+    }
+    output
 }

@@ -1,6 +1,7 @@
 //! A target in memory, a thread for each connection.
 
 use crate::Outcome;
+use crate::link::{gather, range_of};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use terrace_nvme::controller::{
     CommandTag, Connection, ConnectionConfig, Event, Export, Fence, Limits, Namespace, Operation,
     Target,
 };
-use terrace_nvme::pdu::{Piece, crc32c};
+use terrace_nvme::pdu::crc32c;
 
 const NSID: u32 = 1;
 /// How often a connection looks whether its controller is still there.
@@ -110,20 +111,9 @@ impl Session {
     fn send(&mut self, stream: &mut TcpStream) -> Outcome {
         loop {
             while let Some(range) = self.connection.digest_wanted() {
-                let data = &self.data[usize::from(range.command)];
-                let digest = crc32c(&data[range.offset as usize..][..range.bytes as usize]);
-                self.connection.set_digest(digest);
+                self.connection.set_digest(crc32c(range_of(&self.data, range)));
             }
-            let mut output = Vec::new();
-            for piece in self.connection.pieces() {
-                match piece {
-                    Piece::Bytes(bytes) => output.extend_from_slice(bytes),
-                    Piece::Data(range) => {
-                        let data = &self.data[usize::from(range.command)];
-                        output.extend(&data[range.offset as usize..][..range.bytes as usize]);
-                    }
-                }
-            }
+            let output = gather(self.connection.pieces(), &self.data);
             if output.is_empty() {
                 return Ok(());
             }

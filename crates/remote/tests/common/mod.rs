@@ -148,7 +148,7 @@ impl Relay {
         }
     }
 
-    /// Cuts the connection on which a target sends the last of so many bytes more, in the middle of a PDU if it comes so.
+    /// Cuts the connection on which a target sends the last of `bytes` more bytes, also in the middle of a PDU.
     pub fn cut_after(&self, bytes: u64) {
         self.inside.cuts_after.store(bytes, Ordering::Relaxed);
     }
