@@ -79,6 +79,8 @@ pub struct Monitor {
     unanswered_since: AtomicU64,
     /// Nanoseconds that a large write takes per MiB, smoothed; 0 before the first.
     write_pace: AtomicU64,
+    /// Large writes, up to [`PACES`].
+    paced: AtomicU64,
     /// Whether `refusal` is there.
     refuses: AtomicBool,
     /// Guards the last error of a drive that is read-only or gone. No other lock is taken under it.
@@ -92,6 +94,7 @@ impl Default for Monitor {
             opened: Instant::now(),
             unanswered_since: AtomicU64::new(0),
             write_pace: AtomicU64::new(0),
+            paced: AtomicU64::new(0),
             refuses: AtomicBool::new(false),
             refusal: Mutex::new(None),
         }
@@ -119,15 +122,17 @@ impl Monitor {
         ErrorCounts([0, 1, 2, 3, 4, 5].map(|at: usize| self.counts[at].load(Ordering::Relaxed)))
     }
 
-    /// The time that a large write takes per MiB, smoothed over the last ones; `None` before the first.
+    /// The time that a large write takes per MiB, smoothed over the last ones; `None` before the eighth, since a
+    /// first write that was held up says nothing of the drive.
     pub fn write_pace(&self) -> Option<Duration> {
-        let nanos = self.write_pace.load(Ordering::Relaxed);
-        (nanos > 0).then(|| Duration::from_nanos(nanos))
+        let is_known = self.paced.load(Ordering::Relaxed) >= PACES;
+        is_known.then(|| Duration::from_nanos(self.write_pace.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn set_pace(&self, pace: Duration) {
         let nanos = u64::try_from(pace.as_nanos()).unwrap_or(u64::MAX);
         self.write_pace.store(nanos, Ordering::Relaxed);
+        self.paced.store(if nanos > 0 { PACES } else { 0 }, Ordering::Relaxed);
     }
 
     /// Records how long a write of `bytes` took. Short ones say more of a drive's latency than of its speed.
@@ -138,12 +143,11 @@ impl Monitor {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let pace = (u128::from(took) << 20) / bytes as u128;
         let pace = u64::try_from(pace).unwrap_or(u64::MAX).max(1);
-        let smooth = |before: u64| match before {
-            0 => pace,
-            _ => before - before / PACES + pace / PACES,
-        };
         // Of two writes at the same time one may say nothing.
-        self.write_pace.store(smooth(self.write_pace.load(Ordering::Relaxed)), Ordering::Relaxed);
+        let paced = (self.paced.load(Ordering::Relaxed) + 1).min(PACES);
+        let before = self.write_pace.load(Ordering::Relaxed);
+        self.write_pace.store(before - before / paced + pace / paced, Ordering::Relaxed);
+        self.paced.store(paced, Ordering::Relaxed);
     }
 
     /// Records how a transfer went, and returns it.
@@ -236,6 +240,22 @@ mod tests {
         assert_eq!(name(), "working");
         let counts = ErrorClass::ALL.map(|class| monitor.errors().of(class));
         assert_eq!(counts, [1, 1, 1, 1, 0, 1]);
+    }
+
+    #[test]
+    fn a_pace_is_said_when_some_large_writes_were_seen() {
+        let monitor = Monitor::default();
+        let write = |millis| monitor.record_pace(1 << 20, Duration::from_millis(millis));
+        write(80);
+        (0..6).for_each(|_| write(8));
+        monitor.record_pace(4096, Duration::from_secs(1));
+        assert_eq!(monitor.write_pace(), None);
+        write(8);
+        let pace = monitor.write_pace().expect("eight were seen");
+        assert_eq!(pace.as_micros().div_ceil(1000), 17, "{pace:?}");
+        (0..100).for_each(|_| write(40));
+        let pace = monitor.write_pace().expect("more were seen");
+        assert_eq!(pace.as_micros().div_ceil(1000), 40, "{pace:?}");
     }
 
     #[test]
