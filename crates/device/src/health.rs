@@ -79,7 +79,7 @@ pub struct Monitor {
     unanswered_since: AtomicU64,
     /// Nanoseconds that a large write takes per MiB, smoothed; 0 before the first.
     write_pace: AtomicU64,
-    /// Large writes, up to [`PACES`].
+    /// Large writes so far, at most [`PACES`].
     paced: AtomicU64,
     /// Whether `refusal` is there.
     refuses: AtomicBool,

@@ -61,11 +61,11 @@ impl Filled {
         Self { dir, records }
     }
 
-    /// Whether `found` records are those of the other tier, and of `lost` those alone that have copies in DRAM.
+    /// Panics unless all records of the other tier were found, and few of those of `lost`: these have copies in DRAM.
     #[track_caller]
     fn expect_without(&self, lost: usize, found: usize, server: &Server) {
-        let rest = self.records[1 - lost]..RECORDS - self.records[lost] / 2;
-        assert!(rest.contains(&found), "{found} of {:?}: {}", self.records, server.output());
+        let rest = self.records[1 - lost]..RECORDS - self.records[lost] * 7 / 10;
+        assert!(rest.contains(&found), "{found} not in {rest:?}: {}", server.output());
     }
 }
 
