@@ -9,7 +9,7 @@ use crate::value::Values;
 use crate::{Failure, Tally};
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use terrace_cache::{Cache, FULL_PERCENT};
+use terrace_cache::Cache;
 use terrace_device::sim::SimDevice;
 
 pub(crate) struct Context {
@@ -72,13 +72,11 @@ impl Context {
     pub(crate) fn has_let_go(&mut self) -> bool {
         let Some(cache) = self.cache.upgrade() else { return true };
         let stats = cache.stats();
-        let has_evicted =
-            stats.evictions > 0 || stats.tiers.iter().any(|tier| tier.dropped_records > 0);
-        // Who is full takes places unread, long before anything is evicted.
-        let is_full_soon = self.scenario.full_percent < FULL_PERCENT;
+        let has_dropped = stats.tiers.iter().any(|tier| tier.dropped_records > 0);
+        let has_evicted = stats.evictions + stats.removed_unread > 0 || has_dropped;
         let has_crashed = self.tally.crashes > 0 || self.is_recovering;
         let has_removed = self.tally.removals > 0;
-        has_evicted || has_removed || is_full_soon || has_crashed || self.is_hurt()
+        has_evicted || has_removed || has_crashed || self.is_hurt()
     }
 
     /// Whether the cache, or one before it, may have let go of a record, or lost one to another of its name.
@@ -87,8 +85,7 @@ impl Context {
         let stats = cache.stats();
         let let_go: u64 = stats.tiers.iter().map(|tier| tier.dropped_records).sum();
         self.has_lost
-            || stats.evictions + stats.lost_to_collisions + let_go > 0
-            || self.scenario.full_percent < FULL_PERCENT
+            || stats.evictions + stats.lost_to_collisions + stats.removed_unread + let_go > 0
     }
 
     /// Whether a record may be missing at the moment.

@@ -178,6 +178,20 @@ impl Members {
         self.doubtful.push(self.without(tier));
     }
 
+    /// Tiers failed in the run that ended: it may have gone on without them.
+    pub(crate) fn doubt(&mut self, failed: impl Iterator<Item = usize>) {
+        let failed: BTreeSet<usize> = failed.map(|tier| self.present[tier]).collect();
+        if failed.is_empty() {
+            return;
+        }
+        let last = self.last();
+        self.doubtful.push(Run {
+            members: &last.members - &failed,
+            complete: &last.complete - &failed,
+            before: self.runs.len() - 1,
+        });
+    }
+
     /// Whether all members of the last run are there, whichever that was.
     pub(crate) fn are_all_there(&self) -> bool {
         let present = self.present_set();

@@ -128,7 +128,8 @@ impl Scenario {
             shards,
             segment_bytes,
             memory_bytes,
-            fingerprint_bits: if random.percent(50) { 15 } else { random.within(1, 15) as u32 },
+            // With one bit all records of a bucket have the same name, of which a segment takes one.
+            fingerprint_bits: if random.percent(50) { 15 } else { random.within(2, 15) as u32 },
             evict: ample || random.percent(80),
             cas: random.percent(80),
             durability: if strict { Durability::Power } else { Durability::Process },

@@ -376,8 +376,9 @@ impl World {
         cx.is_hurt();
         let is_strict = cx.scenario.is_strict();
         let has_tiers = !cx.devices.is_empty();
-        // A start that died while it put its roster in force: had it found nothing, there is nothing yet.
-        let is_half_started = moment.starts_with("roster: ") && !self.died_in_a_change;
+        // A start that died before its roster was in force: had it found nothing, there is nothing yet.
+        let is_in_start = moment.starts_with("roster: ") || moment.starts_with("state: ");
+        let is_half_started = is_in_start && !self.died_in_a_change;
         self.died_in_a_change = false;
         let found_nothing = cx.tally.crashes == 1
             || self.is_unused
@@ -395,6 +396,11 @@ impl World {
         if let (Some(life), true) = (&zombie, all) {
             held.keys = held_by(&life.cache, cx);
             on_tiers = life.cache.stats().tiers.iter().map(|tier| tier.records).collect();
+        }
+        if let Some(life) = &zombie {
+            let tiers = life.cache.stats().tiers;
+            let failed = tiers.iter().enumerate().filter(|(_, tier)| tier.failed);
+            self.members.doubt(failed.map(|(at, _)| at));
         }
         drop(zombie);
         if !all {

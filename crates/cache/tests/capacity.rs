@@ -5,8 +5,10 @@ mod common;
 use common::{Client, RamDevice, Random, record};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_cache::{Access, Change, Config, NewRecord};
 use terrace_device::Drive;
+use terrace_device::sim::SimDevice;
 
 /// 256 MiB of 100-byte records: 20 bytes of key, 80 of value.
 #[test]
@@ -60,6 +62,29 @@ fn index_and_file_are_used_well_when_full() {
     assert!(lost <= 100, "{lost} of 200,000 of the newer half are gone");
     assert!(replaced <= stats.evictions / 1000, "{replaced} are gone");
     assert!(stats.lost_to_collisions <= records / 1000);
+}
+
+/// While records wait in DRAM only free places of fast drives count, and the small one never has as many as all drives
+/// together must keep.
+#[test]
+fn drives_are_not_full_while_the_only_fast_one_is_small() {
+    let drive = |(mebibytes, millis): (u64, u64)| {
+        let drive = SimDevice::new(mebibytes << 20, mebibytes);
+        drive.claim_pace(Duration::from_millis(millis));
+        Arc::new(drive) as Arc<dyn Drive>
+    };
+    let drives = [(120, 100), (120, 100), (120, 100), (24, 1)].map(drive);
+    let mut client = Client::open(Config::new(24 << 20), drives.into());
+    let key = |n: u64| format!("key:{n:016}");
+    for n in 0..60_000 {
+        assert!(client.set(key(n).as_bytes(), &[n as u8; 800]));
+    }
+    client.settle();
+    let stats = client.cache.stats();
+    assert_eq!(stats.evictions, 0, "{stats:#?}");
+    for n in 0..60_000 {
+        assert!(client.get_as(key(n).as_bytes(), Access::Peek).is_some(), "{n}");
+    }
 }
 
 /// Records that straddle pages: one read per hit, and none worth counting per miss.

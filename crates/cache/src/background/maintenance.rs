@@ -249,6 +249,10 @@ impl Maintenance {
         }
         round.count();
         if is_fruitless && slots.below(level).is_none() {
+            if fullness::has_places_on_any(engine, level) {
+                // Only the fast tiers are full: slow ones take what comes.
+                return false;
+            }
             if !engine.shared().counters().is_full() {
                 fullness::note_full(engine);
             }

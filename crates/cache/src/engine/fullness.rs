@@ -30,16 +30,28 @@ fn ample_places(engine: &Engine, tier: &TierStore) -> u32 {
     ((AMPLE * kept * u64::from(tier.places())).div_ceil(all) as u32).max(2)
 }
 
-/// Whether a tier level has the free places that it keeps. Those of a tier with ample ones do not make up for what the
-/// others lack; those of a slow one do not while records wait in DRAM.
+/// Whether a tier level has the free places that it keeps. While records wait in DRAM those of slow tiers do not count,
+/// and it is enough if the fast ones have ample ones: these may be too small to have all that the level keeps.
 pub(crate) fn has_places(engine: &Engine, level: u16) -> bool {
     let slots = engine.shared.slots();
-    let must_be_fast = engine.shared.is_short_of_buffers();
-    let free = slots.on(level).map(|(at, tier)| match must_be_fast && slots.is_slow(at as u16) {
-        true => 0,
-        false => tier.free().min(ample_places(engine, tier)),
-    });
-    free.sum::<u32>() >= places_kept_free(engine, level)
+    let is_slow = |tier: usize| slots.is_slow(tier as u16);
+    if !engine.shared.is_short_of_buffers() || !slots.on(level).any(|(at, _)| is_slow(at)) {
+        return has_places_on_any(engine, level);
+    }
+    let fast = || slots.on(level).filter(|(at, _)| !is_slow(*at)).map(|(_, tier)| tier);
+    let ample: u32 = fast().map(|tier| ample_places(engine, tier)).sum();
+    spare_places(engine, fast()) >= places_kept_free(engine, level).min(ample)
+}
+
+/// As [`has_places`], with those of slow tiers at any time.
+pub(crate) fn has_places_on_any(engine: &Engine, level: u16) -> bool {
+    let all = engine.shared.slots().on(level).map(|(_, tier)| tier);
+    spare_places(engine, all) >= places_kept_free(engine, level)
+}
+
+/// Free places of some tiers; those of a tier with ample ones do not make up for what the others lack.
+fn spare_places<'t>(engine: &Engine, tiers: impl Iterator<Item = &'t TierStore>) -> u32 {
+    tiers.map(|tier| tier.free().min(ample_places(engine, tier))).sum()
 }
 
 /// Whether a segment may be sealed that is not sealed to free DRAM. If not, free slots are fewer than

@@ -153,6 +153,17 @@ impl Current {
         self.line.clone()
     }
 
+    /// Begins a new line behind this one, unless more than half of the members of the roster in force are among these,
+    /// or the line has begun since that roster.
+    pub(super) fn begin_line_unless_most_are(&mut self, members: &[u64], nonce: u64) {
+        let before = self.roster.members();
+        let staying = before.iter().filter(|member| members.contains(member)).count();
+        let has_begun = self.roster.line() != &self.line;
+        if !before.is_empty() && staying * 2 <= before.len() && !has_begun {
+            (self.line, self.generation) = self.line.begin(self.generation, nonce);
+        }
+    }
+
     /// The generation of the next roster.
     pub(super) fn count(&mut self) -> u64 {
         self.generation += 1;

@@ -6,7 +6,9 @@
 //! 3. Each member says so, first where the proposal was, then in its other superblock.
 //! 4. The state says so. Only now may a change be acknowledged.
 //!
-//! A member that does not take it is put out, and it begins again with the next generation.
+//! A member that does not take it is put out, and it begins again with the next generation. Where those that take it
+//! are no more than half of the roster before, and there is no witness, a start may find the others alone and believe
+//! them: what goes on here is a new line, so that the two are not taken for one set later.
 
 use crate::config::error::OpenError;
 use crate::engine::members::Member;
@@ -40,6 +42,9 @@ pub(crate) fn renew(engine: &Engine, nonce: u64) -> Result<(), OpenError> {
             .filter(|&tier| !engine.member(tier).is_out())
             .map(|tier| (engine.member(tier).id(), tier))
             .unzip();
+        if engine.witness().is_none() {
+            current.begin_line_unless_most_are(&members, nonce);
+        }
         let generation = current.count();
         let id = RosterId::new(generation, nonce.wrapping_add(generation) | 1);
         let standing = Standing::proposed(id, current.roster().standing().last_in_force());

@@ -164,6 +164,7 @@ fn stats(engine: &Engine) -> CacheStats {
         met_expired: get(counters.met_expired()),
         evicted_unfetched: get(counters.evicted_unfetched()),
         lost_to_collisions: get(counters.collisions()),
+        removed_unread: get(counters.removed_unread()),
         waits: get(counters.waits()),
         read_cache_insertions: get(counters.promotions()),
         read_cache_evictions: get(counters.demotions()),

@@ -241,6 +241,7 @@ mod tests {
     use crate::config::Tier;
     use crate::log::replay::{Replay, read_log};
     use crate::records::key::Name;
+    use crate::state::standing::RosterId;
     use crate::state::{Identity, Layout, State, StateFile};
     use crate::stats::counters::Counters;
     use std::collections::HashSet;
@@ -256,7 +257,7 @@ mod tests {
         let layout = Layout::new(4, 1, 16).with_blocks(1, 4096);
         let identity = Identity::new(7, [1, 2], layout);
         let file = Arc::new(StateFile::volatile().expect("memory"));
-        let state = State::anew(file, &identity).expect("memory");
+        let state = State::anew(file, &identity, RosterId::default()).expect("memory");
         let tier = Tier::new(Arc::new(SimDevice::new(8 << 20, 1)));
         let counters = Arc::new(Counters::new(1, 4, 1));
         let slots = Slots::new(&[tier], SEGMENT_BYTES, counters, |_| HashSet::from([SLOT]));

@@ -409,6 +409,20 @@ mod tests {
         assert_eq!(set.believed(&[0, 1, 2], false), []);
     }
 
+    /// As [`crate::recovery::mount::Mount::believe_none_later`] leaves it.
+    #[test]
+    fn nobody_is_believed_behind_a_roster_that_only_the_state_knows() {
+        let set = Set::of(3, false);
+        let given = || set.tiers.iter().map(|pages| Given::Pages(FirstPages::Ours(pages.clone())));
+        let held = |state| {
+            let judged = judge(given().collect(), Some(SET), state, None);
+            judged.verdicts.iter().filter(|v| matches!(v, Verdict::Holder(_))).count()
+        };
+        assert_eq!(held(Some(Standing::in_force(set.last))), 3);
+        let (_, generation) = set.line.begin(set.generation, 5);
+        assert_eq!(held(Some(Standing::in_force(RosterId::new(generation + 1, 7)))), 0);
+    }
+
     #[test]
     fn copies_of_one_tier_are_not_believed() {
         let mut set = Set::of(2, true);

@@ -194,6 +194,16 @@ impl Mount {
         self.common.flush_due = 0;
     }
 
+    /// Begins a line of rosters behind all that the tiers know, so that no later start believes what they hold.
+    pub(super) fn believe_none_later(&mut self) {
+        let line = self.last.as_ref().map(|last| last.line().clone()).unwrap_or_default();
+        let (line, generation) = line.begin(self.generation, self.random.next());
+        self.generation = generation + 1;
+        self.known = RosterId::new(self.generation, self.random.next() | 1);
+        let none = Roster::new(Standing::in_force(self.known), false, [].into());
+        self.last = Some(none.of_line(line));
+    }
+
     /// Lines for the log about tiers that start empty although they may have held something.
     pub(super) fn note_losses(&mut self, config: &Config) {
         let label = |tier: usize| config.tiers[tier].device.label();

@@ -79,13 +79,14 @@ pub(crate) fn start(config: &Config) -> Result<Engine, OpenError> {
             let state = assign(&mut mount, state)?;
             return assemble(config, mount, Some(Arc::new(state)), Past::Process);
         }
+        // Only the state knows that the logs failed, and it is erased: without this, a start after one that dies from
+        // here on would believe them.
+        mount.believe_none_later();
     } else {
         doubt_without_state(config, &mut mount)?;
     }
     refuse_before_erasing(config, &mut mount, &identity)?;
-    let state = State::anew(file, &identity)?;
-    // It may be the only one that knows this roster, and what has an older one must not be believed later.
-    state.begin_behind(mount.known);
+    let state = State::anew(file, &identity, mount.known)?;
     let state = assign(&mut mount, state)?;
     let past = from_tiers(config, &mut mount, &state)?;
     assemble(config, mount, Some(Arc::new(state)), past)
@@ -148,7 +149,7 @@ fn refuse_before_erasing(
     // For the replay of the logs, not for records.
     let layout = identity.layout().with_blocks(0, identity.layout().block_bytes());
     let file = Arc::new(StateFile::volatile()?);
-    let state = assign(mount, State::anew(file, &identity.with_layout(layout))?)?;
+    let state = assign(mount, State::anew(file, &identity.with_layout(layout), mount.known)?)?;
     find_logs(config, mount, &state).map(|_| ())
 }
 
@@ -322,8 +323,7 @@ fn without(
     if is_cold {
         let set = mount.set().set;
         let identity = Identity::new(set, boot_words(config.boot), *state.layout());
-        state = state.erase(&identity)?;
-        state.begin_behind(mount.known);
+        state = state.erase(&identity, mount.known)?;
     }
     let state = assign(mount, state)?;
     if is_cold {

@@ -164,7 +164,9 @@ impl Session {
         };
         for sealed in &removable {
             chunks::note_lost(engine, shard, *sealed);
-            locked.unlink(name, sealed.number, None);
+            if locked.unlink(name, sealed.number, None) {
+                count(engine.shared().counters().removed_unread());
+            }
         }
         for sealed in &unread {
             locked.defer(name, sealed.number);

@@ -1,5 +1,6 @@
 //! The file of the state: it lies in memory, and its space is reserved.
 
+use crate::platform::crash::crash_point;
 use crate::platform::mapped::Loss;
 use crate::state::PAGE;
 use rustix::fs::{
@@ -127,19 +128,23 @@ impl StateFile {
         }
     }
 
-    /// Makes the file all zeros, and reserves its space so that no store can fail later.
+    /// Makes the file all zeros behind this first page, and reserves its space so that no store can fail later. The page
+    /// comes first, so that a crash leaves it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::StorageFull`] if the file system has no room for it; the file is empty then.
-    pub(super) fn erase(&self, bytes: usize) -> io::Result<()> {
-        ftruncate(&self.file, 0)?;
-        if room_beside(&self.file)? < bytes as u64 {
+    /// [`io::ErrorKind::StorageFull`] if the file system has no room for it; the file has only the page then, if that.
+    pub(super) fn erase(&self, bytes: usize, first: &[u8; PAGE]) -> io::Result<()> {
+        self.file.write_all_at(first, 0)?;
+        crash_point("state: its first page is written");
+        ftruncate(&self.file, PAGE as u64)?;
+        crash_point("state: it is erased");
+        if room_beside(&self.file)? < (bytes - PAGE) as u64 {
             return Err(io::ErrorKind::StorageFull.into());
         }
         ftruncate(&self.file, bytes as u64)?;
         self.reserve(0..bytes as u64).inspect_err(|_| {
             // A part of it may have been reserved.
-            let _ = ftruncate(&self.file, 0);
+            let _ = ftruncate(&self.file, PAGE as u64);
         })
     }
 

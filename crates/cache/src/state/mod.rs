@@ -399,31 +399,22 @@ impl State {
         set(Field::InForce, standing.is_in_force().into());
     }
 
-    /// Notes in a new state the roster that was in force before.
-    pub(crate) fn begin_behind(&self, roster: RosterId) {
-        if roster.is_any() {
-            self.set_standing(Standing::in_force(roster));
-        }
-    }
-
-    /// Erases the file and maps it.
-    pub(crate) fn anew(file: std::sync::Arc<StateFile>, identity: &Identity) -> io::Result<Self> {
-        file.erase(identity.layout.bytes())?;
-        let state = Self::map(&file, identity.layout)?;
-        let words = state.map.words();
-        for (word, value) in words[1..].iter().zip(identity.words()) {
-            word.store(value, Ordering::Relaxed);
-        }
-        words[0].store(MAGIC, Ordering::Release);
-        Ok(state)
+    /// Erases the file and maps it. Of what was there, `before` stays, the roster in force, whenever a crash comes: the
+    /// file may be all that knows it, and what has an older one must not be believed later.
+    pub(crate) fn anew(
+        file: std::sync::Arc<StateFile>,
+        identity: &Identity,
+        before: RosterId,
+    ) -> io::Result<Self> {
+        file.erase(identity.layout.bytes(), &first_page(identity, before))?;
+        Self::map(&file, identity.layout)
     }
 
     /// Erases the state and maps it anew, for a cold start.
-    pub(crate) fn erase(self, identity: &Identity) -> io::Result<Self> {
-        self.map.words()[0].store(0, Ordering::Release);
+    pub(crate) fn erase(self, identity: &Identity, before: RosterId) -> io::Result<Self> {
         let file = std::sync::Arc::clone(&self.file);
         drop(self);
-        Self::anew(file, identity)
+        Self::anew(file, identity, before)
     }
 
     fn map(file: &std::sync::Arc<StateFile>, layout: Layout) -> io::Result<Self> {
@@ -531,6 +522,17 @@ impl State {
     }
 }
 
+/// The first page of a state that is not ready yet: its identity, and the roster in force before.
+fn first_page(identity: &Identity, before: RosterId) -> [u8; PAGE] {
+    let mut words = [0; PAGE_WORDS];
+    words[0] = MAGIC;
+    words[1..][..IDENTITY_WORDS].copy_from_slice(&identity.words());
+    words[Field::Epoch as usize] = before.generation();
+    words[Field::Nonce as usize] = before.nonce();
+    words[Field::InForce as usize] = before.is_any().into();
+    bytemuck::cast(words)
+}
+
 /// Whether a state with these first words has this identity.
 fn is_headed(words: &[AtomicU64], identity: &Identity) -> bool {
     words[0].load(Ordering::Acquire) == MAGIC
@@ -551,7 +553,7 @@ mod tests {
     fn state_is_kept_for_the_same_set_and_boot_only() {
         let file = Arc::new(StateFile::volatile().unwrap());
         assert!(State::kept(&file, &identity(7)).unwrap().is_none());
-        let state = State::anew(Arc::clone(&file), &identity(7)).unwrap();
+        let state = State::anew(Arc::clone(&file), &identity(7), RosterId::default()).unwrap();
         state.field(Field::Clock).store(9, Ordering::Relaxed);
         state.log_page(1, 2)[511].store(8, Ordering::Relaxed);
         state.block_table()[9].store(6, Ordering::Relaxed);
@@ -565,7 +567,7 @@ mod tests {
         }
         for other in [identity(8), Identity { boot: [1, 3], ..identity(7) }] {
             assert!(State::kept(&copy, &other).unwrap().is_none());
-            let state = State::anew(Arc::clone(&copy), &other).unwrap();
+            let state = State::anew(Arc::clone(&copy), &other, RosterId::default()).unwrap();
             assert_eq!(state.field(Field::Clock).load(Ordering::Relaxed), 0);
         }
     }
@@ -575,7 +577,7 @@ mod tests {
         let file = Arc::new(StateFile::volatile().unwrap());
         assert_eq!(file.header_of(&identity(7)).unwrap(), None);
         assert!(!file.may_be_needed().unwrap());
-        drop(State::anew(Arc::clone(&file), &identity(7)).unwrap());
+        drop(State::anew(Arc::clone(&file), &identity(7), RosterId::default()).unwrap());
         let with = |set, blocks, shards| {
             let layout = Layout { blocks, shards, ..identity(set).layout };
             let header = file.header_of(&Identity { layout, ..identity(set) }).unwrap();

@@ -127,6 +127,7 @@ pub(crate) struct Counters {
     /// Lookups that found an expired record.
     pub(super) met_expired: AtomicU64,
     pub(super) collisions: AtomicU64,
+    pub(super) removed_unread: AtomicU64,
     pub(super) waits: AtomicU64,
     pub(super) promotions: AtomicU64,
     pub(super) demotions: AtomicU64,
@@ -147,6 +148,7 @@ getters! {
         page_table_bytes: &AtomicU64,
         evictions_index: &AtomicU64,
         collisions: &AtomicU64,
+        removed_unread: &AtomicU64,
         index_growing_bytes: &AtomicU64,
         demotions: &AtomicU64,
         expired_unwritten: &AtomicU64,

@@ -36,6 +36,9 @@ pub struct CacheStats {
     /// Records that lost their place to one of equal bucket and fingerprint, and found none when they
     /// were to come back.
     pub lost_to_collisions: u64,
+    /// Sealed records that a change removed unread, in a full cache or from a page that can't be read: most are the
+    /// key's own older record, the rest have its bucket and fingerprint.
+    pub removed_unread: u64,
     /// SETs that had to wait for buffers.
     pub waits: u64,
     /// Copies of hot records of tiers made in DRAM.
