@@ -1,5 +1,6 @@
 """Linux' initiator on `terrace export`."""
 
+import os
 import time
 
 from filesystem import check_files, copy_files, exercise_file_system, make_file_system, unmount_and_check
@@ -105,6 +106,32 @@ class Exports:
             wait_for("the initiator's return", lambda: initiator.state(target.nqn) == "live")
 
         self._under_load(harm, 30)
+
+    def initiator_whose_clock_jumps_goes_on(self):
+        def harm(initiator, target):
+            for seconds in (3600, -7200, 86_400):
+                initiator.guest.jump(seconds)
+                time.sleep(2)
+                expect(initiator.state(target.nqn) == "live", f"the connection ended at a jump of {seconds} s")
+
+        self._under_load(harm, 12)
+
+    def shrunk_file_is_an_error_to_linux(self):
+        """Where the file no longer is; the rest is served on."""
+        file = self._file()
+        initiator, export = self._export(file)
+        with export as target:
+            initiator.connect(target.to, target.nqn)
+            device = initiator.device(target.nqn)
+            initiator.verify(device, 8)
+            os.truncate(file, MEGABYTES // 2 << 20)
+            read = f"dd if={device} of=/dev/null bs=1M count=1 iflag=direct"
+            code, output = initiator.guest.ran(f"{read} skip={MEGABYTES - 8}")
+            # What Linux makes of an unrecovered read error.
+            expect(code != 0 and "No data available" in output, f"exit code {code}: {output[-500:]}")
+            initiator.run(read)
+            expect(initiator.state(target.nqn) == "live", "the connection ended")
+            initiator.disconnect(target.nqn)
 
     def initiator_that_vanishes_leaves_nothing(self):
         """A machine without power: the export's controller goes with the keep-alive time, and another host gets in."""

@@ -144,6 +144,15 @@ class Tiers:
             target.start()
             self._wait_for_all(server, records, "all records after the return")
 
+    def target_whose_clock_jumps_is_used_on(self):
+        target = self.place.target()
+        with self._server(self._tier(target.address, DRIVE, target)) as server:
+            records = Records(COUNT)
+            self._fill(server, records)
+            for seconds in (3600, -7200, 86_400):
+                target.guest.jump(seconds)
+                self._expect_all(server, records, f"after a jump of {seconds} s")
+
     def target_that_loses_what_was_not_flushed_gives_no_wrong_value(self):
         """Power losses of a target whose drive has a volatile cache, under stores: records may be gone, never wrong."""
         folder = self.place.folder()

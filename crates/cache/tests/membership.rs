@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use terrace_cache::{
     Cache, Config, Durability, OnMismatch, OpenError, StateFile, Tier, Tuning, Witness,
+    set_crash_hook,
 };
 use terrace_device::Drive;
 
@@ -63,6 +64,16 @@ impl Hardware {
             drives: self.drives.iter().map(|drive| drive.copy()).collect(),
             state: Arc::new(self.state.snapshot().expect("memory")),
             witness: self.witness.as_ref().map(|witness| witness.copy()),
+            ..*self
+        }
+    }
+
+    /// The same drives, state and witness.
+    fn shared(&self) -> Self {
+        Self {
+            drives: self.drives.clone(),
+            state: Arc::clone(&self.state),
+            witness: self.witness.clone(),
             ..*self
         }
     }
@@ -397,4 +408,42 @@ fn strict_mode_is_warm_tier_by_tier() {
     let client = left.recovered();
     let there = found(&client);
     assert!(there >= on_each[0] + on_each[2], "{there} of {on_each:?}");
+}
+
+/// Only the state knows that all logs failed, and a start that finds that erases it. If that one dies, the next must not
+/// believe the tiers either.
+#[test]
+fn start_that_dies_over_failed_logs_leaves_no_tier_to_be_believed() {
+    for has_witness in [false, true] {
+        let mut hardware = Hardware::new(2, has_witness);
+        hardware.durability = Durability::Power;
+        let mut client = hardware.start();
+        (0..RECORDS).for_each(|n| assert!(client.set(&key(n), &value(n, 1))));
+        client.settle();
+        client.session.make_durable().unwrap();
+        hardware.drives.iter().for_each(|drive| drive.fail_writes.store(true, Ordering::Relaxed));
+        // Neither is one acknowledged, nor may an older one come back that was seen to be replaced.
+        (0..RECORDS).for_each(|n| assert!(client.set(&key(n), &value(n, 2))));
+        client.session.make_durable().unwrap_err();
+        client.settle();
+        let left = hardware.copy();
+        drop(client);
+        let crashes = Arc::new(Mutex::new(Vec::new()));
+        let (copies, of) = (Arc::clone(&crashes), left.shared());
+        set_crash_hook(Some(Box::new(move |moment| {
+            copies.lock().expect("no panic").push((moment, of.copy()));
+        })));
+        drop(left.start());
+        set_crash_hook(None);
+        let crashes = std::mem::take(&mut *crashes.lock().expect("no panic"));
+        let moments = crashes.iter().map(|(moment, _)| *moment).collect::<Vec<_>>();
+        assert!(moments.contains(&"state: it is erased"), "{moments:?}");
+        for (moment, crashed) in crashes {
+            let client = crashed.recovered();
+            for n in 0..RECORDS {
+                let found = client.get(&key(n)).map(|found| found.value);
+                assert!(found != Some(value(n, 1)), "{n} after a crash at {moment}");
+            }
+        }
+    }
 }
