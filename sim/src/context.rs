@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) was_broken: bool,
     /// Or it did not answer.
     pub(crate) was_hurt: bool,
+    /// A power loss came, at which drives lost what was not flushed.
+    pub(crate) lost_power: bool,
     /// A record may be gone that nobody asked to go, in an earlier run of the cache.
     pub(crate) has_lost: bool,
     pub(crate) devices: Vec<Arc<SimDevice>>,

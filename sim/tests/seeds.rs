@@ -13,7 +13,8 @@ const FOUND: [u64; 33] = [
 const FOUND_WITH_LADDERS: [u64; 1] = [505942];
 
 /// The same with drives that come and go.
-const FOUND_WITH_MEMBERS: [u64; 5] = [1107198, 1112210, 3006956, 3021327, 3077122];
+const FOUND_WITH_MEMBERS: [u64; 7] =
+    [1107198, 1112210, 3006956, 3009986, 3021327, 3058961, 3077122];
 
 #[test]
 fn seeds_that_found_something_find_nothing_more() {
