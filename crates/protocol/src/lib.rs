@@ -1,5 +1,5 @@
 //! The memcached protocols: bytes in, [`Request`]s out; replies in, bytes out. No I/O, no clock, no
-//! unsafe code, and no allocation but for base64 keys.
+//! unsafe code, and no allocation but for base64 keys and for requests that are kept ([`OwnedRequest`]).
 //!
 //! A connection owns a [`Parser`] and shows it what it has received; the parser looks at one request
 //! at a time and says how many bytes of it were taken. The data block of a storage command is not
@@ -11,6 +11,7 @@ mod classic;
 mod expiry;
 mod glimpse;
 mod meta;
+mod owned;
 mod parser;
 pub mod reply;
 mod token;
@@ -21,6 +22,7 @@ pub use classic::{Admin, AdminKind, Arith, Delete, Keys, KeysKind, Store, Touch,
 pub use expiry::{Expiry, expiry, expiry_unsigned};
 pub use glimpse::glimpse_key;
 pub use meta::{MetaCommand, MetaFlags, MetaKey, MetaMode, MetaRequest};
+pub use owned::OwnedRequest;
 pub use parser::{Parse, Parser, PlainGet, Protocol, Reject};
 pub use token::{Tokens, number_i32, number_u32, number_u64};
 

@@ -50,6 +50,12 @@ impl<'a> MetaRequest<'a> {
         let flags = MetaFlags { present: PRESENT, words: b" v", delta: 1, ..MetaFlags::default() };
         Self { command: MetaCommand::Get, key: MetaKey { raw: key, decoded: None }, flags }
     }
+
+    /// The same request with other slices in place of its key and the words behind that.
+    pub(crate) fn with_parts<'b>(&self, [raw, words]: [&'b [u8]; 2]) -> MetaRequest<'b> {
+        let key = MetaKey { raw, decoded: self.key.decoded.clone() };
+        MetaRequest { command: self.command, key, flags: self.flags.with_words(words) }
+    }
 }
 
 /// A key, as sent and as meant.
@@ -140,6 +146,25 @@ impl<'a> MetaFlags<'a> {
     /// The same flags; `None` if their order is of no matter any more (no flag is echoed).
     pub fn words(&self) -> &'a [u8] {
         self.words
+    }
+
+    /// The same flags, which stand in `words`.
+    fn with_words<'b>(&self, words: &'b [u8]) -> MetaFlags<'b> {
+        let Self { present, words: _, client_flags, exptime, vivify, recache, .. } = *self;
+        let Self { compare, assign, delta, initial, mode, .. } = *self;
+        MetaFlags {
+            present,
+            words,
+            client_flags,
+            exptime,
+            vivify,
+            recache,
+            compare,
+            assign,
+            delta,
+            initial,
+            mode,
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! A connection without a socket: what the fuzz target and the test of its corpus run.
 
 use crate::binary::MAGIC_REQUEST;
-use crate::{BinaryCommand, BinaryRequest, Parse, Parser, Request};
+use crate::{BinaryCommand, BinaryRequest, OwnedRequest, Parse, Parser, Request};
 
 /// Shows the parser `bytes` in pieces of `step`, as a connection would, and counts the requests and
 /// refusals that come out.
 ///
 /// # Panics
-/// If the parser takes nothing, or more than there is, or lets a value be taken for a command.
+/// If the parser takes nothing, or more than there is, or lets a value be taken for a command; or if a request that
+/// is kept is another one.
 pub fn walk(bytes: &[u8], step: usize) -> usize {
     let (mut parser, mut taken, mut seen, mut swallow) = (Parser::default(), 0, 0, 0u64);
     let mut in_keys = false;
@@ -23,6 +24,8 @@ pub fn walk(bytes: &[u8], step: usize) -> usize {
             let (consumed, skip, close) = match parser.parse(&bytes[taken..end]) {
                 Parse::NeedMore => break,
                 Parse::Request { request, consumed } => {
+                    let kept = OwnedRequest::new(&request, b"a value");
+                    assert_eq!((kept.request(), kept.value()), (request.clone(), &b"a value"[..]));
                     let (skip, close) = what_follows(&request);
                     goes_on = matches!(&request, Request::Keys(keys) if !keys.is_last);
                     (consumed, skip, close)

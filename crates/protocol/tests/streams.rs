@@ -2,7 +2,7 @@
 //! the parser goes on or says close.
 
 use proptest::prelude::*;
-use terrace_protocol::{BinaryCommand, Parse, Parser, Request};
+use terrace_protocol::{BinaryCommand, OwnedRequest, Parse, Parser, Request};
 
 /// Feeds pieces as a connection would, and describes what came out. Keys of a line may come in any
 /// number of parts, so they are described one by one.
@@ -22,6 +22,7 @@ fn run(pieces: &[&[u8]]) -> Vec<String> {
                 Parse::NeedMore => break,
                 Parse::Request { request, consumed } => {
                     assert!(consumed > 0 && consumed <= buf.len(), "no progress");
+                    assert_eq!(OwnedRequest::new(&request, b"").request(), request);
                     match &request {
                         Request::Keys(keys) => {
                             let kind = keys.kind;

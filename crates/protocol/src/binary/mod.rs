@@ -149,6 +149,45 @@ impl<'a> BinaryRequest<'a> {
         }
     }
 
+    /// What it borrows: a key or a name, and the data of a SASL command.
+    pub(crate) fn parts(&self) -> [&'a [u8]; 2] {
+        match self.command {
+            BinaryCommand::Stat { name } => [name, b""],
+            BinaryCommand::Sasl(Sasl { mechanism, data, .. }) => [mechanism, data],
+            _ => [self.key().unwrap_or_default(), b""],
+        }
+    }
+
+    /// The same request with other slices in place of [`Self::parts`].
+    pub(crate) fn with_parts<'b>(&self, [key, data]: [&'b [u8]; 2]) -> BinaryRequest<'b> {
+        let command = match self.command {
+            BinaryCommand::Get(Get { key: _, with_key, touch }) => {
+                BinaryCommand::Get(Get { key, with_key, touch })
+            }
+            BinaryCommand::Touch { key: _, exptime } => BinaryCommand::Touch { key, exptime },
+            BinaryCommand::Store(store) => {
+                let Store { verb, key: _, client_flags, exptime, compare, value_bytes } = store;
+                let store = Store { verb, key, client_flags, exptime, compare, value_bytes };
+                BinaryCommand::Store(store)
+            }
+            BinaryCommand::Delete { key: _, compare } => BinaryCommand::Delete { key, compare },
+            BinaryCommand::Arith(Arith { key: _, increments, delta, create, compare }) => {
+                BinaryCommand::Arith(Arith { key, increments, delta, create, compare })
+            }
+            BinaryCommand::Flush { exptime } => BinaryCommand::Flush { exptime },
+            BinaryCommand::Stat { name: _ } => BinaryCommand::Stat { name: key },
+            BinaryCommand::Noop => BinaryCommand::Noop,
+            BinaryCommand::Version => BinaryCommand::Version,
+            BinaryCommand::Quit => BinaryCommand::Quit,
+            BinaryCommand::SaslMechanisms => BinaryCommand::SaslMechanisms,
+            BinaryCommand::Sasl(Sasl { begins, mechanism: _, data: _ }) => {
+                BinaryCommand::Sasl(Sasl { begins, mechanism: key, data })
+            }
+            BinaryCommand::Refused(refused) => BinaryCommand::Refused(refused),
+        };
+        BinaryRequest { echo: self.echo, quiet: self.quiet, command }
+    }
+
     /// Whether it is answered before the client has said who it is, where that is asked for. Lengths
     /// that contradict each other are found first.
     pub fn may_precede_login(&self) -> bool {
