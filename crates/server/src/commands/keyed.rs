@@ -4,7 +4,7 @@ use super::executor::{Keyed, Unfinished};
 use super::{binary, classic, meta, store};
 use terrace_cache::{Manifest, NewValue, Pin, Session};
 use terrace_protocol::binary::Status;
-use terrace_protocol::{BinaryCommand, MetaCommand, Parse, Parser, Request, Verb, reply};
+use terrace_protocol::{BinaryCommand, MetaCommand, Request, Verb, reply};
 
 /// A request was executed; what there is to say was written.
 #[derive(Debug)]
@@ -73,24 +73,21 @@ pub(crate) fn is_write(request: &Request<'_>) -> bool {
     }
 }
 
-/// Says that there is no room for the value of a request that was kept as it was received. What it
-/// was to replace is gone then, as with a value that is refused at once.
+/// Answers that there is no room for the value of a request. What it was to replace is gone then, as with a value that
+/// is too large.
 pub(crate) fn refuse_for_memory(
     on: &Keyed<'_>,
-    bytes: &[u8],
+    request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Executed, Unfinished> {
-    let Parse::Request { request, .. } = Parser::default().parse(bytes) else {
-        return Ok(Executed::Replied);
-    };
-    let replaces = match &request {
+    let replaces = match request {
         Request::Store(store) => store.verb == Verb::Set,
         Request::Meta(_) => true,
         Request::Binary(request) => binary::is_set(request),
         _ => false,
     };
     store::refuse(on, replaces, &on.counters.store_no_memory)?;
-    match &request {
+    match request {
         Request::Binary(request) => binary::out_of_memory(request, out),
         Request::Store(store) if store.noreply => {}
         _ => out.extend_from_slice(reply::OUT_OF_MEMORY),
@@ -98,10 +95,9 @@ pub(crate) fn refuse_for_memory(
     Ok(Executed::Replied)
 }
 
-/// Says that a request that was kept as it was received has waited for too long for what a start has yet to bring back.
-pub(crate) fn refuse_while_recovering(bytes: &[u8], out: &mut Vec<u8>) {
-    let Parse::Request { request, .. } = Parser::default().parse(bytes) else { return };
-    let is_told = match &request {
+/// Answers that a request has waited for too long for what a start has yet to bring back.
+pub(crate) fn refuse_while_recovering(request: &Request<'_>, out: &mut Vec<u8>) {
+    let is_told = match request {
         Request::Binary(request) => {
             return request.echo.put_error(out, Status::TemporaryFailure);
         }
@@ -114,30 +110,6 @@ pub(crate) fn refuse_while_recovering(bytes: &[u8], out: &mut Vec<u8>) {
     if is_told {
         out.extend_from_slice(reply::RECOVERING);
     }
-}
-
-/// Says that the value of a request that was kept as it was received did not end as it should.
-pub(crate) fn refuse_bad_block(bytes: &[u8], out: &mut Vec<u8>) {
-    if let Parse::Request { request, .. } = Parser::default().parse(bytes) {
-        out.extend_from_slice(request.bad_data_block());
-    }
-}
-
-/// Executes a request that was kept as it was received.
-pub(crate) fn execute_bytes(
-    on: &Keyed<'_>,
-    bytes: &[u8],
-    chunks: Option<NewValue<'_>>,
-    out: &mut Vec<u8>,
-) -> Result<Executed, Unfinished> {
-    let Parse::Request { request, consumed } = Parser::default().parse(bytes) else {
-        // Only what was parsed before is kept.
-        return Ok(Executed::Replied);
-    };
-    let data = &bytes[consumed..];
-    let terminator = request.data_block().map_or(&b""[..], |block| block.terminator);
-    let inline = NewValue::Inline(data.strip_suffix(terminator).unwrap_or(data), &[]);
-    execute(on, &request, chunks.unwrap_or(inline), out)
 }
 
 /// Executes a request; `value` is that of a store.

@@ -14,7 +14,7 @@ use crate::stats::latency::Command;
 use std::time::Instant;
 use terrace_cache::{Key, Manifest, NewValue, Session};
 use terrace_protocol::binary::Status;
-use terrace_protocol::reply;
+use terrace_protocol::{OwnedRequest, Request, reply};
 use terrace_runtime::flash_lookup::FlashLookup;
 
 /// Who is to be tried again after a while.
@@ -57,10 +57,10 @@ pub(crate) struct Pending {
 pub(crate) enum Work {
     /// A read of one key, or of one of several.
     Read(ReadKind),
-    /// A whole request, as it was received. A long value was left out: it stands in chunks.
-    Request { bytes: Box<[u8]>, chunks: Option<Manifest> },
+    /// A whole request. A long value was left out: it stands in chunks.
+    Request { request: Box<OwnedRequest>, chunks: Option<Manifest> },
     /// The refusal of a request without its value, which there was no room for.
-    Refusal(Box<[u8]>),
+    Refusal(Box<OwnedRequest>),
     /// The removal of a large item that was to be sent and has lost a chunk.
     Forget(Manifest),
 }
@@ -75,16 +75,21 @@ pub(crate) enum Answer {
 }
 
 impl Work {
-    /// A request as it was received.
-    pub(crate) fn request(bytes: &[u8], chunks: Option<Manifest>) -> Self {
-        Self::Request { bytes: bytes.into(), chunks }
+    /// A request with its value, which is empty for none.
+    pub(crate) fn request(request: &Request<'_>, value: &[u8]) -> Self {
+        Self::Request { request: Box::new(OwnedRequest::new(request, value)), chunks: None }
+    }
+
+    /// The refusal of a request without its value.
+    pub(crate) fn refusal(request: &Request<'_>) -> Self {
+        Self::Refusal(Box::new(OwnedRequest::new(request, &[])))
     }
 
     /// Bytes of memory held.
     pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Read(_) | Self::Forget(_) => 0,
-            Self::Request { bytes, .. } | Self::Refusal(bytes) => bytes.len(),
+            Self::Request { request, .. } | Self::Refusal(request) => request.memory(),
         }
     }
 }
@@ -132,10 +137,10 @@ impl Pending {
     pub(crate) fn refuse(&self, session: &Session, out: &mut Vec<u8>) {
         match &self.work {
             Work::Read(ReadKind::Binary(echo)) => echo.put_error(out, Status::TemporaryFailure),
-            Work::Request { bytes, chunks } => {
+            Work::Request { request, chunks } => {
                 let runs = chunks.iter().flat_map(|manifest| &manifest.runs);
                 runs.for_each(|run| session.discard_chunks(run.item, run.chunks));
-                keyed::refuse_while_recovering(bytes, out);
+                keyed::refuse_while_recovering(&request.request(), out);
             }
             _ => out.extend_from_slice(reply::RECOVERING),
         }
@@ -163,10 +168,12 @@ impl Pending {
         let on = &Keyed { executor, key, evidence: self.lookup.evidence() };
         let executed = match &self.work {
             Work::Read(kind) => keys::execute(*kind, on, reply)?,
-            Work::Request { bytes, chunks } => {
-                keyed::execute_bytes(on, bytes, chunks.as_ref().map(NewValue::Chunked), reply)?
+            Work::Request { request, chunks } => {
+                let inline = NewValue::Inline(request.value(), &[]);
+                let value = chunks.as_ref().map_or(inline, NewValue::Chunked);
+                keyed::execute(on, &request.request(), value, reply)?
             }
-            Work::Refusal(bytes) => keyed::refuse_for_memory(on, bytes, reply)?,
+            Work::Refusal(request) => keyed::refuse_for_memory(on, &request.request(), reply)?,
             Work::Forget(manifest) => {
                 lookup::forget(on, manifest)?;
                 return Ok(Answer::Forgotten);

@@ -300,7 +300,7 @@ impl Connection {
         let mut value = &parcel.bytes[parcel.data..];
         if let Some(block) = request.data_block() {
             if block.value_bytes as usize > cx.limits.inline_bytes_max {
-                return self.begin_upload(request, key, (parcel.bytes, block), cx);
+                return self.begin_upload(request, key, block, cx);
             }
             match value.strip_suffix(block.terminator) {
                 Some(block) => value = block,
@@ -317,7 +317,7 @@ impl Connection {
                 let value = NewValue::Inline(value, &[]);
                 keyed::execute(on, request, value, out)
             },
-            || Work::request(parcel.bytes, None),
+            || Work::request(request, value),
         )
     }
 
@@ -340,14 +340,13 @@ impl Connection {
         Ok(())
     }
 
-    /// A value that is too long for one piece comes chunk by chunk, or not at all. `line` is the
-    /// request without it.
+    /// A value that is too long for one piece comes chunk by chunk, or not at all.
     #[inline(never)]
     fn begin_upload(
         &mut self,
         request: &Request<'_>,
         key: Key<'_>,
-        (line, block): (&[u8], DataBlock),
+        block: DataBlock,
         cx: &mut Context,
     ) -> Result<(), Stop> {
         if u64::from(block.value_bytes) > cx.limits.item_bytes_max {
@@ -356,7 +355,7 @@ impl Connection {
                 cx,
                 (key, true),
                 |on, out| keyed::execute(on, request, NewValue::Inline(&[], &[]), out),
-                || Work::request(line, None),
+                || Work::request(request, &[]),
             )?;
             self.mode = Mode::Swallow(block.bytes());
             return Ok(());
@@ -364,7 +363,7 @@ impl Connection {
         if !self.replies.is_settled() {
             return Err(Stop::Blocked);
         }
-        let upload = Upload::begin(&cx.executor(), (key, line), block);
+        let upload = Upload::begin(&cx.executor(), (key, request), block);
         self.mode = Mode::Upload(Box::new(upload));
         Ok(())
     }

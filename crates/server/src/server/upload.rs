@@ -6,15 +6,15 @@ use super::pending::Work;
 use crate::commands::executor::Executor;
 use crate::commands::keyed;
 use terrace_cache::{Key, Manifest, NewValue, Update};
-use terrace_protocol::DataBlock;
+use terrace_protocol::{DataBlock, OwnedRequest, Request};
 use terrace_runtime::chunks;
 
 /// What was stored so far.
 pub(crate) struct Upload {
     key: Box<[u8]>,
     hash: u64,
-    /// The request's line, as it was received.
-    line: Box<[u8]>,
+    /// The request without its value.
+    request: OwnedRequest,
     chunks: chunks::Upload,
     /// Bytes of the value that are not stored yet.
     left: u64,
@@ -40,14 +40,15 @@ impl Upload {
     /// `block` is the value to come.
     pub(crate) fn begin(
         executor: &Executor<'_>,
-        (key, line): (Key<'_>, &[u8]),
+        (key, request): (Key<'_>, &Request<'_>),
         block: DataBlock,
     ) -> Self {
         let DataBlock { value_bytes, terminator } = block;
         let chunk_bytes = executor.limits.chunk_bytes(value_bytes.into());
         let chunks = chunks::Upload::begin(executor.session, chunk_bytes);
-        let (hash, key, line) = (key.hash(), key.bytes().into(), line.into());
-        Self { key, hash, line, chunks, left: value_bytes.into(), terminator }
+        let (hash, key) = (key.hash(), key.bytes().into());
+        let request = OwnedRequest::new(request, &[]);
+        Self { key, hash, request, chunks, left: value_bytes.into(), terminator }
     }
 
     /// Stores the next chunk from the front of `input`.
@@ -98,7 +99,7 @@ impl Connection {
             return Ok(());
         };
         let key = cx.session.key_of_hash(&upload.key, upload.hash);
-        if let Err(stop) = self.refuse_line(&upload.line, key, cx) {
+        if let Err(stop) = self.refuse_for_memory(&upload.request.request(), key, cx) {
             self.mode = Mode::Upload(upload);
             return Err(stop);
         }
@@ -127,7 +128,8 @@ impl Connection {
             }
         } else {
             upload.discard(&cx.executor());
-            self.replies.append(|out| keyed::refuse_bad_block(&upload.line, out));
+            let refusal = upload.request.request().bad_data_block();
+            self.replies.append(|out| out.extend_from_slice(refusal));
         }
         self.input.consume(terminator.len());
         Ok(())
@@ -136,14 +138,12 @@ impl Connection {
     fn publish(&mut self, upload: &Upload, cx: &mut Context) -> Result<(), Stop> {
         let key = cx.session.key_of_hash(&upload.key, upload.hash);
         let manifest = Manifest { runs: vec![upload.chunks.run()] };
+        let request = &upload.request;
         self.begin(
             cx,
             (key, true),
-            |on, out| {
-                let chunks = Some(NewValue::Chunked(&manifest));
-                keyed::execute_bytes(on, &upload.line, chunks, out)
-            },
-            || Work::request(&upload.line, Some(manifest.clone())),
+            |on, out| keyed::execute(on, &request.request(), NewValue::Chunked(&manifest), out),
+            || Work::Request { request: Box::new(request.clone()), chunks: Some(manifest.clone()) },
         )
     }
 }

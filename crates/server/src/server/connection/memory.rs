@@ -9,7 +9,7 @@ use crate::server::input::BUFFER_BYTES;
 use crate::server::pending::Work;
 use crate::stats::latency::Command;
 use terrace_cache::Key;
-use terrace_protocol::Parse;
+use terrace_protocol::{Parse, Request};
 
 const _: () = assert!(size_of::<Connection>() + size_of::<Client>() + 128 <= CONNECTION_BYTES);
 
@@ -61,8 +61,8 @@ impl Connection {
             Parse::Request { request, consumed } => {
                 self.command = Command::of(&request);
                 request.data_block().zip(keyed::key_of(&request)).map(|(block, key)| {
-                    let (line, key) = (&input.unread()[..consumed], cx.session.key(key));
-                    self.refuse_line(line, key, cx).map(|()| (consumed, block.bytes()))
+                    let key = cx.session.key(key);
+                    self.refuse_for_memory(&request, key, cx).map(|()| (consumed, block.bytes()))
                 })
             }
             Parse::NeedMore | Parse::Reject(_) => None,
@@ -78,18 +78,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Says that there is no memory for the value of the request that `line` begins.
-    pub(in crate::server) fn refuse_line(
+    /// Answers that there is no memory for the value of `request`.
+    pub(in crate::server) fn refuse_for_memory(
         &mut self,
-        line: &[u8],
+        request: &Request<'_>,
         key: Key<'_>,
         cx: &mut Context,
     ) -> Result<(), Stop> {
         self.begin(
             cx,
             (key, true),
-            |on, out| keyed::refuse_for_memory(on, line, out),
-            || Work::Refusal(line.into()),
+            |on, out| keyed::refuse_for_memory(on, request, out),
+            || Work::refusal(request),
         )
     }
 }
