@@ -193,10 +193,12 @@ fn open_cache(
 }
 
 /// Unless it is told, one for every two workers, and for every four cores: a record that is written and moved once more
-/// takes the background longer than a worker. Two at least, so that one has work while the other waits for a drive.
+/// takes the background longer than a worker. As many as there are tiers at least, and two, so that each drive has a
+/// write to do while a thread waits for another one.
 fn background_threads(settings: &Settings) -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let by_itself = || (settings.threads as usize / 2).min(cores / 4).clamp(2, BACKGROUND_MAX);
+    let for_work = (settings.threads as usize / 2).min(cores / 4);
+    let by_itself = || for_work.max(settings.tiers.len()).clamp(2, BACKGROUND_MAX);
     settings.background_threads.map_or_else(by_itself, |threads| threads as usize)
 }
 

@@ -55,7 +55,7 @@ all-twice\t''
 reused-once\t''
 reused-none\t''"
 complete -c terrace -n "__fish_terrace_needs_command" -l stop-timeout -d 'how long a stop may take to write everything out [25]' -r
-complete -c terrace -n "__fish_terrace_needs_command" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t and cores]' -r
+complete -c terrace -n "__fish_terrace_needs_command" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t, cores, tiers]' -r
 complete -c terrace -n "__fish_terrace_needs_command" -l io-engine -d 'how drives are read: auto, io_uring or pool (of threads) [auto]' -r -f -a "auto\t''
 io_uring\t''
 pool\t''"
@@ -142,7 +142,7 @@ all-twice\t''
 reused-once\t''
 reused-none\t''"
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l stop-timeout -d 'how long a stop may take to write everything out [25]' -r
-complete -c terrace -n "__fish_terrace_using_subcommand serve" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t and cores]' -r
+complete -c terrace -n "__fish_terrace_using_subcommand serve" -l background-threads -d 'threads that write and take back what is on drives [2 to 4, by -t, cores, tiers]' -r
 complete -c terrace -n "__fish_terrace_using_subcommand serve" -l io-engine -d 'how drives are read: auto, io_uring or pool (of threads) [auto]' -r -f -a "auto\t''
 io_uring\t''
 pool\t''"

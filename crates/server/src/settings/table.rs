@@ -126,7 +126,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag("", "tier-full", "PERCENT", "80", "a tier is full when records take so much of it; less holds less, and is written less", Tiers, Set(tier_full)),
     flag("", "write-policy", "NAME", "all-once", "what full tiers admit and reinsert: all-once, all-twice, reused-once, reused-none", Tiers, Set(write_policy)),
     flag("", "stop-timeout", "SECONDS", "25", "how long a stop may take to write everything out", Tiers, Set(stop_timeout)),
-    flag("", "background-threads", "NUM", "2 to 4, by -t and cores", "threads that write and take back what is on drives", Tiers, Set(background_threads)),
+    flag("", "background-threads", "NUM", "2 to 4, by -t, cores, tiers", "threads that write and take back what is on drives", Tiers, Set(background_threads)),
     flag("", "io-engine", "NAME", "auto", "how drives are read: auto, io_uring or pool (of threads)", Tiers, Set(io_engine)),
 
     flag("A", "enable-shutdown", "", "", "let clients use `shutdown`", Commands, Set(|s, _| set(&mut s.shutdown_command, true))),
