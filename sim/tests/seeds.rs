@@ -4,9 +4,10 @@ use terrace_sim::{Options, run};
 
 /// Each of them failed once while cache and simulator were written; what some of them decide has changed
 /// since.
-const FOUND: [u64; 33] = [
+const FOUND: [u64; 34] = [
     67, 87, 112, 131, 165, 203, 225, 239, 290, 305, 327, 347, 384, 394, 472, 522, 538, 614, 636,
     674, 701, 726, 1126, 1260, 1372, 2271, 5299, 12207, 9706, 106815, 107013, 1005525, 1044486,
+    3081877,
 ];
 
 /// The same with ladders.

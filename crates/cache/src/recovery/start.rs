@@ -323,6 +323,8 @@ fn without(
     if is_cold {
         let set = mount.set().set;
         let identity = Identity::new(set, boot_words(config.boot), *state.layout());
+        // What the state showed to be wrong may look right without it.
+        mount.believe_none_later();
         state = state.erase(&identity, mount.known)?;
     }
     let state = assign(mount, state)?;
