@@ -5,7 +5,7 @@ use crate::scenario::{SEGMENTS_AT, Scenario};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
-use terrace_cache::Witness;
+use terrace_cache::{TierStats, Witness};
 use terrace_device::sim::SimDevice;
 
 /// Drives that a machine has had, at most.
@@ -178,9 +178,10 @@ impl Members {
         self.doubtful.push(self.without(tier));
     }
 
-    /// Tiers failed in the run that ended: it may have gone on without them.
-    pub(crate) fn doubt(&mut self, failed: impl Iterator<Item = usize>) {
-        let failed: BTreeSet<usize> = failed.map(|tier| self.present[tier]).collect();
+    /// Some of these tiers may have failed in the run that ended: it may have gone on without them.
+    pub(crate) fn doubt(&mut self, tiers: &[TierStats]) {
+        let failed = self.present.iter().zip(tiers).filter(|(_, tier)| tier.failed);
+        let failed: BTreeSet<usize> = failed.map(|(&unit, _)| unit).collect();
         if failed.is_empty() {
             return;
         }

@@ -220,6 +220,12 @@ impl Scenario {
         self.budgets.iter().any(Option::is_some)
     }
 
+    /// Whether names are so few that a clean stop may find no place for all records: a segment takes one of each name, so
+    /// that segments with hardly any record use up the places.
+    pub(crate) fn has_few_names(&self) -> bool {
+        self.fingerprint_bits < 4
+    }
+
     fn trouble(&self, random: &mut Random, strict: bool) -> Trouble {
         let has_tiers = !self.tiers.is_empty();
         let power = random.percent(35);

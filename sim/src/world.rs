@@ -336,7 +336,7 @@ impl World {
         let all = self.thrift.excuse(&life.cache, || life.cache.close(cx.now, &goes_on));
         cx.note("stops", all.into(), 0);
         // Where nothing may go to make room, there may be none.
-        let may_be_full = !cx.scenario.ample && !cx.scenario.evict;
+        let may_be_full = !cx.scenario.ample && !cx.scenario.evict || cx.scenario.has_few_names();
         let may_fail = cx.devices.is_empty() || may_be_full || cx.is_recovering;
         if !all && !may_fail && patience.get() > 0 && !cx.is_hurt() {
             let memory = life.cache.stats().memory;
@@ -399,9 +399,7 @@ impl World {
             on_tiers = life.cache.stats().tiers.iter().map(|tier| tier.records).collect();
         }
         if let Some(life) = &zombie {
-            let tiers = life.cache.stats().tiers;
-            let failed = tiers.iter().enumerate().filter(|(_, tier)| tier.failed);
-            self.members.doubt(failed.map(|(at, _)| at));
+            self.members.doubt(&life.cache.stats().tiers);
         }
         drop(zombie);
         if !all {
