@@ -40,10 +40,11 @@ build() {
 }
 
 # strip_to MACHINE FROM TO
+# Names of functions, which packages keep, would be a sixth of the image.
 strip_to() {
     local strip=strip
     [ "$1" = "$(uname -m)" ] || strip=$1-linux-gnu-strip
-    "$strip" --strip-debug -o "$3" "$2"
+    "$strip" --strip-all -o "$3" "$2"
 }
 
 if [ "${1:-}" = --output ]; then
