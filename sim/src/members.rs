@@ -115,21 +115,24 @@ impl Members {
         self.present.iter().for_each(|&unit| self.units[unit].is_doubtful = true);
     }
 
-    /// The last run without the drive of one of its tiers.
-    fn without(&self, tier: usize) -> Run {
-        let unit = self.present[tier];
-        let without = |units: &BTreeSet<usize>| units - &BTreeSet::from([unit]);
+    /// The last run without some of its drives.
+    fn without(&self, units: &BTreeSet<usize>) -> Run {
         let last = self.last();
         Run {
-            members: without(&last.members),
-            complete: without(&last.complete),
+            members: &last.members - units,
+            complete: &last.complete - units,
             before: self.runs.len() - 1,
         }
     }
 
+    /// The last run without the drive of one of its tiers.
+    fn without_tier(&self, tier: usize) -> Run {
+        self.without(&BTreeSet::from([self.present[tier]]))
+    }
+
     /// A tier was removed: the others go on as another run.
     pub(crate) fn remove(&mut self, tier: usize) {
-        self.runs.push(self.without(tier));
+        self.runs.push(self.without_tier(tier));
         let run = self.runs.len() - 1;
         let Self { units, runs, .. } = self;
         runs[run].members.iter().for_each(|&unit| units[unit].run = run);
@@ -175,22 +178,16 @@ impl Members {
 
     /// The run ended while a tier was removed.
     pub(crate) fn die_in_a_removal(&mut self, tier: usize) {
-        self.doubtful.push(self.without(tier));
+        self.doubtful.push(self.without_tier(tier));
     }
 
     /// Some of these tiers may have failed in the run that ended: it may have gone on without them.
     pub(crate) fn doubt(&mut self, tiers: &[TierStats]) {
         let failed = self.present.iter().zip(tiers).filter(|(_, tier)| tier.failed);
         let failed: BTreeSet<usize> = failed.map(|(&unit, _)| unit).collect();
-        if failed.is_empty() {
-            return;
+        if !failed.is_empty() {
+            self.doubtful.push(self.without(&failed));
         }
-        let last = self.last();
-        self.doubtful.push(Run {
-            members: &last.members - &failed,
-            complete: &last.complete - &failed,
-            before: self.runs.len() - 1,
-        });
     }
 
     /// Whether all members of the last run are there, whichever that was.

@@ -271,11 +271,11 @@ class Guest:
             late = f"{self.name}: {script.strip()}: not done after {seconds} s: {self.console()}"
             expect(time.monotonic() < end, late)
 
-    # The emulator.
-
     def jump(self, seconds):
         """Sets its clock so many seconds on, or back."""
         self.run(f"date -s @$(($(date +%s) + {seconds}))")
+
+    # The emulator.
 
     def command(self, execute, **arguments):
         """A command of the emulator's own protocol."""

@@ -159,7 +159,7 @@ impl Current {
         let before = self.roster.members();
         let staying = before.iter().filter(|member| members.contains(member)).count();
         let has_begun = self.roster.line() != &self.line;
-        if !before.is_empty() && staying * 2 <= before.len() && !has_begun {
+        if !before.is_empty() && !self.roster.are_most(staying) && !has_begun {
             (self.line, self.generation) = self.line.begin(self.generation, nonce);
         }
     }

@@ -255,7 +255,7 @@ fn doubt(
     let is_there =
         |member: &&u64| holders.iter().flatten().any(|holder| holder.owner.member() == **member);
     let (present, members) = (last.members().iter().filter(is_there).count(), last.members().len());
-    let is_enough = if last.has_witness() { present == members } else { present * 2 > members };
+    let is_enough = if last.has_witness() { present == members } else { last.are_most(present) };
     let has_witness = last.has_witness();
     (!is_enough).then_some(Reason::TooFew { present, members, has_witness })
 }

@@ -120,6 +120,11 @@ impl Roster {
         self.members.contains(&member)
     }
 
+    /// Whether so many of its members are more than half of them.
+    pub(crate) fn are_most(&self, members: usize) -> bool {
+        members * 2 > self.members.len()
+    }
+
     /// Writes it into a superblock: from byte `at` on the standing and two counts, from `members_at` on the members.
     pub(super) fn put(&self, page: &mut [u8], at: usize, members_at: usize) {
         for (word, bits) in self.standing.to_words().into_iter().enumerate() {
