@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Client, Found, RamDevice, record};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -118,17 +119,21 @@ impl Fill {
         client.settle();
     }
 
+    fn is_there(&self, client: &Client, n: u64) -> bool {
+        match self.is_large(client) {
+            true => client.chunks_of(&key(n)) == Some(Chunks::There),
+            false => client.get_as(&key(n), Access::Peek).is_some(),
+        }
+    }
+
     fn run(&self) -> Left {
         let _alone = alone();
         let mut client = self.open();
         let worth = self.capacity() / self.value as u64;
         let records = worth * self.turns;
         self.store_all(&mut client, records, |_, _| ());
-        let is_there = |n| match self.is_large(&client) {
-            true => client.chunks_of(&key(n)) == Some(Chunks::There),
-            false => client.get_as(&key(n), Access::Peek).is_some(),
-        };
-        let there: Vec<bool> = (records - worth..records).map(is_there).collect();
+        let there: Vec<bool> =
+            (records - worth..records).map(|n| self.is_there(&client, n)).collect();
         let alive = there.iter().filter(|&&there| there).count();
         let share = |part: usize| {
             let newest = &there[there.len() - there.len() / part..];
@@ -233,11 +238,11 @@ fn tier_levels_evict_oldest() {
     }
 }
 
-/// Used once, a record outlives others that were stored with it and never used, and goes all the same in the end.
+/// Used once, a record outlives all that are never used, and goes all the same in the end.
 #[test]
 fn dram_keeps_longer_what_was_used_once() {
     const OLD: u64 = 200;
-    let fill = Fill { value: 1000, ..DRAM };
+    let fill = Fill { value: 10_000, ..DRAM };
     let (mut client, worth) = (fill.open(), fill.memory / fill.value as u64);
     let old = |n: u64| format!("old:{n}").into_bytes();
     for n in 0..OLD {
@@ -252,8 +257,35 @@ fn dram_keeps_longer_what_was_used_once() {
     // Turns of what is evicted: a few records less than the memory's worth.
     fill.store_all(&mut client, worth * 2, |_, _| ());
     assert_eq!((there(&mut client, 0), there(&mut client, 1)), (OLD as usize / 2, 0));
-    fill.store_all(&mut client, worth * 5, |_, _| ());
+    fill.store_all(&mut client, worth * 20, |_, _| ());
+    assert_eq!(there(&mut client, 0), OLD as usize / 2);
+    fill.store_all(&mut client, worth * 300, |_, _| ());
     assert_eq!(there(&mut client, 0), 0);
+}
+
+/// What is evicted and stored again soon after that is kept as if it had been used.
+#[test]
+fn dram_keeps_longer_what_was_stored_again() {
+    const AGAIN: u64 = 100;
+    for value in [1000, 100_000] {
+        let fill = Fill { value, ..DRAM };
+        let (mut client, worth) = (fill.open(), fill.memory / fill.value as u64);
+        let few = AGAIN.min(worth / 10);
+        let there = |client: &Client| (0..few).filter(|&n| fill.is_there(client, n)).count() as u64;
+        let store = |client: &mut Client, keys: Range<u64>| {
+            for n in keys {
+                fill.store(client, n);
+                client.cache.maintain(client.now);
+            }
+        };
+        store(&mut client, 0..worth * 11 / 10);
+        assert_eq!(there(&client), 0, "values of {value} were never used");
+        store(&mut client, 0..few);
+        store(&mut client, worth * 2..worth * 6);
+        // Some names make room for others.
+        let kept = there(&client);
+        assert!(kept * 10 >= few * 9, "{kept} of {few} values of {value} that were stored again");
+    }
 }
 
 #[test]

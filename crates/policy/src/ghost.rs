@@ -1,24 +1,54 @@
-//! What was let go of late: names without values.
+//! What was removed of late: names without values.
 
 /// Names in a bucket.
 const LANES: usize = 8;
 
-/// The last names that were let go, first in, first out within buckets of eight; 16 bits each, so that
-/// one in 8,000 strangers passes as known. S3-FIFO's ghost queue (Yang et al., SOSP 2023) in the form
-/// of a hash table without chains.
-pub struct Ghost {
-    buckets: Box<[[u16; LANES]]>,
+/// What a [`Ghost`] keeps of a name's hash; zero is no name.
+pub trait Trace: Copy + Default + PartialEq {
+    /// The lowest bits of a hash.
+    fn of(hash: u64) -> Self;
 }
 
-impl Ghost {
+impl Trace for u16 {
+    fn of(hash: u64) -> Self {
+        (hash as Self).max(1)
+    }
+}
+
+impl Trace for u32 {
+    fn of(hash: u64) -> Self {
+        (hash as Self).max(1)
+    }
+}
+
+/// The last names that were removed, first in, first out within buckets of eight. With 16 bits each one in 8,000
+/// strangers passes as known, with 32 bits one in 500 million. S3-FIFO's ghost queue (Yang et al., SOSP 2023) in the
+/// form of a hash table without chains.
+///
+/// ```
+/// let mut ghost = terrace_policy::Ghost::<u32>::new(1000);
+/// ghost.note(7);
+/// assert!(ghost.recall(7));
+/// assert!(!ghost.recall(7), "it is forgotten then");
+/// ```
+pub struct Ghost<T: Trace = u16> {
+    buckets: Box<[[T; LANES]]>,
+}
+
+impl<T: Trace> Ghost<T> {
     /// Remembers about so many names.
     pub fn new(names: usize) -> Self {
-        Self { buckets: vec![[0; LANES]; names.div_ceil(LANES).max(1)].into() }
+        Self { buckets: vec![[T::default(); LANES]; names.div_ceil(LANES).max(1)].into() }
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.buckets)
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.buckets.fill([T::default(); LANES]);
     }
 
     /// Remembers a name.
@@ -28,21 +58,21 @@ impl Ghost {
         bucket[0] = name;
     }
 
-    /// Whether a name was let go of late; it is forgotten then.
+    /// Whether a name was removed of late; it is forgotten then.
     pub fn recall(&mut self, hash: u64) -> bool {
         let (bucket, name) = self.place(hash);
         let found = bucket.iter().position(|&other| other == name);
         if let Some(at) = found {
             bucket[at..].rotate_left(1);
-            bucket[LANES - 1] = 0;
+            bucket[LANES - 1] = T::default();
         }
         found.is_some()
     }
 
-    fn place(&mut self, hash: u64) -> (&mut [u16; LANES], u16) {
+    fn place(&mut self, hash: u64) -> (&mut [T; LANES], T) {
         let mixed = (hash ^ hash >> 31).wrapping_mul(0x94d0_49bb_1331_11eb);
         let at = (u128::from(mixed) * self.buckets.len() as u128) >> 64;
-        (&mut self.buckets[at as usize], (mixed as u16).max(1))
+        (&mut self.buckets[at as usize], T::of(mixed))
     }
 }
 
@@ -52,7 +82,7 @@ mod tests {
 
     #[test]
     fn recent_names_are_known_once_and_old_ones_forgotten() {
-        let mut ghost = Ghost::new(8000);
+        let mut ghost = Ghost::<u16>::new(8000);
         (0..4000).for_each(|key| ghost.note(key));
         let known = (0..4000).filter(|&key| ghost.recall(key)).count();
         assert!(known > 3800, "{known} of 4000 known");

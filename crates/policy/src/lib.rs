@@ -17,7 +17,7 @@ mod worth;
 mod write_policy;
 
 pub use budget::WriteBudget;
-pub use ghost::Ghost;
+pub use ghost::{Ghost, Trace};
 pub use heat::Heat;
 pub use promotion::{Cut, Promotion, Untold, Weights};
 pub use sketch::Sketch;

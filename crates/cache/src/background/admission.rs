@@ -146,7 +146,7 @@ impl<'e> Sieve<'e> {
         let mut locked = self.shard.lock(self.engine.shared(), self.guard);
         let before = locked.state().fresh().full().len();
         (0..COMPACTIONS).any(|_| {
-            eviction::compact_one(&mut locked, self.now);
+            eviction::compact_one(&mut locked, Lane::Fresh, self.now);
             locked.state().fresh().full().len() < before
         })
     }

@@ -56,10 +56,10 @@ pub(crate) fn relieve(
 }
 
 fn empty_sparse_block(engine: &Engine, locked: &mut Locked<'_>, now: u32) -> bool {
-    let Some(block) = eviction::sparsest(locked) else { return false };
+    let Some(block) = eviction::sparsest(locked, Lane::Fresh) else { return false };
     u64::from(block.dead(engine.shared().arena())) * SPARSE.1
         >= u64::from(engine.geometry().block_bytes()) * SPARSE.0
-        && eviction::compact(locked, block, now)
+        && eviction::compact(locked, Lane::Fresh, block, now)
         && locked.state().fresh().full().iter().all(|full| full.id != block.id)
 }
 

@@ -37,14 +37,17 @@ const ROUNDS: u32 = 16;
 /// ... the next 64 are skipped.
 const REST: u32 = 64;
 
+/// A protected record is looked at once in so many turnovers at least: without a use since, it goes.
+const PROTECTED_TURNOVERS: u64 = 256;
+
 /// Eviction may keep more than half of a block, if it keeps less of later ones, up to a quarter of all blocks: used
 /// records may lie in consecutive blocks, as the chunks of a large item do.
 const USED_PART: u64 = 4;
-/// Eviction passes over a used record once, and 3 times more: without another use it stays four times as long as a
-/// record that was never used.
-const PASSES: u16 = 3;
-/// An open block is closed once a 25th of all blocks was taken since, so that the records of one block were stored
-/// within that time.
+/// Without tiers, records that were not used yet keep so many tenths of DRAM while others are protected: more than a
+/// quarter, so that a record that is used four times per turnover is protected in time.
+const PROBATION_TENTHS: u64 = 3;
+/// An open block of fresh records is closed once a 25th of all blocks was taken since, so that the records of one block
+/// were stored within that time.
 const OPEN_PART: u64 = 25;
 
 /// Whether compaction frees blocks. Records of half a block or a third leave gaps that no record fits into: then it
@@ -66,8 +69,8 @@ pub(crate) struct Compaction {
 enum EvictAction {
     /// Moves it, as it is.
     Move,
-    /// Moves it, with these marks of [`mark::USED`] and [`mark::PASSES`].
-    Pass(u16),
+    /// Moves it to this lane, as not used since.
+    Pass(Lane),
     Drop,
     /// Writes a copy to a higher tier level than its original is on.
     Promote,
@@ -165,7 +168,7 @@ pub(crate) fn drop_hot_block(engine: &Engine, guard: Guard<'_>, now: u32) -> boo
         let mut cut = engine.shared().promotion().cut(&weigh(locked, block, epoch), room.into());
         let segments = locked.shard().segments();
         let mut promote = Promote::new(engine);
-        empty(locked, Lane::Hot, block, now, |resident, _| {
+        empty(locked, Lane::Hot, block, now, |resident, _, _| {
             let (count, bytes) = (count_of(resident, epoch), resident.footprint());
             if cut.keeps(engine.shared().promotion().rank(count, bytes), bytes.into()) {
                 EvictAction::Move
@@ -222,108 +225,143 @@ fn weigh(locked: &Locked<'_>, block: FullBlock, epoch: u8) -> Weights {
     weights
 }
 
-/// Without tiers: empties the oldest block of all shards. Records used since the last pass are moved, as are those that
-/// were used before and have [`PASSES`] left (CLOCK, Corbató 1968); the rest is evicted. However much was used, about a
-/// third of the bytes moved is freed; `ahead` counts the bytes moved beyond that.
+/// Without tiers: empties the oldest block of the fresh lane, or, once that has [`PROBATION_TENTHS`] of all, of the
+/// protected one (segmented LRU; Karedla, Love and Wherry, 1994). Of fresh records those that were used go on to the
+/// protected lane, as do those that were stored again soon after they were evicted (S3-FIFO; Yang and others, 2023).
+/// Protected records that were used since stay (CLOCK; Corbató, 1968). The rest is evicted. However much was used, about
+/// a third of the bytes moved is freed; `ahead` counts the bytes moved beyond that.
 fn evict_oldest(engine: &Engine, guard: Guard<'_>, ahead: &mut u64, now: u32) -> bool {
-    let (shared, block_bytes) = (engine.shared(), u64::from(engine.geometry().block_bytes()));
+    let shared = engine.shared();
     let has_none = shared.arena().available(shared.budget(), shared.place_for(Lane::Fresh)) == 0;
     if has_none && shared.arena().retired() > 0 {
         // Blocks that readers may still hold are free in a moment: used records need not be evicted for lack of one.
         return false;
     }
-    let blocks = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
-    close_old_blocks(engine, guard, blocks);
+    let fresh = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
+    let blocks = shared.counters().blocks_only_in_dram();
+    // With few blocks, too, each shard may fill one.
+    let open_max = (blocks / OPEN_PART).max(2 * engine.shards().len() as u64);
+    close_old_blocks(engine, guard, Lane::Fresh, open_max);
+    let protected_max = blocks * PROTECTED_TURNOVERS;
+    close_old_blocks(engine, guard, Lane::Protected, protected_max);
+    let taken_since = |order| shared.arena().next_order().saturating_sub(order);
+    let is_due = |order| taken_since(order) > protected_max;
+    let is_probation_short = fresh * 10 <= blocks * PROBATION_TENTHS;
+    let lanes = match is_probation_short
+        || shared.ages().oldest_order(Lane::Protected).is_some_and(is_due)
+    {
+        true => [Lane::Protected, Lane::Fresh],
+        false => [Lane::Fresh, Lane::Protected],
+    };
+    let mut evict = |lane| evict_from(engine, guard, (lane, blocks), ahead, now);
+    if lanes.into_iter().any(&mut evict) {
+        return true;
+    }
+    // All that may go is in open blocks.
+    close_old_blocks(engine, guard, Lane::Protected, 0);
+    evict(Lane::Protected)
+}
+
+/// Empties the oldest block of a lane, of `blocks` in all; `false` if it has none.
+fn evict_from(
+    engine: &Engine,
+    guard: Guard<'_>,
+    (lane, blocks): (Lane, u64),
+    ahead: &mut u64,
+    now: u32,
+) -> bool {
+    let block_bytes = u64::from(engine.geometry().block_bytes());
     let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
-    in_oldest_shard(engine, guard, Lane::Fresh, |locked| {
-        let Some(&block) = locked.state().fresh().full().front() else { return false };
+    let evicted = engine.shared().evicted();
+    // Where tiers failed, used records go on waiting for one that works.
+    let kept = if engine.has_tiers() { Lane::Fresh } else { Lane::Protected };
+    in_oldest_shard(engine, guard, lane, |locked| {
+        let Some(&block) = locked.blocks_of(lane).full().front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
         // The chunks of evicted items are discarded with them.
         let drop = |record: &Record<'_>| {
             chunks::discard_chunks_of(engine, record);
             EvictAction::Drop
         };
-        let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>| {
+        let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>, hash| {
             let after = *ahead + u64::from(resident.footprint());
-            let Some(passes) = passes(resident) else { return drop(record) };
-            if record.is_expired(now) || after > most {
+            let is_kept = !record.is_expired(now)
+                && after <= most
+                && (resident.has(mark::USED) || lane == Lane::Fresh && evicted.recall(hash));
+            if !is_kept {
+                if lane == Lane::Fresh && !record.is_chunk() {
+                    evicted.note(hash);
+                }
                 return drop(record);
             }
             *ahead = after;
-            EvictAction::Pass(passes)
+            EvictAction::Pass(kept)
         };
-        if !empty(locked, Lane::Fresh, block, now, keep_if_used) {
+        if !empty(locked, lane, block, now, keep_if_used) {
             // There is no block to move to; emptying this one frees the first.
-            empty(locked, Lane::Fresh, block, now, |_, record| drop(record));
+            empty(locked, lane, block, now, |_, record, _| drop(record));
+        }
+        if lane == Lane::Fresh {
+            evicted.turn(block_bytes, engine.shared().budget().limit());
         }
         true
     })
 }
 
-/// The marks of a record after eviction has passed over it; `None` if it does not.
-fn passes(resident: &Resident<'_>) -> Option<u16> {
-    let passes = resident.header.mark().load(Ordering::Relaxed) & mark::PASSES;
-    match resident.has(mark::USED) {
-        true => Some(PASSES * mark::PASS),
-        false => passes.checked_sub(mark::PASS),
-    }
-}
-
-/// Closes open blocks that are older than [`OPEN_PART`] of the `blocks` of fresh records: a shard that receives few
-/// records would keep its block open for longer.
-fn close_old_blocks(engine: &Engine, guard: Guard<'_>, blocks: u64) {
+/// Closes the open blocks of a lane that were opened before the last `open_max` that were taken: a shard that receives
+/// few records would keep its block open for longer.
+fn close_old_blocks(engine: &Engine, guard: Guard<'_>, lane: Lane, open_max: u64) {
     let shared = engine.shared();
-    // With few blocks, too, each shard may fill one.
-    let open_max = (blocks / OPEN_PART).max(2 * engine.shards().len() as u64);
     let Some(before) = shared.arena().next_order().checked_sub(open_max) else { return };
-    while let Some(at) = shared.ages().opened_before(before) {
-        engine.shards()[at].lock(shared, guard).shelve_open();
+    while let Some(at) = shared.ages().opened_before(lane, before) {
+        engine.shards()[at].lock(shared, guard).shelve_open(lane);
     }
 }
 
 /// Compacts the sparsest of some blocks; loses no record. `true` if that freed a block, `None` if there was nothing to
 /// do.
 fn compact_sparsest(engine: &Engine, guard: Guard<'_>, turn: &mut usize, now: u32) -> Option<bool> {
-    let mut best: Option<(u32, usize)> = None;
+    let mut best: Option<(u32, usize, Lane)> = None;
     let mut seen = 0;
     for _ in 0..engine.shards().len() {
         let at = *turn % engine.shards().len();
         *turn += 1;
         let locked = engine.shards()[at].lock(engine.shared(), guard);
-        for block in locked.state().fresh().full() {
+        for lane in [Lane::Fresh, Lane::Protected] {
+            let Some(block) = sparsest(&locked, lane) else { continue };
             let live = engine.shared().arena().live(block.id);
-            if best.is_none_or(|(least, _)| live < least) {
-                best = Some((live, at));
+            if best.is_none_or(|(least, ..)| live < least) {
+                best = Some((live, at, lane));
             }
-            seen += 1;
+            seen += locked.blocks_of(lane).full().len();
         }
         if seen >= SAMPLE {
             break;
         }
     }
     let dense = u64::from(engine.geometry().block_bytes()) * SPARSE_PERCENT;
-    let (_, at) = best.filter(|(live, _)| u64::from(*live) * 100 < dense)?;
+    let (_, at, lane) = best.filter(|(live, ..)| u64::from(*live) * 100 < dense)?;
     let mut locked = engine.shards()[at].lock(engine.shared(), guard);
     // Blocks of this shard only: requests take blocks in other shards meanwhile.
-    let blocks = |locked: &Locked<'_>| locked.state().fresh().full().len();
+    let blocks = |locked: &Locked<'_>| locked.blocks_of(lane).full().len();
     let before = blocks(&locked);
-    compact_one(&mut locked, now).then(|| blocks(&locked) < before)
+    compact_one(&mut locked, lane, now).then(|| blocks(&locked) < before)
 }
 
-/// The full block of a shard's fresh lane with the fewest live bytes.
-pub(crate) fn sparsest(locked: &Locked<'_>) -> Option<FullBlock> {
+/// The full block of a shard's lane with the fewest live bytes.
+pub(crate) fn sparsest(locked: &Locked<'_>, lane: Lane) -> Option<FullBlock> {
     let arena = locked.shared().arena();
-    locked.state().fresh().full().iter().min_by_key(|block| arena.live(block.id)).copied()
+    locked.blocks_of(lane).full().iter().min_by_key(|block| arena.live(block.id)).copied()
 }
 
-/// Empties a full block of a shard's fresh lane into its open block.
-pub(crate) fn compact(locked: &mut Locked<'_>, block: FullBlock, now: u32) -> bool {
-    empty(locked, Lane::Fresh, block, now, |_, _| EvictAction::Move)
+/// Empties a full block of a shard's lane into its open block.
+pub(crate) fn compact(locked: &mut Locked<'_>, lane: Lane, block: FullBlock, now: u32) -> bool {
+    empty(locked, lane, block, now, |_, _, _| EvictAction::Move)
 }
 
-/// Empties the sparsest full block of a shard's fresh lane.
-pub(crate) fn compact_one(locked: &mut Locked<'_>, now: u32) -> bool {
-    sparsest(locked).is_some_and(|block| compact(locked, block, now))
+/// Empties the sparsest full block of a shard's lane.
+pub(crate) fn compact_one(locked: &mut Locked<'_>, lane: Lane, now: u32) -> bool {
+    sparsest(locked, lane).is_some_and(|block| compact(locked, lane, block, now))
 }
 
 /// Removes every live record from a block: moves it to the lane's open block, or drops it. The block returns to the
@@ -333,7 +371,7 @@ fn empty(
     lane: Lane,
     block: FullBlock,
     now: u32,
-    mut action: impl FnMut(&Resident<'_>, &Record<'_>) -> EvictAction,
+    mut action: impl FnMut(&Resident<'_>, &Record<'_>, u64) -> EvictAction,
 ) -> bool {
     let (guard, arena, hasher) =
         (locked.guard(), locked.shared().arena(), &locked.shared().hasher());
@@ -346,7 +384,7 @@ fn empty(
         let batch: ArrayVec<_, BATCH> = records.by_ref().take(BATCH).collect();
         // Prefetched, so that their lines of the table arrive together.
         batch.iter().for_each(|(.., hash)| locked.table().prefetch(hasher.name(*hash).pos));
-        if lane == Lane::Fresh {
+        if lane.is_only_in_dram() {
             locked.shared().make_log_room();
         }
         if !batch.iter().all(|found| take_out(locked, lane, found, now, &mut action)) {
@@ -364,7 +402,7 @@ fn take_out(
     lane: Lane,
     (resident, record, hash): &(Resident<'_>, Record<'_>, u64),
     now: u32,
-    action: &mut impl FnMut(&Resident<'_>, &Record<'_>) -> EvictAction,
+    action: &mut impl FnMut(&Resident<'_>, &Record<'_>, u64) -> EvictAction,
 ) -> bool {
     let name = locked.shared().hasher().name(*hash);
     let Some(at) = locked.table().find_addr(name.pos, resident.addr) else { return true };
@@ -378,11 +416,10 @@ fn take_out(
         return true;
     }
     let marks = resident.header.mark().load(Ordering::Relaxed);
-    let moved = match action(resident, record) {
+    let moved = match action(resident, record, *hash) {
         EvictAction::Move => relocate(locked, lane, resident, marks).map(|addr| (addr, lane)),
-        EvictAction::Pass(passes) => {
-            let marks = marks & !(mark::USED | mark::PASSES) | passes;
-            relocate(locked, lane, resident, marks).map(|addr| (addr, lane))
+        EvictAction::Pass(to) => {
+            relocate(locked, to, resident, marks & !mark::USED).map(|addr| (addr, to))
         }
         EvictAction::Promote => {
             let to = Lane::Fresh;
@@ -390,7 +427,7 @@ fn take_out(
         }
         EvictAction::Drop => {
             // No restart may bring the original back: a later delete of its key finds no record to void.
-            if lane == Lane::Fresh {
+            if lane.is_only_in_dram() {
                 locked.log_tombstone_of_origin(name, resident);
             }
             note_drop(locked, lane, resident, *hash);
@@ -401,7 +438,7 @@ fn take_out(
     match moved {
         Ok((addr, to)) => {
             locked.supersede(name.pos, resident, at, addr, to);
-            if to != lane {
+            if lane == Lane::Hot && to != lane {
                 locked.unlink_origin(name, resident);
             }
         }
@@ -422,7 +459,7 @@ fn note_drop(locked: &Locked<'_>, lane: Lane, resident: &Resident<'_>, hash: u64
             count(counters.demotions());
             locked.shared().promotion().remember(hash, heat::Warmth::of(resident).heat());
         }
-        Lane::Fresh => note_evicted(locked.shared(), resident),
+        Lane::Fresh | Lane::Protected => note_evicted(locked.shared(), resident),
     }
 }
 
@@ -447,7 +484,8 @@ fn relocate(
     let marks = match lane {
         Lane::Hot => marks | mark::HOT,
         Lane::Fresh if resident.has(mark::HOT) => marks & !mark::HOT | mark::REINSERTED,
-        Lane::Fresh => marks,
+        Lane::Fresh => marks & !mark::PROTECTED,
+        Lane::Protected => marks | mark::PROTECTED,
     } & !mark::VOID;
     let stamp = Stamp {
         mark: marks,
@@ -456,8 +494,10 @@ fn relocate(
     };
     let write = |out: &mut [u8]| out.copy_from_slice(resident.bytes);
     let addr = locked.append(lane, Asker::Background, resident.bytes.len(), stamp, write)?;
-    if lane == Lane::Fresh {
-        locked.commit();
+    match lane {
+        Lane::Fresh => locked.commit(),
+        Lane::Protected => locked.commit_protected(),
+        Lane::Hot => (),
     }
     Ok(addr)
 }

@@ -3,6 +3,7 @@
 use crate::background::drop_segment::drop_whole;
 use crate::background::reclaim::{Keeps, Victim};
 use crate::background::{items, reclaim};
+use crate::dram::lane::LaneBlocks;
 use crate::engine::Engine;
 use crate::platform::quiesce::Guard;
 use crate::segments::segment::Sealed;
@@ -66,9 +67,12 @@ impl Expiry {
         shard.items_due().clear();
         let blocks: Vec<_> = {
             let locked = shard.lock(engine.shared(), guard);
-            let full = locked.state().fresh().full().iter().map(|block| (block.id, block.fill, 0));
-            let open = locked.state().fresh().open().map(|block| (block.id(), block.fill(), 0));
-            full.chain(open).collect()
+            let lanes = [locked.state().fresh(), locked.state().protected()];
+            lanes
+                .into_iter()
+                .flat_map(LaneBlocks::all)
+                .map(|block| (block.id, block.fill, 0))
+                .collect()
         };
         for block in blocks {
             for batch in items::in_block(engine, guard, block).chunks(items::BATCH) {

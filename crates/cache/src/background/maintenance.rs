@@ -18,6 +18,7 @@ use crate::background::turn::Turn;
 use crate::background::{
     self, admission, buffers, chunks, demote, eviction, grow, merge, reclaim, seal,
 };
+use crate::dram::lane::Lane;
 use crate::engine::{Engine, drain, durability, fullness, limit, lost};
 use crate::platform::quiesce::{Guard, Reader};
 use crate::tiers::ladder::OUTPUTS_MAX;
@@ -440,8 +441,8 @@ impl Maintenance {
         let mut locked = shard.lock(engine.shared(), guard);
         if locked.sealable_bytes() < buffers::least_to_seal(engine, &locked) {
             // Overwritten records leave sparse blocks: compacting these costs no write to a tier.
-            let worked =
-                buffers::wastes_blocks(engine, &locked) && eviction::compact_one(&mut locked, now);
+            let worked = buffers::wastes_blocks(engine, &locked)
+                && eviction::compact_one(&mut locked, Lane::Fresh, now);
             return Sealing::of(worked);
         }
         let is_urgent = patience == Patience::None || wanted == Wanted::Admitted;

@@ -3,6 +3,7 @@
 
 use crate::background::buffers;
 use crate::background::pick::{Fresh, Pick, Wanted};
+use crate::dram::lane::Lane;
 use crate::dram::resident::{Resident, mark};
 use crate::engine::Engine;
 use crate::index::bucket::USED_EARLIER;
@@ -155,7 +156,7 @@ fn gather<'g>(
     let (blocks, generation, since, least) = {
         let mut locked = shard.lock(engine.shared(), guard);
         if any {
-            locked.shelve_open();
+            locked.shelve_open(Lane::Fresh);
         }
         let least = if any { 1 } else { buffers::least_to_seal(engine, &locked) };
         if locked.sealable_bytes() < least {

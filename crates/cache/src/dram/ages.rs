@@ -14,15 +14,16 @@ const NONE: u64 = u64::MAX;
 /// Orders of the blocks of each shard.
 pub(crate) struct Ages {
     /// Order of the oldest full block of each shard, by [`Lane`].
-    oldest: [Box<[AtomicU64]>; 2],
-    /// Order of each shard's open block of fresh records.
-    open: Box<[AtomicU64]>,
+    oldest: [Box<[AtomicU64]>; 3],
+    /// Order of the open block of each shard, by [`Lane`].
+    open: [Box<[AtomicU64]>; 3],
 }
 
 impl Ages {
     pub(crate) fn new(shards: usize) -> Self {
         let orders = || (0..shards).map(|_| AtomicU64::new(NONE)).collect();
-        Self { oldest: [orders(), orders()], open: orders() }
+        let lanes = || std::array::from_fn(|_| orders());
+        Self { oldest: lanes(), open: lanes() }
     }
 
     /// Must be called, under the lock of the shard, whenever the first of its full blocks of a lane changes.
@@ -30,9 +31,9 @@ impl Ages {
         self.oldest[lane as usize][shard].store(order.unwrap_or(NONE), Ordering::Relaxed);
     }
 
-    /// Must be called, under the lock of the shard, whenever another block of fresh records is open.
-    pub(crate) fn set_open(&self, shard: usize, order: Option<u64>) {
-        self.open[shard].store(order.unwrap_or(NONE), Ordering::Relaxed);
+    /// Must be called, under the lock of the shard, whenever another of its blocks of a lane is open.
+    pub(crate) fn set_open(&self, lane: Lane, shard: usize, order: Option<u64>) {
+        self.open[lane as usize][shard].store(order.unwrap_or(NONE), Ordering::Relaxed);
     }
 
     /// The shard that has the oldest full block of a lane, if any has one.
@@ -42,9 +43,15 @@ impl Ages {
         (order != NONE).then_some(shard)
     }
 
-    /// A shard with an open block that was opened before `order`, if there is one.
-    pub(crate) fn opened_before(&self, order: u64) -> Option<usize> {
-        self.open.iter().position(|open| open.load(Ordering::Relaxed) < order)
+    /// The order of the oldest full block of a lane, if there is one.
+    pub(crate) fn oldest_order(&self, lane: Lane) -> Option<u64> {
+        let orders = self.oldest[lane as usize].iter().map(|order| order.load(Ordering::Relaxed));
+        orders.min().filter(|&order| order != NONE)
+    }
+
+    /// A shard with an open block of a lane that was opened before `order`, if there is one.
+    pub(crate) fn opened_before(&self, lane: Lane, order: u64) -> Option<usize> {
+        self.open[lane as usize].iter().position(|open| open.load(Ordering::Relaxed) < order)
     }
 }
 
@@ -60,6 +67,8 @@ mod tests {
         ages.set_oldest(Lane::Fresh, 2, Some(5));
         ages.set_oldest(Lane::Hot, 1, Some(1));
         assert_eq!((ages.oldest(Lane::Fresh), ages.oldest(Lane::Hot)), (Some(2), Some(1)));
+        let orders = [Lane::Fresh, Lane::Hot, Lane::Protected].map(|lane| ages.oldest_order(lane));
+        assert_eq!(orders, [Some(5), Some(1), None]);
         ages.set_oldest(Lane::Fresh, 2, None);
         assert_eq!(ages.oldest(Lane::Fresh), Some(0));
     }
@@ -67,7 +76,9 @@ mod tests {
     #[test]
     fn open_blocks_are_found_by_order() {
         let ages = Ages::new(2);
-        ages.set_open(1, Some(9));
-        assert_eq!((ages.opened_before(9), ages.opened_before(10)), (None, Some(1)));
+        ages.set_open(Lane::Fresh, 1, Some(9));
+        let before = |lane, order| ages.opened_before(lane, order);
+        assert_eq!((before(Lane::Fresh, 9), before(Lane::Fresh, 10)), (None, Some(1)));
+        assert_eq!(before(Lane::Protected, 10), None);
     }
 }

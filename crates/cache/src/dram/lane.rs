@@ -1,8 +1,10 @@
-//! The blocks of one lane (fresh records or copies) of one shard.
+//! The blocks of one lane (fresh records, protected ones, or copies) of one shard.
 
 use crate::dram::memory::{Arena, Block};
+use crate::dram::resident::{Resident, mark};
 use crate::platform::getters::getters;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 /// A kind of records in DRAM, with blocks of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +13,26 @@ pub(crate) enum Lane {
     Fresh,
     /// Copies of sealed records.
     Hot,
+    /// Of a cache without tiers: records that were used before eviction came to them for the first time.
+    Protected,
+}
+
+impl Lane {
+    /// The lane that a record in the table lies in.
+    #[inline]
+    pub(crate) fn of(resident: &Resident<'_>) -> Self {
+        match resident.header.mark().load(Ordering::Relaxed) & (mark::HOT | mark::PROTECTED) {
+            0 => Self::Fresh,
+            mark::PROTECTED => Self::Protected,
+            _ => Self::Hot,
+        }
+    }
+
+    /// Whether its records have no sealed original: what DRAM loses of them is lost.
+    #[inline]
+    pub(crate) fn is_only_in_dram(self) -> bool {
+        self != Self::Hot
+    }
 }
 
 /// A block that is no longer filled.
@@ -76,6 +98,16 @@ impl LaneBlocks {
     /// Removes a full block.
     pub(crate) fn remove_full(&mut self, id: u32) {
         self.full.retain(|block| block.id != id);
+    }
+
+    /// All blocks, the full ones first, as they are filled by now.
+    pub(crate) fn all(&self) -> impl Iterator<Item = FullBlock> {
+        let open = self.open.iter().map(|block| FullBlock {
+            id: block.id(),
+            fill: block.fill(),
+            order: block.order(),
+        });
+        self.full.iter().copied().chain(open)
     }
 
     /// The numbers of all blocks, the full ones first.

@@ -77,10 +77,8 @@ pub(crate) mod mark {
     pub(crate) const INHERITED: u16 = 256;
     /// Replaced a sealed record that its request had read, or was [`REWRITTEN`] when eviction passed over it.
     pub(crate) const CHANGED: u16 = 512;
-    /// Without tiers: how often eviction may still pass over the record though it was not used, at most 3, see
-    /// [`crate::background::eviction`].
-    pub(crate) const PASSES: u16 = 3 * PASS;
-    pub(crate) const PASS: u16 = 1024;
+    /// Lies in a block of [`crate::dram::lane::Lane::Protected`].
+    pub(crate) const PROTECTED: u16 = 4096;
     /// The key was read or rewritten before this record is sealed.
     pub(crate) const USED_BEFORE: u16 = FETCHED | REWRITTEN | CHANGED;
 }

@@ -53,8 +53,9 @@ fn memory_limit_max(engine: &Engine) -> u64 {
 /// and the blocks that are kept free.
 fn memory_limit_min(engine: &Engine) -> u64 {
     let blocks = |lane| engine.shared.counters().blocks(lane).load(Ordering::Relaxed);
-    let fresh = if engine.has_tiers() { 0 } else { blocks(Lane::Fresh) };
-    let droppable = fresh + blocks(Lane::Hot) + engine.shared.arena().releasable();
+    let only_here =
+        if engine.has_tiers() { 0 } else { engine.shared.counters().blocks_only_in_dram() };
+    let droppable = only_here + blocks(Lane::Hot) + engine.shared.arena().releasable();
     let kept = engine.shards.len() as u64 + engine.spare_blocks();
     let block = u64::from(engine.geometry.block_bytes());
     engine.shared.budget().used().saturating_sub(droppable * block) + kept * block
@@ -64,8 +65,7 @@ fn memory_limit_min(engine: &Engine) -> u64 {
 /// less if other memory that can't be freed leaves less.
 pub(crate) fn index_room(engine: &Engine) -> u64 {
     let counters = engine.shared.counters();
-    let waiting = counters.blocks(Lane::Fresh).load(Ordering::Relaxed)
-        * u64::from(engine.geometry.block_bytes());
+    let waiting = counters.blocks_only_in_dram() * u64::from(engine.geometry.block_bytes());
     let index = counters.index_bytes().load(Ordering::Relaxed);
     let room =
         (engine.shared.budget().limit() + waiting + index).saturating_sub(memory_limit_min(engine));

@@ -9,7 +9,7 @@
 //! removed meanwhile may be missed.
 
 use crate::background::listing::{is_listed, list_records, read_segment};
-use crate::dram::lane::FullBlock;
+use crate::dram::lane::{FullBlock, LaneBlocks};
 use crate::dram::resident::mark;
 use crate::engine::Engine;
 use crate::facade::cache::Cache;
@@ -222,7 +222,7 @@ impl Progress {
         let shard = &engine.shards()[at];
         let locked = shard.lock(engine.shared(), guard);
         let waits = self.look_for_segments(shard, locked.state());
-        let blocks = fresh_blocks(locked.state());
+        let blocks = blocks_only_in_dram(locked.state());
         let bytes: u64 = blocks.iter().map(|block| u64::from(self.unwalked(block))).sum();
         let left = self.left.iter().map(|&sealed| segment_bytes(engine, shard, sealed));
         self.first_bytes.get_or_insert(bytes + left.sum::<u64>());
@@ -274,14 +274,9 @@ impl Progress {
     }
 }
 
-/// The blocks of a shard's fresh records, oldest first.
-fn fresh_blocks(state: &ShardState) -> Vec<FullBlock> {
-    let open = state.fresh().open().map(|block| FullBlock {
-        id: block.id(),
-        fill: block.fill(),
-        order: block.order(),
-    });
-    state.fresh().full().iter().copied().chain(open).collect()
+/// The blocks of a shard's records without a sealed original, the oldest of each lane first.
+fn blocks_only_in_dram(state: &ShardState) -> Vec<FullBlock> {
+    [state.fresh(), state.protected()].into_iter().flat_map(LaneBlocks::all).collect()
 }
 
 /// Shows the fresh records in parts of blocks, which do not change under the guard.

@@ -141,7 +141,7 @@ fn stats(engine: &Engine) -> CacheStats {
         page_tables: get(counters.page_table_bytes()),
         segment_table: segments_used * SegmentTable::ROW_BYTES,
         dram_index: get(counters.table_bytes()),
-        write_buffer: get(counters.blocks(Lane::Fresh)) * block,
+        write_buffer: counters.blocks_only_in_dram() * block,
         read_cache: get(counters.blocks(Lane::Hot)) * block,
         free: engine.shared().arena().idle() * block,
         // Blocks that were set aside are texts as what they hold.

@@ -177,6 +177,11 @@ fn put_back(
         taken = Some(name);
         resident.header.origin().store(0, Ordering::Relaxed);
     }
+    if resident.has(mark::PROTECTED) {
+        // All recovered blocks are of the fresh lane. As a used record it is protected again.
+        resident.set(mark::USED);
+        resident.header.mark().fetch_and(!mark::PROTECTED, Ordering::Relaxed);
+    }
     locked.adopt_bytes(resident.bytes.len() as u64);
     let shard = locked.shard();
     match shard.find_resident(engine.shared(), locked.guard(), &key, name.pos) {

@@ -253,6 +253,7 @@ fn assemble(
         reserve,
         fresh_max,
         sketch_bytes,
+        evicted_memory_bytes: if config.tiers.is_empty() { config.memory_bytes } else { 0 },
     };
     let ledger = Ledger::new(config, &slots, carried, state.clone());
     let admission = Admission::new(config, ledger);
@@ -417,7 +418,7 @@ fn arena(
     Ok(arena)
 }
 
-/// Bytes of DRAM for state, logs, sketch and ghost list; a part of [`Parts::fixed_bytes`].
+/// Bytes of DRAM for state, logs, sketch and ghost lists; a part of [`Parts::fixed_bytes`].
 fn state_bytes(config: &Config, shared: &Shared) -> u64 {
     let overhead = shared.state().as_ref().map_or(0, |state| state.overhead());
     let set_aside = if config.tiers.is_empty() {
@@ -432,6 +433,7 @@ fn state_bytes(config: &Config, shared: &Shared) -> u64 {
         + log_bytes
         + shared.promotion().bytes() as u64
         + shared.admission().bytes()
+        + shared.evicted().bytes()
 }
 
 /// Marks the state as complete, and puts the roster of this start in force. A state of a cold start must not be used

@@ -397,6 +397,35 @@ impl Session {
         }
     }
 
+    /// Counts a use of all chunks of a large item that replaces another, or was stored again soon after it was evicted:
+    /// eviction comes to them before it comes to the manifest, which has the marks and the name that it goes by.
+    pub(crate) fn use_chunks_of_known(
+        &self,
+        key: &Key<'_>,
+        is_rewritten: bool,
+        manifest: &Manifest,
+        now: u32,
+    ) {
+        let evicted = self.engine().shared().evicted();
+        if self.engine().has_tiers() {
+            return;
+        }
+        let was_evicted = evicted.recall(key.hash());
+        if was_evicted {
+            evicted.note(key.hash());
+        }
+        if was_evicted || is_rewritten {
+            self.use_chunks(manifest, now);
+        }
+    }
+
+    /// Counts a large item as evicted that lost a chunk, and is removed for that.
+    pub fn note_chunk_lost(&self, key: &Key<'_>) {
+        if !self.engine().has_tiers() {
+            self.engine().shared().evicted().note(key.hash());
+        }
+    }
+
     /// Frees the chunks of an upload that was not published.
     pub fn discard_chunks(&self, item: ItemId, chunks: u32) {
         let run = Run { item, chunks, chunk_bytes: 0, last_bytes: 0 };

@@ -176,6 +176,9 @@ impl Session {
         }
         drop(locked);
         self.note_change();
+        if let Some(after) = after {
+            self.use_chunks_of_known(&key, before.is_some(), after, now);
+        }
         if let Some(before) = before {
             let in_use = |run: &Run| after.is_some_and(|after| after.runs.contains(run));
             chunks::discard_runs(engine, before.runs.into_iter().filter(|run| !in_use(run)));

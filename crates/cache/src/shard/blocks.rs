@@ -1,8 +1,8 @@
-//! The blocks of DRAM that a shard fills, in two lanes.
+//! The blocks of DRAM that a shard fills, in three lanes.
 
 use crate::dram::lane::{FullBlock, Lane};
 use crate::dram::memory::{Block, Stamp};
-use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::resident::{Addr, Resident};
 use crate::platform::crash::crash_point;
 use crate::records::record::Encoder;
 use crate::shard::{Asker, LaneBlocks, Locked, NoBlock};
@@ -13,6 +13,16 @@ impl Locked<'_> {
         match lane {
             Lane::Fresh => &mut self.state.fresh,
             Lane::Hot => &mut self.state.hot,
+            Lane::Protected => &mut self.state.protected,
+        }
+    }
+
+    /// The blocks of a lane.
+    pub(crate) fn blocks_of(&self, lane: Lane) -> &LaneBlocks {
+        match lane {
+            Lane::Fresh => &self.state.fresh,
+            Lane::Hot => &self.state.hot,
+            Lane::Protected => &self.state.protected,
         }
     }
 
@@ -35,7 +45,7 @@ impl Locked<'_> {
         }
         let block = self.lane(lane).open_mut().ok_or(NoBlock)?;
         let addr = block.append(shared.arena(), bytes, stamp, write).ok_or(NoBlock)?;
-        if lane == Lane::Fresh {
+        if lane.is_only_in_dram() {
             self.state.fresh_bytes += bytes as u64;
             shared.counters().fresh_bytes().add(self.shard.at, bytes as u64);
         }
@@ -59,10 +69,10 @@ impl Locked<'_> {
         // Copies leave the last blocks to fresh records.
         let reserve = match (asker, lane) {
             (Asker::Background, _) => 0,
-            (Asker::Request, Lane::Fresh) => shared.reserve(),
             (Asker::Request, Lane::Hot) => shared.reserve() * 2,
+            (Asker::Request, _) => shared.reserve(),
         };
-        let fresh = shared.counters().blocks(Lane::Fresh).load(Ordering::Relaxed);
+        let fresh = shared.counters().blocks_only_in_dram();
         let is_ahead = (asker, lane) == (Asker::Request, Lane::Fresh)
             && fresh >= shared.fresh_max().load(Ordering::Relaxed);
         let place = shared.place_for(lane);
@@ -93,9 +103,7 @@ impl Locked<'_> {
         let oldest = blocks.full().front().map(|block| block.order);
         let open = blocks.open().map(Block::order);
         self.shared.ages().set_oldest(lane, self.shard.at, oldest);
-        if lane == Lane::Fresh {
-            self.shared.ages().set_open(self.shard.at, open);
-        }
+        self.shared.ages().set_open(lane, self.shard.at, open);
     }
 
     /// Makes all records appended to the fresh lane outlive the process. The log must have a tombstone for everything
@@ -108,17 +116,24 @@ impl Locked<'_> {
         crash_point("a record: after its commit");
     }
 
+    /// The same for records that were moved to the protected lane.
+    pub(crate) fn commit_protected(&mut self) {
+        if let Some(block) = self.state.protected.open() {
+            block.commit(self.shared.arena());
+        }
+    }
+
     /// Encoded bytes of fresh records in full blocks, at least.
     pub(crate) fn sealable_bytes(&self) -> u64 {
         let open = self.state.fresh.open().map_or(0, |block| block.fill().into());
         self.state.fresh_bytes.saturating_sub(open)
     }
 
-    /// Closes the open fresh block: nothing is appended to it any more.
-    pub(crate) fn shelve_open(&mut self) {
-        if let Some(block) = self.state.fresh.take_open() {
-            self.shelve(Lane::Fresh, block);
-            self.note_ages(Lane::Fresh);
+    /// Closes the open block of a lane: nothing is appended to it any more.
+    pub(crate) fn shelve_open(&mut self, lane: Lane) {
+        if let Some(block) = self.lane(lane).take_open() {
+            self.shelve(lane, block);
+            self.note_ages(lane);
         }
     }
 
@@ -132,7 +147,7 @@ impl Locked<'_> {
     /// Voids a record that no table points to.
     pub(crate) fn void_unlisted(&mut self, old: &Resident<'_>) {
         if self.shared.arena().void(old) {
-            let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
+            let lane = Lane::of(old);
             let id = self.shared.arena().block_of(old.addr);
             if self.lane(lane).full().iter().any(|block| block.id == id) {
                 self.retire_full(lane, id);

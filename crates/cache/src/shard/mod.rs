@@ -59,6 +59,8 @@ pub(crate) struct ShardState {
     arriving: Vec<Sealed>,
     /// The segment that a seal is moving records to.
     sealing: Option<Sealed>,
+    /// Of a cache without tiers; no SET looks at it.
+    protected: LaneBlocks,
 }
 
 /// Segments that may hold the record of a name: usually one.
@@ -112,6 +114,7 @@ getters! {
         growing: &Option<Box<SealedIndex>>,
         deferred: &Deferred,
         hot: &LaneBlocks,
+        protected: &LaneBlocks,
         fresh_bytes: u64,
         fresh: &LaneBlocks,
     }
@@ -156,6 +159,7 @@ impl Shard {
             leaving: Vec::new(),
             arriving: Vec::new(),
             sealing: None,
+            protected: LaneBlocks::default(),
         };
         Self {
             table: Rcu::new(DramTable::new(DramTable::BUCKET_BITS_MIN)),

@@ -2,7 +2,7 @@
 
 use crate::dram::heat::hand_on;
 use crate::dram::lane::Lane;
-use crate::dram::resident::{Addr, Resident, mark};
+use crate::dram::resident::{Addr, Resident};
 use crate::dram::table::{DramTable, SlotAt};
 use crate::shard::Locked;
 use crate::stats::counters::count;
@@ -25,7 +25,7 @@ impl Locked<'_> {
     /// Counts an expired record that was removed from DRAM.
     pub(crate) fn note_expired(&self, lane: Lane) {
         count(self.shared.counters().expired());
-        if lane == Lane::Fresh && !self.shared.slots().tiers().is_empty() {
+        if lane.is_only_in_dram() && !self.shared.slots().tiers().is_empty() {
             count(self.shared.counters().expired_unwritten());
         }
     }
@@ -62,10 +62,10 @@ impl Locked<'_> {
     /// Counts a record out that the table no longer points to.
     #[inline]
     pub(super) fn unlist(&mut self, old: &Resident<'_>) {
-        let lane = if old.has(mark::HOT) { Lane::Hot } else { Lane::Fresh };
+        let lane = Lane::of(old);
         self.lane(lane).sub_record();
         self.shared.counters().records(lane).sub(self.shard.at, 1);
-        if lane == Lane::Fresh {
+        if lane.is_only_in_dram() {
             self.state.fresh_bytes -= old.bytes.len() as u64;
             self.shared.counters().fresh_bytes().sub(self.shard.at, old.bytes.len() as u64);
         }
@@ -122,6 +122,7 @@ impl Locked<'_> {
         self.swap_table(DramTable::new(DramTable::BUCKET_BITS_MIN));
         self.clear_lane(Lane::Fresh);
         self.clear_lane(Lane::Hot);
+        self.clear_lane(Lane::Protected);
         let fresh_bytes = std::mem::take(&mut self.state.fresh_bytes);
         self.shared.counters().fresh_bytes().sub(self.shard.at, fresh_bytes);
     }

@@ -6,6 +6,7 @@ pub(crate) mod observer;
 use crate::config::WriteRate;
 use crate::dram::ages::Ages;
 use crate::dram::budget::Budget;
+use crate::dram::evicted::Evicted;
 use crate::dram::lane::Lane;
 use crate::dram::memory::{Arena, Place};
 use crate::log::TombstoneLog;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     arena: Arena,
     budget: Budget,
     ages: Ages,
+    evicted: Evicted,
     quiesce: Quiesce,
     counters: Arc<Counters>,
     observer: ObserverSlot,
@@ -71,6 +73,8 @@ pub(crate) struct Sizes {
     pub(crate) fresh_max: u64,
     /// Bytes of the sketch that counts reads of records on tiers.
     pub(crate) sketch_bytes: usize,
+    /// See [`Evicted::new`].
+    pub(crate) evicted_memory_bytes: u64,
 }
 
 /// An unlinked value that readers may still hold.
@@ -85,6 +89,7 @@ getters! {
     Shared {
         hasher: Hasher,
         ages: &Ages,
+        evicted: &Evicted,
         reserve: u64,
         quiesce: &Quiesce,
         promotion: &Promotion,
@@ -108,6 +113,7 @@ impl Shared {
             arena,
             budget: Budget::new(sizes.memory_bytes),
             ages: Ages::new(sizes.shards),
+            evicted: Evicted::new(sizes.evicted_memory_bytes),
             quiesce: Quiesce::new(sizes.readers),
             counters,
             observer: ObserverSlot::default(),
@@ -150,9 +156,9 @@ impl Shared {
         self.slots.append(tier)
     }
 
-    /// The kind of blocks that a lane takes: fresh records take surviving ones if there are any.
+    /// The kind of blocks that a lane takes: records without a sealed original take surviving ones if there are any.
     pub(crate) fn place_for(&self, lane: Lane) -> Place {
-        let survives = lane == Lane::Fresh && self.arena.has_surviving();
+        let survives = lane.is_only_in_dram() && self.arena.has_surviving();
         if survives { Place::Surviving } else { Place::Passing }
     }
 

@@ -102,9 +102,10 @@ impl TierCounters {
 pub(crate) struct Counters {
     fresh_blocks: AtomicU64,
     hot_blocks: AtomicU64,
+    protected_blocks: AtomicU64,
     fresh_records: Striped,
     hot_records: Striped,
-    /// Encoded bytes of live fresh records.
+    /// Encoded bytes of live records that are only in DRAM.
     pub(super) fresh_bytes: Striped,
     pub(super) stored: Striped,
     pub(super) table_bytes: AtomicU64,
@@ -201,14 +202,22 @@ impl Counters {
         match lane {
             Lane::Fresh => &self.fresh_blocks,
             Lane::Hot => &self.hot_blocks,
+            Lane::Protected => &self.protected_blocks,
         }
     }
 
+    /// Records of a lane; fresh and protected ones are counted together.
     pub(crate) fn records(&self, lane: Lane) -> &Striped {
         match lane {
-            Lane::Fresh => &self.fresh_records,
+            Lane::Fresh | Lane::Protected => &self.fresh_records,
             Lane::Hot => &self.hot_records,
         }
+    }
+
+    /// Blocks of the records that have no sealed original.
+    pub(crate) fn blocks_only_in_dram(&self) -> u64 {
+        let blocks = |lane| self.blocks(lane).load(Ordering::Relaxed);
+        blocks(Lane::Fresh) + blocks(Lane::Protected)
     }
 
     /// Counts live records that were evicted from tiers.

@@ -79,7 +79,6 @@ pub(crate) fn into_chunks(on: &Keyed<'_>, store: &Store<'_>) -> Result<Stored, U
         Ok(Some(cas)) if is_same => {
             // Only what is empty was left out.
             unpublished.runs.retain(|run| run.chunks == 0);
-            on.session.use_chunks(&manifest, on.now);
             Ok(Stored::Done { cas, value_bytes: manifest.bytes() })
         }
         Ok(None) => Ok(Stored::NoMemory),

@@ -132,6 +132,9 @@ pub(crate) fn forget(on: &Keyed<'_>, manifest: &Manifest) -> Result<bool, Unfini
         is_lost = hit.as_ref().is_some_and(is_it);
         if is_lost { Change::Remove } else { Change::Keep }
     });
+    if is_lost {
+        on.session.note_chunk_lost(&on.key);
+    }
     match update {
         Ok(_) | Err(Unfinished::Recovering) => Ok(is_lost),
         Err(why) => Err(why),
