@@ -120,6 +120,57 @@ fn chunks_without_an_owner_are_removed_without_tiers() {
     assert_items(&client, 5..20);
 }
 
+/// Eviction moves used manifests while the search walks through DRAM.
+#[test]
+fn items_that_eviction_moves_during_the_search_keep_their_chunks() {
+    let mut config = Config { memory_bytes: 8 << 20, ..config() };
+    config.tuning.segment_bytes = None;
+    let open = |state: &Arc<StateFile>| {
+        let state = Some(Arc::clone(state));
+        Client::open(Config { state, ..config.clone() }, Vec::new())
+    };
+    let state = Arc::new(StateFile::volatile().expect("memory"));
+    let mut client = open(&state);
+    let items = 0..100;
+    items.clone().for_each(|n| set(&mut client, n));
+    // As much as there is room for, so that eviction begins with the first store after the start.
+    for n in 1000..6000 {
+        assert!(client.set(&key(n), &[1; 1000]));
+        client.cache.maintain(client.now);
+        if n % 500 == 0 {
+            items.clone().for_each(|n| use_item(&mut client, n));
+        }
+    }
+    let left = Arc::new(state.snapshot().expect("memory"));
+    drop(client);
+    let mut client = open(&left);
+    while client.cache.recover() {}
+    items.clone().for_each(|n| use_item(&mut client, n));
+    assert!(stats(&client).is_searching_chunks);
+    // Eviction frees several blocks in a slice of background work, and the search looks at one.
+    let mut next = 10_000;
+    while stats(&client).is_searching_chunks {
+        for n in next..next + 150 {
+            assert!(client.set(&key(n), &[1; 1000]));
+        }
+        next += 150;
+        items.clone().for_each(|n| use_item(&mut client, n));
+        client.cache.maintain(client.now);
+    }
+    assert!(next > 11_000, "it ended early");
+    client.settle();
+    assert_eq!(stats(&client).orphaned_chunks, 0);
+    for n in items {
+        assert_eq!(client.chunks_of(&key(n)), Some(Chunks::There), "{n}");
+    }
+}
+
+fn use_item(client: &mut Client, n: u64) {
+    assert!(client.get(&key(n)).is_some(), "in use: {n}");
+    let manifest = client.manifest_of(&key(n)).expect("a moment ago");
+    client.session.use_chunks(&manifest, client.now);
+}
+
 /// Of segments so small that chunks lie in pages as all records do, none says that there are large items.
 #[test]
 fn chunks_in_pages_of_segments_without_manifests_are_found() {

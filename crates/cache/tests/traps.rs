@@ -463,6 +463,39 @@ fn a_cache_without_tiers_is_warm_if_it_has_a_state() {
     assert_eq!(found.count(), 2999);
 }
 
+/// Records that were protected are used ones after a start, and counted as any.
+#[test]
+fn a_cache_without_tiers_protects_after_a_start_what_it_protected_before() {
+    let mut config = Config::new(2 << 20);
+    config.tuning = Tuning { seed: Some(3), ..Tuning::default() };
+    let used = 0..200;
+    let fill = |client: &mut Client, keys: std::ops::Range<u64>| {
+        for n in keys {
+            assert!(client.set(&key(n), &[7; 400]));
+            client.cache.maintain(client.now);
+        }
+    };
+    let state = Arc::new(StateFile::volatile().unwrap());
+    config.state = Some(Arc::clone(&state));
+    let mut client = Client::open(config.clone(), Vec::new());
+    fill(&mut client, used.clone());
+    used.clone().for_each(|n| assert!(client.get(&key(n)).is_some()));
+    fill(&mut client, 1000..20_000);
+    let state = state.snapshot().unwrap();
+    drop(client);
+
+    config.state = Some(Arc::new(state));
+    let mut client = Client::open(config, Vec::new());
+    while client.cache.recover() {}
+    fill(&mut client, 20_000..40_000);
+    used.clone().for_each(|n| assert!(client.get_as(&key(n), Access::Peek).is_some(), "{n}"));
+    used.for_each(|n| assert!(client.delete(&key(n))));
+    let left = (1000..40_000).filter(|&n| client.delete(&key(n))).count();
+    assert!(left > 1000, "{left}");
+    assert_eq!(client.cache.stats().records, 0);
+    assert_eq!(client.cache.stats().bytes, 0);
+}
+
 #[test]
 fn a_damaged_kill_log_stops_nobody_and_is_not_believed() {
     let mut machine = Machine::new(config());

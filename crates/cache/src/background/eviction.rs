@@ -65,7 +65,7 @@ pub(crate) struct Compaction {
 }
 
 /// The decision about a live record of a block that is being emptied.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum EvictAction {
     /// Moves it, as it is.
     Move,
@@ -273,8 +273,13 @@ fn evict_from(
     let block_bytes = u64::from(engine.geometry().block_bytes());
     let most = block_bytes / 2 + blocks * block_bytes / USED_PART;
     let evicted = engine.shared().evicted();
-    // Where tiers failed, used records go on waiting for one that works.
-    let kept = if engine.has_tiers() { Lane::Fresh } else { Lane::Protected };
+    let keep = match engine.has_tiers() {
+        // Used records go on waiting for a tier that works.
+        true => EvictAction::Pass(Lane::Fresh),
+        // A search for the owners of chunks looks at fresh records only.
+        false if engine.recovery().census().is_running() => EvictAction::Move,
+        false => EvictAction::Pass(Lane::Protected),
+    };
     in_oldest_shard(engine, guard, lane, |locked| {
         let Some(&block) = locked.blocks_of(lane).full().front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
@@ -295,7 +300,7 @@ fn evict_from(
                 return drop(record);
             }
             *ahead = after;
-            EvictAction::Pass(kept)
+            keep
         };
         if !empty(locked, lane, block, now, keep_if_used) {
             // There is no block to move to; emptying this one frees the first.
