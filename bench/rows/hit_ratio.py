@@ -42,6 +42,8 @@ def _traces(quick):
     names, sizes = published.load("1m")
     most = len(names) // (4 if quick else 1)
     yield "cluster52", (names[:most], sizes[:most])
+    if os.environ.get("TERRACE_BENCH_TRACE") == "10m":
+        yield "cluster52, 10 million requests", published.load("10m")
     with open(published.fetch(published.BLOCKS), "rb") as file:
         blocks = [(name, size) for _, name, size, _ in BINARY.iter_unpack(file.read())]
     yield "CloudPhysics", tuple(zip(*blocks))
@@ -55,7 +57,7 @@ def _written(name, requests):
     times = max(1, -(-least // of_all))
     folder = os.path.join(ROOT, "target", "bench-traces")
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{name.replace(' ', '-')}.csv")
+    path = os.path.join(folder, f"{name.replace(',', '').replace(' ', '-')}.csv")
 
     def stored(size):
         return min(max(size * times, KEY_BYTES), VALUE_BYTES_MAX)

@@ -290,10 +290,8 @@ fn evict_from(
         };
         let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>, hash| {
             let after = *ahead + u64::from(resident.footprint());
-            let is_kept = !record.is_expired(now)
-                && after <= most
-                && (resident.has(mark::USED) || lane == Lane::Fresh && evicted.recall(hash));
-            if !is_kept {
+            let is_used = resident.has(mark::USED) || lane == Lane::Fresh && evicted.recall(hash);
+            if record.is_expired(now) || after > most || !is_used {
                 if lane == Lane::Fresh && !record.is_chunk() {
                     evicted.note(hash);
                 }
