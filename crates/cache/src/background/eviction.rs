@@ -280,6 +280,11 @@ fn evict_from(
         false if engine.recovery().census().is_running() => EvictAction::Move,
         false => EvictAction::Pass(Lane::Protected),
     };
+    // A record that was rewritten is new in the fresh lane, and its key in use.
+    let uses = match lane {
+        Lane::Fresh if !engine.has_tiers() => mark::USED | mark::REWRITTEN,
+        _ => mark::USED,
+    };
     in_oldest_shard(engine, guard, lane, |locked| {
         let Some(&block) = locked.blocks_of(lane).full().front() else { return false };
         *ahead = ahead.saturating_sub(block_bytes / 4 * 3);
@@ -290,7 +295,7 @@ fn evict_from(
         };
         let keep_if_used = |resident: &Resident<'_>, record: &Record<'_>, hash| {
             let after = *ahead + u64::from(resident.footprint());
-            let is_used = resident.has(mark::USED) || lane == Lane::Fresh && evicted.recall(hash);
+            let is_used = resident.has(uses) || lane == Lane::Fresh && evicted.recall(hash);
             if record.is_expired(now) || after > most || !is_used {
                 if lane == Lane::Fresh && !record.is_chunk() {
                     evicted.note(hash);
