@@ -102,14 +102,16 @@ fn chunks_without_an_owner_are_removed_by_a_start() {
     }
 }
 
+fn open_without_tiers(state: &Arc<StateFile>, evict: bool) -> Client {
+    let state = Some(Arc::clone(state));
+    let mut config = Config { memory_bytes: 8 << 20, evict, state, ..config() };
+    config.tuning.segment_bytes = None;
+    Client::open(config, Vec::new())
+}
+
 #[test]
 fn chunks_without_an_owner_are_removed_without_tiers() {
-    let mut config = Config { memory_bytes: 8 << 20, evict: false, ..config() };
-    config.tuning.segment_bytes = None;
-    let open = |state: &Arc<StateFile>| {
-        let state = Some(Arc::clone(state));
-        Client::open(Config { state, ..config.clone() }, Vec::new())
-    };
+    let open = |state: &Arc<StateFile>| open_without_tiers(state, false);
     let state = Arc::new(StateFile::volatile().expect("memory"));
     let mut client = open(&state);
     leave_orphans(&mut client, false);
@@ -123,12 +125,7 @@ fn chunks_without_an_owner_are_removed_without_tiers() {
 /// Eviction moves used manifests while the search walks through DRAM.
 #[test]
 fn items_that_eviction_moves_during_the_search_keep_their_chunks() {
-    let mut config = Config { memory_bytes: 8 << 20, ..config() };
-    config.tuning.segment_bytes = None;
-    let open = |state: &Arc<StateFile>| {
-        let state = Some(Arc::clone(state));
-        Client::open(Config { state, ..config.clone() }, Vec::new())
-    };
+    let open = |state: &Arc<StateFile>| open_without_tiers(state, true);
     let state = Arc::new(StateFile::volatile().expect("memory"));
     let mut client = open(&state);
     let items = 0..100;

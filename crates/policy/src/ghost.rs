@@ -1,4 +1,4 @@
-//! What was removed of late: names without values.
+//! The last names that were removed, without values.
 
 /// Names in a bucket.
 const LANES: usize = 8;
@@ -58,7 +58,7 @@ impl<T: Trace> Ghost<T> {
         bucket[0] = name;
     }
 
-    /// Whether a name was removed of late; it is forgotten then.
+    /// Whether a name is among the last that were removed; it is forgotten then.
     pub fn recall(&mut self, hash: u64) -> bool {
         let (bucket, name) = self.place(hash);
         let found = bucket.iter().position(|&other| other == name);

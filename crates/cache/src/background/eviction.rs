@@ -37,14 +37,14 @@ const ROUNDS: u32 = 16;
 /// ... the next 64 are skipped.
 const REST: u32 = 64;
 
-/// A protected record is looked at once in so many turnovers at least: without a use since, it goes.
+/// Turnovers of DRAM after which a protected record is looked at again at the latest, and evicted if it was not used.
 const PROTECTED_TURNOVERS: u64 = 256;
 
 /// Eviction may keep more than half of a block, if it keeps less of later ones, up to a quarter of all blocks: used
 /// records may lie in consecutive blocks, as the chunks of a large item do.
 const USED_PART: u64 = 4;
-/// Without tiers, records that were not used yet keep so many tenths of DRAM while others are protected: more than a
-/// quarter, so that a record that is used four times per turnover is protected in time.
+/// Tenths of DRAM that records without a use keep while others are protected, without tiers: more than a quarter, so
+/// that a record that is used four times per turnover is protected in time.
 const PROBATION_TENTHS: u64 = 3;
 /// An open block of fresh records is closed once a 25th of all blocks was taken since, so that the records of one block
 /// were stored within that time.

@@ -38,15 +38,18 @@ impl Ages {
 
     /// The shard that has the oldest full block of a lane, if any has one.
     pub(crate) fn oldest(&self, lane: Lane) -> Option<usize> {
-        let orders = self.oldest[lane as usize].iter().map(|order| order.load(Ordering::Relaxed));
-        let (shard, order) = orders.enumerate().min_by_key(|&(_, order)| order)?;
+        let (shard, order) = self.orders(lane).enumerate().min_by_key(|&(_, order)| order)?;
         (order != NONE).then_some(shard)
     }
 
     /// The order of the oldest full block of a lane, if there is one.
     pub(crate) fn oldest_order(&self, lane: Lane) -> Option<u64> {
-        let orders = self.oldest[lane as usize].iter().map(|order| order.load(Ordering::Relaxed));
-        orders.min().filter(|&order| order != NONE)
+        self.orders(lane).min().filter(|&order| order != NONE)
+    }
+
+    /// By shard, the order of its oldest full block of a lane.
+    fn orders(&self, lane: Lane) -> impl Iterator<Item = u64> {
+        self.oldest[lane as usize].iter().map(|order| order.load(Ordering::Relaxed))
     }
 
     /// A shard with an open block of a lane that was opened before `order`, if there is one.

@@ -1,4 +1,4 @@
-//! What eviction took of late, by name: a key that is stored again soon after that is in use.
+//! Names of the records that were evicted in the last two turnovers: a key that is stored again by then is in use.
 
 use crate::platform::lock::lock;
 use std::sync::Mutex;
@@ -18,7 +18,7 @@ struct Turnovers {
 }
 
 impl Evicted {
-    /// For so many bytes of DRAM; remembers nothing with 0.
+    /// For `memory_bytes` of DRAM; 0 remembers hardly any name.
     pub(crate) fn new(memory_bytes: u64) -> Self {
         let ghost = || Ghost::new((memory_bytes / BYTES_PER_NAME) as usize);
         Self(Mutex::new(Turnovers { now: ghost(), before: ghost(), bytes: 0 }))
@@ -35,7 +35,7 @@ impl Evicted {
         lock(&self.0).now.note(hash);
     }
 
-    /// Whether a record of this name was evicted of late; it is forgotten then.
+    /// Whether a record of this name was evicted in this turnover or the one before; the name is forgotten then.
     pub(crate) fn recall(&self, hash: u64) -> bool {
         let Turnovers { now, before, .. } = &mut *lock(&self.0);
         now.recall(hash) || before.recall(hash)
