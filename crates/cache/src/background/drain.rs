@@ -12,11 +12,11 @@ use crate::background::drop_segment::purge;
 use crate::background::merge::room_of_one;
 use crate::background::reclaim::{self, Keeps, Sources, Victim};
 use crate::background::relocate::{Job, Space};
+use crate::background::turn::Turn;
 use crate::engine::{Engine, fullness};
 use crate::platform::quiesce::{Guard, Reader};
 use crate::segments::segment::Sealed;
 use crate::stats::DrainMode;
-use crate::tiers::slots::TierStore;
 use std::iter::repeat_n;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -49,6 +49,7 @@ enum Found {
 /// The drains, as one partition works on them.
 #[derive(Default)]
 pub(crate) struct Drains {
+    turn: Turn,
     /// Segments reclaimed on other tiers since a segment of a tier that is drained was.
     reclaimed: u32,
     /// Unix seconds when no room was found; it is looked for once a second.
@@ -95,7 +96,11 @@ impl Drains {
         match self.find_room(engine, store.level(), usage.live_bytes().into(), may_drop) {
             Found::Room(room) if may_write(engine, room.tier, 1) => {
                 store.drain().note_room(true);
-                Next::Move(victim, room)
+                // All partitions end together, so that the time left can be told from the rate so far.
+                match self.turn.has_come(engine, &Sources::drained(engine), victim) {
+                    true => Next::Move(victim, room),
+                    false => Next::Nothing,
+                }
             }
             // Its write budget allows it later.
             Found::Room(_) => Next::Nothing,
@@ -161,15 +166,9 @@ impl Drains {
 
 /// Whether a tier that is drained has segments.
 fn has_work(engine: &Engine) -> bool {
-    let counters = engine.shared().counters().tiers();
-    let mut tiers = engine.shared().slots().tiers().iter().zip(counters);
-    tiers.any(|(tier, counters)| {
-        is_being_drained(tier) && counters.segments_used().load(Ordering::Relaxed) > 0
-    })
-}
-
-fn is_being_drained(tier: &TierStore) -> bool {
-    tier.drain().mode().is_some() && tier.works()
+    let tiers = engine.shared().counters().tiers();
+    let used = |tier: usize| tiers[tier].segments_used().load(Ordering::Relaxed);
+    Sources::drained(engine).tiers().any(|tier| used(tier) > 0)
 }
 
 /// The segment to reclaim when records must go: the oldest of the level, or of the tier that is drained.
@@ -190,17 +189,12 @@ fn tier_of(engine: &Engine, victim: &Victim) -> u16 {
 
 /// A segment without live records on a tier that is drained, or else the oldest one.
 pub(crate) fn oldest(engine: &Engine, shards: Range<usize>, keeps: Keeps) -> Option<Victim> {
-    let tiers = engine.shared().slots().tiers().iter();
-    let is_meant: Vec<_> = tiers.map(is_being_drained).collect();
-    if !is_meant.contains(&true) {
-        return None;
-    }
-    let victims = shards.flat_map(|shard| {
-        let sealed = engine.shards()[shard].segments().iter();
-        sealed.map(move |sealed| Victim { shard, sealed, keeps })
-    });
+    let drained = Sources::drained(engine);
+    // Most of the time there is none, and a look at all segments takes long.
+    drained.tiers().next()?;
+    let victims = drained.segments(engine, shards);
     let rank = |victim: &Victim| (reclaim::is_alive(engine, *victim), age(engine, victim));
-    victims.filter(|victim| is_meant[usize::from(tier_of(engine, victim))]).min_by_key(rank)
+    victims.map(|(shard, sealed)| Victim { shard, sealed, keeps }).min_by_key(rank)
 }
 
 /// Moves the records of a segment, and of the next oldest ones of its shard and tier, to the tier with room. `false` if

@@ -82,9 +82,21 @@ impl Sources {
     }
 
     fn of(engine: &Engine, is_meant: impl Fn(usize, &TierStore) -> bool) -> Self {
+        Self::all(engine, |at, tier| is_meant(at, tier) && tier.takes_segments())
+    }
+
+    /// The tiers that are drained.
+    pub(crate) fn drained(engine: &Engine) -> Self {
+        Self::all(engine, |_, tier| tier.drain().mode().is_some() && tier.works())
+    }
+
+    fn all(engine: &Engine, is_one: impl Fn(usize, &TierStore) -> bool) -> Self {
         let tiers = engine.shared().slots().tiers().iter().enumerate();
-        let is_one = |(at, tier): (usize, &TierStore)| is_meant(at, tier) && tier.takes_segments();
-        Self { is_one: tiers.map(is_one).collect() }
+        Self { is_one: tiers.map(|(at, tier)| is_one(at, tier)).collect() }
+    }
+
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = usize> {
+        self.is_one.iter().enumerate().filter_map(|(tier, &is_one)| is_one.then_some(tier))
     }
 
     /// The segments of some shards on these tiers, each with the number of its shard.

@@ -1,13 +1,14 @@
-//! Decides which partition of the background reclaims the next segment when a tier level is full.
+//! Decides which partition of the background reclaims the next segment when a tier level is full, and which moves the
+//! next one when tiers are drained.
 //!
-//! Each partition reclaims segments of its own shards, at its own pace. Evicted records should be old by the age of the
-//! whole level. So a partition with an oldest segment that is much younger than the oldest of the level lets the
-//! partition with that one go first.
+//! Each partition takes segments of its own shards, at its own pace. Evicted records should be old by the age of the
+//! whole level, and a drain should not end with one partition alone. So a partition with an oldest segment that is much
+//! younger than the oldest of these tiers lets the partition with that one go first.
 
 use crate::background::reclaim::{Sources, Victim};
 use crate::engine::Engine;
 
-/// A segment may be reclaimed if at most a 64th of the level's segments is older.
+/// A segment may be taken if at most a 64th of the segments is older.
 const OLDER_PART: usize = 64;
 /// A partition waits for another one for at most 1000 slices, since that one may be unable to go on.
 const SLICES_MAX: u32 = 1000;
@@ -15,14 +16,14 @@ const SLICES_MAX: u32 = 1000;
 /// The time that a partition has waited for another one.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// The age of the segment that another partition must reclaim first, ...
+    /// The age of the segment that another partition must take first, ...
     oldest: u64,
     /// ... and the slices since that was found.
     slices: u32,
 }
 
 impl Turn {
-    /// Whether the oldest segment of the partition is old enough within the level, or it has waited long enough.
+    /// Whether the oldest segment of the partition is old enough among these tiers', or it has waited long enough.
     pub(crate) fn has_come(&mut self, engine: &Engine, sources: &Sources, victim: Victim) -> bool {
         let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
         let age = engine.shards()[victim.shard].segments().age(victim.sealed.number);
