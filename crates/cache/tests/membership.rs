@@ -392,6 +392,39 @@ fn tier_that_does_not_take_the_roster_is_left_out() {
     }
 }
 
+/// Most drives do not take the roster of a start, which goes on without them, and run without the rest later: neither
+/// part knows of the other, and nothing says which of them is right.
+#[test]
+fn parts_that_ran_apart_are_not_believed_together() {
+    for starts in 1..4 {
+        let hardware = Hardware::filled(3, false, true);
+        let refuse = |is_refusing: bool| {
+            let most = hardware.drives[1..].iter();
+            most.for_each(|drive| drive.fail_writes.store(is_refusing, Ordering::Relaxed));
+        };
+        refuse(true);
+        let mut client = hardware.start();
+        assert!(client.set(&key(0), &value(0, 2)));
+        client.settle();
+        assert!(client.cache.close(client.now, &|| true));
+        drop(client);
+        refuse(false);
+        // The state was that of the other part, and each start has a roster of its own.
+        let most = Hardware { state: volatile(), ..hardware.with(&[1, 2]) };
+        for _ in 0..starts {
+            let client = most.recovered();
+            assert!(found(&client) > RECORDS / 2, "two of three are believed");
+            assert!(client.cache.close(client.now, &|| true));
+        }
+        let drives = hardware.drives[..1].iter().chain(&most.drives).cloned().collect();
+        let whole = Hardware { drives, state: volatile(), boot: 3, ..hardware.shared() };
+        let client = whole.recovered();
+        assert_eq!(found(&client), 0, "after {starts} starts of the other part");
+        let notes: Vec<_> = client.cache.notes().iter().map(|note| note.text()).collect();
+        assert!(notes.iter().all(|note| note.contains("ran apart")), "{notes:?}");
+    }
+}
+
 #[test]
 fn strict_mode_is_warm_tier_by_tier() {
     let mut hardware = Hardware::new(3, true);

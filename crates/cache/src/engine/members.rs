@@ -4,7 +4,7 @@ use crate::config::witness::Witness;
 use crate::platform::getters::getters;
 use crate::platform::lock::lock;
 use crate::state::standing::{RosterId, Standing};
-use crate::tiers::roster::{Line, Roster};
+use crate::tiers::roster::{Generations, Line, Roster};
 use crate::tiers::superblock::{Owner, Superblock, Written};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -129,17 +129,17 @@ impl Current {
     fn new(
         last: Option<Roster>,
         known: RosterId,
-        (generation, nonce): (u64, u64),
+        (generations, nonce): (Generations, u64),
         is_cold: bool,
     ) -> Self {
         // What comes next is behind that one, although its members may be unknown.
         let of_unknown = || Roster::new(Standing::in_force(known), false, [].into());
         let roster = last.unwrap_or_else(of_unknown);
-        let (line, generation) = match is_cold && generation > 0 {
-            true => roster.line().begin(generation, nonce),
+        let (line, generation) = match is_cold && generations.proposed() > 0 {
+            true => roster.line().begin(generations, nonce),
             false => {
                 let last = roster.standing().roster().generation();
-                (roster.line().clone(), Line::go_on(last, generation))
+                (roster.line().clone(), Line::go_on(last, generations.proposed()))
             }
         };
         Self { roster, generation, line }
@@ -160,7 +160,9 @@ impl Current {
         let staying = before.iter().filter(|member| members.contains(member)).count();
         let has_begun = self.roster.line() != &self.line;
         if !before.is_empty() && !self.roster.are_most(staying) && !has_begun {
-            (self.line, self.generation) = self.line.begin(self.generation, nonce);
+            let in_force = self.roster.standing().roster().generation();
+            let known = Generations::new(in_force, self.generation);
+            (self.line, self.generation) = self.line.begin(known, nonce);
         }
     }
 
@@ -181,22 +183,22 @@ pub(crate) struct Membership {
     last: Option<Roster>,
     /// The same, perhaps without its members.
     known: RosterId,
-    /// The newest one that was seen, and a random number.
-    generation: (u64, u64),
+    /// Those that were seen, and a random number.
+    generations: (Generations, u64),
     witness: Option<Arc<dyn Witness>>,
     is_cold: bool,
 }
 
 impl Membership {
-    /// One member for each tier; the roster that was in force last; that one, perhaps without its members; the newest
-    /// generation that was seen, and a random number; `is_cold` if nothing of an earlier run is believed.
+    /// One member for each tier; the roster that was in force last; that one, perhaps without its members; the
+    /// generations that were seen, and a random number; `is_cold` if nothing of an earlier run is believed.
     pub(crate) fn new(
         members: Box<[Member]>,
-        (last, known, generation): (Option<Roster>, RosterId, (u64, u64)),
+        (last, known, generations): (Option<Roster>, RosterId, (Generations, u64)),
         witness: Option<Arc<dyn Witness>>,
         is_cold: bool,
     ) -> Self {
-        Self { members, last, known, generation, witness, is_cold }
+        Self { members, last, known, generations, witness, is_cold }
     }
 
     pub(super) fn is_cold(&self) -> bool {
@@ -208,7 +210,7 @@ impl Membership {
     }
 
     pub(super) fn split(self) -> (Box<[Member]>, Current) {
-        let current = Current::new(self.last, self.known, self.generation, self.is_cold);
+        let current = Current::new(self.last, self.known, self.generations, self.is_cold);
         (self.members, current)
     }
 }

@@ -6,7 +6,7 @@
 //! that is gone.
 
 use crate::state::standing::{RosterId, Standing};
-use crate::tiers::roster::{Line, Roster};
+use crate::tiers::roster::{Generations, Roster};
 use crate::tiers::superblock::{FirstPages, Superblock};
 use std::fmt;
 use std::io;
@@ -124,8 +124,7 @@ pub(super) struct Judged {
     pub(super) last: Option<Roster>,
     /// The newest roster in force that anything tells of: the state knows it without its members.
     pub(super) known: RosterId,
-    /// The newest generation of rosters that was seen.
-    pub(super) generation: u64,
+    pub(super) generations: Generations,
     /// One for each tier.
     pub(super) verdicts: Vec<Verdict>,
 }
@@ -163,8 +162,7 @@ pub(super) fn judge(
     let pages: Vec<_> = pages.cloned().collect();
     let rosters = || pages.iter().map(|page| &page.roster).chain(witness);
     let standings = || rosters().map(Roster::standing).chain(state);
-    let generations = standings().map(|standing| standing.roster().generation());
-    let generation = generations.fold(0, Line::newest);
+    let generations = Generations::of(standings());
     let newest = newest(standings().map(Standing::last_in_force));
     let known = newest.ok().flatten();
     let last = known.and_then(|last| {
@@ -222,7 +220,7 @@ pub(super) fn judge(
         Verdict::Empty(reason)
     };
     let verdicts = given.into_iter().zip(&holders).map(verdict).collect();
-    Judged { set, last, known: known.unwrap_or_default(), generation, verdicts }
+    Judged { set, last, known: known.unwrap_or_default(), generations, verdicts }
 }
 
 /// The newest of some rosters that were in force, if any was.
@@ -263,6 +261,7 @@ fn doubt(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::tiers::roster::Line;
 
     const SET: u64 = 77;
 
@@ -395,7 +394,7 @@ mod tests {
         let mut set = Set::of(3, false);
         let (generation, last) = (set.generation, set.last);
         let first = set.line.clone();
-        (set.line, set.generation) = first.begin(generation, 5);
+        (set.line, set.generation) = first.begin(Generations::new(generation, generation), 5);
         set.run(&[2], false);
         assert_eq!(set.believed(&[0, 1, 2], false), [2], "the others have not run since");
         set.run(&[2], false);
@@ -404,7 +403,7 @@ mod tests {
         set.run(&[0, 1], false);
         assert_eq!(set.believed(&[0, 1, 2], false), []);
         // Neither are two that began anew beside each other.
-        (set.line, set.generation) = first.begin(generation, 6);
+        (set.line, set.generation) = first.begin(Generations::new(generation, generation), 6);
         set.run(&[0, 1], false);
         assert_eq!(set.believed(&[0, 1, 2], false), []);
     }
@@ -419,7 +418,8 @@ mod tests {
             judged.verdicts.iter().filter(|v| matches!(v, Verdict::Holder(_))).count()
         };
         assert_eq!(held(Some(Standing::in_force(set.last))), 3);
-        let (_, generation) = set.line.begin(set.generation, 5);
+        let known = Generations::new(set.generation, set.generation);
+        let (_, generation) = set.line.begin(known, 5);
         assert_eq!(held(Some(Standing::in_force(RosterId::new(generation + 1, 7)))), 0);
     }
 

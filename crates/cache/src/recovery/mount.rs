@@ -10,7 +10,7 @@ use crate::segments::layout::{PAGE, VERSION, VERSION_MIN};
 use crate::shared::geometry::Geometry;
 use crate::state::Header;
 use crate::state::standing::{RosterId, Standing};
-use crate::tiers::roster::{MEMBERS_MAX, Roster};
+use crate::tiers::roster::{Generations, MEMBERS_MAX, Roster};
 use crate::tiers::superblock::{self, FirstPage, FirstPages, Owner, Superblock, Written};
 use std::io;
 use std::sync::Arc;
@@ -37,8 +37,7 @@ pub(crate) struct Mount {
     pub(super) last: Option<Roster>,
     /// The newest roster in force that anything tells of, perhaps without its members.
     pub(super) known: RosterId,
-    /// The newest generation of rosters that was seen.
-    pub(super) generation: u64,
+    pub(super) generations: Generations,
     /// The superblocks that each tier has.
     pub(super) written: Vec<Written>,
     /// The balance of each tier's write budget, whether it is believed or not.
@@ -69,10 +68,10 @@ impl Mount {
         let witness = witnessed(config.witness.as_deref()).map_err(OpenError::Witness)?;
         let set = witness.as_ref().map(|(set, _)| *set).or_else(|| set_of_most(&given));
         let state = header_of_set(config, set)?.map(|header| header.standing());
-        let Judged { set, last, known, generation, verdicts } =
+        let Judged { set, last, known, generations, verdicts } =
             judge(given, set, state, witness.as_ref().map(|(_, roster)| roster));
         let missing = missing(config, last.as_ref());
-        let mut random = Random::new(config.tuning.seed, salt(config, generation))?;
+        let mut random = Random::new(config.tuning.seed, salt(config, generations.proposed()))?;
         let mut verdicts = verdicts;
         sort_out_sizes(config, &mut verdicts);
         let mut found = common_of(&verdicts);
@@ -108,7 +107,7 @@ impl Mount {
             seats: Vec::new(),
             last,
             known,
-            generation,
+            generations,
             written,
             balances,
             random,
@@ -197,9 +196,9 @@ impl Mount {
     /// Begins a line of rosters behind all that the tiers know, so that no later start believes what they hold.
     pub(super) fn believe_none_later(&mut self) {
         let line = self.last.as_ref().map(|last| last.line().clone()).unwrap_or_default();
-        let (line, generation) = line.begin(self.generation, self.random.next());
-        self.generation = generation + 1;
-        self.known = RosterId::new(self.generation, self.random.next() | 1);
+        let (line, generation) = line.begin(self.generations, self.random.next());
+        self.known = RosterId::new(generation + 1, self.random.next() | 1);
+        self.generations = Generations::new(generation + 1, generation + 1);
         let none = Roster::new(Standing::in_force(self.known), false, [].into());
         self.last = Some(none.of_line(line));
     }

@@ -269,7 +269,7 @@ fn assemble(
     let shards = (0..geometry.shards()).map(|at| Shard::new(at, &geometry, buckets(at), first_cas));
     let shards: Box<[Shard]> = shards.collect();
     restore_cas(&shared, &shards, matches!(past, Past::Process));
-    let last = (mount.last.clone(), mount.known, (mount.generation, mount.random.next()));
+    let last = (mount.last.clone(), mount.known, (mount.generations, mount.random.next()));
     let is_cold = matches!(past, Past::Cold);
     let membership = Membership::new(members(&mount), last, config.witness.clone(), is_cold);
     let parts = Parts {

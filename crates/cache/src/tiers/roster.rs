@@ -27,12 +27,22 @@ pub(crate) struct Roster {
 }
 
 /// The line of rosters that one belongs to. A start that believes no member begins a new line: its rosters are newer than
-/// what other parts of the set do meanwhile, however often they start.
+/// what other parts of the set do meanwhile, however often they start. So does a roster that most members do not take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Where the latest lines began that led to this one, which is the last: the newest generation that was known, and a
-    /// random number that tells it from another line that began in another part of the set.
+    /// Where the latest lines began that led to this one, which is the last: the number of the line before, with the
+    /// count of the newest roster in force that was known, and a random number that tells it from another line that
+    /// began in another part of the set.
     begins: Vec<(u64, u64)>,
+}
+
+/// Generations of rosters that are known.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Generations {
+    /// The newest one that was in force.
+    in_force: u64,
+    /// The newest one that was proposed.
+    proposed: u64,
 }
 
 /// Bits of a generation that count rosters; those above count lines.
@@ -44,13 +54,32 @@ fn count(generation: u64) -> u64 {
     generation & ((1 << LINE_BITS) - 1)
 }
 
+impl Generations {
+    pub(crate) fn new(in_force: u64, proposed: u64) -> Self {
+        Self { in_force, proposed }
+    }
+
+    /// The newest ones of some standings.
+    pub(crate) fn of(standings: impl Iterator<Item = Standing>) -> Self {
+        standings.fold(Self::default(), |known, standing| Self {
+            in_force: Line::newest(known.in_force, standing.last_in_force().generation()),
+            proposed: Line::newest(known.proposed, standing.roster().generation()),
+        })
+    }
+
+    pub(crate) fn proposed(self) -> u64 {
+        self.proposed
+    }
+}
+
 impl Line {
-    /// A new one behind this one, and the generation ahead of its first roster, where `generation` is the newest that is
-    /// known.
-    pub(crate) fn begin(&self, generation: u64, nonce: u64) -> (Self, u64) {
-        let begins = self.begins.iter().copied().chain([(generation, nonce)]);
+    /// A new one behind this one, and the generation ahead of its first roster.
+    pub(crate) fn begin(&self, known: Generations, nonce: u64) -> (Self, u64) {
+        // Behind a roster that was proposed only, another part of the set may have one of its own in force.
+        let base = (known.proposed >> LINE_BITS) << LINE_BITS | count(known.in_force);
+        let begins = self.begins.iter().copied().chain([(base, nonce)]);
         let skipped = (self.begins.len() + 1).saturating_sub(BEGINS_MAX);
-        (Self { begins: begins.skip(skipped).collect() }, generation + (1 << LINE_BITS))
+        (Self { begins: begins.skip(skipped).collect() }, known.proposed + (1 << LINE_BITS))
     }
 
     /// The generation ahead of the next roster in the line of the generation `last`, where `generation` is the newest
