@@ -1,6 +1,7 @@
 //! Trouble with drives, drawn as the run goes.
 
 use crate::context::Context;
+use crate::random::Random;
 use crate::scenario::SEGMENTS_AT;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -14,6 +15,9 @@ const RARITY: u64 = 60;
 const SILENCE_RARITY: u64 = 200;
 /// One in so many has it answer again.
 const SILENCE_ENDS: u64 = 60;
+
+/// One in so many starts meets drives that refuse writes, where a run has such trouble.
+const REFUSALS: u64 = 4;
 
 /// Has a drive answer nothing, or again, now and then. Recovery waits for drives.
 pub(crate) fn silence(cx: &mut Context) {
@@ -33,6 +37,22 @@ pub(crate) fn silence(cx: &mut Context) {
             cx.devices[at].fall_silent(Duration::ZERO);
         }
     }
+}
+
+/// Has some drives refuse writes during the start that follows, now and then, so that the set may go on without most of
+/// its members. Only where these may run without the rest later: a witness tells.
+pub(crate) fn refuse_writes(cx: &Context) -> bool {
+    let trouble = cx.scenario.trouble;
+    // Numbers of their own, so that whatever else a seed decides stays as it is.
+    let faults: u64 = cx.devices.iter().map(|device| device.counts().faults).sum();
+    let mut own = Random::new(cx.scenario.hash_seed.rotate_left(29) ^ faults << 32 ^ cx.step);
+    let is_one = trouble.errors && trouble.moves && !trouble.has_witness && own.one_in(REFUSALS);
+    for device in cx.devices.iter().filter(|_| is_one) {
+        if own.percent(60) {
+            device.inject(Fault::always(Operation::Write, Effect::Error(ErrorKind::Other)));
+        }
+    }
+    is_one
 }
 
 /// Injects a fault now and then.

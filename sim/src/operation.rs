@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::oracle::{Content, State, Version};
 use crate::trace::Event;
+use crate::world::Life;
 use std::rc::Rc;
 use terrace_cache::{Body, Change, Hit, Manifest, NewRecord, NewValue, Record};
 
@@ -274,4 +275,15 @@ fn calculate<'v>(
     let content = Content::Inline(scratch.digits.as_bytes().into());
     let after = Version { content, ..(**version).clone() };
     (Change::Store(kept(&record, value)), Some(Some(Rc::new(after))))
+}
+
+/// Has everything go that was stored.
+pub(crate) fn flush(life: &mut Life, cx: &mut Context) {
+    cx.note("flushes all", 0, 0);
+    life.flush_due = 0;
+    let is_durable = life.cache.flush_all().is_ok();
+    match cx.crash.has_struck() {
+        true => cx.oracle.flush_in_doubt(),
+        false => cx.oracle.flush(is_durable),
+    }
 }

@@ -7,6 +7,7 @@ use crate::drains::{join, manage};
 use crate::fault;
 use crate::look::{held_by, peek};
 use crate::members::{Expected, Members, WitnessFile, new_drive};
+use crate::operation::flush;
 use crate::oracle::Oracle;
 use crate::random::Random;
 use crate::rest::{answer_all, rest};
@@ -27,7 +28,7 @@ pub(crate) struct Life {
     pub(crate) cache: Arc<Cache>,
     pub(crate) connections: Vec<Connection>,
     /// When a `flush_all` is due; 0 if none is.
-    flush_due: u32,
+    pub(crate) flush_due: u32,
 }
 
 pub(crate) struct World {
@@ -163,6 +164,7 @@ impl World {
     fn start(&mut self, is_warm: bool) {
         self.plan_crash();
         self.cx.devices.iter().for_each(|device| device.fall_silent(Duration::ZERO));
+        let refuses = fault::refuse_writes(&self.cx);
         let cache = match Cache::open(self.config()) {
             Ok(cache) => cache,
             Err(OpenError::Device { .. }) if self.cx.is_hurt() => {
@@ -172,10 +174,15 @@ impl World {
             }
             Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
         };
+        self.cx.devices.iter().filter(|_| refuses).for_each(|device| device.clear_faults());
         let is_first = self.is_unused;
         let expected = self.members.expected();
         if self.cx.crash.has_struck() {
             self.members.die_in_a_start();
+            if cache.is_cold() {
+                // The state was erased, which alone knew of what was not acknowledged.
+                self.cx.oracle.after_power_loss();
+            }
         } else {
             self.members.serve();
             self.is_unused = false;
@@ -584,15 +591,5 @@ impl World {
         if !cx.is_hurt() && !cx.lost_power && damaged > 0 {
             cx.fail(0, format!("{damaged} pages count as damaged, and no drive failed"));
         }
-    }
-}
-
-fn flush(life: &mut Life, cx: &mut Context) {
-    cx.note("flushes all", 0, 0);
-    life.flush_due = 0;
-    let is_durable = life.cache.flush_all().is_ok();
-    match cx.crash.has_struck() {
-        true => cx.oracle.flush_in_doubt(),
-        false => cx.oracle.flush(is_durable),
     }
 }
