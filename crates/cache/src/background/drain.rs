@@ -22,6 +22,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use terrace_device::AlignedBuf;
 
+/// A segment is moved if at most an eighth of the segments is older: partitions that wait for each other move less.
+const OLDER_PART: usize = 8;
+
 /// What a partition does next for the tiers that are drained.
 pub(crate) enum Next {
     Nothing,
@@ -97,7 +100,8 @@ impl Drains {
             Found::Room(room) if may_write(engine, room.tier, 1) => {
                 store.drain().note_room(true);
                 // All partitions end together, so that the time left can be told from the rate so far.
-                match self.turn.has_come(engine, &Sources::drained(engine), victim) {
+                let drained = Sources::drained(engine);
+                match self.turn.has_come(engine, &drained, victim, OLDER_PART) {
                     true => Next::Move(victim, room),
                     false => Next::Nothing,
                 }

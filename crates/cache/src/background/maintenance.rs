@@ -14,7 +14,7 @@ use crate::background::reconcile::Reconciliation;
 use crate::background::relocate::Space;
 use crate::background::round::round;
 use crate::background::seal::Outcome;
-use crate::background::turn::Turn;
+use crate::background::turn::{OLDER_PART, Turn};
 use crate::background::{
     self, admission, buffers, chunks, demote, eviction, grow, merge, reclaim, seal,
 };
@@ -331,7 +331,7 @@ impl Maintenance {
         let Some(victim) = victim else { return false };
         if is_full
             && reclaim::is_alive(engine, victim)
-            && !self.turn.has_come(engine, sources, victim)
+            && !self.turn.has_come(engine, sources, victim, OLDER_PART)
         {
             return false;
         }

@@ -8,8 +8,8 @@
 use crate::background::reclaim::{Sources, Victim};
 use crate::engine::Engine;
 
-/// A segment may be taken if at most a 64th of the segments is older.
-const OLDER_PART: usize = 64;
+/// A segment may be reclaimed if at most a 64th of the segments is older.
+pub(crate) const OLDER_PART: usize = 64;
 /// A partition waits for another one for at most 1000 slices, since that one may be unable to go on.
 const SLICES_MAX: u32 = 1000;
 
@@ -24,7 +24,14 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Whether the oldest segment of the partition is old enough among these tiers', or it has waited long enough.
-    pub(crate) fn has_come(&mut self, engine: &Engine, sources: &Sources, victim: Victim) -> bool {
+    /// It may be taken if at most one in `older_part` is older.
+    pub(crate) fn has_come(
+        &mut self,
+        engine: &Engine,
+        sources: &Sources,
+        victim: Victim,
+        older_part: usize,
+    ) -> bool {
         let (mut older, mut oldest, mut all) = (0, u64::MAX, 0);
         let age = engine.shards()[victim.shard].segments().age(victim.sealed.number);
         for other in ages(engine, sources) {
@@ -32,7 +39,7 @@ impl Turn {
             older += usize::from(other < age);
             oldest = oldest.min(other);
         }
-        if older * OLDER_PART <= all {
+        if older * older_part <= all {
             return true;
         }
         if self.oldest != oldest {

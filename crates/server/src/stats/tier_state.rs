@@ -33,8 +33,8 @@ pub(crate) fn held(records: u64, bytes: u64) -> String {
     format!("{} record{plural} ({})", display_count(records), display_bytes(bytes))
 }
 
-/// Seconds until the tier's drain has moved everything, at the rate since it began, to the nearest whole one and never 0
-/// before its end; `None` without a drain, and while that is unknown.
+/// Seconds until the tier's drain has moved everything, at the rate since it began, rounded up; `None` without a drain,
+/// and while that is unknown.
 pub(crate) fn drain_seconds_left(tier: &TierStats) -> Option<u64> {
     let drain = tier.drain.as_ref()?;
     let moved = drain.began_with.checked_sub(drain.bytes_left)?;
@@ -43,7 +43,7 @@ pub(crate) fn drain_seconds_left(tier: &TierStats) -> Option<u64> {
         _ if moved == 0 || drain.lasted < LEAST => None,
         left => {
             let seconds = left as f64 * drain.lasted.as_secs_f64() / moved as f64;
-            Some((seconds.round() as u64).max(1))
+            Some(seconds.ceil() as u64)
         }
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(left(900, 900), None, "it has just begun");
         assert_eq!(left(900, 10_000), Some(90));
         assert_eq!(left(900, 1500), Some(14), "of 13.5");
-        assert_eq!(left(900, 1480), Some(13), "of 13.3");
+        assert_eq!(left(900, 1480), Some(14), "of 13.3");
         assert_eq!(left(1, 400_000), Some(1), "of 0.4");
         assert_eq!(left(0, 10_000), Some(0));
         assert_eq!(left(1100, 10_000), None, "it has more than at the beginning");
