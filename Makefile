@@ -23,11 +23,11 @@ image:
 	scripts/tools.sh arm64
 	scripts/image.sh
 
-# Formatting, lints, and tests with time limits, in about 13 minutes on two cores; installs what they need.
+# Formatting, lints, and tests with time limits, in about 20 minutes on two cores; installs what they need.
 test: tools
 	scripts/test.sh
 
-# What takes longer: tests in release build with more cases, a real trace, the plan beside servers.
+# What takes longer, in about half an hour: crashes, real clients, routers, packages, images, a chart, a browser.
 test-long: tools
 	scripts/test-long.sh
 
@@ -42,7 +42,7 @@ sim: FROM ?= 1000000
 sim:
 	cargo run --release --package terrace-sim -- --from $(FROM) --seconds $(SECONDS)
 
-# All rows of docs/measured.md on the build to install, in about 95 minutes on two cores, and that page.
+# All rows of docs/measured.md on the build to install, in about two and a half hours on two cores, and that page.
 bench: tools release
 	TERRACE_BENCH_SERVER="$${CARGO_TARGET_DIR:-target}"/guided/terrace bench/run --record all; \
 	    status=$$?; bench/table && exit $$status

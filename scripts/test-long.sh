@@ -11,7 +11,7 @@ source scripts/suites.sh
 suite guided 900 tests/instructions/guided
 guided=$(realpath -m "${CARGO_TARGET_DIR:-target}")/guided/terrace
 
-export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-30}
+export TERRACE_E2E_SECONDS=${TERRACE_E2E_SECONDS:-20}
 suite build 900 cargo test --quiet --workspace --no-run
 # on_guided SECONDS TEST [ARGUMENTS...]: tests of terrace-e2e against that build, or an ordinary one where there is none.
 on_guided() {
@@ -24,11 +24,11 @@ on_guided() {
 suite terrace-plan 600 scripts/run-tests terrace-plan --test against_the_server
 # A real trace.
 suite replay 600 tests/replay/run --test
-# So many by binary requests and as many by text, in four minutes; `make test-weekly` sends ten million.
-suite differential 900 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-500000}" \
+# So many by binary requests and as many by text; `make test-weekly` sends ten million.
+suite differential 900 env TERRACE_DIFFERENTIAL_OPS="${TERRACE_DIFFERENTIAL_OPS:-300000}" \
     scripts/run-tests terrace --test differential_binary --test differential_text -- --nocapture
 # The same seeds every time, so that a change alone can fail; `make test-weekly` takes more, `make sim` looks for new ones.
-suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 8000
+suite simulator 600 cargo run --quiet --release --package terrace-sim -- --from 100000 --seeds 6000
 suite ladder 300 cargo run --quiet --release --package terrace-sim -- --ladder --from 100000 --seeds 2000
 suite members 300 cargo run --quiet --release --package terrace-sim -- --members --from 100000 --seeds 4000
 suite silence 300 cargo run --quiet --release --package terrace-sim -- --ladder --silent --from 100000 --seeds 2000
@@ -38,8 +38,8 @@ on_guided 900 mixed_load
 # With Django's, dogpile.cache's and cachelib's own tests, which take a minute to install and half a minute to run.
 on_guided 600 real_clients --include-ignored
 TERRACE_E2E_CROWD=10000 on_guided 300 crowd --nocapture
-# 60 of them take about two minutes.
-TERRACE_CRASH_ROUNDS=${TERRACE_CRASH_ROUNDS:-60} on_guided 900 crash --nocapture
+# 40 of them take about a minute; `make test-weekly` has 300.
+TERRACE_CRASH_ROUNDS=${TERRACE_CRASH_ROUNDS:-40} on_guided 900 crash --nocapture
 # The live page in a browser: about a minute.
 suite page 300 env TERRACE_E2E_BINARY="$([ -x "$guided" ] && echo "$guided")" tests/page/run
 # Three nodes behind routers, one of them killed and back: about 80 seconds.
