@@ -12,7 +12,8 @@ EXTSTORE_SHARES = [3, 7, 12.5]
 # Beside `-m`: connections' buffers, and what memcached and the kernel take for themselves.
 GROUP_BESIDES_MIB = 64
 MIXES = {"100 % GET": ("get", {}), "80 % GET, 20 % SET": ("mixed", {"get_percent": 80})}
-LOAD = {"popularity": "zipf-mandelbrot", "protocol": "meta", "connections": 120, "depth": 8}
+POPULARITY = {"popularity": "zipf-mandelbrot"}
+LOAD = {**POPULARITY, "protocol": "meta", "connections": 120, "depth": 8}
 # Warm is what changes by less than this share of hits from one round to the next. Rounds are as many requests
 # as there are records, not seconds: how popular a record is shows by requests, on a slow machine too.
 STEADY, ROUNDS_MAX = 0.005, 8
@@ -29,14 +30,17 @@ on flash (`ext_item_size=64`); it can't hold all of them, so that what it misses
 and its misses stand in the table. Both are in control groups that count the page cache too. *Ideal* is the
 share of requests for the most popular records that fit. Each point is warmed up until its hits from DRAM
 change by less than {steady:.1%} within {records:,} requests, or with {most} times as many at most. 120 connections, depth 8, meta
-protocol, one core each for server and generator.
+protocol, one core each for server and generator. *fio* reads pages of Terrace's file at random, without a server; its line is
+the most that it reads. With DRAM for {last} % of the records connections and depth were changed, too:
+
+{rates}
 """
 
 
 def measure(quick):
     records = RECORDS // 4 if quick else RECORDS
     seconds, rounds = (1, 2) if quick else (4, ROUNDS_MAX)
-    found = {"records": records, "points": [], "extstore": [], "dram": {}, "rounds": rounds}
+    found = {"records": records, "points": [], "extstore": [], "dram": {}, "rounds": rounds, "systems": {}}
     shares = SHARES[::2] if quick else SHARES
     most = _mib(records, SHARES[-1]) * 2
     with systems.on_flash(tier="256m", mib=most, limit_mib=most + GROUP_BESIDES_MIB) as server:
@@ -50,6 +54,9 @@ def measure(quick):
                 server.tell(f"cache_memlimit {_mib(records, share)}")
                 point = _run(server, records, mix, seconds, rounds, copies)
                 found["points"].append(point | {"share": share, "mix": mix})
+                if share == SHARES[-1]:
+                    _sweep(found, "Terrace", server, records, mix, quick)
+        found["fio"] = systems.fio_curve(server, quick)
     found["points"].sort(key=lambda p: (p["mix"], p["share"]))
     for share in EXTSTORE_SHARES[::2] if quick else EXTSTORE_SHARES:
         mib = next(p["mib"] for p in found["points"] if p["share"] == share)
@@ -59,11 +66,20 @@ def measure(quick):
             for mix in MIXES:
                 point = _run(server, records, mix, seconds, rounds, back_end=sweep.BACK_END_US)
                 found["extstore"].append(point | {"share": share, "mix": mix, "mib": mib})
+                if share == SHARES[-1]:
+                    _sweep(found, "extstore", server, records, mix, quick)
     with systems.in_dram() as server:
         systems.fill(server, records, **RECORD)
         for mix in MIXES:
             found["dram"][mix] = _run(server, records, mix, seconds, 1)
+            _sweep(found, "memcached (DRAM)", server, records, mix, quick)
     return found
+
+
+def _sweep(found, name, server, records, mix, quick):
+    how = {**POPULARITY, **RECORD, "records": records}
+    points = sweep.points(server, name, {mix: MIXES[mix]}, quick, 0.7 if quick else 2, **how)
+    found["systems"][name] = found["systems"].get(name, {}) | points
 
 
 def _mib(records, share):
@@ -122,6 +138,8 @@ def draw(found, path):
         value = point["rate"] / 1000
         lines.append((f"memcached (DRAM), {mix}", [(SHARES[0], value), (SHARES[-1], value)]))
     lines += [(f"extstore, {mix}", _of_extstore(found, mix)) for mix in MIXES]
+    most = max(p["rate"] for p in found["fio"]) / 1000
+    lines.append(("fio", [(SHARES[0], most), (SHARES[-1], most)]))
     plot.curves(rates, lines, "DRAM for so many records, %", "thousand requests/s", styles=True)
     lines = [(f"Terrace, {mix}", _points(found, mix, lambda p: p["from_dram"] * 100)) for mix in MIXES]
     lines.append(("ideal", [(share, _ideal(share) * 100) for share in SHARES]))
@@ -163,6 +181,7 @@ def text(found):
             rows.append("| " + " | ".join(cells) + " |")
     text = TEXT.format(
         records=found["records"], back_end=sweep.BACK_END_US, steady=STEADY,
-        most=found.get("rounds", ROUNDS_MAX), fresh=found["fresh"],
+        most=found.get("rounds", ROUNDS_MAX), fresh=found["fresh"], last=SHARES[-1],
+        rates=sweep.rates(found, MIXES),
     )  # fmt: skip
     return text + "\n".join(rows) + "\n"
