@@ -19,7 +19,6 @@ use crate::recovery::mount::{Mount, Seat, boot_words};
 use crate::recovery::sizing::SKETCH_SHARE;
 use crate::recovery::surviving::{Division, identity_of_past, layout};
 use crate::recovery::{recover, sizing};
-use crate::segments::layout::PACKED_MAX;
 use crate::shard::Shard;
 use crate::shared::geometry::Geometry;
 use crate::shared::{Media, Shared, Sizes};
@@ -235,7 +234,7 @@ fn assemble(
         seed,
         geometry.shard_bits(),
         config.tuning.fingerprint_bits.clamp(1, 15),
-        geometry.record_bytes_max() as usize >= 2 * PACKED_MAX,
+        geometry.keeps_chunks_together(),
     );
     let arena = arena(config, &geometry, &state)?;
     let surviving = u64::from(arena.surviving());

@@ -6,7 +6,7 @@ use crate::dram::resident::HEADER_BYTES as RESIDENT_HEADER;
 use crate::index::bucket::{SEGMENTS_MAX, SLOTS};
 use crate::platform::getters::getters;
 use crate::records::record::HEADER_BYTES_MAX;
-use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PAGE, SEGMENTS_AT};
+use crate::segments::layout::{EXTENT_HEADER, EXTENT_UNIT, PACKED_MAX, PAGE, SEGMENTS_AT};
 
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: u32 = 250;
@@ -162,6 +162,12 @@ impl Geometry {
     pub(crate) fn inline_bytes_max(&self) -> u32 {
         self.record_bytes_max - HEADER_BYTES_MAX as u32 - KEY_BYTES_MAX
     }
+
+    /// Whether neighbouring chunks of a large item have neighbouring hashes. Records that are so close to each other must
+    /// not lie in pages, and the shortest of several chunks is half as long as the longest may be.
+    pub(crate) fn keeps_chunks_together(&self) -> bool {
+        self.inline_bytes_max() as usize / 2 > PACKED_MAX
+    }
 }
 
 /// The division of the tiers' capacity.
@@ -256,5 +262,19 @@ mod tests {
         }
         assert!(Division::of(&config, 20 << 30, 63 << 20).is_none());
         assert!(Division::of(&config, 512 << 30, 2047 << 20).is_none());
+    }
+
+    #[test]
+    fn chunks_that_may_lie_in_pages_are_not_kept_together() {
+        let geometry = Geometry::derive(&Config::new(64 << 20)).expect("it fits");
+        let with = |record_bytes_max| Geometry { record_bytes_max, ..geometry };
+        let longest_of = |segment_bytes: u32| segment_bytes / 8 - EXTENT_HEADER as u32;
+        let together = [16, 32, 64, 128, 256, 1024].map(|kib| with(longest_of(kib << 10)));
+        let together = together.map(|geometry| geometry.keeps_chunks_together());
+        assert_eq!(together, [false, false, false, true, true, true]);
+        for geometry in (1000..20_000).map(with).filter(Geometry::keeps_chunks_together) {
+            let longer = geometry.inline_bytes_max() as usize + 1;
+            assert!(longer / 2 > PACKED_MAX, "{}: two chunks in pages", geometry.record_bytes_max);
+        }
     }
 }
