@@ -1,6 +1,7 @@
 """Linux' initiator on `terrace export`."""
 
 import os
+import subprocess
 import time
 
 from filesystem import check_files, copy_files, exercise_file_system, make_file_system, unmount_and_check
@@ -132,6 +133,26 @@ class Exports:
             initiator.run(read)
             expect(initiator.state(target.nqn) == "live", "the connection ended")
             initiator.disconnect(target.nqn)
+
+    def full_disk_is_an_error_to_linux(self):
+        """Where the file has no room yet; what has some is written and read on."""
+        folder = self.place.folder()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], check=True)
+        try:
+            initiator, export = self._export(sparse_file(folder, "sparse", MEGABYTES))
+            with export as target:
+                initiator.connect(target.to, target.nqn)
+                device = initiator.device(target.nqn)
+                initiator.verify(device, 8)
+                write = f"dd if=/dev/zero of={device} bs=1M count=16 seek=64 oflag=direct"
+                code, output = initiator.guest.ran(write)
+                # What Linux makes of the status "capacity exceeded".
+                expect(code != 0 and "No space left" in output, f"exit code {code}: {output[-500:]}")
+                initiator.verify(device, 8)
+                expect(initiator.state(target.nqn) == "live", "the connection ended")
+                initiator.disconnect(target.nqn)
+        finally:
+            subprocess.run(["umount", folder], check=True)
 
     def initiator_that_vanishes_leaves_nothing(self):
         """A machine without power: the export's controller goes with the keep-alive time, and another host gets in."""
