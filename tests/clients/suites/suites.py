@@ -14,7 +14,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -88,27 +87,24 @@ def install(package):
 @contextlib.contextmanager
 def server(binary):
     """Its address."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    command = [binary, "-u", "root", "-l", "127.0.0.1", "-p", str(port), "-m", "64", "-t", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
+    # A port that this program looked for could be another server's by then.
+    command = [binary, "-u", "root", "-l", "127.0.0.1", "-p", "-1", "-m", "64", "-t", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        told = pathlib.Path(folder) / "ports"
+        environment = os.environ | {"MEMCACHED_PORT_FILENAME": str(told)}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        try:
+            until = time.monotonic() + 20
+            while not (told.exists() and (found := re.search(r"TCP INET: (\d+)", told.read_text()))):
                 if time.monotonic() > until or process.poll() is not None:
                     sys.exit(f"{command} does not serve")
                 time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
-        if process.poll() is not None:
-            sys.exit(f"{command} ended with {process.returncode}")
-    finally:
-        process.terminate()
-        process.wait()
+            yield f"127.0.0.1:{found[1]}"
+            if process.poll() is not None:
+                sys.exit(f"{command} ended with {process.returncode}")
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def run(words, folder, **variables):
