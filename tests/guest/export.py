@@ -135,15 +135,18 @@ class Exports:
             initiator.disconnect(target.nqn)
 
     def full_disk_is_an_error_to_linux(self):
-        """Where the file has no room yet; what has some is written and read on."""
+        """Where the file has lost its room, as on a drive that is thinly provisioned; the rest is served on."""
         folder = self.place.folder()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES + 8}m", "tmpfs", folder], check=True)
         try:
-            initiator, export = self._export(sparse_file(folder, "sparse", MEGABYTES))
+            file = sparse_file(folder, "thin", MEGABYTES)
+            initiator, export = self._export(file)
             with export as target:
                 initiator.connect(target.to, target.nqn)
                 device = initiator.device(target.nqn)
                 initiator.verify(device, 8)
+                subprocess.run(["fallocate", "--punch-hole", "--offset", "64MiB", "--length", "32MiB", file], check=True)
+                subprocess.run(["fallocate", "--length", "32MiB", os.path.join(folder, "another")], check=True)
                 write = f"dd if=/dev/zero of={device} bs=1M count=16 seek=64 oflag=direct"
                 code, output = initiator.guest.ran(write)
                 # What Linux makes of the status "capacity exceeded".
