@@ -38,7 +38,7 @@ on_guided 900 mixed_load
 # With Django's, dogpile.cache's and cachelib's own tests, which take a minute to install and half a minute to run.
 on_guided 600 real_clients --include-ignored
 TERRACE_E2E_CROWD=10000 on_guided 300 crowd --nocapture
-# 40 of them take about a minute; `make test-weekly` has 300.
+# 40 of them take about two minutes; `make test-weekly` has 300.
 TERRACE_CRASH_ROUNDS=${TERRACE_CRASH_ROUNDS:-40} on_guided 900 crash --nocapture
 # The live page in a browser: about a minute.
 suite page 300 env TERRACE_E2E_BINARY="$([ -x "$guided" ] && echo "$guided")" tests/page/run

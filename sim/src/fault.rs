@@ -16,7 +16,7 @@ const SILENCE_RARITY: u64 = 200;
 /// One in so many has it answer again.
 const SILENCE_ENDS: u64 = 60;
 
-/// One in so many starts meets drives that refuse writes, where a run has such trouble.
+/// One start in four meets drives that refuse writes, where a run has such trouble.
 const REFUSALS: u64 = 4;
 
 /// Has a drive answer nothing, or again, now and then. Recovery waits for drives.
@@ -40,7 +40,7 @@ pub(crate) fn silence(cx: &mut Context) {
 }
 
 /// Has some drives refuse writes during the start that follows, now and then, so that the set may go on without most of
-/// its members. Only where these may run without the rest later: a witness tells.
+/// its members. A set with a witness would know of it.
 pub(crate) fn refuse_writes(cx: &Context) -> bool {
     let trouble = cx.scenario.trouble;
     // Numbers of their own, so that whatever else a seed decides stays as it is.

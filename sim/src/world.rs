@@ -174,7 +174,9 @@ impl World {
             }
             Err(why) => return self.cx.fail(0, format!("the cache does not open: {why}")),
         };
-        self.cx.devices.iter().filter(|_| refuses).for_each(|device| device.clear_faults());
+        if refuses {
+            self.cx.devices.iter().for_each(|device| device.clear_faults());
+        }
         let is_first = self.is_unused;
         let expected = self.members.expected();
         if self.cx.crash.has_struck() {

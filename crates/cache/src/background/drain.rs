@@ -100,10 +100,11 @@ impl Drains {
             Found::Room(room) if may_write(engine, room.tier, 1) => {
                 store.drain().note_room(true);
                 // All partitions end together, so that the time left can be told from the rate so far.
-                let drained = Sources::drained(engine);
-                match self.turn.has_come(engine, &drained, victim, OLDER_PART) {
-                    true => Next::Move(victim, room),
-                    false => Next::Nothing,
+                let mut is_next =
+                    |drained: &Sources| self.turn.has_come(engine, drained, victim, OLDER_PART);
+                match Sources::drained(engine) {
+                    Some(drained) if is_next(&drained) => Next::Move(victim, room),
+                    _ => Next::Nothing,
                 }
             }
             // Its write budget allows it later.
@@ -170,9 +171,9 @@ impl Drains {
 
 /// Whether a tier that is drained has segments.
 fn has_work(engine: &Engine) -> bool {
-    let tiers = engine.shared().counters().tiers();
-    let used = |tier: usize| tiers[tier].segments_used().load(Ordering::Relaxed);
-    Sources::drained(engine).tiers().any(|tier| used(tier) > 0)
+    let tiers = engine.shared().slots().tiers().iter();
+    let mut drained = tiers.zip(engine.shared().counters().tiers()).filter(|of| of.0.is_drained());
+    drained.any(|(_, counters)| counters.segments_used().load(Ordering::Relaxed) > 0)
 }
 
 /// The segment to reclaim when records must go: the oldest of the level, or of the tier that is drained.
@@ -193,9 +194,7 @@ fn tier_of(engine: &Engine, victim: &Victim) -> u16 {
 
 /// A segment without live records on a tier that is drained, or else the oldest one.
 pub(crate) fn oldest(engine: &Engine, shards: Range<usize>, keeps: Keeps) -> Option<Victim> {
-    let drained = Sources::drained(engine);
-    // Most of the time there is none, and a look at all segments takes long.
-    drained.tiers().next()?;
+    let drained = Sources::drained(engine)?;
     let victims = drained.segments(engine, shards);
     let rank = |victim: &Victim| (reclaim::is_alive(engine, *victim), age(engine, victim));
     victims.map(|(shard, sealed)| Victim { shard, sealed, keeps }).min_by_key(rank)

@@ -85,18 +85,15 @@ impl Sources {
         Self::all(engine, |at, tier| is_meant(at, tier) && tier.takes_segments())
     }
 
-    /// The tiers that are drained.
-    pub(crate) fn drained(engine: &Engine) -> Self {
-        Self::all(engine, |_, tier| tier.drain().mode().is_some() && tier.works())
+    /// The tiers that are drained; most of the time there is none.
+    pub(crate) fn drained(engine: &Engine) -> Option<Self> {
+        let is_any = engine.shared().slots().tiers().iter().any(TierStore::is_drained);
+        is_any.then(|| Self::all(engine, |_, tier| tier.is_drained()))
     }
 
     fn all(engine: &Engine, is_one: impl Fn(usize, &TierStore) -> bool) -> Self {
         let tiers = engine.shared().slots().tiers().iter().enumerate();
         Self { is_one: tiers.map(|(at, tier)| is_one(at, tier)).collect() }
-    }
-
-    pub(crate) fn tiers(&self) -> impl Iterator<Item = usize> {
-        self.is_one.iter().enumerate().filter_map(|(tier, &is_one)| is_one.then_some(tier))
     }
 
     /// The segments of some shards on these tiers, each with the number of its shard.

@@ -147,6 +147,11 @@ impl TierStore {
         !self.has_failed() && !self.drain.is_removed() && self.silence().is_zero()
     }
 
+    /// Whether its records are to be moved to other tiers, and can be.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drain.mode().is_some() && self.works()
+    }
+
     /// Whether new segments are written to it, once its drive answers.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.has_failed() && !self.drain.is_any()
